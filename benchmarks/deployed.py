@@ -22,8 +22,8 @@ from pgherd.node.protocol import Sampling, Source
 from pgherd.prepare.prepared_study import runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.session import Session, session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession, session
 from pgherd.studies.density.options import DensityOptions, DensityRequest, deployment
 
 
@@ -33,7 +33,7 @@ class Deployed:
 
     options: DensityOptions
     fleet: Fleet
-    session: Session
+    session: RunSession
 
     def trial(self, loads: Mapping[str, Load], *, ramp: float, seconds: float) -> Trial:
         """A trial of one phase on what is up."""
@@ -72,7 +72,7 @@ def complete(node: LocalNode, **asked: Any) -> tuple[DensityOptions, Any]:
 
 
 @contextlib.contextmanager
-def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: Watcher) -> Iterator[tuple[Fleet, Session]]:
+def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: RunObserver) -> Iterator[tuple[Fleet, RunSession]]:
     """A session with an empty fleet, as a run has it; all of it is taken back at the end."""
     with session(node, f"benchmark-{secrets.token_hex(2)}", prepared.surroundings, progress) as live:
         fleet = Fleet(live, {options.pg_bin: runnable(node, options.pg_bin, options.pg_version, live)}, progress)
@@ -83,7 +83,7 @@ def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: Wa
 
 
 @contextlib.contextmanager
-def deployed(node: LocalNode, progress: Watcher, **asked: Any) -> Iterator[Deployed]:
+def deployed(node: LocalNode, progress: RunObserver, **asked: Any) -> Iterator[Deployed]:
     """Databases for a density request, up and warm."""
     options, prepared = complete(node, **asked)
     with opened(node, options, prepared, progress) as (fleet, live):

@@ -18,7 +18,7 @@ from pgherd.analysis import sequential
 from pgherd.analysis.paired import paired_ratio, walsh_rank
 from pgherd.analysis.sequential import simultaneous
 from pgherd.analysis.two_sample import joint
-from pgherd.study.comparison import by_host
+from pgherd.study.comparison import tables
 
 STUDIES = 10_000
 MOST = (12, 20, 60)
@@ -157,7 +157,7 @@ def disagree(logs: Floats, count: int, gain: float) -> bool:
         estimate = paired_ratio(list(values), [1.0] * len(values), joint(count))
         if estimate.low is not None and estimate.high is not None:
             bounds[str(host)] = (estimate.low, estimate.high)
-    return by_host.apart(bounds) is not None
+    return tables.disjoint_intervals(bounds) is not None
 
 
 def check(logs: Floats, most: int, ended: Ended, first: int = 20) -> None:

@@ -24,9 +24,9 @@ from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play.guest_sampling import GuestSampling
-from pgherd.runner.session import Session, session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.session import RunSession, session
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm import images
 from pgherd.runtimes.vm.acceleration import OVERHEAD
@@ -47,7 +47,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     policy = GuestMemory(policy="guest-balloon", overhead=own)
     surroundings = Surroundings(runtime="vm", cores=gather(node).cores, memory=memory, guest_memory=policy)
     found = []
-    with session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, Watcher()) as held:
+    with session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, RunObserver()) as held:
         runtime = held.runtime("vm")
         assert isinstance(runtime, VmRuntime)
         rooms, accelerator = _booted(held, runtime, chosen, guests)
@@ -70,7 +70,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     return accelerator, found
 
 
-def _booted(held: Session, runtime: VmRuntime, chosen: Installation, guests: int) -> tuple[dict[str, Room], str]:
+def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: int) -> tuple[dict[str, Room], str]:
     """The guests' rooms, by name, and their accelerator; one boots after the other."""
     node, account = held.node, held.account
     scratch = held.work / "images"

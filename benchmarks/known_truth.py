@@ -83,10 +83,10 @@ def main() -> None:
     series = tuple(options.series or SERIES)
     settings = {
         "budget of a try": budget or "compare's default",
-        "trials": f"{prepare_interleaved.SECONDS:g} s of each side, by turns of {time_slices.SECONDS:g} s, "
+        "trials": f"{prepare_interleaved.SECONDS:g} s of each side, by turns of {time_slices.SLICE_S:g} s, "
         f"after {prepare_interleaved.RAMP:g} s",
         "cost aimed at": COST,
-        "quota": f"{QUOTA:g} vCPUs, given out every {time_slices.PERIOD:g} s",
+        "quota": f"{QUOTA:g} vCPUs, given out every {time_slices.QUOTA_PERIOD_S:g} s",
         "metrics": METRIC,
     }
     raw = outcome.blocks_before("known_truth", options, settings) if options.more else []

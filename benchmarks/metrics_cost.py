@@ -26,8 +26,8 @@ from pgherd.distributed.agent import Lookout
 from pgherd.export.server import Endpoint, MetricsServer
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
+from pgherd.runner.live_writer import LiveWriter
 from pgherd.runner.play import phases
-from pgherd.runner.recording import Recording
 
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
@@ -78,7 +78,7 @@ def trial(
             run = Path(directory)
             partial = run / "trials/0001.partial"
             partial.mkdir(parents=True)
-            recording = Recording(run, progress)
+            recording = LiveWriter(run, progress)
             recording.output = lambda number: up.fleet.scratch / f"{number:04d}"
             hosts = {"local": up.session.facts}
             server.show(run, RunRecord(run="r", study="density", options={}, started=time.time(), pgherd=pgherd.__version__, hosts=hosts))

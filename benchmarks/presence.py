@@ -37,8 +37,8 @@ from throughput import GOAL, WIDTH, judge, load_on
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.errors import PgherdError
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import phases
-from pgherd.runner.watcher import Watcher
 
 _PROGRESS = re.compile(r"^progress: ([\d.]+) s, ([\d.]+) tps", re.MULTILINE)
 _BEGIN = 3
@@ -112,7 +112,7 @@ def _played(options: argparse.Namespace, plans: list[list[bool]], tell: TextIO) 
     node = deployed.CountedNode()
     asked = {"points": (1,), "scale": options.scale, "vcpus": 1, "cpu_mode": "cpuset", "clients": options.clients}
     try:
-        with deployed.deployed(node, Watcher(), seed=1, **asked) as up, deployed.watcher() as progress:
+        with deployed.deployed(node, RunObserver(), seed=1, **asked) as up, deployed.watcher() as progress:
             say({"slice seconds": options.slice, **up.settings()})
             progress.planned(len(plans), sum(map(len, plans)))
             for number, plan in enumerate(plans, 1):

@@ -34,7 +34,7 @@ from pgherd.node.process import environment
 from pgherd.postgres import configuration, golden
 from pgherd.postgres.golden import Golden
 from pgherd.prepare.prepared_study import runnable
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 from pgherd.studies.density.options import DensityOptions, deployment
 from pgherd.workloads.registry import fillings
 
@@ -56,7 +56,7 @@ def main() -> None:
     raw: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
     asked, prepared = deployed.complete(node, points=(databases,), scale=scale, seed=1)
-    with deployed.opened(node, asked, prepared, Watcher()) as (_, live):
+    with deployed.opened(node, asked, prepared, RunObserver()) as (_, live):
         server = next(deployment(asked).servers())[2]
         installation = runnable(node, asked.pg_bin, asked.pg_version, live)
         sockets = str(live.sockets / "g")
@@ -100,7 +100,7 @@ def rest(node: LocalNode, copy: Golden) -> None:
                     pass
 
 
-class Steps(Watcher):
+class Steps(RunObserver):
     """Notes when each step of setting up begins."""
 
     def __init__(self) -> None:

@@ -32,8 +32,8 @@ from pgherd.model.load import Load
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import phases
-from pgherd.runner.watcher import Watcher
 
 GOAL, WIDTH = 0.99, 0.005
 PROGRESS = {"-P": 1, "--progress-timestamp": 0}
@@ -65,7 +65,7 @@ def main() -> None:
         "cpu_mode": "cpuset",
         "clients": options.clients,
     }
-    with deployed.deployed(node, Watcher(), seed=1, **asked) as up:
+    with deployed.deployed(node, RunObserver(), seed=1, **asked) as up:
         settings = {"seconds": seconds, **up.settings()}
         if options.more:
             raw += outcome.blocks_before("throughput", options, settings)

@@ -14,8 +14,8 @@ from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play.driven import Common
-from pgherd.runner.watcher import Watcher
 from pgherd.store.live import SPOOL
 from pgherd.store.samples import read_samples, write_samples
 
@@ -118,7 +118,7 @@ class Agent:
         return ["not undone: a mount"]
 
 
-class Notes(Watcher):
+class Notes(RunObserver):
     def __init__(self):
         self.notes, self.phases = [], []
 

@@ -9,7 +9,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres.golden import Golden
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 
 COPY = Golden("k", "/c/golden/k", "18.6", ("x",), True, bytes=12, databases={}, made=1.0, seconds=100.0, parts={})
 MANIFEST = Manifest(COPY, "same", (), (("PG_VERSION", 12),))
@@ -61,7 +61,7 @@ class Agent:
         pass
 
 
-class Notes(Watcher):
+class Notes(RunObserver):
     def __init__(self):
         self.notes, self.setups = [], []
 

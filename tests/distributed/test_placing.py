@@ -18,7 +18,7 @@ from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
-from pgherd.runner.loop import nothing_left
+from pgherd.runner.loop import has_no_load
 
 LOAD = {"scripts": [{"source": "builtin:select-only"}]}
 CLUSTER = Cluster.model_validate(
@@ -150,9 +150,9 @@ def test_links_and_volumes_of_a_lost_host_go_with_it():
     found = placed(asked, CLUSTER, ["a", "c"])
     assert [sorted(phase.loads) for phase in found.phases] == [["a/disk0"], ["a/c"]]
     assert [link.target for link in found.deployment.links] == ["a/c"] and [v.target for v in found.deployment.volumes] == ["a/disk0"]
-    assert not nothing_left(found)
-    assert nothing_left(placed(asked.model_copy(update={"phases": asked.phases[1:]}), CLUSTER, ["b", "c"]))
-    assert not nothing_left(asked.model_copy(update={"phases": (), "probe": "sizes"}))
+    assert not has_no_load(found)
+    assert has_no_load(placed(asked.model_copy(update={"phases": asked.phases[1:]}), CLUSTER, ["b", "c"]))
+    assert not has_no_load(asked.model_copy(update={"phases": (), "probe": "sizes"}))
 
 
 LOADED = {"scripts": [{"source": "/mine/new.sql"}, {"source": "builtin:select-only"}]}

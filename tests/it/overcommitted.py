@@ -21,8 +21,8 @@ from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.session import Session, session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession, session
 
 NODE, MB = LocalNode(), 2**20
 WHOLE = 360
@@ -58,13 +58,13 @@ def trial(memory: int, repeat: int = 0, *, staging: str = "limit", seconds: floa
 
 
 @contextmanager
-def up(run: str, kind: SwapKind, directory: Path) -> Iterator[tuple[Session, Fleet]]:
+def up(run: str, kind: SwapKind, directory: Path) -> Iterator[tuple[RunSession, Fleet]]:
     """The surroundings of a run of ``WHOLE`` MB with swap of that kind, and its fleet."""
     whole = gather(NODE).cores
     around = Surroundings(runtime="cgroup", cores=whole, memory=WHOLE * MB, swap=swap(kind, directory))
-    with session(NODE, run, around, Watcher()) as opened:
+    with session(NODE, run, around, RunObserver()) as opened:
         used: Installation = installations.choose(NODE)
-        fleet = Fleet(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, Watcher())
+        fleet = Fleet(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, RunObserver())
         try:
             yield opened, fleet
         finally:

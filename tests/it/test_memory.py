@@ -26,8 +26,8 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
 from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play.bench import LocalBench
-from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 
 NODE, MB = LocalNode(), 2**20
@@ -74,7 +74,7 @@ def able(program: ModuleType, place: Path) -> None:
 
 
 def play(directory: RunDirectory, fleet: Fleet, trial: Trial) -> TrialResult:
-    return loop._trial(directory, directory.next_trial(), trial, LocalBench(fleet), Thresholds(), Watcher())
+    return loop._trial(directory, directory.next_trial(), trial, LocalBench(fleet), Thresholds(), RunObserver())
 
 
 def verdicts(result: TrialResult) -> dict[str, str]:

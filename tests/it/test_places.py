@@ -25,9 +25,9 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import phases
 from pgherd.runner.session import session
-from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.choice import choose
 
 NODE = LocalNode()
@@ -59,8 +59,8 @@ def wal_disk() -> Iterator[Path]:
 @contextlib.contextmanager
 def opened(usable: Installation) -> Iterator[Fleet]:
     facts = gather(NODE)
-    with session(NODE, RUN, Surroundings(runtime="process", cores=facts.cores, memory=2**30), Watcher()) as live:
-        fleet = Fleet(live, {usable.bin: usable}, Watcher())
+    with session(NODE, RUN, Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
+        fleet = Fleet(live, {usable.bin: usable}, RunObserver())
         try:
             yield fleet
         finally:
@@ -102,7 +102,7 @@ def test_two_runtimes_within_one_run(usable, tmp_path):
             groups = stage.view().containers[0].groups
             assert bool(groups) == (runtime == "cgroup")
             (directory := tmp_path / str(number)).mkdir()
-            (played,), _ = phases.play(NODE, trial(usable), stage, directory, fleet.scratch / str(number), Watcher())
+            (played,), _ = phases.play(NODE, trial(usable), stage, directory, fleet.scratch / str(number), RunObserver())
             used = played.metrics["container:arm"]["cpu.usage"]
             assert played.throughput > 0 and used > 0, "each accounts for its container in its own way"
             for group in groups.values():

@@ -6,7 +6,7 @@ from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, S
 from pgherd.metrics.sampler import GuestView, View
 from pgherd.node.protocol import Source
 from pgherd.runtimes.vm.qemu import Guest, Places, arguments
-from pgherd.study.emulation import MARK
+from pgherd.study.emulation import EMULATED_METRIC
 
 # ---- memory and CPU
 
@@ -85,8 +85,8 @@ def test_the_accelerator_is_told_by_the_command_line(accelerator, found):
     argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l"))
     (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
     assert source.where == "/proc/4711/cmdline"
-    assert list(GUEST_MACHINE.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {MARK: found})]
-    assert EMULATED == MARK, "what studies look at"
+    assert list(GUEST_MACHINE.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {EMULATED_METRIC: found})]
+    assert EMULATED == EMULATED_METRIC, "what studies look at"
 
 
 def test_another_command_line_is_an_error():

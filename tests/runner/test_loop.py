@@ -16,9 +16,9 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import bench as benches
 from pgherd.runner.play.bench import LocalBench
-from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -100,7 +100,7 @@ def run(tmp_path):
 
 def execute(run, tmp_path, study=None, troubles=(), bench=None):
     bench = bench or Bench(tmp_path / "scratch", troubles)
-    return loop.execute(run, run.record(), study or Study(), Model(), LocalBench(bench), Thresholds(), Watcher())
+    return loop.execute(run, run.record(), study or Study(), Model(), LocalBench(bench), Thresholds(), RunObserver())
 
 
 def test_all_proposals_are_run_and_logged(run, tmp_path):
@@ -321,5 +321,5 @@ def test_trials_that_lost_all_their_hosts_do_not_end_the_run(run, tmp_path):
 
     bench = LocalBench(Bench(tmp_path / "scratch", troubles))
     bench.placed = without
-    record = loop.execute(run, run.record(), Asking(count=5), Model(), bench, Thresholds(), Watcher())
+    record = loop.execute(run, run.record(), Asking(count=5), Model(), bench, Thresholds(), RunObserver())
     assert record.state == "finished" and [result.error for result in run.results()] == ["host b is lost"] * 4 + [None]

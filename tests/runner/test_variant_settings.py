@@ -1,7 +1,7 @@
 from pgherd.model.load import Load, Phase
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.runner.variant_settings import noted
+from pgherd.runner.loop import with_settings
 from pgherd.study.database_options import DatabaseOptions, target
 
 SAID = {"a": {"work_mem": "8MB", "jit": "off"}, "b": {"work_mem": "16MB", "jit": "off", "fsync": "off"}}
@@ -29,13 +29,13 @@ def record():
 
 def test_a_run_without_variants_asks_once():
     bench = Bench()
-    found = noted(noted(record(), trial("a"), bench), trial("a"), bench)
+    found = with_settings(with_settings(record(), trial("a"), bench), trial("a"), bench)
     assert found.settings == {"jit": "off"} and found.variant_settings == {} and bench.asked == [None]
 
 
 def test_each_variant_is_asked_once_and_what_they_share_stands_apart():
     bench, found = Bench(), record()
     for container, variant in (("a", "base"), ("a", "base again"), ("b", "big"), ("a", "base")):
-        found = noted(found, trial(container, variant), bench)
+        found = with_settings(found, trial(container, variant), bench)
     assert len(bench.asked) == 2
     assert found.variant_settings == {"base": SAID["a"], "big": SAID["b"]} and found.settings == {"jit": "off"}

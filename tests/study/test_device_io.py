@@ -10,7 +10,7 @@ from pgherd.model.finding import Analysis
 from pgherd.model.io_view import DeviceView, IoView, Pattern, TraceCost
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study.device_io import series_numbers, with_io_view
+from pgherd.study.device_io import series_numbers, with_device_io
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def view(made, **more):
 
 
 def test_a_device_is_a_row_and_of_one_point_findings_too(made):
-    found = with_io_view(EMPTY, [trial(IoView(devices=[view(made)])), trial(IoView(devices=[view(made)]), number=2)])
+    found = with_device_io(EMPTY, [trial(IoView(devices=[view(made)])), trial(IoView(devices=[view(made)]), number=2)])
     (row,) = found.tables["io"]
     assert (row["device"], row["roles"], row["writes"].value, row["writes"].n) == ("sda", "data", pytest.approx(260.0), 2)
     assert row["peak_to_mean"].value == pytest.approx(900 / 260) and row["write_size"].value == pytest.approx(8.0)
@@ -50,14 +50,14 @@ def test_a_device_is_a_row_and_of_one_point_findings_too(made):
 
 def test_several_points_are_rows_without_findings(made):
     trials = [trial(IoView(devices=[view(made)]), {"databases": n}, n) for n in (1, 2)]
-    found = with_io_view(EMPTY, trials)
+    found = with_device_io(EMPTY, trials)
     assert [row["point"] for row in found.tables["io"]] == ["databases 1", "databases 2"] and not found.findings
 
 
 def test_what_was_traced_has_a_label_and_its_rule(made):
     pattern = Pattern(requests=1000, bytes=1, window_share=0.95, adjacent_share=0.4, latency={5: 2000}, gaps=histogram([200] * 900))
     io = IoView(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=0.02, events=90, lost=10, incomplete=3))
-    found = with_io_view(EMPTY, [trial(io)])
+    found = with_device_io(EMPTY, [trial(io)])
     (row,) = found.tables["io"]
     assert row["label"] == "sequential" and row["sequential"].value == pytest.approx(95) and row["adjacent"].value == pytest.approx(40)
     assert "io_sizes" not in found.tables, "of these no sizes are known"
@@ -69,7 +69,7 @@ def test_what_was_traced_has_a_label_and_its_rule(made):
 def test_sizes_of_traced_requests_are_a_table(made):
     pattern = Pattern(requests=100, bytes=1, sizes={8192: 70, 16384: 30})
     io = IoView(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=None, events=1, lost=0))
-    found = with_io_view(EMPTY, [trial(io)])
+    found = with_device_io(EMPTY, [trial(io)])
     assert [(row["roles"], row["request_bytes"], row["share"].value) for row in found.tables["io_sizes"]] == [
         ("data", 8192, pytest.approx(70)),
         ("data", 16384, pytest.approx(30)),
@@ -79,24 +79,24 @@ def test_sizes_of_traced_requests_are_a_table(made):
 def test_roles_on_one_device_and_devices_below_are_said(made):
     both = view(made).model_copy(update={"roles": {"data": ["a/pg"], "wal": ["a/pg"]}, "below": ["8:32"], "name": "loop0"})
     below = view(made).model_copy(update={"roles": {}, "number": "8:32", "name": "sdc"})
-    found = with_io_view(EMPTY, [trial(IoView(devices=[both, below], missing=["the tablespace of a/pg lies on no block device"]))])
+    found = with_device_io(EMPTY, [trial(IoView(devices=[both, below], missing=["the tablespace of a/pg lies on no block device"]))])
     assert [row["roles"] for row in found.tables["io"]] == ["data, WAL", "below loop0"]
     assert any("not told apart" in warning for warning in found.warnings) and any("tablespace" in warning for warning in found.warnings)
 
 
 def test_where_no_device_is_seen_that_is_said():
-    found = with_io_view(EMPTY, [trial(IoView(missing=["the data of a/pg lies on no block device"]))])
+    found = with_device_io(EMPTY, [trial(IoView(missing=["the data of a/pg lies on no block device"]))])
     assert found == EMPTY.model_copy(update={"warnings": ["I/O view: the data of a/pg lies on no block device"]})
 
 
 def test_trials_without_a_view_add_nothing():
-    assert with_io_view(EMPTY, [trial(None)]) == EMPTY
+    assert with_device_io(EMPTY, [trial(None)]) == EMPTY
 
 
 def test_reads_per_transaction(made):
     device = view(made)
     device = device.model_copy(update={"series": device.series.model_copy(update={"reads": [50.0] * 10})})
-    (row,) = with_io_view(EMPTY, [trial(IoView(devices=[device]))]).tables["io"]
+    (row,) = with_device_io(EMPTY, [trial(IoView(devices=[device]))]).tables["io"]
     assert row["reads_per_tx"].value == pytest.approx(5.0)
     assert series_numbers(device.series)["reads"] == pytest.approx(50.0)
 
@@ -110,7 +110,7 @@ def test_reads_are_held_against_the_transactions_of_the_servers_on_the_device_al
     (phase,) = result.phases
     busy = phase.targets[0].model_copy(update={"target": "local/b/pg/bench", "transactions": 1000.0})
     result = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [*phase.targets, busy]})]})
-    rows = {row["device"]: row["reads_per_tx"].value for row in with_io_view(EMPTY, [result]).tables["io"]}
+    rows = {row["device"]: row["reads_per_tx"].value for row in with_device_io(EMPTY, [result]).tables["io"]}
     assert rows == {"sda": pytest.approx(5.0), "sdb": pytest.approx(0.5)}
 
 
@@ -119,7 +119,7 @@ def test_a_loaded_volume_has_its_devices_and_no_transactions(made):
     result = trial(IoView(devices=[device]), {"test": "random-read", "volume": "pg"})
     (phase,) = result.phases
     target = phase.targets[0].model_copy(update={"target": "h1/pg", "driver": "fio"})
-    (row,) = with_io_view(EMPTY, [result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})]).tables["io"]
+    (row,) = with_device_io(EMPTY, [result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})]).tables["io"]
     assert (row["point"], row["roles"]) == ("test random-read, volume pg", "volume h1/pg") and "reads_per_tx" not in row
 
 
@@ -127,7 +127,7 @@ def test_bursts_of_data_stand_beside_the_wal_of_the_same_servers(made):
     """Data at 900 blocks a second in bursts, and WAL at 90 on another device: 10 times as much."""
     data = view(made)
     wal = data.model_copy(update={"number": "8:16", "name": "sdb", "roles": {"wal": ["a/pg"]}, "series": made.series([8192.0 * 90] * 10)})
-    rows = {row["device"]: row for row in with_io_view(EMPTY, [trial(IoView(devices=[data, wal]))]).tables["io"]}
+    rows = {row["device"]: row for row in with_device_io(EMPTY, [trial(IoView(devices=[data, wal]))]).tables["io"]}
     assert rows["sda"]["burst_ratio"].value == pytest.approx(10) and "WAL on another device" in rows["sda"]["burst_ratio"].method
     assert rows["sdb"]["burst_ratio"].value is None, "the WAL is not held against itself"
 
@@ -135,7 +135,7 @@ def test_bursts_of_data_stand_beside_the_wal_of_the_same_servers(made):
 @pytest.mark.parametrize("roles", [{"wal": ["b/pg"]}, {"data": ["c/pg"]}])
 def test_anothers_wal_is_not_held_against_data(made, roles):
     other = view(made).model_copy(update={"number": "8:16", "name": "sdb", "roles": roles})
-    rows = with_io_view(EMPTY, [trial(IoView(devices=[view(made), other]))]).tables["io"]
+    rows = with_device_io(EMPTY, [trial(IoView(devices=[view(made), other]))]).tables["io"]
     assert all("burst_ratio" not in row for row in rows)
 
 
@@ -153,14 +153,14 @@ def test_a_wals_device_that_sees_more_than_wal_is_held_against_nothing(made, abo
     data = view(made)
     wal = data.model_copy(update={"number": "8:16", "name": "sdb", "roles": roles})
     loop = data.model_copy(update={"number": "7:0", "name": "loop0", "roles": above, "below": ["8:16"]})
-    rows = with_io_view(EMPTY, [trial(IoView(devices=[data, wal, loop]))]).tables["io"]
+    rows = with_device_io(EMPTY, [trial(IoView(devices=[data, wal, loop]))]).tables["io"]
     assert all("burst_ratio" not in row for row in rows)
     plain = loop.model_copy(update={"roles": {"wal": ["b/pg"]}})
-    only = with_io_view(EMPTY, [trial(IoView(devices=[data, wal.model_copy(update={"roles": {"wal": ["a/pg"]}}), plain]))]).tables["io"]
+    only = with_device_io(EMPTY, [trial(IoView(devices=[data, wal.model_copy(update={"roles": {"wal": ["a/pg"]}}), plain]))]).tables["io"]
     assert next(row for row in only if row["device"] == "sda")["burst_ratio"].value == pytest.approx(900 / 260), "it sees WAL alone"
 
 
 def test_bursts_beside_a_wal_on_the_same_device_say_nothing(made):
     both = view(made).model_copy(update={"roles": {"data": ["a/pg"], "wal": ["a/pg"]}})
-    (row,) = with_io_view(EMPTY, [trial(IoView(devices=[both]))]).tables["io"]
+    (row,) = with_device_io(EMPTY, [trial(IoView(devices=[both]))]).tables["io"]
     assert "burst_ratio" not in row

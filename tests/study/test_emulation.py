@@ -5,7 +5,7 @@ from pgherd.model.finding import Analysis, Finding, Verdict
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study.emulation import FUNCTIONAL, WHY, emulated, judged, with_emulated
+from pgherd.study.emulation import EMULATION_REASON, FUNCTIONAL_TABLE, discount_checks, is_emulated, with_emulation
 
 MEASURED = Analysis(
     answer="This host holds 7 databases.", grade="A", findings={"databases": Finding(value=7, unit="")}, tables={"density": [{"tps": 5}]}
@@ -29,17 +29,17 @@ def result(number, mark=1.0, guests=1, error=None):
 
 
 def test_only_a_guest_that_was_emulated_makes_trials_functional():
-    assert emulated([phase(None), phase(1.0)])
-    assert not emulated([phase(None), phase(0.0)]) and not emulated([])
-    assert with_emulated(MEASURED, [result(1, mark=0.0), result(2, mark=None)]) is MEASURED
+    assert is_emulated([phase(None), phase(1.0)])
+    assert not is_emulated([phase(None), phase(0.0)]) and not is_emulated([])
+    assert with_emulation(MEASURED, [result(1, mark=0.0), result(2, mark=None)]) is MEASURED
 
 
 def test_nothing_of_speed_is_said_of_an_emulated_run():
-    found = with_emulated(MEASURED, [result(1), result(2, guests=3), result(3, error="guest db1 ended")])
+    found = with_emulation(MEASURED, [result(1), result(2, guests=3), result(3, error="guest db1 ended")])
     assert found.grade == "C" and "nothing is said of throughput" in found.answer and "1 of 3 trials failed" in found.answer
-    assert "up to 3 guests" in found.answer and set(found.tables) == {FUNCTIONAL} and not found.figures
+    assert "up to 3 guests" in found.answer and set(found.tables) == {FUNCTIONAL_TABLE} and not found.figures
     assert {name: one.value for name, one in found.findings.items()} == {"trials_finished": 2, "trials_failed": 1, "guests": 3}
-    assert found.tables[FUNCTIONAL] == [
+    assert found.tables[FUNCTIONAL_TABLE] == [
         {"point": "databases 1", "trials": 2, "finished": 1},
         {"point": "databases 3", "trials": 1, "finished": 1},
     ]
@@ -49,8 +49,8 @@ def test_nothing_of_speed_is_said_of_an_emulated_run():
 def test_what_was_ended_for_want_of_memory_is_said_all_the_same():
     kills = [{"container": "db1", "processes": 1}]
     seen = MEASURED.model_copy(update={"tables": {"density": [{"tps": 5}], "memory_kills": kills}})
-    found = with_emulated(seen, [result(1)])
-    assert set(found.tables) == {FUNCTIONAL, "memory_kills"} and found.tables["memory_kills"] == kills
+    found = with_emulation(seen, [result(1)])
+    assert set(found.tables) == {FUNCTIONAL_TABLE, "memory_kills"} and found.tables["memory_kills"] == kills
 
 
 def test_what_is_judged_by_speed_is_unknown_there():
@@ -59,14 +59,14 @@ def test_what_is_judged_by_speed_is_unknown_there():
         Verdict(check="overlap", kind="noise", result="pass", observed="99 %", wanted="95 %"),
         Verdict(check="cached", kind="intent", result="pass", observed="hit ratio 99.9 %", wanted="hit ratio ≥ 99 %"),
     ]
-    assert judged(verdicts, [phase(None)]) == verdicts
-    first, *others = judged(verdicts, [phase(1.0)])
-    assert (first.result, first.why, others) == ("unknown", WHY, verdicts[1:])
+    assert discount_checks(verdicts, [phase(None)]) == verdicts
+    first, *others = discount_checks(verdicts, [phase(1.0)])
+    assert (first.result, first.why, others) == ("unknown", EMULATION_REASON, verdicts[1:])
 
 
 @pytest.mark.parametrize("check", ["cpu-bound", "io-bound", "not-client-bound", "rate-met"])
 def test_nothing_of_speed_passes_there_either(check):
     """Nor is it a pass where a phase of several fell short."""
     for told in ({"result": "pass"}, {"result": "fail", "failed_in": ("p",)}):
-        (found,) = judged([Verdict(check=check, kind="intent", observed="99 %", wanted="95 %", **told)], [phase(1.0)])
-        assert (found.result, found.why, found.failed_in) == ("unknown", WHY, ())
+        (found,) = discount_checks([Verdict(check=check, kind="intent", observed="99 %", wanted="95 %", **told)], [phase(1.0)])
+        assert (found.result, found.why, found.failed_in) == ("unknown", EMULATION_REASON, ())

@@ -11,7 +11,17 @@ from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import Point, group
 from pgherd.studies.density.propose import planned
-from pgherd.study.grade import grade, listed, measure_again, mostly_clean, stand_in_warnings, trial_warnings, weighed, weighted, worst
+from pgherd.study.grade import (
+    fallback_warnings,
+    grade,
+    grade_of,
+    majority_clean,
+    qualify_answer,
+    rerun_hints,
+    shortened_list,
+    trial_warnings,
+    worst,
+)
 
 Build = Callable[..., DensityOptions]
 Curve = tuple[list[Point], list[TrialResult]]
@@ -69,39 +79,39 @@ def test_tainted_throughout_or_where_it_matters_is_c(measured: Callable[..., Cur
 )
 def test_stand_ins_for_half_of_the_points_or_more_are_an_indication(clean: int, points: int, given: str) -> None:
     every = [place < clean for place in range(points)]
-    assert mostly_clean(every) == (given != "C")
-    assert weighed(every, (), [], whole=True) == given
-    assert weighted("It holds 9.", "C") == "Indication only: It holds 9." and weighted("It holds 9.", "B") == "It holds 9."
+    assert majority_clean(every) == (given != "C")
+    assert grade_of(every, (), [], whole=True) == given
+    assert qualify_answer("It holds 9.", "C") == "Indication only: It holds 9." and qualify_answer("It holds 9.", "B") == "It holds 9."
 
 
 def test_why_it_is_an_indication_is_said() -> None:
-    assert stand_in_warnings([True, True], "2") == []
-    assert stand_in_warnings([True, True, False], "8 databases") == ["Only tainted trials for 8 databases: these numbers are an indication"]
-    assert stand_in_warnings([True, False, True, False], "2, 8 databases") == [
+    assert fallback_warnings([True, True], "2") == []
+    assert fallback_warnings([True, True, False], "8 databases") == ["Only tainted trials for 8 databases: these numbers are an indication"]
+    assert fallback_warnings([True, False, True, False], "2, 8 databases") == [
         "Only tainted trials for 2, 8 databases (2 of 4 points, half of them or more): the whole answer is an indication (grade C)"
     ]
-    assert stand_in_warnings([False, True, True], "1 database", "all else rests on it") == [
+    assert fallback_warnings([False, True, True], "1 database", "all else rests on it") == [
         "Only tainted trials for 1 database (all else rests on it): the whole answer is an indication (grade C)"
     ]
-    assert stand_in_warnings([False]) == ["Only tainted trials: the whole answer is an indication (grade C)"]
-    assert listed([str(n) for n in range(8)]) == "0, 1, 2, 3, 4, 5 and 2 more" and listed(["a", "b"]) == "a, b"
+    assert fallback_warnings([False]) == ["Only tainted trials: the whole answer is an indication (grade C)"]
+    assert shortened_list([str(n) for n in range(8)]) == "0, 1, 2, 3, 4, 5 and 2 more" and shortened_list(["a", "b"]) == "a, b"
 
 
 def test_what_other_work_tainted_is_to_be_measured_again(measured: Callable[..., Curve]) -> None:
     _, results = measured(taint=at(8))
-    (said,) = measure_again("B", results, ["pgherd", "density", "--like", "my file"])
+    (said,) = rerun_hints("B", results, ["pgherd", "density", "--like", "my file"])
     assert said == (
         "measure again while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal): pgherd density --like 'my file'"
     )
-    assert measure_again("C", results[-1:] and [r for r in results if r.tainted][:1], [])[0].endswith(
+    assert rerun_hints("C", results[-1:] and [r for r in results if r.tainted][:1], [])[0].endswith(
         "tainted the only trial (steal), by the same command"
     )
-    assert measure_again("A", results, []) == [], "what it rests on is clean"
-    (on,) = measure_again("B", results, ["pgherd", "resume", "a run"], goes_on=True)
+    assert rerun_hints("A", results, []) == [], "what it rests on is clean"
+    (on,) = rerun_hints("B", results, ["pgherd", "resume", "a run"], goes_on=True)
     assert on.startswith("go on with this run while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal)")
     assert on.endswith("; that reruns what its budget still allows: pgherd resume 'a run'")
     _, own = measured(taint=lambda t: "cached" if t.point["databases"] == 8 else None)
-    assert any(result.tainted for result in own) and measure_again("B", own, []) == [], "a quiet machine would not change that"
+    assert any(result.tainted for result in own) and rerun_hints("B", own, []) == [], "a quiet machine would not change that"
 
 
 def test_what_clean_reruns_made_up_for_is_not_to_be_measured_again(options: Build, simulate: Any) -> None:
@@ -110,11 +120,11 @@ def test_what_clean_reruns_made_up_for_is_not_to_be_measured_again(options: Buil
         return simulate(given, taint=lambda t: "steal" if t.key() in keys else None).until_stop()[0]
 
     once = noisy("databases=6#1")
-    assert any(result.tainted for result in once) and measure_again("B", once, []) == [], "a clean rerun stands in its place"
-    (said,) = measure_again("B", noisy("databases=6#1", max_reruns=0), [])
+    assert any(result.tainted for result in once) and rerun_hints("B", once, []) == [], "a clean rerun stands in its place"
+    (said,) = rerun_hints("B", noisy("databases=6#1", max_reruns=0), [])
     assert "tainted 1 of 23 trials (steal)" in said
     left = noisy("databases=6#1", *(f"databases=8#{repeat}" for repeat in range(9)))
-    (said,) = measure_again("B", left, [])
+    (said,) = rerun_hints("B", left, [])
     count = sum(result.trial.point["databases"] == 8 for result in left)
     assert f"tainted {count} of {len(left)} trials that no clean rerun made up for (steal)" in said
 

@@ -6,7 +6,7 @@ from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study.guest_memory import merged, with_guest_memory
+from pgherd.study.guest_memory import merges_pages, with_guest_memory
 
 MB = 2.0**20
 EMPTY = Analysis(answer="x", grade="A")
@@ -105,7 +105,7 @@ def test_a_guest_whose_balloon_was_not_seen() -> None:
 
 
 def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -> None:
-    assert not merged([trial()])
+    assert not merges_pages([trial()])
     (row,) = with_guest_memory(EMPTY, [trial(merge=True)]).tables["guest_memory"]
     assert "merged (KSM) are counted in each guest" in row["resident"].note
     (row,) = with_guest_memory(EMPTY, [trial()]).tables["guest_memory"]

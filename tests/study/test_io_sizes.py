@@ -4,7 +4,7 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.io_view import DeviceView, IoView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study.io_sizes import size_rows
+from pgherd.study.device_io import size_rows
 
 
 def trial(number, sizes, direction="write"):

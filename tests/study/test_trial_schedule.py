@@ -7,7 +7,7 @@ from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.study.database_options import DatabaseOptions, target
-from pgherd.study.trial_schedule import HOPELESS, Design, propose, throughput, worst_case
+from pgherd.study.trial_schedule import MAX_TAINTED_RERUNS, SchedulePlan, propose, throughput, worst_case
 
 SECONDS, RAMP = 9.0, 1.0
 
@@ -26,7 +26,7 @@ def _design(options, points=(1, 2), refine=None, state="warm"):
 
     blocks = [tuple(build({"n": n}, repeat, "planned") for n in points) for repeat in range(options.repeats)]
     more = {} if refine is None else {"refine": lambda done: refine(build, done)}
-    return Design(blocks, [{"n": n} for n in points], build, lambda point: options.repeats, **more)
+    return SchedulePlan(blocks, [{"n": n} for n in points], build, lambda point: options.repeats, **more)
 
 
 def _phase(seconds, tps):
@@ -86,7 +86,7 @@ def test_a_tainted_trial_is_run_again_under_a_key_of_its_own():
 def test_hopeless_points_are_left():
     options = _options(max_reruns=50)
     results, _ = _play(options, _design(options), lambda trial, number: {"tainted": ["steal"]} if trial.point["n"] == 2 else {})
-    assert sum(result.trial.reason.startswith("rerun") for result in results) == HOPELESS
+    assert sum(result.trial.reason.startswith("rerun") for result in results) == MAX_TAINTED_RERUNS
 
 
 def test_an_intent_that_always_fails_is_not_run_again():

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pgherd.cli.balloon_demo import SIDES, Demo, Moment, SideNow
 from pgherd.model.units import format_bytes
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 
 WIDTH = 40
 """Characters of a pool."""
@@ -19,7 +19,7 @@ _LINES_EVERY = 2.0
 """Seconds between two lines where there is no terminal."""
 
 
-class Screen(Watcher):
+class Screen(RunObserver):
     """Live on a terminal, a line every two seconds elsewhere. A context manager."""
 
     def __init__(self, console: Console, demo: Demo) -> None:

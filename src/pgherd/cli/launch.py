@@ -31,8 +31,8 @@ from pgherd.postgres import installations
 from pgherd.postgres.external import redact
 from pgherd.prepare.prepared_study import input_digests, with_inputs
 from pgherd.runner.deploy.pages import try_out
+from pgherd.runner.live_writer import open_live_writer
 from pgherd.runner.loop import execute
-from pgherd.runner.recording import recorded
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import study_of
 
@@ -210,7 +210,7 @@ def _execute(
 ) -> RunRecord:
     with (
         directory.locked(),
-        recorded(directory.path, watcher) as told,
+        open_live_writer(directory.path, watcher) as told,
         standing(node, directory.name, record, surroundings, told) as (bench, study),
     ):
         metrics_options.show(directory.path, record, watcher.note)

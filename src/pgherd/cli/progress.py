@@ -14,15 +14,15 @@ from pgherd.cli.trial import point_words, readings
 from pgherd.model.result import TrialResult, counted, counted_by
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
-from pgherd.runner.remaining import Remaining
-from pgherd.runner.watcher import Watcher
-from pgherd.study.emulation import emulated
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.time_estimate import TimeEstimate
+from pgherd.study.emulation import is_emulated
 
 # Redrawing is work on the host that is being measured.
 _REDRAWS_PER_SECOND = 1
 
 
-class TerminalProgress(Watcher):
+class TerminalProgress(RunObserver):
     """A bar on a terminal; one line per finished trial anywhere else."""
 
     def __init__(self, console: Console) -> None:
@@ -40,7 +40,7 @@ class TerminalProgress(Watcher):
             refresh_per_second=_REDRAWS_PER_SECOND,
         )
         self._task: TaskID | None = None
-        self._remaining = Remaining()
+        self._remaining = TimeEstimate()
         self._begun = 0.0
 
     def __enter__(self) -> TerminalProgress:
@@ -114,7 +114,7 @@ def _numbers(result: TrialResult) -> str:
     """What came of a trial, in a few words."""
     if result.probe:
         return readings(result.probe)
-    if emulated(result.phases):
+    if is_emulated(result.phases):
         return "ran to its end (functional only: emulated processors)"
     what = counted([result])
     if what == counted_by("command"):

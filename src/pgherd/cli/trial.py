@@ -11,7 +11,7 @@ from rich.table import Table
 from pgherd.model.result import MIXED, Counted, PhaseResult, TargetResult, TrialResult, counted_by
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
-from pgherd.study.emulation import WHY, emulated
+from pgherd.study.emulation import EMULATION_REASON, is_emulated
 
 _MARKS = {"pass": "pass", "fail": "FAIL", "unknown": "unknown"}
 
@@ -39,7 +39,7 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
         console.print(f"It could not be finished: {result.error}", markup=False)
     if result.probe:
         console.print(f"Probe '{trial.probe}': {readings(result.probe)}.", markup=False)
-    if len(result.phases) > MOST_PHASES and not emulated(result.phases):
+    if len(result.phases) > MOST_PHASES and not is_emulated(result.phases):
         _briefly(console, result.phases)
     else:
         for phase in result.phases:
@@ -97,8 +97,8 @@ def _counted(phases: Sequence[PhaseResult]) -> Counted:
 def _phase(console: Console, phase: PhaseResult) -> None:
     what = _counted([phase])
     ran = f"Phase '{phase.phase}': {phase.seconds:.2f} s in which all drivers ran ({phase.overlap:.1%} of the period)"
-    if emulated([phase]):
-        console.print(f"{ran}; {WHY}.", markup=False)
+    if is_emulated([phase]):
+        console.print(f"{ran}; {EMULATION_REASON}.", markup=False)
         return
     if what == counted_by("command"):
         console.print(f"{ran}.", markup=False)

@@ -47,11 +47,11 @@ from pgherd.prepare.server_volumes import Holding
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.judge import memory as memory_verdicts
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import phases
 from pgherd.runner.play.bench import completed
 from pgherd.runner.play.driven import Common, Driven
-from pgherd.runner.session import Session, session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.session import RunSession, session
 from pgherd.store.live import SPOOL, Lines, output_name
 from pgherd.store.samples_apart import write_samples_apart
 
@@ -148,7 +148,7 @@ class Piece:
     data: bytes
 
 
-class _CallObserver(Watcher):
+class _CallObserver(RunObserver):
     """Keeps the current step for observers, and ends work that was called off."""
 
     def __init__(self, called_off: threading.Event) -> None:
@@ -177,7 +177,7 @@ class HostAgent:
         self._open = contextlib.ExitStack()
         self._called_off = threading.Event()
         self._observer = _CallObserver(self._called_off)
-        self._session: Session | None = None
+        self._session: RunSession | None = None
         self._fleet: Fleet | None = None
         self._carrier: Carrier | None = None
         self._driven: Driven | None = None
@@ -356,7 +356,7 @@ class HostAgent:
         self._open.callback(self._fleet.close)
         return notes
 
-    def _installation(self, bin_: str, version: str, opened: Session) -> Installation:
+    def _installation(self, bin_: str, version: str, opened: RunSession) -> Installation:
         version_of = {installation.bin: installation.version for installation in installations.find_all(self._node)}
         if version_of.get(bin_) == version or self._node.exists(f"{bin_}/postgres"):
             with contextlib.suppress(PgherdError):
@@ -387,7 +387,7 @@ class HostAgent:
         stage = AgentsStage(fleet, self._ways, self._called_off, begin)
         self._lookout = Lookout(part, self._trial, scratch)
         try:
-            self._driven = phases.drive(self._node, part, stage, self._trial, scratch, Watcher(), fleet.watched, begin=begin)
+            self._driven = phases.drive(self._node, part, stage, self._trial, scratch, RunObserver(), fleet.watched, begin=begin)
         finally:
             self._lookout = None
         return Drove(self._driven.spans(), self._driven.jump, stage.ready)

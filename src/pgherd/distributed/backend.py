@@ -22,8 +22,8 @@ from pgherd.node.protocol import Node
 from pgherd.prepare.prepared_study import Prepared, runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.live_writer import LiveWriter
 from pgherd.runner.play.bench import Bench, LocalBench
-from pgherd.runner.recording import Recording
 from pgherd.runner.session import session
 from pgherd.store.live import told_dir
 from pgherd.study.cluster_options import CLUSTER_FIELDS, SpreadRequest
@@ -47,7 +47,7 @@ def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tupl
 
 @contextlib.contextmanager
 def standing(
-    node: Node, run: str, record: RunRecord, surroundings: Surroundings, told: Recording
+    node: Node, run: str, record: RunRecord, surroundings: Surroundings, told: LiveWriter
 ) -> Iterator[tuple[Bench, RunnableStudy[Any]]]:
     """The bench on which a run's trials are played, and the study as it is run there; all of it goes at the end.
 

@@ -34,9 +34,9 @@ from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
-from pgherd.runner.loop import nothing_left
+from pgherd.runner.loop import has_no_load
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play.bench import Played
-from pgherd.runner.watcher import Watcher
 from pgherd.store.samples import HostSamples, merge_samples
 
 LEAD = 2.0
@@ -63,7 +63,7 @@ class ClusterBench:
     """
 
     def __init__(
-        self, crew: Crew, cluster: Cluster, run: str, surroundings: Surroundings, postgres: Mapping[str, str], watcher: Watcher
+        self, crew: Crew, cluster: Cluster, run: str, surroundings: Surroundings, postgres: Mapping[str, str], watcher: RunObserver
     ) -> None:
         """Args:
         surroundings: those of all hosts together.
@@ -122,7 +122,7 @@ class ClusterBench:
 
     def apply(self, trial: Trial) -> str:
         """Apply each host's part, in parallel. Raises TrialError if no required host remains."""
-        if self._crew.lost and nothing_left(trial):
+        if self._crew.lost and has_no_load(trial):
             raise TrialError(f"{self._losses()}, and this trial has nothing to load without it")
         parts = self._parts(trial, whole=True)
         self._sharing.share(parts)
@@ -133,7 +133,7 @@ class ClusterBench:
             self._crew.call(self._cluster.client, "learn", {target: way for ways in endpoints.values() for target, way in ways.items()})
         return "; ".join(f"{host}: {summary}" for host, summary in summaries.items())
 
-    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: Watcher) -> Played:
+    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> Played:
         """Run all parts in step, count in one window, check, and collect the files after the measurement."""
         parts = self._parts(trial)
         if trial.open_ended:  # a host without a command has no driver that could end
@@ -264,7 +264,7 @@ class ClusterBench:
             self._watcher.setup(f"host {host}: {step}")
 
     def _drive(
-        self, trial: Trial, parts: Mapping[str, Trial], name: str, clocks: Clocks, watcher: Watcher, relay: Relay
+        self, trial: Trial, parts: Mapping[str, Trial], name: str, clocks: Clocks, watcher: RunObserver, relay: Relay
     ) -> dict[str, Drove]:
         """Agree on an instant, and run all parts from it on."""
         begin = time.time() + self._lead
@@ -356,7 +356,7 @@ class _MeasuringTasks:
     not near a border between phases.
     """
 
-    def __init__(self, trial: Trial, begin: float, watcher: Watcher, compare: Callable[[], None], relay: Relay) -> None:
+    def __init__(self, trial: Trial, begin: float, watcher: RunObserver, compare: Callable[[], None], relay: Relay) -> None:
         self._watcher, self._compare, self._relay = watcher, compare, relay
         self._begin = begin
         self._midway = begin + trial.seconds() / 2 if trial.seconds() >= _MIDWAY_S else None

@@ -26,7 +26,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.tcp_access import Opening, TcpAccess
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.targets import NO_ROOM, Reach, Stage
-from pgherd.runner.session import Session
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 
 
@@ -47,7 +47,7 @@ class Way:
 class Opened:
     """Access to the servers of a host. All its servers of a run share one certificate and one password."""
 
-    def __init__(self, session: Session, address: str) -> None:
+    def __init__(self, session: RunSession, address: str) -> None:
         """Create certificate and password. Raises CapabilityError if the library for it is missing."""
         authority = certificates.authority("of a run's servers")
         pem = session.work / "tls.pem"
@@ -82,7 +82,7 @@ class Ways:
     def __init__(self) -> None:
         self._reaches: dict[str, Reach] = {}
 
-    def learn(self, ways: Mapping[str, Way], session: Session, installations: Mapping[str, Installation]) -> None:
+    def learn(self, ways: Mapping[str, Way], session: RunSession, installations: Mapping[str, Installation]) -> None:
         """Replace the endpoints. ``installations`` maps bin directories, as trials name them, to those of this host."""
         passwords, roots = session.work / "passwords", dict[str, Path]()
         entries = dict.fromkeys((way.host, way.port, way.user, way.password) for way in ways.values())
@@ -110,7 +110,7 @@ def _reach(way: Way, passwords: Path, root: Path, installations: Mapping[str, In
     return Reach(NO_ROOM, installations[way.bin].bin, way.host, way.port, way.database, way.user, way.scale, environment)
 
 
-def insist_tls(session: Session, installation: Installation) -> None:
+def insist_tls(session: RunSession, installation: Installation) -> None:
     """Raise CapabilityError if a PostgreSQL installation does not support TLS."""
     refused = validation.no_tls(session.node, installation, session.account, str(session.work))
     if refused:

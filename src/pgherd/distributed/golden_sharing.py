@@ -21,7 +21,7 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node import interruption
 from pgherd.postgres.disk import patience
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 
 _STEP_TIMEOUT_S = 600.0
 """Timeout of a step in seconds: comparing a PostgreSQL, making room for a template, or receiving a piece over a slow
@@ -75,7 +75,7 @@ class Sharing:
     A failure is only reported. The host then creates the template itself, as without sharing.
     """
 
-    def __init__(self, crew: Crew, watcher: Watcher) -> None:
+    def __init__(self, crew: Crew, watcher: RunObserver) -> None:
         self._crew, self._watcher = crew, watcher
         self._checked_contents: dict[str, set[str]] = {}
 

@@ -31,7 +31,7 @@ from pgherd.prepare.variants import parse_variant, plain
 from pgherd.study.cluster_options import PIN, SpreadRequest, of_one_host
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.registry import study_of
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 from pgherd.workloads.script import parse_script
 
 Options = TypeVar("Options", bound=Model)

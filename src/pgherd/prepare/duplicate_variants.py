@@ -18,7 +18,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import configuration, validation
 from pgherd.postgres.external import redact
 from pgherd.postgres.huge_pages import OFF, ON
-from pgherd.study.comparison.tables import UNTOLD
+from pgherd.study.comparison.tables import EXECUTION_OPTIONS
 
 _Servers = list[tuple[str, Mapping[str, str]]]
 """Directory of PostgreSQL's programs and settings of each server that an option describes."""
@@ -30,7 +30,7 @@ def insist_different(node: Node, what: str, requests: Mapping[str, Model], optio
     told: dict[str, tuple[Any, _Servers]] = {}
     for name, complete in options.items():
         servers: _Servers = []
-        told[name] = _apart(complete.model_dump(mode="json", exclude=set(UNTOLD)), servers), servers
+        told[name] = _apart(complete.model_dump(mode="json", exclude=set(EXECUTION_OPTIONS)), servers), servers
     for one, other in itertools.combinations(told, 2):
         (rest, servers), (others, their_servers) = told[one], told[other]
         pairs = zip(servers, their_servers, strict=False)
@@ -50,7 +50,7 @@ def _apart(told: Any, servers: _Servers) -> Any:
         return told
     if "pg_bin" in told and "settings" in told:
         servers.append((told["pg_bin"], told["settings"]))
-        told = {name: part for name, part in told.items() if name != "settings" and name not in UNTOLD}
+        told = {name: part for name, part in told.items() if name != "settings" and name not in EXECUTION_OPTIONS}
     return {name: _apart(part, servers) for name, part in told.items()}
 
 

@@ -20,8 +20,8 @@ from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import Row
 from pgherd.prepare.server_volumes import Holding
-from pgherd.runner.session import Session
-from pgherd.study.study_options import StudyOptions
+from pgherd.runner.session import RunSession
+from pgherd.study.study import StudyOptions
 from pgherd.workloads.script import stage
 
 
@@ -91,7 +91,7 @@ def thresholds(assignments: tuple[str, ...]) -> Thresholds:
     return known
 
 
-def runnable(node: Node, bin_: str, version: str, session: Session) -> Installation:
+def runnable(node: Node, bin_: str, version: str, session: RunSession) -> Installation:
     """The installation that a run was prepared with, where its account can execute it.
 
     Raises:

@@ -20,7 +20,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import chart_style
 from pgherd.report.formatting import clean
-from pgherd.study.emulation import FUNCTIONAL, WHY
+from pgherd.study.emulation import EMULATION_REASON, FUNCTIONAL_TABLE
 from pgherd.study.registry import studies
 
 TRIALS = "trials/*/trial.json"
@@ -113,8 +113,8 @@ def draw(inputs: Inputs) -> tuple[list[Drawn], dict[str, str]]:
     drawn: list[Drawn] = []
     left_out: dict[str, str] = {}
     for name, builder in builders(inputs.record.study).items():
-        if inputs.analysis.tables.get(FUNCTIONAL) and name not in _OF_MEMORY:
-            left_out[name] = WHY  # nothing that is drawn of speed or CPU means anything
+        if inputs.analysis.tables.get(FUNCTIONAL_TABLE) and name not in _OF_MEMORY:
+            left_out[name] = EMULATION_REASON  # nothing that is drawn of speed or CPU means anything
             continue
         try:
             with debug_mode(False):  # checking every part against the schema takes longer than drawing it; tests do it

@@ -17,8 +17,8 @@ from pgherd.report.formatting import clean
 from pgherd.report.gate_metrics import Compared, Run, Wanted
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
-from pgherd.study.comparison.metrics import Metric
-from pgherd.study.emulation import FUNCTIONAL, WHY
+from pgherd.study.comparison.metrics import ComparedMetric
+from pgherd.study.emulation import EMULATION_REASON, FUNCTIONAL_TABLE
 from pgherd.study.findings import as_finding
 
 ALL = "all points"
@@ -137,8 +137,8 @@ def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
 def _check(baseline: Run, run: Run) -> None:
     """Raise UsageError where there is nothing to compare."""
     for side in (baseline, run):
-        if side.record.analysis is not None and FUNCTIONAL in side.record.analysis.tables:
-            raise UsageError(f"run {side.name} has no numbers to compare: {WHY}")
+        if side.record.analysis is not None and FUNCTIONAL_TABLE in side.record.analysis.tables:
+            raise UsageError(f"run {side.name} has no numbers to compare: {EMULATION_REASON}")
     for side in (baseline, run):
         if side.record.state != "finished" or side.record.analysis is None:
             raise UsageError(f"run {side.name} is not finished (it is {side.record.state}); 'pgherd resume {side.name}' goes on with it")
@@ -157,7 +157,7 @@ def _count(compared: Sequence[Compared]) -> int:
     return usable + (usable > 1)
 
 
-def _by_points(wanted: Wanted, metric: Metric, compared: Sequence[Compared], confidence: float, count: int) -> list[Comparison]:
+def _by_points(wanted: Wanted, metric: ComparedMetric, compared: Sequence[Compared], confidence: float, count: int) -> list[Comparison]:
     """A metric over all points, then at each of them."""
     better = gate_metrics.direction(wanted, metric.unit, metric.better)
     limit = two_sample.limit_of(wanted.allowed, better)

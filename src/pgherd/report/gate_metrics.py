@@ -13,8 +13,8 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean, finite, point_text
 from pgherd.study.comparison import metrics, time_slices
-from pgherd.study.comparison.metrics import METRICS, Metric
-from pgherd.study.comparison.options import AGAIN
+from pgherd.study.comparison.metrics import METRICS, ComparedMetric
+from pgherd.study.comparison.options import AGAIN_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.registry import studies
 
@@ -69,9 +69,9 @@ def is_metric(old: Run, new: Run, name: str) -> bool:
     return name in METRICS or name in _readings(old) or name in _readings(new)
 
 
-def metric_of(name: str, results: Sequence[TrialResult]) -> Metric:
+def metric_of(name: str, results: Sequence[TrialResult]) -> ComparedMetric:
     """The metric of a name as it is of these trials; a probe's reading has its unit in its name, as ``database_bytes`` has."""
-    return metrics.of(name, results, "" if name in METRICS else name.rpartition("_")[2])
+    return metrics.metric_for(name, results, "" if name in METRICS else name.rpartition("_")[2])
 
 
 def direction(wanted: Wanted, unit: str, known: str = "") -> Direction:
@@ -150,7 +150,7 @@ def estimate(finding: Finding) -> Estimate:
 def _points(run: Run) -> Points:
     """The run's points with their finished trials. The baseline of a comparison and the same again are one thing."""
     found: Points = {}
-    for result in time_slices.apart(run.results):
+    for result in time_slices.split_variants(run.results):
         point = {name: _plain(name, value) for name, value in result.trial.point.items()}
         key = ",".join(f"{name}={value}" for name, value in sorted(point.items()))
         found.setdefault(key, (point_text(point), []))
@@ -167,7 +167,7 @@ def _place(result: TrialResult) -> list[tuple[str, bool, float, str]]:
 
 
 def _plain(name: str, value: int | float | str) -> int | float | str:
-    return value.removesuffix(AGAIN) if name == VARIANT and isinstance(value, str) else value
+    return value.removesuffix(AGAIN_SUFFIX) if name == VARIANT and isinstance(value, str) else value
 
 
 def _listed(points: Points) -> str:
@@ -175,13 +175,15 @@ def _listed(points: Points) -> str:
     return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "") or "none that finished"
 
 
-def _values(results: Sequence[TrialResult], metric: Metric) -> list[float]:
+def _values(results: Sequence[TrialResult], metric: ComparedMetric) -> list[float]:
     """The metric of each trial that has it."""
     values = [result.probe.get(metric.name) if metric.name not in METRICS else metric.take(result) for result in results]
     return [value for value in values if value is not None]
 
 
-def _compare(old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tuple[str, list[TrialResult]], metric: Metric) -> Compared:
+def _compare(
+    old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tuple[str, list[TrialResult]], metric: ComparedMetric
+) -> Compared:
     point = here[0]
     sides: list[tuple[float, ...]] = []
     tainted = []
@@ -206,7 +208,7 @@ def _readings(run: Run) -> set[str]:
 
 def _known(run: Run) -> list[str]:
     return [
-        name for name, metric in METRICS.items() if any(_values([result], metric) for result in time_slices.apart(run.results))
+        name for name, metric in METRICS.items() if any(_values([result], metric) for result in time_slices.split_variants(run.results))
     ] + sorted(_readings(run))
 
 

@@ -18,7 +18,7 @@ from pgherd.report.chart_style import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLI
 from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
 from pgherd.report.formatting import clean, point_text, share
 from pgherd.report.guest_memory_series import GuestMemories, GuestMemory, read
-from pgherd.study.guest_memory import MERGED, merged
+from pgherd.study.guest_memory import MERGED_NOTE, merges_pages
 
 TRIALS_SHOWN = 2
 GUESTS_SHOWN = 6
@@ -87,8 +87,8 @@ def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
     said = f"The parts add up to each guest's memory within {share(worst, 1)} in every second; a balloon that moves leaves more."
     if any(not guest.by_process for _, memories in trials for guest in memories.guests.values()):
         said += " What is in memory is of the guest's control group, its hypervisor's own memory included."
-    if merged(result for result, _ in trials):
-        said += f" {MERGED[0].upper()}{MERGED[1:]}."
+    if merges_pages(result for result, _ in trials):
+        said += f" {MERGED_NOTE[0].upper()}{MERGED_NOTE[1:]}."
     hidden = max(len(memories.guests) for _, memories in trials) - GUESTS_SHOWN
     return said + (f" {hidden} more guests are not shown." if hidden > 0 else "")
 

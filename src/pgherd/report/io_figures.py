@@ -14,7 +14,7 @@ from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.formatting import clean
-from pgherd.study.device_io import MB, point_name, role_words, series_numbers
+from pgherd.study.device_io import MB, point_name, role_text, series_numbers
 
 POINTS_SHOWN = 2
 """Points of which a trial is drawn: the first and the last where there are more."""
@@ -86,7 +86,7 @@ def _drawn(phase: PhaseResult) -> list[DeviceView]:
 def _names(views: Sequence[DeviceView]) -> dict[str, str]:
     """Number of a device → its name with its roles."""
     by_number = {view.number: view for view in views}
-    return {number: f"{clean(view.name)}: {role_words(view, by_number)}" for number, view in by_number.items()}
+    return {number: f"{clean(view.name)}: {role_text(view, by_number)}" for number, view in by_number.items()}
 
 
 def _kinds(view: DeviceView) -> list[tuple[str, list[float], list[int]]]:
@@ -171,7 +171,7 @@ def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
     for view in _devices(phase):
         found = series_numbers(view.series)
         rate, read, peak = found.get("write_rate"), found.get("read_rate"), found.get("peak_to_mean")
-        who = f"{clean(view.name)} ({role_words(view, {})})"
+        who = f"{clean(view.name)} ({role_text(view, {})})"
         if rate is not None and read is not None and read > rate:
             parts.append(f"{who} gives {charts_number(read)} MB/s of reads")
         elif rate is not None:

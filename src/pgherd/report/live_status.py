@@ -25,7 +25,7 @@ from pgherd.report.live_host_status import Series
 from pgherd.report.live_models import Present, PresentDevice, PresentResult, PresentThroughput, PresentTrial, PresentUse, State
 from pgherd.store.live import Lines, LivePhase, LiveState, LiveTrial, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
-from pgherd.study.emulation import emulated
+from pgherd.study.emulation import is_emulated
 
 _LEAST_SPAN = 0.8
 """Seconds that two readings of a counter must lie apart to make a rate: readings beside the ticks follow each other closely."""
@@ -320,7 +320,7 @@ def present_result(result: TrialResult) -> PresentResult:
         point=result.trial.point,
         repeat=result.trial.repeat,
         seconds=result.ended - result.started,
-        throughput=trial_throughput(result) if what not in (MIXED, counted_by("command")) and not emulated(result.phases) else None,
+        throughput=trial_throughput(result) if what not in (MIXED, counted_by("command")) and not is_emulated(result.phases) else None,
         unit=what.unit,
         tainted=result.tainted,
         error=result.error,

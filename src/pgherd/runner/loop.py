@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
@@ -15,11 +15,12 @@ from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
-from pgherd.runner import variant_settings
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play.bench import Bench, Played
-from pgherd.runner.watcher import Watcher
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import conclude
+from pgherd.study.comparison.options import AGAIN_SUFFIX
+from pgherd.study.comparison.time_slices import VARIANT
 
 _FAILURES_IN_A_ROW = 3
 
@@ -31,7 +32,7 @@ def execute(
     options: Model,
     bench: Bench,
     thresholds: Thresholds,
-    watcher: Watcher,
+    watcher: RunObserver,
 ) -> RunRecord:
     """Run the study to its end in an existing run directory, going on after the trials that are already there.
 
@@ -75,11 +76,11 @@ def execute(
                 timing["wall"] = wall_before + time.time() - wall_begun
                 record = record.model_copy(update={"timing": dict(timing)})
                 if result.error is None:
-                    record = variant_settings.noted(record, trial, bench)
+                    record = with_settings(record, trial, bench)
                 watcher.finished(result)
                 # Too little memory is what a trial may be about, and no fault of the run; nor is a host that is lost to the trials that
                 # need it while others do without.
-                if not result.memory_kills and not (trial is not wanted and nothing_left(trial)):
+                if not result.memory_kills and not (trial is not wanted and has_no_load(trial)):
                     failures = 0 if result.error is None else failures + (not trial.may_die)
                 if failures == _FAILURES_IN_A_ROW:
                     raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
@@ -122,7 +123,7 @@ def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
     return record.model_copy(update={"proposals": [*record.proposals, entry]})
 
 
-def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: Watcher) -> TrialResult:
+def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: RunObserver) -> TrialResult:
     started = time.time()
     partial = directory.begin_trial(name)
     transition, error, played = "", None, Played()
@@ -148,6 +149,41 @@ def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thres
     )
 
 
-def nothing_left(trial: Trial) -> bool:
+def has_no_load(trial: Trial) -> bool:
     """Return whether a placed trial has phases but no load, because its targets are on lost hosts."""
     return bool(trial.phases) and not any(phase.loads for phase in trial.phases)
+
+
+class SettingsSource(Protocol):
+    """What is up, and can be asked; see ``runner.loop.Bench``."""
+
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        """Settings that differ from the default, as the server of a target, or the first server, says."""
+        ...
+
+
+def with_settings(record: RunRecord, trial: Trial, bench: SettingsSource) -> RunRecord:
+    """The record with what the servers that are up for this trial say, where that is not known yet.
+
+    ``settings`` then holds what all variants have in common, ``variant_settings`` all that each has.
+    """
+    if VARIANT not in trial.point:
+        return record if record.settings else record.model_copy(update={"settings": bench.settings()})
+    new = {variant: target for variant, target in _variants(trial).items() if variant not in record.variant_settings}
+    said = {variant: bench.settings(target) for variant, target in new.items()}
+    if not any(said.values()):
+        return record
+    every = {**record.variant_settings, **{variant: own for variant, own in said.items() if own}}
+    first = next(iter(every.values()))
+    common = {name: value for name, value in first.items() if all(one.get(name) == value for one in every.values())}
+    return record.model_copy(update={"settings": common, "variant_settings": every})
+
+
+def _variants(trial: Trial) -> dict[str, str | None]:
+    """Each variant of a trial, and a database of its server (None: its load is on none)."""
+    loaded = {side: phase.turns.targets(side, phase.loads) for phase in trial.phases if phase.turns is not None for side in phase.turns.of}
+    loaded = loaded or {str(trial.point[VARIANT]): tuple(target for phase in trial.phases for target in phase.loads)}
+    return {
+        side.removesuffix(AGAIN_SUFFIX): next((target for target in targets if target.count("/") == 3), None)
+        for side, targets in loaded.items()
+    }

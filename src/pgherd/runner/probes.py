@@ -10,12 +10,12 @@ from collections.abc import Mapping
 from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.study.registry import studies
 
 
-def measure(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
+def measure(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> dict[str, float]:
     """The readings of the trial's probe.
 
     Raises:

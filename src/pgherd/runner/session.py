@@ -19,13 +19,13 @@ from pgherd.model.run import Surroundings
 from pgherd.node import interruption, process
 from pgherd.node.protocol import Node
 from pgherd.postgres.tcp_access import Opening
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 from pgherd.runtimes.choice import Runtimes
 from pgherd.runtimes.runtime import Runtime
 
 
 @dataclass(frozen=True)
-class Session:
+class RunSession:
     """The open surroundings of a run.
 
     ``work`` holds the servers' data, the drivers' output and copies of the user's scripts while they run; ``sockets``
@@ -53,7 +53,7 @@ class Session:
 
 
 @contextlib.contextmanager
-def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) -> Iterator[Session]:
+def session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserver) -> Iterator[RunSession]:
     """Reserve, make and finally remove everything around a run.
 
     Raises:
@@ -79,4 +79,6 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: Watcher) 
         runtimes = Runtimes(node, journal, facts, budget, suffix, reserved.cpus, surroundings.guest_memory)
         stack.callback(runtimes.close)
         runtimes.get(surroundings.runtime)  # what the host cannot give is said before anything is deployed
-        yield Session(node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, made)
+        yield RunSession(
+            node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, made
+        )

@@ -24,7 +24,7 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.trial import State
 from pgherd.study.cluster_options import SpreadRequest
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
 READ_ONLY = "default_transaction_read_only"
 """The setting by which a server refuses to write, for scripts of which the user says that they do not."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from pgherd.analysis import histogram, io_pattern
 from pgherd.analysis.intervals import mean_interval
+from pgherd.analysis.io_pattern import ENOUGH
 from pgherd.model.finding import Analysis, Finding
-from pgherd.model.io_view import DeviceSeries, DeviceView, IoView, Pattern
+from pgherd.model.io_view import DeviceSeries, DeviceView, Direction, IoView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study import io_sizes
 from pgherd.study.findings import as_finding, missing
 
 MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
@@ -23,10 +25,10 @@ MEMORY_FILESYSTEMS = ("tmpfs", "ramfs")
 Row = dict[str, Finding | str | int | float | None]
 TABLE = "io"
 KB, MB = 1024, 2**20
-IDLE = 1.0
+MIN_REQUEST_RATE = 1.0
 """Requests per second below which a device is said to have been next to idle."""
 
-COVERED = 0.97
+MIN_TRACE_COVERAGE = 0.97
 """Share of the counted requests below which a trace is said to be incomplete."""
 
 UNITS: Mapping[str, str] = {
@@ -79,7 +81,7 @@ METHODS: Mapping[str, str] = {
 }
 
 
-def with_io_view(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
+def with_device_io(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
     """The analysis with the tables ``io`` and, of traced requests, ``io_sizes``; findings of each device where there is one point only;
     and what could not be seen.
 
@@ -101,7 +103,7 @@ def with_io_view(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis
             }
     return analysis.model_copy(
         update={
-            "tables": {**analysis.tables, TABLE: rows, **({io_sizes.TABLE: sizes} if sizes else {})},
+            "tables": {**analysis.tables, TABLE: rows, **({SIZES_TABLE: sizes} if sizes else {})},
             "findings": {**analysis.findings, **findings},
             "warnings": warnings,
         }
@@ -119,10 +121,10 @@ def io_rows(results: Sequence[TrialResult]) -> tuple[list[Row], list[Row]]:
         used = [trial for trial in trials if not trial.tainted] or trials
         devices: dict[str, DeviceView] = {}
         for trial in used:
-            for view in views(trial):
+            for view in device_views(trial):
                 devices.setdefault(view.number, view)
-        roles = {number: role_words(device, devices) for number, device in devices.items()}
-        sizes += io_sizes.size_rows(point, used, devices, roles)
+        roles = {number: role_text(device, devices) for number, device in devices.items()}
+        sizes += size_rows(point, used, devices, roles)
         for number, device in devices.items():
             cells = [_trial_numbers(trial, number) for trial in used]
             row: Row = {"point": point, "device": device.name, "number": number, "roles": roles[number]}
@@ -148,12 +150,12 @@ def point_name(result: TrialResult) -> str:
     return ", ".join(f"{name} {value}" for name, value in point.items())
 
 
-def views(result: TrialResult) -> list[DeviceView]:
+def device_views(result: TrialResult) -> list[DeviceView]:
     """The devices of all the trial's phases."""
     return [view for phase in result.phases if phase.io is not None for view in phase.io.devices]
 
 
-def role_words(device: DeviceView, devices: Mapping[str, DeviceView]) -> str:
+def role_text(device: DeviceView, devices: Mapping[str, DeviceView]) -> str:
     """``data, WAL``, ``volume NAME``; of a device that only others lie on: ``below loop0``."""
     names = {"data": "data", "wal": "WAL", "tablespace": "tablespaces", "volume": f"volume {', '.join(device.roles.get('volume', ()))}"}
     if device.roles:
@@ -172,14 +174,14 @@ def _mean(values: Sequence[float | None], unit: str, method: str) -> Finding:
 def _trial_numbers(result: TrialResult, number: str) -> dict[str, float | None]:
     """All numbers of one device in one trial, over its phases."""
     parts = [(phase, view) for phase in result.phases if phase.io for view in phase.io.devices if view.number == number]
-    joined = joined_series([view.series for _, view in parts])
+    joined = concatenated_series([view.series for _, view in parts])
     found: dict[str, float | None] = dict(series_numbers(joined))
     done = math.fsum(_transactions(phase, view) for phase, view in parts)
     seconds = math.fsum(phase.seconds for phase, _ in parts)
     reads = found.get("reads")
     if done > 0 and reads is not None:
         found["reads_per_tx"] = reads * seconds / done
-    found["burst_ratio"] = burst_ratio(joined, wal_beside(parts))
+    found["burst_ratio"] = burst_ratio(joined, separate_wal_series(parts))
     return found | _traced_numbers([view for _, view in parts])
 
 
@@ -189,7 +191,7 @@ def _transactions(phase: PhaseResult, view: DeviceView) -> float:
     return math.fsum(one.transactions for one in phase.targets if "/".join(one.target.split("/")[1:3]) in here)
 
 
-def wal_beside(parts: Sequence[tuple[PhaseResult, DeviceView]]) -> DeviceSeries | None:
+def separate_wal_series(parts: Sequence[tuple[PhaseResult, DeviceView]]) -> DeviceSeries | None:
     """What the WAL of the servers on a device wrote to another one, over the same phases; None where it lies on the device itself, also by
     way of another (a loop device on a file there), on one that sees more than WAL, on several others, or nowhere that is seen. ``parts``:
     each phase with its view of the device."""
@@ -198,19 +200,19 @@ def wal_beside(parts: Sequence[tuple[PhaseResult, DeviceView]]) -> DeviceSeries 
         servers = {server for role in ("data", "tablespace") for server in view.roles.get(role, ())}
         every = phase.io.devices if phase.io is not None else []
         for other in (one for one in every if servers.intersection(one.roles.get("wal", ()))):
-            if view.number in beneath(other.number, every) or not only_wal(other, every):
+            if view.number in underlying_devices(other.number, every) or not has_only_wal(other, every):
                 return None
             found.setdefault(other.number, []).append(other.series)
-    return joined_series(next(iter(found.values()))) if len(found) == 1 else None
+    return concatenated_series(next(iter(found.values()))) if len(found) == 1 else None
 
 
-def only_wal(device: DeviceView, devices: Sequence[DeviceView]) -> bool:
+def has_only_wal(device: DeviceView, devices: Sequence[DeviceView]) -> bool:
     """Whether nothing but WAL is known to reach a device, be it by way of another (a loop device on a file there)."""
-    reaching = [device, *(view for view in devices if device.number in beneath(view.number, devices))]
+    reaching = [device, *(view for view in devices if device.number in underlying_devices(view.number, devices))]
     return {role for view in reaching for role in view.roles} == {"wal"}
 
 
-def beneath(number: str, devices: Sequence[DeviceView]) -> set[str]:
+def underlying_devices(number: str, devices: Sequence[DeviceView]) -> set[str]:
     """The numbers of all devices that a device passes its requests on to, however far below."""
     below = {view.number: view.below for view in devices}
     found: set[str] = set()
@@ -228,7 +230,7 @@ def burst_ratio(device: DeviceSeries, wal: DeviceSeries | None) -> float | None:
     return None if found is None or found.burst_rate is None or not rate else found.burst_rate / MB / rate
 
 
-def joined_series(parts: Sequence[DeviceSeries]) -> DeviceSeries:
+def concatenated_series(parts: Sequence[DeviceSeries]) -> DeviceSeries:
     """Several phases' series as one."""
     names = list(DeviceSeries.model_fields)
     return DeviceSeries(**{name: [value for part in parts for value in getattr(part, name)] for name in names})
@@ -252,14 +254,14 @@ def series_numbers(series: DeviceSeries) -> dict[str, float | None]:
         "flushes": mean(series.flushes),
         "read_rate": mean(series.read_bytes) / MB,
         "write_rate": mean(series.write_bytes) / MB,
-        "read_size": mean(series.read_bytes) / reads / KB if reads >= IDLE else None,
-        "write_size": mean(series.write_bytes) / writes / KB if writes >= IDLE else None,
+        "read_size": mean(series.read_bytes) / reads / KB if reads >= MIN_REQUEST_RATE else None,
+        "write_size": mean(series.write_bytes) / writes / KB if writes >= MIN_REQUEST_RATE else None,
         "queue": mean(queue) if len(queue) == len(series.queue) else None,
         "read_await": _weighted(series.read_await, series.reads, series.seconds),
         "write_await": _weighted(series.write_await, series.writes, series.seconds),
         "flush_await": _weighted(series.flush_await, series.flushes, series.seconds),
     }
-    bursty = io_pattern.burstiness(series.write_bytes, series.seconds) if writes >= IDLE else None
+    bursty = io_pattern.burstiness(series.write_bytes, series.seconds) if writes >= MIN_REQUEST_RATE else None
     if bursty is not None:
         within = sorted({i for burst in bursty.bursts for i in range(burst.first, burst.last + 1)})
         found |= {"peak_to_mean": bursty.peak_to_mean, "variation": bursty.variation, "bursts": 60 * len(bursty.bursts) / total}
@@ -299,7 +301,10 @@ def _share(patterns: Sequence[Pattern], take: Callable[[Pattern], float | None])
 def _label(results: Sequence[TrialResult], number: str) -> str:
     """Sequential, random or mixed, by all traced trials together."""
     traced = [
-        view.trace["all"] for result in results for view in views(result) if view.number == number and view.trace and "all" in view.trace
+        view.trace["all"]
+        for result in results
+        for view in device_views(result)
+        if view.number == number and view.trace and "all" in view.trace
     ]
     if not traced:
         return ""
@@ -356,6 +361,55 @@ def _cost(results: Sequence[TrialResult]) -> list[str]:
     incomplete = sum(cost.incomplete for cost in costs)
     if incomplete:
         words += f"; {incomplete} requests were seen only to begin or only to end, and have no latency"
-    if share > 0.01 or (covered is not None and covered < COVERED):
+    if share > 0.01 or (covered is not None and covered < MIN_TRACE_COVERAGE):
         words += ": shares and histograms rest on what was left"
     return [words + ". What an event costs the process that causes it is not among that, and is in the results"]
+
+
+SIZES_TABLE = "io_sizes"
+MIN_SIZE_PERCENT = 1.0
+"""Per cent of a direction's requests: sizes that fewer have are taken together."""
+DIRECTIONS: tuple[Direction, ...] = ("read", "write")
+SIZES_METHOD = "traced requests as the device got them, after merging; mean over trials, Student's t interval"
+
+
+def size_rows(point: str, trials: Sequence[TrialResult], devices: Mapping[str, DeviceView], roles: Mapping[str, str]) -> list[Row]:
+    """The rows of one point, the most frequent size first; ``request_bytes`` is None in the row of all rarer sizes. A direction with hardly
+    any requests has none.
+
+    Args:
+        point: in words.
+        trials: those that count.
+        devices: number → a device.
+        roles: number → what lies on the device, in words.
+    """
+    rows: list[Row] = []
+    for number, device in devices.items():
+        for direction in DIRECTIONS:
+            counts = [found for trial in trials if (found := _counts(trial, number, direction))]
+            together = sum(counts, Counter[int]())
+            if together.total() < ENOUGH:
+                continue
+            shown = [size for size, count in together.most_common() if size and 100 * count >= MIN_SIZE_PERCENT * together.total()]
+            of = {size: [100 * found[size] / found.total() for found in counts] for size in shown}
+            rest = [100 * sum(many for size, many in found.items() if size not in of) / found.total() for found in counts]
+            shares_of: list[tuple[int | None, list[float]]] = [*of.items()]
+            for size, shares in [*shares_of, *([(None, rest)] if len(shown) < len(together) else [])]:
+                mean = mean_interval(shares)
+                if mean.low is not None and mean.high is not None:  # no share lies beyond these, and so neither does an end
+                    mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, 100.0))
+                share = as_finding(mean, "%", method=SIZES_METHOD)
+                many = together.total() - sum(together[one] for one in shown) if size is None else together[size]
+                head: Row = {"point": point, "device": device.name, "number": number, "roles": roles[number]}
+                rows.append({**head, "direction": direction, "request_bytes": size, "requests": many, "share": share})
+    return rows
+
+
+def _counts(result: TrialResult, number: str, direction: Direction) -> Counter[int]:
+    """Size in bytes → requests of one trial; under 0 what was not counted by its size."""
+    found: Counter[int] = Counter()
+    for phase in result.phases:
+        for view in phase.io.devices if phase.io is not None else ():
+            if view.number == number and view.trace is not None and direction in view.trace:
+                found.update(view.trace[direction].sizes)
+    return found

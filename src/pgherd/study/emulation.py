@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from pgherd.model.finding import Analysis, Finding, Verdict
 from pgherd.model.result import PhaseResult, TrialResult
 
-MARK = "emulated"
+EMULATED_METRIC = "emulated"
 """Metric of a ``guest:NAME`` entity: 1 where its processors were emulated."""
-FUNCTIONAL = "functional"
+FUNCTIONAL_TABLE = "functional"
 """Table of a run of which nothing but that it worked may be said."""
-WHY = "the guests' processors were emulated (TCG): functional only"
+EMULATION_REASON = "the guests' processors were emulated (TCG): functional only"
 _OF_SPEED = ("cpu-bound", "io-bound", "not-client-bound", "rate-met")
 """Checks that pass for how fast something was, or for what CPU it took. Among them io-bound: it divides the reads of all the host's devices
 by transactions, and where these are tens of times fewer, the reads of others pass it. With cached it is the other way: few reads are few,
@@ -24,23 +24,23 @@ _OF_MEMORY = ("memory_kills",)
 """Tables of studies that mean something although processors were emulated."""
 
 
-def emulated(phases: Sequence[PhaseResult]) -> bool:
+def is_emulated(phases: Sequence[PhaseResult]) -> bool:
     """Whether some guest in these phases ran by emulation."""
-    return any(metrics.get(MARK) == 1 for phase in phases for metrics in phase.metrics.values())
+    return any(metrics.get(EMULATED_METRIC) == 1 for phase in phases for metrics in phase.metrics.values())
 
 
-def judged(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) -> list[Verdict]:
+def discount_checks(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) -> list[Verdict]:
     """Verdicts of a trial by emulation: what is judged by speed or by CPU is unknown, passed or not, for nothing is concluded from it; and
     so is whatever else failed, since slowness may be why."""
-    if not emulated(phases):
+    if not is_emulated(phases):
         return list(verdicts)
-    unknown = {"result": "unknown", "why": WHY, "failed_in": ()}
+    unknown = {"result": "unknown", "why": EMULATION_REASON, "failed_in": ()}
     return [one.model_copy(update=unknown) if one.result != "pass" or one.check in _OF_SPEED else one for one in verdicts]
 
 
-def with_emulated(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
+def with_emulation(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
     """The analysis as it is; of a run in which some trial ran by emulation, one that says which trials ran to their end."""
-    ran = [result for result in results if emulated(result.phases)]
+    ran = [result for result in results if is_emulated(result.phases)]
     if not ran:
         return analysis
     failed = [result for result in results if result.error is not None]
@@ -62,7 +62,7 @@ def with_emulated(analysis: Analysis, results: Sequence[TrialResult]) -> Analysi
             "trials_failed": _count(len(failed), "trials that did not"),
             "guests": _count(many, "guests at once, at most"),
         },
-        tables={FUNCTIONAL: rows} | {name: analysis.tables[name] for name in _OF_MEMORY if name in analysis.tables},
+        tables={FUNCTIONAL_TABLE: rows} | {name: analysis.tables[name] for name in _OF_MEMORY if name in analysis.tables},
         warnings=[
             "No throughput, latency or CPU of these trials means anything: the guests' processors were emulated. Where KVM works, the same "
             "command measures",

@@ -14,14 +14,14 @@ from pgherd.model.finding import Grade
 from pgherd.model.result import TrialResult
 from pgherd.study.repeats import Repeats
 
-FROM_OUTSIDE = frozenset({"foreign-cpu", "steal"})
+EXTERNAL_LOAD_CHECKS = frozenset({"foreign-cpu", "steal"})
 """Checks that fail by what else runs on the machine, or on the one below it: on a quiet one the same trial would have passed."""
 
 _BEYOND = ("rerun", "adaptive")
 """How the reasons of trials begin that were run beyond the planned ones."""
 
 
-def mostly_clean(clean: Collection[bool]) -> bool:
+def majority_clean(clean: Collection[bool]) -> bool:
     """Whether more than half of these points (or windows, or blocks) are clean. Where tainted trials stand in for half of them or more,
     or there is none, what is concluded from them is an indication only: grade C."""
     return 2 * sum(clean) > len(clean)
@@ -54,10 +54,10 @@ def grade(
         return "C"
     used = {observation.key for point in points for observation in point.used}
     thinned = any(len(point.used) < max(least, min(LEAST, wanted, point.tried)) for point in points)
-    return weighed([point.clean for point in points], used, results, whole=complete and not thinned)
+    return grade_of([point.clean for point in points], used, results, whole=complete and not thinned)
 
 
-def weighed(clean: Sequence[bool], used: Collection[str], results: Sequence[TrialResult], *, whole: bool) -> Grade:
+def grade_of(clean: Sequence[bool], used: Collection[str], results: Sequence[TrialResult], *, whole: bool) -> Grade:
     """The grade of numbers that rest on trials named ``used`` (their keys).
 
     C: half of the points or more are not clean, or there is none. A: everything that was asked for is there, with trials enough for
@@ -69,7 +69,7 @@ def weighed(clean: Sequence[bool], used: Collection[str], results: Sequence[Tria
         results: all trials of the run.
         whole: whether nothing is missing.
     """
-    if not mostly_clean(clean):
+    if not majority_clean(clean):
         return "C"
     verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
     return "A" if whole and all(v.result == "pass" for v in verdicts) else "B"
@@ -80,12 +80,12 @@ def worst(grades: Sequence[Grade]) -> Grade:
     return max(grades, default="C")
 
 
-def weighted(answer: str, given: Grade) -> str:
+def qualify_answer(answer: str, given: Grade) -> str:
     """The answer as its grade lets it be said."""
     return f"Indication only: {answer}" if given == "C" else answer
 
 
-def stand_in_warnings(clean: Sequence[bool], only: str = "", missed: str = "", what: str = "Only tainted trials") -> list[str]:
+def fallback_warnings(clean: Sequence[bool], only: str = "", missed: str = "", what: str = "Only tainted trials") -> list[str]:
     """What must be said of points that rest on tainted trials alone, and why the answer is an indication where it is.
 
     Args:
@@ -98,20 +98,20 @@ def stand_in_warnings(clean: Sequence[bool], only: str = "", missed: str = "", w
     if not count:
         return []
     said = f"{what} for {only}" if only else what
-    if mostly_clean(clean) and not missed:
+    if majority_clean(clean) and not missed:
         return [f"{said}: these numbers are an indication"]
     many = f"{count} of {len(clean)} points, half of them or more" if len(clean) > 1 else ""
     why = missed or many
     return [f"{said}{f' ({why})' if why else ''}: the whole answer is an indication (grade C)"]
 
 
-def listed(names: Sequence[str], most: int = 6) -> str:
+def shortened_list(names: Sequence[str], most: int = 6) -> str:
     """The first of these, and how many more there are."""
     more = len(names) - most
     return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
-def measure_again(given: Grade, results: Sequence[TrialResult], command: Sequence[str], *, goes_on: bool = False) -> list[str]:
+def rerun_hints(given: Grade, results: Sequence[TrialResult], command: Sequence[str], *, goes_on: bool = False) -> list[str]:
     """What to do next where other work on the machine tainted trials, no clean rerun made up for them, and the answer is worse for it.
     Trials of a finished run are never run again: the command that began it makes a new one.
 
@@ -122,7 +122,7 @@ def measure_again(given: Grade, results: Sequence[TrialResult], command: Sequenc
         goes_on: whether the command goes on with this run, and so with its reruns.
     """
     missed = _not_made_up(results)
-    checks = [{v.check for v in result.verdicts if v.taints and v.check in FROM_OUTSIDE} for result in missed]
+    checks = [{v.check for v in result.verdicts if v.taints and v.check in EXTERNAL_LOAD_CHECKS} for result in missed]
     count = sum(bool(found) for found in checks)
     if given == "A" or not count:
         return []

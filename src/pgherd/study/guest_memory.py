@@ -14,13 +14,13 @@ from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.memory_effects import Effects
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study.emulation import FUNCTIONAL
+from pgherd.study.emulation import FUNCTIONAL_TABLE
 from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
 TABLE, DRIVES, MERGING = "guest_memory", "guest_drives", "page_merging"
 MB = 2**20
-NOT_ALL = 0.05
+MAX_UNACCOUNTED = 0.05
 """Share of a guest's memory above which what is not accounted for is warned of."""
 
 _PARTS: dict[str, Callable[[Effects], float]] = {
@@ -42,7 +42,7 @@ _NOTES = {
 }
 
 
-MERGED = "pages that the host has merged (KSM) are counted in each guest that has them"
+MERGED_NOTE = "pages that the host has merged (KSM) are counted in each guest that has them"
 """Of the kernel's counts by process; what merging saves is therefore in no part of a guest's memory, and stands in a table of its own."""
 _OF_MERGING = {
     "shared": "kept once for several places; of the whole host, whoever merges",
@@ -51,7 +51,7 @@ _OF_MERGING = {
 }
 
 
-def merged(results: Iterable[TrialResult]) -> bool:
+def merges_pages(results: Iterable[TrialResult]) -> bool:
     """Whether the host was asked to merge equal pages of any guest."""
     containers = (container for result in results for _, container in result.trial.deployment.containers())
     return any(container.guest is not None and container.guest.merge for container in containers)
@@ -63,7 +63,7 @@ def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Ana
     seen = [result for result in results if result.error is None and _guests(result)]
     if not seen or TABLE in analysis.tables:
         return analysis
-    drives = [] if FUNCTIONAL in analysis.tables else drive_rows(seen)
+    drives = [] if FUNCTIONAL_TABLE in analysis.tables else drive_rows(seen)
     found = ((TABLE, memory_rows(seen)), (MERGING, merging_rows(seen)), (DRIVES, drives))
     tables = {name: rows for name, rows in found if rows}
     return analysis.model_copy(
@@ -81,11 +81,11 @@ def memory_rows(results: Sequence[TrialResult]) -> list[Row]:
                 row: Row = {"point": point, "phase": phase.phase, "guest": guest}
                 for name, take in _PARTS.items():
                     values = [take(one) / MB for one in found if one is not None]
-                    note = MERGED if name == "resident" and merged(trials) else _NOTES.get(name, "")
+                    note = MERGED_NOTE if name == "resident" and merges_pages(trials) else _NOTES.get(name, "")
                     row[name] = _mean(values, "MB", note, "its balloon was not seen")
                 target = [_metric(trial, number, f"guest:{guest}", "guest.target") for trial in trials]
                 row["target"] = _mean([one / MB for one in target if one is not None], "MB", "what the host let it keep", "not seen")
-                if merged(trials):
+                if merges_pages(trials):
                     shared = [_metric(trial, number, f"guest:{guest}", "guest.merged") for trial in trials]
                     note = "of what is resident, pages that share their memory with equal ones"
                     row["merged"] = _mean([one / MB for one in shared if one is not None], "MB", note, "this kernel does not tell")
@@ -97,7 +97,7 @@ def merging_rows(results: Sequence[TrialResult]) -> list[Row]:
     """What the host's merging of equal pages came to, MB, by point and phase; none where no guest's pages were to be merged."""
     rows: list[Row] = []
     for point, trials in _points(results).items():
-        for number, phase in enumerate(trials[0].phases) if merged(trials) else ():
+        for number, phase in enumerate(trials[0].phases) if merges_pages(trials) else ():
             row: Row = {"point": point, "phase": phase.phase}
             for name, note in _OF_MERGING.items():
                 found = [_metric(trial, number, "host", f"ksm.{name}") for trial in trials]
@@ -210,7 +210,7 @@ def _warnings(results: Sequence[TrialResult]) -> list[str]:
                 one = memory_effects.of_means(phase.metrics, guest)
                 if one is not None and abs(one.gap) > worst[0]:
                     worst = (abs(one.gap), guest, phase)
-    if worst[0] <= NOT_ALL or worst[2] is None:
+    if worst[0] <= MAX_UNACCOUNTED or worst[2] is None:
         return []
     return [
         f"Of guest {worst[1]}'s memory {worst[0]:.0%} are not accounted for in phase '{worst[2].phase}': its balloon moved, or memory that "

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from pgherd.model.finding import Thresholds
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
 
 class MeasuredOptions(StudyOptions):
-    """What pgherd.study.trial_schedule.Measured asks for, and the phases' lengths. ``cores`` is the budget of the host. Times are
+    """What pgherd.study.trial_schedule.MeasurementOptions asks for, and the phases' lengths. ``cores`` is the budget of the host. Times are
     seconds, as in pgherd.study.database_options.DatabaseOptions."""
 
     cores: float = Field(gt=0)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import math
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgherd.analysis.stability import jain, min_max
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study import hypervisor_overhead
 from pgherd.study.database_options import DatabaseOptions
+from pgherd.study.emulation import EMULATED_METRIC
 
-WAITING = 0.10
+IOWAIT_SHARE = 0.10
 """Share of CPU time spent waiting for storage from which on storage counts as the limit, if CPU is not."""
 _STACKED = ("dm-", "md", "loop", "zram")
 
 
 @dataclass(frozen=True)
-class Window:
+class CpuBreakdown:
     """CPU in cores over one phase, each None where it was not seen.
 
     ``loaded`` is that of the containers under load; ``databases`` that of all containers without clients and sampling
@@ -56,7 +56,7 @@ class Observation:
     p50: float | None
     p95: float | None
     p99: float | None
-    cpu: Window
+    cpu: CpuBreakdown
     cpu_per_tx: float | None
     given: float | None
     limited_by: str
@@ -84,9 +84,9 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
         throughput=throughput,
         jain=jain(list(shares.values())),
         min_max=min_max(list(shares.values())),
-        p50=latency(result, "p50"),
-        p95=latency(result, "p95"),
-        p99=latency(result, "p99"),
+        p50=median_latency(result, "p50"),
+        p95=median_latency(result, "p95"),
+        p99=median_latency(result, "p99"),
         cpu=cpu,
         cpu_per_tx=None if cpu.loaded is None or throughput <= 0 else 1000 * cpu.loaded / throughput,
         given=given,
@@ -95,7 +95,7 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
     )
 
 
-def of_devices(phase: PhaseResult, *names: str) -> float | None:
+def device_sum(phase: PhaseResult, *names: str) -> float | None:
     """The sum of these metrics over the host's block devices; None where no device was seen to have them.
 
     Devices that pass on to others what they are asked would be counted twice: they count only where there are no others (in a
@@ -110,7 +110,7 @@ def of_devices(phase: PhaseResult, *names: str) -> float | None:
     return math.fsum(plain or seen.values()) if seen else None
 
 
-def latency(result: TrialResult, name: str) -> float | None:
+def median_latency(result: TrialResult, name: str) -> float | None:
     """Median over databases and windows of each one's own percentile; None unless every database has it."""
     values = [getattr(target.latency, name) for phase in result.phases for target in phase.targets]
     return None if not values or any(value is None for value in values) else float(statistics.median(values))
@@ -123,7 +123,7 @@ def _notpm(result: TrialResult, weights: Sequence[float]) -> float | None:
     return sum(w * (rate or 0.0) for w, rate in zip(weights, rates, strict=True))
 
 
-def _window(plan: Phase, phase: PhaseResult) -> Window:
+def _window(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
     metrics = phase.metrics
     containers = {entity.removeprefix("container:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "container:", m)}
     loaded_names = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
@@ -137,18 +137,18 @@ def _window(plan: Phase, phase: PhaseResult) -> Window:
     steal, idle, iowait = (host.get(f"cpu.{name}") for name in ("steal", "idle", "iowait"))
     total = None if busy is None or idle is None else busy + idle + (iowait or 0.0) + (steal or 0.0)
     contained = sum(containers.values()) if known else None
-    if contained is not None and (hypervisors := hypervisor_overhead.own_cpu(metrics)) is not None:
-        named[hypervisor_overhead.QEMU] = hypervisors
+    if contained is not None and (hypervisors := hypervisor_cpu(metrics)) is not None:
+        named[QEMU_PART] = hypervisors
         contained = max(contained - hypervisors, 0.0)
     if own is not None:
-        own = max(own - named.get(hypervisor_overhead.MANAGER, 0.0), 0.0)
+        own = max(own - named.get(MANAGER_PART, 0.0), 0.0)
     databases = platform = None
     if contained is not None and inside is not None:
         databases = max(contained - inside - backends, 0.0)
     if contained is not None and outside is not None and busy is not None and own is not None:
         # Two clocks (the host's ticks, the groups' nanoseconds) can disagree by a little: what is used up cannot be negative.
         platform = max(busy - contained - outside - own, 0.0)
-    return Window(
+    return CpuBreakdown(
         loaded=sum(containers[name] for name in loaded_names) if known else None,
         databases=databases,
         clients=None if inside is None or outside is None else inside + outside,
@@ -180,14 +180,14 @@ def _clients(plan: Phase, phase: PhaseResult) -> tuple[float | None, float | Non
     return sums["inside"], sums["outside"]
 
 
-def _average(windows: Sequence[Window], weights: Sequence[float]) -> Window:
-    def mean(take: Callable[[Window], float | None]) -> float | None:
+def _average(windows: Sequence[CpuBreakdown], weights: Sequence[float]) -> CpuBreakdown:
+    def mean(take: Callable[[CpuBreakdown], float | None]) -> float | None:
         values = [take(window) for window in windows]
         seen = [value for value in values if value is not None]
         return sum(w * value for w, value in zip(weights, seen, strict=True)) if len(seen) == len(values) else None
 
     names = sorted({name for window in windows for name in window.named})
-    return Window(
+    return CpuBreakdown(
         loaded=mean(lambda w: w.loaded),
         databases=mean(lambda w: w.databases),
         clients=mean(lambda w: w.clients),
@@ -201,7 +201,7 @@ def _average(windows: Sequence[Window], weights: Sequence[float]) -> Window:
     )
 
 
-def _limit(options: DatabaseOptions, result: TrialResult, databases: int, throughput: float, cpu: Window, given: float | None) -> str:
+def _limit(options: DatabaseOptions, result: TrialResult, databases: int, throughput: float, cpu: CpuBreakdown, given: float | None) -> str:
     """What kept the throughput from being higher, as far as it can be seen."""
     if options.rate is not None:
         # The verdict looks at every database; their sum alone could hide one that starves.
@@ -219,5 +219,18 @@ def _limit(options: DatabaseOptions, result: TrialResult, databases: int, throug
     if "not-client-bound" in failed:
         return "clients"
     bound = any(verdict.check == "io-bound" and verdict.result == "pass" for verdict in result.verdicts)
-    waiting = cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= WAITING
+    waiting = cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
     return "storage" if bound or waiting else "unknown"
+
+
+QEMU_PART, MANAGER_PART = "QEMU", "balloon-manager"
+"""Names of these parts of the platform: what QEMU uses beside running vCPUs, and the balloon manager."""
+
+
+def hypervisor_cpu(metrics: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Cores that the guests' hypervisors used beside running vCPUs; None where there is no guest, where it was not seen of all, and where
+    processors were emulated: the emulation cannot be told from what it emulates."""
+    guests = [of for entity, of in metrics.items() if entity.startswith("guest:")]
+    if not guests or any(of.get(EMULATED_METRIC) != 0 or not {"qemu.cpu", "qemu.cpu_guest"} <= set(of) for of in guests):
+        return None
+    return math.fsum(max(of["qemu.cpu"] - of["qemu.cpu_guest"], 0.0) for of in guests)

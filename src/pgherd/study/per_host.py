@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.deployment import Host
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study import host_imbalance
 from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
@@ -38,18 +38,18 @@ def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequen
     whole = [result for result in results if _loaded(result) == set(names)]
     rates = [_throughputs(result) for result in whole if not result.tainted]
     counted = _counted(whole)
-    shares = [host_imbalance.relative(_throughputs(result)) for result in counted]
+    shares = [relative_rates(_throughputs(result)) for result in counted]
     relative = {name: [found[name] for found in shares if found] for name in names}
     findings = {
         **analysis.findings,
-        "host_imbalance": host_imbalance.imbalance(rates, _WHAT),
-        "host_slowest": host_imbalance.slowest(rates, _WHAT),
+        "host_imbalance": imbalance(rates, _WHAT),
+        "host_slowest": slowest(rates, _WHAT),
     }
     rows = [_row(host, counted, relative, results, alone=host.name == client) for host in hosts]
     return analysis.model_copy(update={"findings": findings, "warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
 
 
-def per_database(phase: PhaseResult) -> dict[str, float]:
+def database_throughput(phase: PhaseResult) -> dict[str, float]:
     """Host → mean throughput of its loaded databases, per second."""
     shares: dict[str, list[float]] = {}
     for target in phase.targets:
@@ -64,7 +64,7 @@ def _loaded(result: TrialResult) -> set[str]:
 def _throughputs(result: TrialResult) -> dict[str, float]:
     """Host → throughput per loaded database, averaged over the phases in which all hosts were loaded."""
     everywhere = _loaded(result)
-    means = [found for phase in result.phases if set(found := per_database(phase)) == everywhere]
+    means = [found for phase in result.phases if set(found := database_throughput(phase)) == everywhere]
     return {host: sum(mean[host] for mean in means) / len(means) for host in sorted(everywhere)} if means else {}
 
 
@@ -83,7 +83,7 @@ def _row(
 ) -> Row:
     """``counted`` are the trials that count, ``relative`` each host's shares in them; ``alone``: none of them loaded databases here and on
     another host."""
-    name, none, of = host.name, host_imbalance.NONE, "over all points that loaded every host"
+    name, none, of = host.name, NO_CLEAN_TRIAL, "over all points that loaded every host"
     if alone:
         none, of = "no clean trial loaded a database here", "over all points that were measured here"
     tainted = "; only tainted trials: an indication" if any(one.tainted for one in counted) else ""
@@ -118,3 +118,47 @@ def _absent(results: Sequence[TrialResult]) -> list[str]:
         return []
     reasons = sorted({v.observed for result in missed for v in result.verdicts if v.check == "all-hosts" and v.result == "fail"})
     return [f"{len(missed)} of {len(results)} trials ran without all hosts ({'; '.join(reasons)}); they are tainted"]
+
+
+NO_CLEAN_TRIAL = "no clean trial loaded every host"
+CONFIDENCE = 0.95
+
+
+def relative_rates(rates: Mapping[str, float]) -> dict[str, float]:
+    """Each host's rate in one trial over the hosts' mean; empty where nothing was done."""
+    mean = sum(rates.values()) / len(rates) if rates else 0.0
+    return {host: rate / mean for host, rate in rates.items()} if mean > 0 else {}
+
+
+def imbalance(trials: Sequence[Mapping[str, float]], what: str) -> Finding:
+    """1 − slowest ÷ fastest host. ``trials``: of each that loaded every host, host → rate; ``what`` the rate is, in words."""
+    method = f"1 − slowest host ÷ fastest host, in {what}; mean over the trials that loaded every host"
+    values = [1 - min(rates.values()) / max(rates.values()) for rates in trials if rates and max(rates.values()) > 0]
+    if not values:
+        return missing("ratio", NO_CLEAN_TRIAL, method=method)
+    return as_finding(mean_interval(values), "ratio", "hosts that are alike differ by chance too: it is never quite 0", method=method)
+
+
+def slowest(trials: Sequence[Mapping[str, float]], what: str) -> Finding:
+    """The host whose rate over the hosts' mean is least, named in the note. Arguments as of ``imbalance``.
+
+    Which host that is the same trials say: of many equal hosts one is always far below the mean by chance, and an interval of that host
+    alone would show it. So the interval is one of those that hold for all hosts together (Bonferroni; two hosts' shares mirror each other).
+    """
+    method = f"{what} of the slowest host ÷ the hosts' mean"
+    shares: dict[str, list[float]] = {}
+    for rates in trials:
+        for host, share in relative_rates(rates).items():
+            shares.setdefault(host, []).append(share)
+    if not shares:
+        return missing("ratio", NO_CLEAN_TRIAL, method=method)
+    host = min(shares, key=lambda name: sum(shares[name]) / len(shares[name]))
+    together = len(shares) if len(shares) > 2 else 1
+    if together > 1:
+        method += f"; its interval is one of those that hold for all {together} hosts together (Bonferroni)"
+    estimate = mean_interval(shares[host], 1 - (1 - CONFIDENCE) / together)
+    if estimate.confidence is not None:
+        estimate = replace(estimate, confidence=CONFIDENCE)
+    sure = estimate.high is not None and estimate.high < 1
+    note = f"host {host}" + ("" if sure else "; not shown to be slower than the others")
+    return as_finding(estimate, "ratio", note, method=method)

@@ -11,7 +11,7 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pgherd.model.base import Model
 from pgherd.model.finding import Analysis, Proposal
@@ -135,3 +135,24 @@ class Study:
         """Return the findings from the results. Brings in the scientific libraries."""
         analysis: Analysis = self.module(self.analyse_module).analyse(options, results)
         return analysis
+
+
+class StudyOptions(Model):
+    """Complete options of a study. Those that hold the options of several variants, or use hosts in turn, override the methods."""
+
+    def variant_options(self) -> Mapping[str, Model]:
+        """Name → complete options of each variant; empty where there are none."""
+        return {}
+
+    def with_variant_options(self, options: Mapping[str, Model]) -> Self:
+        """A copy with these options of the variants, all of which are given."""
+        return self
+
+    @property
+    def hosts_in_turn(self) -> tuple[str, ...]:
+        """Hosts of a cluster on which blocks of trials run in turn."""
+        return ()
+
+    def on_hosts(self, names: tuple[str, ...]) -> Self:
+        """A copy whose blocks of trials run on these hosts of a cluster in turn."""
+        return self

@@ -19,15 +19,15 @@ from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 
-HOPELESS = 2
+MAX_TAINTED_RERUNS = 2
 """A point whose last so many reruns were all tainted is not rerun again."""
-TRANSITION = 1.0
+TRANSITION_S = 1.0
 """Seconds that a warm transition and the end of the drivers are taken to need at most."""
 
 Point = Mapping[str, int | float | str]
 
 
-class Measured(Protocol):
+class MeasurementOptions(Protocol):
     """What of a study's options decides how much is measured; see pgherd.study.database_options.DatabaseOptions."""
 
     @property
@@ -56,7 +56,7 @@ def _nothing(done: Sequence[TrialResult]) -> Sequence[Trial]:
 
 
 @dataclass(frozen=True)
-class Design:
+class SchedulePlan:
     """What a study plans, and how it goes on.
 
     ``blocks`` are the planned trials; a block is run as a whole where the budget allows. ``points`` stand in the order
@@ -79,7 +79,7 @@ class Design:
         return tuple(trial for block in self.blocks for trial in block)
 
 
-def propose(options: Measured, design: Design, results: Sequence[TrialResult]) -> Proposal:
+def propose(options: MeasurementOptions, design: SchedulePlan, results: Sequence[TrialResult]) -> Proposal:
     """The next trials, or the reason to stop. The same options, design and results always give the same proposal."""
     by_key: dict[str, TrialResult] = {}
     for result in results:
@@ -95,7 +95,7 @@ def propose(options: Measured, design: Design, results: Sequence[TrialResult]) -
         walk.done += [by_key[trial.key()] for trial in batch]
 
 
-def worst_case(options: Measured, design: Design) -> int:
+def worst_case(options: MeasurementOptions, design: SchedulePlan) -> int:
     """How many trials a run has at most."""
     if options.budget_seconds is None:
         return len(design.planned) + options.max_reruns
@@ -112,7 +112,7 @@ def throughput(result: TrialResult) -> float:
 class _Walk:
     """The batches in their order; ``done`` holds the results of those that are complete."""
 
-    def __init__(self, options: Measured, design: Design) -> None:
+    def __init__(self, options: MeasurementOptions, design: SchedulePlan) -> None:
         self.options = options
         self.design = design
         self.done: list[TrialResult] = []
@@ -147,7 +147,7 @@ class _Walk:
         so these are decided block by block."""
         if self.options.budget_seconds is None:
             return True
-        needed = sum(trial.seconds() + TRANSITION for trial in self.design.planned)
+        needed = sum(trial.seconds() + TRANSITION_S for trial in self.design.planned)
         known = all(trial.state == "warm" and not trial.open_ended for trial in self.design.planned)
         return known and needed <= self.options.budget_seconds
 
@@ -197,7 +197,7 @@ class _Walk:
             clean_reruns = sum(not result.tainted for result in reruns)
             # What the kernel ended for want of memory would be ended again: that is what the trial found.
             planned_tainted = [result for result in tainted if result not in reruns and not result.memory_kills]
-            hopeless = len(reruns) >= HOPELESS and all(result.tainted for result in reruns[-HOPELESS:])
+            hopeless = len(reruns) >= MAX_TAINTED_RERUNS and all(result.tainted for result in reruns[-MAX_TAINTED_RERUNS:])
             if clean_reruns >= len(planned_tainted) or hopeless or _systematic(trials):
                 continue
             origin = planned_tainted[clean_reruns]

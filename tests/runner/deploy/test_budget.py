@@ -12,7 +12,7 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.deploy import budget as module
 from pgherd.runner.deploy.budget import Budget
-from pgherd.runner.session import Session
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 
 NODE, MB = LocalNode(), 2**20
@@ -79,7 +79,7 @@ def make(tmp_path, monkeypatch):
         journals.append(Journal.open(NODE, tmp_path / "state", "run"))
         around = Surroundings(runtime=runtime, cores=2, memory=800 * MB, swap=swap)
         places = (tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
-        session = Session(NODE, gather(NODE), journals[-1], Only(groups), None, *places, surroundings=around, swap=made)
+        session = RunSession(NODE, gather(NODE), journals[-1], Only(groups), None, *places, surroundings=around, swap=made)
         return Budget(session), groups
 
     yield built

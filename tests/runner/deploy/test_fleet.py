@@ -25,8 +25,8 @@ from pgherd.runner.deploy import housing
 from pgherd.runner.deploy.budget import Budget
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.housing import Housing
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 
 NODE = LocalNode()
@@ -120,7 +120,7 @@ def session(tmp_path):
     journal = Journal.open(NODE, tmp_path / "state", "run")
     for name in ("work", "sockets", "cache"):
         (tmp_path / name).mkdir()
-    yield Session(NODE, gather(NODE), journal, Pretense(), None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
+    yield RunSession(NODE, gather(NODE), journal, Pretense(), None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
     journal.close()
 
 
@@ -140,7 +140,7 @@ def fleet(session, monkeypatch):
     monkeypatch.setattr(module, "contexts", lambda *_: {"work_mem": "user", "shared_buffers": "postmaster"})
     monkeypatch.setattr(Pretended, "events", [])
     monkeypatch.setattr(Pretended, "broken", set())
-    return Fleet(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, Watcher())
+    return Fleet(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, RunObserver())
 
 
 def trial(*names, vcpus=None, settings=None, state="warm", load=None, runtime="process"):

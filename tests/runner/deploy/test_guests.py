@@ -15,8 +15,8 @@ from pgherd.postgres.relations import Spaces
 from pgherd.runner.deploy import guests as module
 from pgherd.runner.deploy.guests import GuestDisks, Guests
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm.disk_image import DiskImage
 from pgherd.runtimes.vm.runtime import VmRuntime
@@ -113,10 +113,10 @@ def guests(tmp_path, monkeypatch):
     monkeypatch.setattr(module.images, "build", lambda *_, **__: Images)
     monkeypatch.setattr(module.disk_image, "pack_golden", pack)
     journal = Journal.open(NODE, tmp_path / "state", "run")
-    session = Session(NODE, gather(NODE), journal, type("Runtimes", (), {"get": lambda self, name: machines})(), None, *(
+    session = RunSession(NODE, gather(NODE), journal, type("Runtimes", (), {"get": lambda self, name: machines})(), None, *(
         tmp_path / name for name in ("work", "sockets", "cache")
     ))  # fmt: skip
-    found = Guests(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, Goldens(), Volumes(NODE, journal, None), Watcher())
+    found = Guests(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, Goldens(), Volumes(NODE, journal, None), RunObserver())
     found.machines, found.packed, found.work, found.images = machines, packed, tmp_path / "work", Images
     yield found
     journal.close()
@@ -272,8 +272,8 @@ def disks(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "check_space", lambda *_: None)
     journal = Journal.open(NODE, tmp_path / "state", "run")
     places = (tmp_path / name for name in ("work", "sockets", "cache"))
-    session = Session(NODE, gather(NODE), journal, None, None, *places)
-    found = GuestDisks(session, Goldens(), Volumes(NODE, journal, None, str(tmp_path / "work")), Watcher())
+    session = RunSession(NODE, gather(NODE), journal, None, None, *places)
+    found = GuestDisks(session, Goldens(), Volumes(NODE, journal, None, str(tmp_path / "work")), RunObserver())
     found.packed, found.work = packed, tmp_path / "work"
     yield found
     journal.close()

@@ -19,8 +19,8 @@ from pgherd.postgres.tcp_access import Opening
 from pgherd.runner.deploy import housing as module
 from pgherd.runner.deploy.housing import Goldens, Housing
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 
 NODE = LocalNode()
 INSTALLATIONS = {"/pg": Installation("/pg", "18.1", 18, "system")}
@@ -57,9 +57,9 @@ def housing(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "fillings", lambda *_: [])
     monkeypatch.setattr(module.clones, "drop_cache", lambda node, directories: dropped.extend(directories))
     journal = Journal.open(NODE, tmp_path / "state", "run")
-    session = Session(NODE, gather(NODE), journal, None, None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
-    goldens = Goldens(session, INSTALLATIONS, Watcher())
-    one = Housing(session, INSTALLATIONS, goldens, Volumes(NODE, journal, None, str(tmp_path / "work")), Watcher())
+    session = RunSession(NODE, gather(NODE), journal, None, None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
+    goldens = Goldens(session, INSTALLATIONS, RunObserver())
+    one = Housing(session, INSTALLATIONS, goldens, Volumes(NODE, journal, None, str(tmp_path / "work")), RunObserver())
     one.made, one.dropped, one.goldens, one.work = made, dropped, goldens, tmp_path / "work"
     yield one
     journal.close()

@@ -34,7 +34,7 @@ from pgherd.runner.deploy.targets import (
     refusal,
     socket_entry,
 )
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 
 
 class Volumes:
@@ -71,7 +71,7 @@ def session():
 
 
 def test_a_loaded_volume_is_reached_by_its_directory(volumes):
-    targets = VolumeTargets(session(), volumes, Watcher())
+    targets = VolumeTargets(session(), volumes, RunObserver())
     assert targets.apply(trial({"a": FIO}, {"a": FIO, "b": FIO})) == "files on a written"
     assert targets.reach("b").directory == "/made/b" and targets.reach("b").room is NO_ROOM
     assert targets.reach("c") is None and targets.said("c") is None and "/made/a" in targets.said("a")
@@ -81,7 +81,7 @@ def test_a_loaded_volume_is_reached_by_its_directory(volumes):
 
 
 def test_an_idle_volume_is_not_made(volumes):
-    targets = VolumeTargets(session(), volumes, Watcher())
+    targets = VolumeTargets(session(), volumes, RunObserver())
     targets.apply(trial({"b": FIO}))
     assert volumes.asked == ["b"] and targets.reach("a") is None
 
@@ -97,7 +97,7 @@ def test_a_host_is_there(volumes):
 
 
 def test_all_kinds_are_asked(volumes):
-    targets = Targets(session(), volumes, Watcher())
+    targets = Targets(session(), volumes, RunObserver())
     assert targets.apply(trial({"a": FIO, "local": Load(driver="command")})) == ["files on a written"]
     assert targets.reach("a").directory and targets.reach("local") is not None and targets.reach("nothing") is None
     assert targets.readings() == {} and targets.said("nothing") is None
@@ -107,13 +107,13 @@ def test_all_kinds_are_asked(volumes):
 
 def test_a_volume_of_one_of_several_hosts_is_reached_by_both_names(volumes):
     deployment = Deployment(hosts=(Host(name="h"),), volumes=(Volume(name="a", path="/mnt/a", host="h"),))
-    targets = VolumeTargets(session(), volumes, Watcher())
+    targets = VolumeTargets(session(), volumes, RunObserver())
     targets.apply(Trial(point={}, deployment=deployment, phases=(Phase(loads={"h/a": FIO}),)))
     assert targets.reach("h/a").directory == "/made/a" and targets.reach("a") is None
 
 
 def test_what_is_up_for_a_trial_alone_is_ended_with_it(volumes, monkeypatch):
-    targets = Targets(session(), volumes, Watcher())
+    targets = Targets(session(), volumes, RunObserver())
     stopped = []
     monkeypatch.setattr(targets._links.servers, "stop", lambda: stopped.append(True))
     assert targets.views() == []
@@ -145,26 +145,26 @@ def fio(size, **options):
 
 def test_the_largest_is_written_once(tmp_path):
     node = Node()
-    assert ensure_file(node, str(tmp_path), [fio(2**20), fio(2**21)], None, Watcher()) is True
+    assert ensure_file(node, str(tmp_path), [fio(2**20), fio(2**21)], None, RunObserver()) is True
     assert (tmp_path / FILE).stat().st_size == 2**21
-    assert ensure_file(node, str(tmp_path), [fio(2**20)], None, Watcher()) is False and len(node.calls) == 1
-    assert ensure_file(node, str(tmp_path), [fio(2**22)], None, Watcher()) is True
+    assert ensure_file(node, str(tmp_path), [fio(2**20)], None, RunObserver()) is False and len(node.calls) == 1
+    assert ensure_file(node, str(tmp_path), [fio(2**22)], None, RunObserver()) is True
 
 
 def test_past_the_page_cache_where_that_is_possible(tmp_path):
     node = Node()
-    ensure_file(node, str(tmp_path), [fio(2**20, direct="0")], None, Watcher())
+    ensure_file(node, str(tmp_path), [fio(2**20, direct="0")], None, RunObserver())
     assert "--direct=0" in node.calls[0]
 
 
 def test_other_drivers_need_no_file(tmp_path):
-    assert ensure_file(Node(), str(tmp_path), [Load(driver="command")], None, Watcher()) is False
+    assert ensure_file(Node(), str(tmp_path), [Load(driver="command")], None, RunObserver()) is False
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_full_disk_is_said(tmp_path):
     with pytest.raises(TrialError, match="a file of 1 MB cannot be written in .*No space left on device"):
-        ensure_file(Node(fails=True), str(tmp_path), [fio(2**20)], None, Watcher())
+        ensure_file(Node(fails=True), str(tmp_path), [fio(2**20)], None, RunObserver())
 
 
 @pytest.fixture

@@ -5,9 +5,9 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import bench as benches
 from pgherd.runner.play.bench import LocalBench, completed
-from pgherd.runner.watcher import Watcher
 
 TRIAL = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": []}, "phases": [{"loads": {}}]})
 KILL = MemoryKill(container="a", processes=1, at=5.0)
@@ -65,7 +65,7 @@ def test_a_trial_of_one_host_is_played_where_the_fleet_is(tmp_path, monkeypatch)
     seen, fleet = played(monkeypatch), Fleet(tmp_path / "out")
     bench = LocalBench(fleet)
     assert bench.placed(TRIAL) is TRIAL and bench.apply(TRIAL) == "1 kept"
-    found = bench.play(TRIAL, "0001", tmp_path, Thresholds(), Watcher())
+    found = bench.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
     assert seen["stage"] is fleet and seen["watched"] == ["watched"] and seen["scratch"] == tmp_path / "out" / "0001"
     assert not seen["scratch"].exists(), "what drivers wrote there has been moved or is not wanted"
     assert found.phases[0].metrics == {"server:a/pg": {"pages.size": 4096.0}, "host": {"cpu.user": 1.0, "more": 1.0}}
@@ -78,7 +78,7 @@ def test_a_trial_that_failed_leaves_nothing_and_no_trust(tmp_path, monkeypatch):
     bench = LocalBench(fleet)
     bench.apply(TRIAL)
     with pytest.raises(TrialError, match="no"):
-        bench.play(TRIAL, "0001", tmp_path, Thresholds(), Watcher())
+        bench.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
     assert not seen["scratch"].exists()
     found = bench.failed(TRIAL, Thresholds())
     assert fleet.distrusted and found.memory_kills == (KILL,) and list(found.verdicts) == [(KILL,)] and not found.phases

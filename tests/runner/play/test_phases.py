@@ -20,8 +20,8 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner.deploy.targets import Reach
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import launching, phases
-from pgherd.runner.watcher import Watcher
 from pgherd.runtimes.runtime import Room
 
 TARGETS = ("local/db01/pg/bench", "local/db02/pg/bench")
@@ -81,7 +81,7 @@ class Stage:
         return f"the log of {target}"
 
 
-class Heard(Watcher):
+class Heard(RunObserver):
     def __init__(self):
         self.phases = []
 
@@ -128,7 +128,7 @@ def play(tmp_path):
         (tmp_path / name).mkdir()
 
     def run(wanted, stage=None, watcher=None, node=None):
-        return phases.play(node or Patient(), wanted, stage or Stage(), tmp_path / "trial", tmp_path / "scratch", watcher or Watcher())
+        return phases.play(node or Patient(), wanted, stage or Stage(), tmp_path / "trial", tmp_path / "scratch", watcher or RunObserver())
 
     return run
 
@@ -175,7 +175,7 @@ def test_phases_keep_to_an_agreed_instant(tmp_path):
         (tmp_path / name).mkdir()
     begin = time.time() + 3
     wanted = trial(RUNS_ON, RUNS_ON, seconds=0.4, ramp=0.2)
-    driven = phases.drive(Patient(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", Watcher(), begin=begin)
+    driven = phases.drive(Patient(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", RunObserver(), begin=begin)
     assert [one.start for one in driven.played] == pytest.approx([begin + 0.2, begin + 0.8])
     spans = driven.spans()
     assert all(one.earliest >= begin and one.first >= played.start for one, played in zip(spans, driven.played, strict=True))
@@ -191,7 +191,7 @@ def test_an_agreed_instant_that_is_over_fails_the_trial(tmp_path):
     for name in ("trial", "scratch"):
         (tmp_path / name).mkdir()
     with pytest.raises(TrialError, match=r"should have begun \d+\.\d\d s before everything was ready"):
-        phases.drive(LocalNode(), trial(RUNS_ON), Stage(), tmp_path / "trial", tmp_path / "scratch", Watcher(), begin=time.time() - 5)
+        phases.drive(LocalNode(), trial(RUNS_ON), Stage(), tmp_path / "trial", tmp_path / "scratch", RunObserver(), begin=time.time() - 5)
 
 
 ENDS = "echo begun; case $1 in */db02/*) sleep 0.3;; esac; exit 3"
@@ -233,7 +233,7 @@ def test_several_hosts_cannot_follow_a_phase_that_ends_with_its_drivers(tmp_path
         (tmp_path / name).mkdir()
     wanted = trial(ENDS, ENDS, until="drivers")
     with pytest.raises(TrialError, match="only one phase, but this one has 2"):
-        phases.drive(LocalNode(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", Watcher(), begin=time.time() + 5)
+        phases.drive(LocalNode(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", RunObserver(), begin=time.time() + 5)
 
 
 def test_how_far_apart_the_targets_began_is_recorded(play):

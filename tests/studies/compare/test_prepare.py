@@ -45,7 +45,7 @@ def test_one_variant_is_compared_with_the_request_without_changes():
     assert [arm.name for arm in options.arms] == ["base", "simple"] and options.baseline == "base"
     assert options_of(found, "base")["protocol"] == "prepared" and options_of(found, "simple")["protocol"] == "simple"
     assert options.seed == 3 and options.most >= 6 and not options.own
-    trials = variants.block(options, 0)
+    trials = variants.block_trials(options, 0)
     assert {trial.state for trial in trials} == {"restarted"} and len(trials) == 3
     assert all(trial.deployment == trials[0].deployment for trial in trials)
     assert "What differs: protocol is prepared in base, simple in simple." in found.choices
@@ -63,15 +63,15 @@ def test_the_first_of_several_variants_is_the_baseline():
 
 def test_what_writes_begins_fresh_and_gets_longer_trials():
     reads, writes = (prepared(variant=("x:jit=off",), workload=name) for name in ("select-only", "tpcb-like"))
-    assert {trial.state for trial in variants.block(writes.options, 0)} == {"fresh"}
+    assert {trial.state for trial in variants.block_trials(writes.options, 0)} == {"fresh"}
     assert options_of(writes, "x")["seconds"] > options_of(reads, "x")["seconds"]
     asked = prepared(variant=("x:jit=off",), workload="tpcb-like", state="warm", seconds="2s", ramp="1s")
-    assert {(trial.state, trial.seconds()) for trial in variants.block(asked.options, 0)} == {("warm", 3.0)}
+    assert {(trial.state, trial.seconds()) for trial in variants.block_trials(asked.options, 0)} == {("warm", 3.0)}
 
 
 def test_what_differs_in_more_than_settings_begins_fresh_where_arms_take_turns():
     found = prepared(variant=("a", "b:scale=2"), arrangement="one-at-a-time")
-    assert {trial.state for trial in variants.block(found.options, 0)} == {"fresh"}
+    assert {trial.state for trial in variants.block_trials(found.options, 0)} == {"fresh"}
 
 
 def test_versions_are_compared_with_what_differs_by_itself():
@@ -89,7 +89,7 @@ def test_versions_are_compared_with_what_differs_by_itself():
 
 def test_what_reads_stands_side_by_side_and_takes_turns():
     found = prepared(variant=("simple:protocol=simple",))
-    (trial,) = variants.block(found.options, 0)
+    (trial,) = variants.block_trials(found.options, 0)
     assert found.options.side_by_side and found.options.most >= 25, "many blocks within the default budget"
     assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-again", "simple"]
     assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
@@ -101,7 +101,7 @@ def test_what_reads_stands_side_by_side_and_takes_turns():
 
 def test_order_entry_begins_every_trial_fresh():
     found = prepared(variant=("x:jit=off",), workload="orders", metric="new_orders_per_minute", host_memory="4GB")
-    assert {trial.state for trial in variants.block(found.options, 0)} == {"fresh"} and not found.options.side_by_side
+    assert {trial.state for trial in variants.block_trials(found.options, 0)} == {"fresh"} and not found.options.side_by_side
 
 
 def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
@@ -255,11 +255,11 @@ def test_studies_are_arms_with_each_point_measured_once_per_block():
     found = prepared(arms=[one, {**one, "name": "b", "options": {**one["options"], "workload": "simple-update"}}], seed=5)
     assert found.options.own
     assert [arm.options["seed"] for arm in found.options.arms] == [5, 5], "the order is the comparison's own matter"
-    trials = variants.block(found.options, 0)
+    trials = variants.block_trials(found.options, 0)
     assert len(trials) == 6 and {trial.point["databases"] for trial in trials} == {1, 2}
     assert {trial.seconds() for trial in trials} == {10.0}, "a scenario says how long its trials are"
     sizes = [{"name": name, "study": "database-size", "options": {"scales": [scale]}} for name, scale in (("a", 1), ("b", 2))]
-    assert len(variants.block(prepared(arms=sizes).options, 0)) == 3
+    assert len(variants.block_trials(prepared(arms=sizes).options, 0)) == 3
 
 
 def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp_path):
@@ -273,8 +273,8 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
     monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
     one = {"study": "io-profile", "options": {"scale": 1, "seconds": "40s", "clients": 2}}
     found = prepared(arms=[{"name": "a", **one}, {"name": "b", "study": "io-profile", "options": {**one["options"], "clients": 3}}])
-    assert len(variants.block(found.options, 0)) == 3
-    assert {variants.prepared(arm)[1].of("db01")["sampling"] for arm in found.options.arms} == {0.2}
+    assert len(variants.block_trials(found.options, 0)) == 3
+    assert {variants.study_with_options(arm)[1].of("db01")["sampling"] for arm in found.options.arms} == {0.2}
     assert [row["option"] for row in difference_rows(found.options) if row["option"] != "settings.max_connections"] == ["clients"]
     own = [
         {"name": name, "study": "io-profile", "options": {**one["options"], "script": [str(script)]}} for name, script in scripts.items()
@@ -282,7 +282,7 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
     monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: 1.0)
     kept = with_inputs(LocalNode(), prepared(arms=own).options, tmp_path / "run" / "inputs")
     for arm in kept.arms:
-        with open(variants.prepared(arm)[1].of("db01")["scripts"][0]["source"]) as file:
+        with open(variants.study_with_options(arm)[1].of("db01")["scripts"][0]["source"]) as file:
             assert file.read() == f"SELECT '{arm.name}';\n"
 
 
@@ -329,7 +329,7 @@ def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):
         with open(source) as file:
             texts[name] = file.read()
     assert texts == {"a": "SELECT 1;\n", "b": "SELECT 2;\n"}
-    loads = [load for trial in variants.block(kept, 0) for phase in trial.phases for load in phase.loads.values()]
+    loads = [load for trial in variants.block_trials(kept, 0) for phase in trial.phases for load in phase.loads.values()]
     assert {script.source for load in loads for script in load.scripts} == set(sources.values())
 
 

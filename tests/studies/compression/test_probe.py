@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 from pgherd.studies.compression import probe
 from pgherd.studies.compression.options import CompressionOptions, Source
 from pgherd.studies.compression.readings import relations
@@ -26,7 +26,7 @@ def session(tmp_path):
 
 def test_a_directory_is_read_and_compressed_block_by_block(session, tmp_path):
     (tmp_path / "text").write_bytes(b"all work and no play\n" * 100_000)
-    plain, encrypted = (relations(probe.measure(session, {}, trial, Watcher())) for trial in trials(tmp_path))
+    plain, encrypted = (relations(probe.measure(session, {}, trial, RunObserver())) for trial in trials(tmp_path))
     one = plain["files at the top"]
     assert one.size == 2_100_000 and one.segments == 3 and sum(one.raw.values()) == one.size
     assert sum(one.compressed["lz4", 32768].values()) < one.size / 20 < one.size
@@ -38,7 +38,7 @@ def test_a_directory_is_read_and_compressed_block_by_block(session, tmp_path):
 
 def test_an_empty_directory_fails_the_trial(session, tmp_path):
     with pytest.raises(TrialError, match="holds no file"):
-        probe.measure(session, {}, trials(tmp_path)[0], Watcher())
+        probe.measure(session, {}, trials(tmp_path)[0], RunObserver())
 
 
 def test_a_database_that_may_not_be_read_says_what_to_grant(monkeypatch):

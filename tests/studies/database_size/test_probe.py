@@ -9,7 +9,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import golden
 from pgherd.postgres.installations import Installation
 from pgherd.runner import probes
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
 from pgherd.studies.database_size.options import SizesOptions
 from pgherd.studies.database_size.study import STUDY
 from pgherd.workloads.pgbench import PgbenchFilling
@@ -42,7 +42,7 @@ def copy_of(session) -> Path:
 
 
 def measure(session, trial):
-    return probes.measure(session, {"/pg/bin": PG}, trial, Watcher())
+    return probes.measure(session, {"/pg/bin": PG}, trial, RunObserver())
 
 
 def test_a_golden_copy_that_is_there_tells_its_sizes_and_stays(session, trial):

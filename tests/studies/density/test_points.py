@@ -10,7 +10,7 @@ from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import group
 from pgherd.studies.density.propose import planned
 from pgherd.study.findings import as_finding
-from pgherd.study.repeats import mean_of
+from pgherd.study.repeats import mean_finding
 
 Build = Callable[..., DensityOptions]
 
@@ -34,7 +34,7 @@ def test_tainted_trials_are_used_where_none_is_clean(options: Build, simulate: A
     (four,) = group(given, simulate(given, taint=lambda t: "steal").all(planned(given)))
     assert len(four.used) == 3
     assert not four.clean
-    assert "only tainted" in mean_of(four, lambda o: o.throughput, "tps", "").note
+    assert "only tainted" in mean_finding(four, lambda o: o.throughput, "tps", "").note
 
 
 def test_points_without_numbers_are_left_out(options: Build, simulate: Any) -> None:
@@ -53,7 +53,7 @@ def test_what_limited_most_trials(options: Build, simulate: Any) -> None:
 def test_a_quantity_that_nobody_saw_says_why(options: Build, simulate: Any) -> None:
     given = options(points=(4,))
     (four,) = group(given, simulate(given, metrics=False).all(planned(given)))
-    found = mean_of(four, lambda o: o.cpu_per_tx, "ms", "not seen")
+    found = mean_finding(four, lambda o: o.cpu_per_tx, "ms", "not seen")
     assert (found.value, found.n, found.note) == (None, 0, "not seen")
 
 

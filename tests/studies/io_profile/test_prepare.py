@@ -8,7 +8,7 @@ from pgherd.node.local import LocalNode
 from pgherd.studies.io_profile import prepare as module
 from pgherd.studies.io_profile.options import StorageOptions, StorageRequest
 from pgherd.studies.io_profile.prepare import prepare
-from pgherd.study.comparison.options import Arm
+from pgherd.study.comparison.options import Variant
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 NODE = LocalNode()
@@ -51,7 +51,7 @@ def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     loop = {"volumes": [{"name": "on-wal", "kind": "loop", "size": 2 * 2**30}], "roles": {"wal": "on-wal"}}
     changes = {"here": {}, "there": loop, "beside": {"wal_dir": str(tmp_path / "wal")}, "off": {"settings": {"full_page_writes": "off"}}}
     plain = prepared(scale=1).options.arms[0].options
-    arms = tuple(Arm(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
+    arms = tuple(Variant(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
     together, apart = module._devices(NODE, StorageOptions(arms=arms, baseline="here", budget_seconds=1))
     assert together.startswith("here, beside, off: Warning: data and WAL lie on one device")
     assert apart.startswith("there: Data on ") and apart.endswith("WAL on loop device 'on-wal'.")
@@ -62,7 +62,7 @@ def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of(
     spread = {"one": ["s1"], "two": ["s1", "s2"], "shared": ["s1", "w"]}
     plain = prepared(scale=1).options.arms[0].options
     common = {**plain, "volumes": volumes, "roles": {"wal": "w"}}
-    arms = tuple(Arm(name=name, study="density", options={**common, "tablespaces": spaces}) for name, spaces in spread.items())
+    arms = tuple(Variant(name=name, study="density", options={**common, "tablespaces": spaces}) for name, spaces in spread.items())
     one, two, shared = module._devices(NODE, StorageOptions(arms=arms, baseline="one", budget_seconds=1))
     assert one.startswith("one: Data on ") and one.endswith("WAL on loop device 'w'; tables and indexes on loop device 's1'.")
     assert two.startswith("two: Data on ") and two.endswith("tables and indexes on loop device 's1', loop device 's2'.")

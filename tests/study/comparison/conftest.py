@@ -14,7 +14,7 @@ from pgherd.model.finding import Verdict
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult, Turn
 from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
-from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import propose
 
 
@@ -136,7 +136,7 @@ def options() -> Callable[..., CompareOptions]:
 
     def build(arms: dict[str, dict[str, Any]] | None = None, study: str = "density", **more: Any) -> CompareOptions:
         arms = arms or {"base": server_options(), "other": server_options(protocol="simple")}
-        made = tuple(Arm(name=name, study=study, options=given) for name, given in arms.items())
+        made = tuple(Variant(name=name, study=study, options=given) for name, given in arms.items())
         return CompareOptions(**{"arms": made, "baseline": next(iter(arms)), "most": 14, **more})
 
     return build

@@ -109,11 +109,11 @@ def test_a_baseline_that_differs_from_itself_is_called_into_question(options, si
 
 def test_a_torn_block_is_said(options, simulate):
     simulator = simulate(options(budget_seconds=1e6), noise=0.05)
-    results = simulator.all(variants.block(options(), 0)[:2])
+    results = simulator.all(variants.block_trials(options(), 0)[:2])
     simulator.clock += 300
-    results += simulator.all(variants.block(options(), 0)[2:])
+    results += simulator.all(variants.block_trials(options(), 0)[2:])
     for number in range(1, 4):
-        results += simulator.all(variants.block(options(), number))
+        results += simulator.all(variants.block_trials(options(), number))
     assert "Block 0 was interrupted for 5 min: its pairs lie far apart in time" in analyse(options(), results).warnings
 
 

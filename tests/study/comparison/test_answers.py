@@ -14,11 +14,11 @@ def estimate(value, low=None, high=None):
     ("low", "high", "verdict"), [(1.01, 1.2, "higher"), (0.8, 0.99, "lower"), (0.99, 1.01, "equivalent"), (0.9, 1.1, "cannot tell")]
 )
 def test_an_interval_is_judged(low, high, verdict):
-    assert answers.judged(estimate(1.0, low, high), 0.02) == verdict
+    assert answers.outcome_of(estimate(1.0, low, high), 0.02) == verdict
 
 
 def test_without_an_interval_nothing_can_be_told():
-    assert answers.judged(estimate(2.0), 0.02) == "cannot tell"
+    assert answers.outcome_of(estimate(2.0), 0.02) == "cannot tell"
 
 
 def test_a_change_has_as_many_digits_as_it_deserves():
@@ -43,7 +43,7 @@ def test_a_change_has_as_many_digits_as_it_deserves():
     ],
 )
 def test_ratios_as_changes(ratio, spread, text):
-    assert answers.percent(ratio, spread) == text
+    assert answers.percent_change(ratio, spread) == text
 
 
 def test_an_end_that_says_nothing_is_left_out():
@@ -64,7 +64,7 @@ def test_an_end_that_says_nothing_is_left_out():
     ],
 )
 def test_a_verdict_is_in_the_metrics_words(name, decided, said):
-    assert answers.verdict(METRICS[name], decided, 0.02) == said
+    assert answers.conclusion(METRICS[name], decided, 0.02) == said
 
 
 def answer(options, verdict, found, more=None, why="because", name="throughput", floor=None):
@@ -111,5 +111,5 @@ def test_what_goes_for_all_variants_is_said_once(options, server):
 
 
 def test_how_far_a_ratio_reaches_from_one():
-    assert answers.farthest(estimate(1.0, 0.95, 1.02)) == pytest.approx(0.05)
-    assert answers.farthest(estimate(1.1)) is None
+    assert answers.max_deviation(estimate(1.0, 0.95, 1.02)) == pytest.approx(0.05)
+    assert answers.max_deviation(estimate(1.1)) is None

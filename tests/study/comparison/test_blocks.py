@@ -1,10 +1,12 @@
+import pytest
+
 from pgherd.study.comparison import variants
-from pgherd.study.comparison.blocks import counted, whole_blocks
+from pgherd.study.comparison.blocks import all_series, complete_blocks, primary_series, used_blocks
 
 
 def run(simulate, options, count, **how):
     simulator = simulate(options, **how)
-    return [result for number in range(count) for result in simulator.all(variants.block(options, number))]
+    return [result for number in range(count) for result in simulator.all(variants.block_trials(options, number))]
 
 
 def tainted(*numbers):
@@ -13,43 +15,43 @@ def tainted(*numbers):
 
 def test_only_whole_blocks_are_blocks(options, simulate):
     results = run(simulate, options(), 3)
-    assert [block.number for block in whole_blocks(options(), results[:-1])] == [0, 1]
-    assert set(whole_blocks(options(), results)[2].results) == {"base", "base again", "other"}
+    assert [block.number for block in complete_blocks(options(), results[:-1])] == [0, 1]
+    assert set(complete_blocks(options(), results)[2].results) == {"base", "base again", "other"}
 
 
 def test_one_tainted_trial_taints_its_block(options, simulate):
-    blocks = whole_blocks(options(), run(simulate, options(), 4, taint=tainted(2)))
+    blocks = complete_blocks(options(), run(simulate, options(), 4, taint=tainted(2)))
     assert [block.clean for block in blocks] == [True, True, False, True]
     assert blocks[2].faults == "other failed steal"
-    assert [block.number for block in counted(blocks, 14)] == [0, 1, 3]
+    assert [block.number for block in used_blocks(blocks, 14)] == [0, 1, 3]
 
 
 def test_tainted_blocks_stand_in_where_too_few_are_clean(options, simulate):
-    blocks = whole_blocks(options(), run(simulate, options(), 5, taint=tainted(0, 1, 2)))
-    assert [block.number for block in counted(blocks, 14)] == [0, 1, 2, 3, 4]
-    assert counted(blocks[3:], 14) == blocks[3:], "two clean blocks are all there is"
-    assert [block.number for block in counted(blocks, 3)] == [0, 3, 4], "as many as were planned, the clean ones first"
-    assert [block.number for block in counted(blocks, 1)] == [3]
+    blocks = complete_blocks(options(), run(simulate, options(), 5, taint=tainted(0, 1, 2)))
+    assert [block.number for block in used_blocks(blocks, 14)] == [0, 1, 2, 3, 4]
+    assert used_blocks(blocks[3:], 14) == blocks[3:], "two clean blocks are all there is"
+    assert [block.number for block in used_blocks(blocks, 3)] == [0, 3, 4], "as many as were planned, the clean ones first"
+    assert [block.number for block in used_blocks(blocks, 1)] == [3]
 
 
 def test_a_block_with_a_trial_that_failed_has_no_pair(options, simulate):
     def fail(trial):
         return "no" if trial.repeat == 1 and trial.point["variant"] == "base" else None
 
-    blocks = whole_blocks(options(), run(simulate, options(), 2, fail=fail))
+    blocks = complete_blocks(options(), run(simulate, options(), 2, fail=fail))
     assert [block.finished for block in blocks] == [True, False]
     assert blocks[1].faults == "base did not finish"
-    assert [block.number for block in counted(blocks, 14)] == [0]
+    assert [block.number for block in used_blocks(blocks, 14)] == [0]
 
 
 def test_an_interruption_shows_as_a_gap(options, simulate):
     simulator = simulate(options())
-    trials = variants.block(options(), 0)
+    trials = variants.block_trials(options(), 0)
     results = simulator.all(trials[:1])
     simulator.clock += 3600
     results += simulator.all(trials[1:])
-    assert whole_blocks(options(), results)[0].gap == 3600
-    assert whole_blocks(options(), run(simulate, options(), 1))[0].gap == 0
+    assert complete_blocks(options(), results)[0].gap == 3600
+    assert complete_blocks(options(), run(simulate, options(), 1))[0].gap == 0
 
 
 def test_a_block_that_had_to_move_in_its_midst_is_no_pair(options, simulate):
@@ -61,7 +63,49 @@ def test_a_block_that_had_to_move_in_its_midst_is_no_pair(options, simulate):
 
     results = run(simulate, options(), 2)
     moved = [on(one, "a") for one in results[:4]] + [on(one, "b") for one in results[4:]]
-    one, other = whole_blocks(options(), moved)
+    one, other = complete_blocks(options(), moved)
     assert (one.host, one.clean) == ("a", True) and (other.host, other.clean) == ("a, b", False)
     assert other.faults == "it ran on several hosts (a, b)"
-    assert whole_blocks(options(), results)[0].host == ""
+    assert complete_blocks(options(), results)[0].host == ""
+
+
+def blocks(options, simulate, count=3, **how):
+    simulator = simulate(options, **how)
+    return complete_blocks(options, [result for number in range(count) for result in simulator.all(variants.block_trials(options, number))])
+
+
+def test_values_stand_block_by_block_on_every_side(options, simulate):
+    made = options()
+    series = all_series(made, blocks(made, simulate, truth={"other": 1.5}, noise=0.0))["throughput"]
+    assert dict(series.values) == {
+        "base": pytest.approx([10_000] * 3),
+        "base again": pytest.approx([10_000] * 3),
+        "other": pytest.approx([15_000] * 3),
+    }
+    assert series.why_not(made) == ""
+
+
+def test_every_metric_is_there_and_says_why_it_cannot_be_compared(options, simulate):
+    made = options()
+    every = all_series(made, blocks(made, simulate, p99=False, metrics={"server:db01/pg": {"wal.bytes": 100.0}}))
+    assert every["p99"].why_not(made) == "fewer than ten sampled transactions lie beyond p99"
+    assert every["memory"].why_not(made).startswith("this runtime does not account")
+    assert every["wal_per_tx"].why_not(made) == "next to nothing in base (0.01 bytes)"
+
+
+def test_the_metric_that_decides(options, simulate):
+    made = options()
+    found = blocks(made, simulate)
+    assert primary_series(made, found).metric.name == "throughput"
+    assert primary_series(options(metric="p95"), found).values["base"] == pytest.approx([0.2] * 3, rel=0.1)
+    assert primary_series(options(metric="memory"), found).values["base"] == (None,) * 3, "asked for, though it was not seen"
+
+
+def test_a_studys_own_finding_can_decide(options, server, simulate):
+    arms_ = {"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")}
+    made = options(arms_, own=True, metric="efficiency_at_saturation")
+    found = blocks(made, simulate, count=2, noise=0.0)
+    series = primary_series(made, found)
+    assert series.metric.unit == "ratio" and series.values["b"] == pytest.approx([1.0, 1.0], rel=0.01)
+    with pytest.raises(KeyError, match="no trial has the metric 'nonsense'; there are throughput, cpu_per_tx"):
+        primary_series(options(arms_, own=True, metric="nonsense"), found)

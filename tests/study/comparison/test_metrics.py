@@ -6,12 +6,12 @@ from pgherd.study.comparison import metrics, time_slices, variants
 
 def results(options, simulate, side="base", **how):
     made = options()
-    found = simulate(made, noise=0.0, **how).all(variants.block(made, 0))
+    found = simulate(made, noise=0.0, **how).all(variants.block_trials(made, 0))
     return [result for result in found if result.trial.point["variant"] == side]
 
 
 def test_metrics_are_those_of_the_window_per_transaction(options, simulate):
-    seen = metrics.seen(
+    seen = metrics.metric_values(
         results(
             options,
             simulate,
@@ -39,31 +39,33 @@ def test_metrics_are_those_of_the_window_per_transaction(options, simulate):
 
 
 def test_what_was_not_seen_is_absent(options, simulate):
-    seen = metrics.seen(results(options, simulate, p99=False))
+    seen = metrics.metric_values(results(options, simulate, p99=False))
     assert {"p99", "memory", "wal_per_tx", "io_per_tx"}.isdisjoint(seen) and "p95" in seen
     failed = results(options, simulate, fail=lambda trial: "no")
-    assert metrics.seen(failed) == {}
+    assert metrics.metric_values(failed) == {}
 
 
 def test_several_points_have_each_metric_and_their_geometric_mean(options, server, simulate):
     made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
-    found = [r for r in simulate(made, noise=0.0).all(variants.block(made, 0)) if r.trial.point["variant"] == "b"]
-    seen = metrics.seen(found, "throughput")
+    found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
+    seen = metrics.metric_values(found, "throughput")
     assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 20_000})
     assert metrics.metric("throughput@databases=4").label == "throughput at databases=4"
-    assert metrics.seen(found, "p95@databases=4").keys() == {"p95@databases=1", "p95@databases=4", "p95"}
+    assert metrics.metric_values(found, "p95@databases=4").keys() == {"p95@databases=1", "p95@databases=4", "p95"}
 
 
 def test_a_point_at_a_given_rate_is_left_out_of_the_mean(options, server, simulate):
     """A link's idle trickle is as fast on every link: with it a loss of 5 % would look like less."""
     made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
-    found = [r for r in simulate(made, noise=0.0).all(variants.block(made, 0)) if r.trial.point["variant"] == "b"]
+    found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
     found.sort(key=lambda result: result.trial.point["databases"])
     for change in ({"options": {"rate": "1M"}}, {"rate": 100.0}):
         mixed = [_loaded(found[0], change), found[1]]
-        seen = metrics.seen(mixed, "throughput")
+        seen = metrics.metric_values(mixed, "throughput")
         assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 40_000})
-    assert metrics.seen([_loaded(result, {"rate": 100.0}) for result in found], "throughput")["throughput"] == pytest.approx(20_000)
+    assert metrics.metric_values([_loaded(result, {"rate": 100.0}) for result in found], "throughput")["throughput"] == pytest.approx(
+        20_000
+    )
 
 
 def _loaded(result, change):
@@ -73,15 +75,15 @@ def _loaded(result, change):
 
 
 def test_a_probes_readings_are_metrics_too(options, simulate):
-    trial = variants.block(options(), 0)[0]
+    trial = variants.block_trials(options(), 0)[0]
     result = TrialResult(id="1", trial=trial, started=0, ended=1, probe={"database_bytes": 5.0})
-    assert metrics.seen([result]) == {"database_bytes": 5.0}
+    assert metrics.metric_values([result]) == {"database_bytes": 5.0}
 
 
 def test_an_arms_own_findings(options, server, simulate):
     made = options({"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")})
-    found = [r for r in simulate(made, noise=0.0).all(variants.block(made, 0)) if r.trial.point["variant"] == "a"]
-    own = metrics.own_findings(made.arm("a"), found)
+    found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "a"]
+    own = metrics.study_findings(made.arm("a"), found)
     assert own["efficiency_at_saturation"].value == pytest.approx(1.0, rel=0.01)
     assert all(finding.value is not None for finding in own.values())
 
@@ -102,21 +104,23 @@ def test_words_go_with_what_is_better():
 
 def test_only_servers_under_load_count(options, simulate):
     made = options(side_by_side=True)
-    (trial,) = variants.block(made, 1)
-    own, other = variants.containers(made)["base"], variants.containers(made)["other"]
+    (trial,) = variants.block_trials(made, 1)
+    own, other = variants.container_names(made)["base"], variants.container_names(made)["other"]
     wal = {f"server:{own}/pg": {"wal.bytes": 20_000.0}, f"server:{other}/pg": {"wal.bytes": 5e9}}
-    (result,) = (r for r in time_slices.apart([simulate(made, noise=0.0, metrics=wal).run(trial)]) if r.trial.point["variant"] == "base")
-    assert metrics.seen([result])["wal_per_tx"] == pytest.approx(6.0, rel=1e-6), "a third of the window's transactions are its own"
+    (result,) = (
+        r for r in time_slices.split_variants([simulate(made, noise=0.0, metrics=wal).run(trial)]) if r.trial.point["variant"] == "base"
+    )
+    assert metrics.metric_values([result])["wal_per_tx"] == pytest.approx(6.0, rel=1e-6), "a third of the window's transactions are its own"
 
 
 def test_new_orders_per_minute(options, simulate):
     made = options()
-    result = simulate(made).run(variants.block(made, 0)[0])
-    assert "new_orders_per_minute" not in metrics.seen([result])
+    result = simulate(made).run(variants.block_trials(made, 0)[0])
+    assert "new_orders_per_minute" not in metrics.metric_values([result])
     phase = result.phases[0]
     target = phase.targets[0].model_copy(update={"new_orders_per_minute": 1234.0})
     entered = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
-    assert metrics.seen([entered])["new_orders_per_minute"] == 1234.0
+    assert metrics.metric_values([entered])["new_orders_per_minute"] == 1234.0
     assert metrics.METRICS["new_orders_per_minute"].better == "higher"
 
 
@@ -124,7 +128,7 @@ def test_new_orders_per_minute(options, simulate):
 def fio(options, simulate):
     """A trial like any other, but that fio loads."""
     made = options()
-    result = simulate(made).run(variants.block(made, 0)[0])
+    result = simulate(made).run(variants.block_trials(made, 0)[0])
     loads = {target: load.model_copy(update={"driver": "fio"}) for target, load in result.trial.phases[0].loads.items()}
     phases = tuple(phase.model_copy(update={"loads": loads}) for phase in result.trial.phases)
     return result.model_copy(update={"trial": result.trial.model_copy(update={"phases": phases})})
@@ -132,13 +136,13 @@ def fio(options, simulate):
 
 def test_throughput_is_named_after_what_is_counted(options, simulate, fio):
     made = options()
-    assert metrics.of("throughput", [simulate(made).run(variants.block(made, 0)[0])]).unit == "tps"
-    assert metrics.of("throughput", [fio]).unit == "IOPS" and metrics.of("throughput@volume=a", [fio]).unit == "IOPS"
-    assert metrics.of("p95", [fio]).unit == "ms" and metrics.of("iops.random-read", [fio], "IOPS").unit == "IOPS"
+    assert metrics.metric_for("throughput", [simulate(made).run(variants.block_trials(made, 0)[0])]).unit == "tps"
+    assert metrics.metric_for("throughput", [fio]).unit == "IOPS" and metrics.metric_for("throughput@volume=a", [fio]).unit == "IOPS"
+    assert metrics.metric_for("p95", [fio]).unit == "ms" and metrics.metric_for("iops.random-read", [fio], "IOPS").unit == "IOPS"
 
 
 def test_nothing_is_told_per_transaction_where_there_are_none(fio):
-    found = {name: metrics.of(name, [fio]) for name in (*metrics.METRICS, "switches_per_tx@volume=a")}
+    found = {name: metrics.metric_for(name, [fio]) for name in (*metrics.METRICS, "switches_per_tx@volume=a")}
     for one in found.values():
         assert "transaction" not in one.label + one.absent and one.unit != "tps", one
     assert found["cpu_per_tx"].label == "CPU per I/O" and found["io_per_tx"].label == "device I/O per I/O"

@@ -1,11 +1,11 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.options import CompareOptions, Variant
 
 
 def arm(name):
-    return Arm(name=name, study="density", options={})
+    return Variant(name=name, study="density", options={})
 
 
 def test_a_block_holds_the_baseline_twice():

@@ -7,7 +7,7 @@ from pgherd.study.comparison.propose import propose, worst_case
 
 def test_the_first_batch_is_one_block(options):
     proposal = propose(options(), [])
-    assert proposal.trials == variants.block(options(), 0)
+    assert proposal.trials == variants.block_trials(options(), 0)
     assert proposal.worst_case == worst_case(options()) == 3 * 15, "45 trials of 5.5 s fit into 260 s"
 
 
@@ -116,7 +116,7 @@ def test_a_metric_that_nothing_has_ends_it(options, server, simulate):
 
 def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simulate):
     simulator = simulate(options(metric="p99", budget_seconds=1e6), truth={"other": 0.8})
-    few = simulate(simulator.options, p99=False).all(variants.block(simulator.options, 0))
+    few = simulate(simulator.options, p99=False).all(variants.block_trials(simulator.options, 0))
     again = propose(simulator.options, few).trials
     assert {trial.repeat for trial in again} == {1}, "one further block shows whether that was chance"
     then = propose(simulator.options, [*few, *simulator.all(again)])

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.study.comparison import time_slices, variants
 from pgherd.study.comparison.analyse import analyse
-from pgherd.study.comparison.blocks import whole_blocks
+from pgherd.study.comparison.blocks import complete_blocks
 from pgherd.study.comparison.propose import propose
 
 
@@ -14,21 +14,21 @@ def made(options):
 
 
 def test_each_side_has_what_is_its_own(made, simulate):
-    (result,) = simulate(made, truth={"other": 0.8}, noise=0.0).all(variants.block(made, 3))
-    found = {one.trial.point["variant"]: one for one in time_slices.apart([result])}
+    (result,) = simulate(made, truth={"other": 0.8}, noise=0.0).all(variants.block_trials(made, 3))
+    found = {one.trial.point["variant"]: one for one in time_slices.split_variants([result])}
     assert set(found) == set(made.sides)
     for side, one in found.items():
         (phase,) = one.phases
         (target,) = phase.targets
-        assert target.target.split("/")[1] == variants.containers(made)[side] and list(one.trial.phases[0].loads) == [target.target]
+        assert target.target.split("/")[1] == variants.container_names(made)[side] and list(one.trial.phases[0].loads) == [target.target]
         assert target.throughput == phase.throughput == pytest.approx(8_000 if side == "other" else 10_000)
-        assert set(phase.metrics) == {f"container:{variants.containers(made)[side]}", "host"}
+        assert set(phase.metrics) == {f"container:{variants.container_names(made)[side]}", "host"}
         assert one.trial.key() == f"variant={side}#3" and one.id == result.id
 
 
 def test_context_switches_are_those_of_its_turns(made, simulate):
-    (result,) = simulate(made, noise=0.0).all(variants.block(made, 0))
-    one = time_slices.apart([result])[0]
+    (result,) = simulate(made, noise=0.0).all(variants.block_trials(made, 0))
+    one = time_slices.split_variants([result])[0]
     own = result.phases[0].targets[0].turns
     assert one.phases[0].metrics["host"] == {"ctxt": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)}
     unseen = [
@@ -36,18 +36,18 @@ def test_context_switches_are_those_of_its_turns(made, simulate):
         for target in result.phases[0].targets
     ]
     blind = result.model_copy(update={"phases": [result.phases[0].model_copy(update={"targets": unseen})]})
-    assert "host" not in time_slices.apart([blind])[0].phases[0].metrics
+    assert "host" not in time_slices.split_variants([blind])[0].phases[0].metrics
 
 
 def test_what_is_no_trial_by_turns_stays_as_it_is(options, simulate):
     made = options()
-    results = simulate(made).all(variants.block(made, 0))
-    assert time_slices.apart(results) == results
+    results = simulate(made).all(variants.block_trials(made, 0))
+    assert time_slices.split_variants(results) == results
 
 
 def test_one_trial_is_a_whole_block(made, simulate):
-    results = simulate(made).all(variants.block(made, 0))
-    (block,) = whole_blocks(made, results)
+    results = simulate(made).all(variants.block_trials(made, 0))
+    (block,) = complete_blocks(made, results)
     assert block.all == tuple(results) and {side: len(own) for side, own in block.results.items()} == dict.fromkeys(made.sides, 1)
     assert block.clean and block.finished and block.gap == 0.0
 

@@ -25,7 +25,7 @@ from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Process
 from pgherd.postgres import clones
 from pgherd.runner.deploy.transition import Transition
-from pgherd.runner.session import Session
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.runtimes.vm.runtime import VmRuntime
 
@@ -33,7 +33,7 @@ from pgherd.runtimes.vm.runtime import VmRuntime
 class Budget:
     """Memory limit of all containers of one fleet."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RunSession) -> None:
         self._session = session
         self._current: tuple[int, str] | None = None
         self._pending_limit = False

@@ -45,8 +45,8 @@ from pgherd.runner.deploy.servers import (
 from pgherd.runner.deploy.targets import Reach, Targets
 from pgherd.runner.deploy.transition import ServerKey, Transition, Up, plan, volumes_of
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.runtimes.vm.channel import GuestError
 from pgherd.workloads.script import stage
@@ -60,7 +60,7 @@ class Fleet:
     file names.
     """
 
-    def __init__(self, session: Session, installations: Mapping[str, Installation], watcher: Watcher) -> None:
+    def __init__(self, session: RunSession, installations: Mapping[str, Installation], watcher: RunObserver) -> None:
         """Args:
         installations: bin directory, as trials name it, to the installation that runs it (a copy where needed).
         """

@@ -24,14 +24,14 @@ from pgherd.postgres.tcp_access import TcpAccess
 from pgherd.runner.deploy.housing import PORT, Goldens
 from pgherd.runner.deploy.transition import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm import disk_image, images
 from pgherd.runtimes.vm.images import Images
 from pgherd.runtimes.vm.qemu import Disk
 from pgherd.runtimes.vm.runtime import VmRuntime
-from pgherd.study.emulation import MARK
+from pgherd.study.emulation import EMULATED_METRIC
 
 MOUNT = "/srv/pgherd"
 """Mount point in a guest of the disk with its server's data. Further servers get a number as suffix."""
@@ -82,7 +82,7 @@ class GuestDisks:
     next to that of the data.
     """
 
-    def __init__(self, session: Session, goldens: Goldens, volumes: Volumes, watcher: Watcher) -> None:
+    def __init__(self, session: RunSession, goldens: Goldens, volumes: Volumes, watcher: RunObserver) -> None:
         self._session, self._goldens, self._volumes, self._watcher = session, goldens, volumes, watcher
         self._packed: dict[tuple[str, int, str], tuple[str, ...]] = {}
         self._disk_sets: dict[str, _DiskSet] = {}
@@ -233,7 +233,7 @@ class Guests:
     """
 
     def __init__(
-        self, session: Session, installations: Mapping[str, Installation], goldens: Goldens, volumes: Volumes, watcher: Watcher
+        self, session: RunSession, installations: Mapping[str, Installation], goldens: Goldens, volumes: Volumes, watcher: RunObserver
     ) -> None:
         self._session, self._installations, self._watcher = session, installations, watcher
         self._images: dict[tuple[str, ...], Images] = {}
@@ -314,7 +314,9 @@ class Guests:
             return {}
         machines = self._runtime.machines()
         return {
-            f"guest:{name}": {MARK: float(machine.hypervisor.functional_only)} for name, machine in machines.items() if name in self._disks
+            f"guest:{name}": {EMULATED_METRIC: float(machine.hypervisor.functional_only)}
+            for name, machine in machines.items()
+            if name in self._disks
         }
 
     def check(self) -> None:

@@ -21,8 +21,8 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.runner.deploy.transition import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import fillings
 
 PORT = 5432
@@ -33,7 +33,7 @@ _KILL_TIMEOUT_S = 5.0
 class Goldens:
     """Templates of a run's servers, each created when first needed."""
 
-    def __init__(self, session: Session, installations: Mapping[str, Installation], watcher: Watcher) -> None:
+    def __init__(self, session: RunSession, installations: Mapping[str, Installation], watcher: RunObserver) -> None:
         """Args:
         installations: bin directory, as trials name it, to the installation that runs it.
         """
@@ -64,7 +64,7 @@ class Housing:
     """Data directories of servers on this host's kernel: one each, in the session's work directory or on a volume."""
 
     def __init__(
-        self, session: Session, installations: Mapping[str, Installation], goldens: Goldens, volumes: Volumes, watcher: Watcher
+        self, session: RunSession, installations: Mapping[str, Installation], goldens: Goldens, volumes: Volumes, watcher: RunObserver
     ) -> None:
         self._node: Node = session.node
         self._session, self._installations, self._goldens = session, installations, goldens

@@ -28,7 +28,7 @@ from pgherd.postgres.external import External
 from pgherd.postgres.instance import Instance
 from pgherd.runner.deploy.targets import Reach
 from pgherd.runner.deploy.transition import ServerKey
-from pgherd.runner.session import Session
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 from pgherd.workloads.registry import find
 
@@ -36,7 +36,7 @@ from pgherd.workloads.registry import find
 class Attached:
     """External servers of a fleet, by (container, server). They are loaded, and never started, configured or stopped."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RunSession) -> None:
         self._session = session
         self._external: dict[ServerKey, External] = {}
         self._seen: set[str] = set()

@@ -26,8 +26,8 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 
 NO_ROOM = Room("")
@@ -155,7 +155,7 @@ class HostTargets:
 class VolumeTargets:
     """Volumes as targets. A loaded volume has a directory of this run, which is removed with the run."""
 
-    def __init__(self, session: Session, volumes: Volumes, watcher: Watcher) -> None:
+    def __init__(self, session: RunSession, volumes: Volumes, watcher: RunObserver) -> None:
         """Args:
         volumes: shared with the servers that have files on some of them.
         """
@@ -208,7 +208,7 @@ class VolumeTargets:
 class Targets:
     """All targets of a run that are not databases."""
 
-    def __init__(self, session: Session, volumes: Volumes, watcher: Watcher) -> None:
+    def __init__(self, session: RunSession, volumes: Volumes, watcher: RunObserver) -> None:
         self.volumes = VolumeTargets(session, volumes, watcher)
         self._links = LinkTargets(session)
         self._kinds: Sequence[TargetKind] = (self.volumes, self._links, HostTargets())
@@ -247,7 +247,7 @@ class Targets:
 _WRITE_TIMEOUT_S = 7200.0
 
 
-def ensure_file(node: Node, directory: str, loads: Sequence[Load], account: str | None, watcher: Watcher) -> bool:
+def ensure_file(node: Node, directory: str, loads: Sequence[Load], account: str | None, watcher: RunObserver) -> bool:
     """Write the file of fio's loads in a directory, unless it exists and is large enough. Return whether it was written.
 
     A sparse file has no blocks: reading it reaches no device, and the first write has to allocate space. So the file
@@ -289,7 +289,7 @@ class LinkTargets:
     another.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RunSession) -> None:
         self._session = session
         self._links: dict[str, Link] = {}
         self._pairs: dict[Link, tuple[Namespaces, Process]] = {}
@@ -402,7 +402,7 @@ class LinkServers:
     entry.
     """
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RunSession) -> None:
         self._session = session
         self._up: dict[str, _Server] = {}
 

@@ -15,8 +15,7 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
-from pgherd.study.hypervisor_overhead import MANAGER
-from pgherd.study.observation import of_devices
+from pgherd.study.observation import MANAGER_PART, device_sum
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
 _EXTERNAL = "the server is external"
@@ -158,7 +157,7 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
             missed += read
     # Disks of an external server cannot be observed, but they served at most as many reads as the server missed blocks.
     external = _loads_external(trial, number)
-    reads = missed if external else of_devices(phase, "reads")
+    reads = missed if external else device_sum(phase, "reads")
     if not ratios or reads is None or phase.throughput <= 0:
         return _verdict("cached", None, "no buffer statistics or device counters", wanted, "they could not be read", intent=True)
     # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
@@ -174,7 +173,7 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
 
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     wanted = f"≥ {limits.io_bound:g} device reads per transaction"
-    reads = None if _loads_external(trial, number) else of_devices(phase, "reads")
+    reads = None if _loads_external(trial, number) else device_sum(phase, "reads")
     if reads is None or phase.throughput <= 0:
         why = _EXTERNAL if _loads_external(trial, number) else "/proc/diskstats shows no device here"
         return _verdict("io-bound", None, "device counters not seen", wanted, why, intent=True)
@@ -309,7 +308,7 @@ def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     loads = trial.phases[number].loads
     outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
-    platform_cpu = sum(platform.values()) - platform.get(f"platform:{MANAGER}", 0.0)  # the manager is a thread of pgherd
+    platform_cpu = sum(platform.values()) - platform.get(f"platform:{MANAGER_PART}", 0.0)  # the manager is a thread of pgherd
     share = (busy - sum(containers) - sum(outside) - platform_cpu) / (facts.logical_cpus or facts.cores)
     why = "other processes used the host"
     return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, why, warn=no_servers)

@@ -17,8 +17,8 @@ from pgherd.node.protocol import Node
 from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.judge import memory as memory_verdicts
 from pgherd.runner.judge import verdicts
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import phases
-from pgherd.runner.watcher import Watcher
 from pgherd.study import emulation
 
 
@@ -42,7 +42,7 @@ class Bench(Protocol):
         """Apply the trial's deployment and starting state. Return a summary of the transition. Raises TrialError."""
         ...
 
-    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: Watcher) -> Played:
+    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> Played:
         """Run the trial's phases, count and check. Files go to ``directory``; ``name`` is the trial's in the run.
 
         Raises:
@@ -121,7 +121,7 @@ class LocalBench:
         self._stage, transition = self._fleet.apply(trial)
         return transition
 
-    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: Watcher) -> Played:
+    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> Played:
         assert self._stage is not None
         fleet, scratch = self._fleet, self._fleet.scratch / name
         try:
@@ -134,7 +134,7 @@ class LocalBench:
                     assert room.node is not None
                     room.node.remove_tree(str(scratch))
         results, kills = completed(fleet, trial, results)
-        checks = emulation.judged(verdicts.judge(trial, results, fleet.facts, thresholds, jump), results)
+        checks = emulation.discount_checks(verdicts.judge(trial, results, fleet.facts, thresholds, jump), results)
         return Played(results, checks + memory_verdicts.judge(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> Played:

@@ -19,6 +19,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, Sampling
 from pgherd.runner.deploy.targets import Stage
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import counters, io_view, turns
 from pgherd.runner.play.driven import Driven, PlayedPhase
 from pgherd.runner.play.guest_sampling import GuestSampling
@@ -31,14 +32,13 @@ from pgherd.runner.play.launching import (
     process_sources,
     wait_until_ended,
 )
-from pgherd.runner.watcher import Watcher
 
 _POLL_INTERVAL_S = 0.5
 _STOP_TIMEOUT_S = 30.0
 
 
 def play(
-    node: Node, trial: Trial, stage: Stage, directory: Path, scratch: Path, watcher: Watcher, watched: Sequence[ProcessView] = ()
+    node: Node, trial: Trial, stage: Stage, directory: Path, scratch: Path, watcher: RunObserver, watched: Sequence[ProcessView] = ()
 ) -> tuple[list[PhaseResult], float]:
     """Run the trial's phases and count. Return their results, and the wall clock's step against the monotonic clock (s).
 
@@ -54,7 +54,7 @@ def drive(
     stage: Stage,
     directory: Path,
     scratch: Path,
-    watcher: Watcher,
+    watcher: RunObserver,
     watched: Sequence[ProcessView] = (),
     begin: float | None = None,
 ) -> Driven:

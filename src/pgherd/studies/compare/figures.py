@@ -16,8 +16,8 @@ from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
 from pgherd.report.trial_figures import drift
 from pgherd.studies.compare import figures_data
 from pgherd.studies.compare.figures_data import Blocks, Change, Class, Measured
-from pgherd.study.comparison.answers import as_change, percent
-from pgherd.study.comparison.options import AGAIN
+from pgherd.study.comparison.answers import as_change, percent_change
+from pgherd.study.comparison.options import AGAIN_SUFFIX
 
 Row = dict[str, object]
 
@@ -82,7 +82,7 @@ def _sentence(of: Mapping[str, Sequence[Change]], margin: float) -> str:
     """What is certain of each variant, the deciding metric first, also where it could not tell."""
     parts = []
     for name, own in of.items():
-        sure = [f"{change.label} {percent(change.value)}" for change in own if change.certain]
+        sure = [f"{change.label} {percent_change(change.value)}" for change in own if change.certain]
         said = [", ".join(sure[:4]) + (f" and {len(sure) - 4} more" if len(sure) > 4 else "")] if sure else []
         if not sure and (equal := [change.label for change in own if change.meaning(margin) == "equal"]):
             said.append(f"no difference beyond {margin * 100:g} % in {', '.join(equal[:3])}")
@@ -225,10 +225,10 @@ def _side_looks(sides: Sequence[str], first: str) -> dict[str, Look]:
     """The baseline is a black circle, the same again a hollow one, each variant has a colour and shape of its own."""
     looks = {}
     for side in sides:
-        if side in (first, first + AGAIN):
+        if side in (first, first + AGAIN_SUFFIX):
             looks[side] = Look(BLACK if side == first else "#ffffff", BLACK, "circle")
         else:
-            colour, shape = _VARIANTS[sum(one not in (first, first + AGAIN) for one in looks) % len(_VARIANTS)]
+            colour, shape = _VARIANTS[sum(one not in (first, first + AGAIN_SUFFIX) for one in looks) % len(_VARIANTS)]
             looks[side] = Look(colour, colour, shape)
     return looks
 
@@ -251,7 +251,7 @@ def pairs(inputs: Inputs) -> Figure:
     sentence = f"Blocks in which {blocks.label} is higher than that of {first}: {', '.join(counts)}"
     subtitle = (
         "Above: each block's values, baseline and variant joined. Below: the change within each block, which no drift from block to "
-        f"block can move; {first + AGAIN} is the A/A pair."
+        f"block can move; {first + AGAIN_SUFFIX} is the A/A pair."
     )
     if any(change.low is not None for change in own):
         subtitle += " Dashed lines with a band: the estimates with their intervals."
@@ -284,7 +284,7 @@ def _values_panel(blocks: Blocks, first: str, looks: Mapping[str, Look]) -> alt.
             rows.append({"x": block + shifts[side], "y": value, "side": side})
             base = at.get(first, {}).get(block)
             if side != first and base is not None:
-                colour = _JOIN if side == first + AGAIN else looks[side].stroke
+                colour = _JOIN if side == first + AGAIN_SUFFIX else looks[side].stroke
                 joins.append(([(block + shifts[first], base), (block + shifts[side], value)], colour, 1.2, [1, 0]))
     domain = _padded([value for values in blocks.values.values() for value in values if value is not None])
     x = _block_axis(blocks.numbers, None)
@@ -342,7 +342,7 @@ def order(inputs: Inputs) -> Figure:
         raise NotDrawn("fewer than four trials: too few to tell a drift")
     first, last = figures_data.baseline(inputs), round(found[-1].order)
     present = {one.side for one in found}
-    known = [first, first + AGAIN, *figures_data.variants(figures_data.changes(inputs))]
+    known = [first, first + AGAIN_SUFFIX, *figures_data.variants(figures_data.changes(inputs))]
     sides = [side for side in known if side in present] + sorted(present - set(known))
     relative = len({one.point for one in found}) > 1
     offs = _off_their_means(found)

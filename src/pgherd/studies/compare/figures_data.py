@@ -12,7 +12,7 @@ from pgherd.report.csv_tables import Row
 from pgherd.report.drawing import Inputs, NotDrawn
 from pgherd.report.formatting import clean, finite
 from pgherd.study.comparison import metrics
-from pgherd.study.comparison.options import AGAIN
+from pgherd.study.comparison.options import AGAIN_SUFFIX
 
 Class = Literal["better", "worse", "differs", "equal", "unclear"]
 """What an interval says: better or worse for certain, different where no direction is better, no difference beyond the margin,
@@ -65,7 +65,7 @@ class Measured:
     @property
     def arm(self) -> str:
         """The side without "again": the A/A pair are one thing twice."""
-        return self.side.removesuffix(AGAIN)
+        return self.side.removesuffix(AGAIN_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def deciding(inputs: Inputs) -> Blocks:
         raise NotDrawn("no block has a value of the metric that decides")
     values = {clean(side): [finite(value) for value in of] for side, of in held["values"].items()}
     first = baseline(inputs)
-    ordered = sorted(values, key=lambda side: (side != first, side != first + AGAIN))
+    ordered = sorted(values, key=lambda side: (side != first, side != first + AGAIN_SUFFIX))
     numbers = tuple(int(number) for number in series.get("blocks", ()))
     return Blocks(label(held), clean(held.get("unit") or ""), numbers, {side: values[side] for side in ordered})
 
@@ -162,7 +162,7 @@ def deciding(inputs: Inputs) -> Blocks:
 def measured(inputs: Inputs) -> tuple[str, str, list[Measured]]:
     """(label, unit, every trial's value in the order in which they ran) of the metric that decides."""
     row = _primary(inputs)
-    metric = metrics.of(str(row.get("metric")).partition(metrics.AT)[0], inputs.results, clean(row.get("unit") or ""))
+    metric = metrics.metric_for(str(row.get("metric")).partition(metrics.POINT_MARK)[0], inputs.results, clean(row.get("unit") or ""))
     found = [one for row in inputs.analysis.tables.get("blocks", []) if (one := _measured(row, metric.name)) is not None]
     if not found:
         raise NotDrawn(f"trials have no value of {clean(metric.label)} of their own")

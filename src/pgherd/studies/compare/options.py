@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from pgherd.study.comparison.options import CompareOptions
-from pgherd.study.comparison.request import AskedArm, BlocksRequest
+from pgherd.study.comparison.request import BlocksRequest, ScenarioVariant
 
 __all__ = ["CompareOptions", "CompareRequest"]
 
@@ -17,7 +17,7 @@ class CompareRequest(BlocksRequest):
     databases for what they share, or arms that are studies by themselves."""
 
     variant: tuple[str, ...] = Field((), description="what is compared, NAME:key=value,key=value; the first is the baseline")
-    arms: tuple[AskedArm, ...] = Field((), description="in place of variants: studies with their options; the first is the baseline")
+    arms: tuple[ScenarioVariant, ...] = Field((), description="in place of variants: studies with their options; the first is the baseline")
     arrangement: Literal["side-by-side", "one-at-a-time"] | None = Field(
         None, description="whether the servers of all variants are up at once, or each only in its own trials (--arms)"
     )

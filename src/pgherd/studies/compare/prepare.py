@@ -31,9 +31,9 @@ from pgherd.studies.density.options import DensityRequest
 from pgherd.study.cluster_options import CLUSTER_FIELDS
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.metrics import METRICS
-from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import alpha
-from pgherd.study.comparison.request import AskedArm, BlocksRequest
+from pgherd.study.comparison.request import BlocksRequest, ScenarioVariant
 from pgherd.study.comparison.tables import difference_rows
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.registry import study_of
@@ -79,7 +79,7 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         options = {name: prepare_interleaved.logged(one) for name, one in options.items()}
     duplicate_variants.insist_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
     found = CompareOptions(
-        arms=tuple(Arm(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
+        arms=tuple(Variant(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
         baseline=baseline,
         metric=metric,
         most=1,
@@ -174,7 +174,7 @@ def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[s
     return studies[0], requests
 
 
-def _own_request(arm: AskedArm, request_of: type[Model], shared: Mapping[str, Any]) -> Model:
+def _own_request(arm: ScenarioVariant, request_of: type[Model], shared: Mapping[str, Any]) -> Model:
     """An arm's request; what it says itself goes before what the comparison says for all."""
     if cluster := sorted(name.replace("_", "-") for name in CLUSTER_FIELDS & set(arm.options)):
         raise UsageError(f"arm '{arm.name}' says {', '.join(cluster)}; all arms run on the same hosts: say it to the comparison")
@@ -197,7 +197,9 @@ def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
         return asked.state
     if any(not getattr(one.options, "read_only", True) or getattr(one.options, "state", None) == "fresh" for one in made.values()):
         return "fresh"
-    planned = [variants.trials(Arm(name="x", study=one.study, options=one.options.model_dump(mode="json"))) for one in made.values()]
+    planned = [
+        variants.planned_trials(Variant(name="x", study=one.study, options=one.options.model_dump(mode="json"))) for one in made.values()
+    ]
     servers = [server for trials in planned for trial in trials for _, _, server in trial.deployment.servers()]
     if servers and all(server.dsn is not None for server in servers):
         return "warm"  # no state can be brought about on somebody else's server
@@ -234,7 +236,7 @@ def _metric(asked: CompareRequest) -> str | None:
 
 def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
     """The options with the most blocks: as many as were asked for, else as fit into the budget."""
-    trials = variants.block(options, 0)
+    trials = variants.block_trials(options, 0)
     extra = {state: prepare_interleaved.EXTRA if options.side_by_side else seconds for state, seconds in EXTRA.items()}
     each = sum(trial.seconds() + extra[trial.state] for trial in trials)
     if asked.blocks is not None:
@@ -247,7 +249,7 @@ def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
 
 def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
     """Sentences on what was chosen for the comparison itself."""
-    trials = variants.block(options, 0)
+    trials = variants.block_trials(options, 0)
     states = {"warm": "as the trial before left them", "restarted": "restarted", "fresh": "restored from the golden copy"}
     metric = METRICS[options.metric or "throughput"].label if (options.metric or "throughput") in METRICS else options.metric
     many = f"{options.most} block{'' if options.most == 1 else 's'}"

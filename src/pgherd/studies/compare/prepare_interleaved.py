@@ -15,11 +15,11 @@ from pgherd.postgres.settings import memory_needed
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.study.comparison import time_slices
-from pgherd.study.comparison.metrics import DEFAULT
+from pgherd.study.comparison.metrics import DEFAULT_METRIC
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.workloads.registry import find
 
-SECONDS, RAMP = 40 * time_slices.SECONDS, 0.3
+SECONDS, RAMP = 40 * time_slices.SLICE_S, 0.3
 """Of each server's load in a block, by turns; and before the first turn, when all are loaded at once."""
 EXTRA = 1.5
 """Seconds that a trial of a whole block takes beyond that, with the servers' restart."""
@@ -60,18 +60,18 @@ def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[s
         given, why = _room(requests, made)
     if why and asked.arrangement is not None:
         raise UsageError(f"--arms side-by-side cannot be: {why}; leave it out, or give --arms one-at-a-time")
-    if not why and asked.arrangement is None and (metric or DEFAULT) not in STEADY:
+    if not why and asked.arrangement is None and (metric or DEFAULT_METRIC) not in STEADY:
         why = f"{metric} wants longer trials, of which a run holds few (--arms side-by-side asks for short ones)"
     if why:
         return Arrangement(False, f"Arms one at a time: {why}.")
     each = sorted({limit for limit in given.values() if limit is not None})
     quota = ""
     if any(one.cpu_mode == "quota" for one in map(_options, made.values())):
-        quota = f", a CPU quota given out every {1000 * time_slices.PERIOD:g} ms"
+        quota = f", a CPU quota given out every {1000 * time_slices.QUOTA_PERIOD_S:g} ms"
     limits = f", with {' or '.join(format_bytes(limit) for limit in each)} of memory" if each else ""
     said = (
         f"Arms side by side: {len(made) + 1} servers are up at once, {next(iter(made))} twice (the A/A pair), each in a container of its "
-        f"own{limits}{quota}, and their loads take turns of {1000 * time_slices.SECONDS:g} ms. All restart before each block, so that none "
+        f"own{limits}{quota}, and their loads take turns of {1000 * time_slices.SLICE_S:g} ms. All restart before each block, so that none "
         "keeps a lucky place in memory."
     )
     return Arrangement(True, said, given)
@@ -86,9 +86,9 @@ def _why_not(asked: CompareRequest, made: Mapping[str, Prepared]) -> str:
     if "state" in asked.model_fields_set and asked.state != "warm":
         return f"--state {asked.state} is to be brought about before every trial"
     if slow := [one.pace for one in made.values() if one.pace is not None and one.pace > SLOWEST]:
-        return f"a transaction takes {1000 * max(slow):.3g} ms, too long to be counted in turns of {1000 * time_slices.SECONDS:g} ms"
+        return f"a transaction takes {1000 * max(slow):.3g} ms, too long to be counted in turns of {1000 * time_slices.SLICE_S:g} ms"
     if (clients := max(getattr(one.options, "clients", None) or 1 for one in made.values())) > MOST_CLIENTS:
-        return f"with {clients} clients a transaction waits too long to be counted in turns of {1000 * time_slices.SECONDS:g} ms"
+        return f"with {clients} clients a transaction waits too long to be counted in turns of {1000 * time_slices.SLICE_S:g} ms"
     return _no_disk(made)
 
 
@@ -98,8 +98,8 @@ def _dishonest(options: Sequence[DatabaseOptions]) -> str:
         return "a server that is somebody else's is up all the time"
     if any(one.rate is not None for one in options):
         return "at a given rate transactions do not wait until it is their turn"
-    if small := [one.vcpus for one in options if one.cpu_mode == "quota" and one.vcpus < time_slices.LEAST_VCPUS]:
-        return f"a CPU quota of {min(small):g} vCPUs cannot be given out within a turn ({time_slices.LEAST_VCPUS:g} can)"
+    if small := [one.vcpus for one in options if one.cpu_mode == "quota" and one.vcpus < time_slices.MIN_VCPUS]:
+        return f"a CPU quota of {min(small):g} vCPUs cannot be given out within a turn ({time_slices.MIN_VCPUS:g} can)"
     if any(one.runtime == "vm" for one in options):
         return "clients in guests cannot be stopped and continued in an instant"
     if not all(one.read_only for one in options):

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.units import format_bytes
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
 SEGMENT = 2**20
 """Bytes of a segment: what is sampled. Blocks of every size are cut from the same segments."""

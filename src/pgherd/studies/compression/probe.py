@@ -19,8 +19,8 @@ from pgherd.postgres import clones, golden
 from pgherd.postgres.external import External
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.relations import Query, Relations
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.studies.compression import probe_codecs, probe_segments
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, SECTOR
 from pgherd.studies.compression.probe_file_system import Compressing
@@ -33,7 +33,7 @@ FORBIDDEN = (
 )
 
 
-def measure(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
+def measure(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> dict[str, float]:
     """Compress the chosen segments of the trial's data in every asked way.
 
     Raises:
@@ -69,7 +69,7 @@ def measure(session: Session, installations: Mapping[str, Installation], trial: 
 
 
 @contextlib.contextmanager
-def _parts(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> Iterator[Sequence[Part]]:
+def _parts(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> Iterator[Sequence[Part]]:
     """The trial's data, readable while the context lasts."""
     import psycopg
 
@@ -101,7 +101,7 @@ def _of_database(query: Query, where: str) -> list[Part]:
 
 
 @contextlib.contextmanager
-def _own(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> Iterator[Query]:
+def _own(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> Iterator[Query]:
     """A server on a throw-away clone of the golden copy."""
     _, _, server = next(iter(trial.deployment.servers()))
     installation, node = installations[server.bin], session.node

@@ -13,7 +13,7 @@ from types import TracebackType
 
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.protocol import Command, Node
-from pgherd.runner.session import Session
+from pgherd.runner.session import RunSession
 
 KINDS = ("btrfs", "zfs")
 _COMPSIZE = re.compile(r"^TOTAL\s+\d+%\s+(\d+)\s+(\d+)\s+(\d+)", re.MULTILINE)
@@ -49,7 +49,7 @@ def check(node: Node, directory: str) -> str:
 class Compressing:
     """A private directory on such a file system, which goes at the end (and with the journal)."""
 
-    def __init__(self, session: Session, directory: str) -> None:
+    def __init__(self, session: RunSession, directory: str) -> None:
         """Nothing is made yet."""
         self._session, self._node = session, session.node
         self._place = os.path.join(os.path.abspath(directory), f"pgherd-compression-{session.journal.id[:8]}")

@@ -14,7 +14,7 @@ from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.seen import Seen, Trials, shares_cpu
 from pgherd.studies.consolidation.words import answer
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import listed, mostly_clean, stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.study.grade import fallback_warnings, grade_of, majority_clean, qualify_answer, shortened_list, trial_warnings
 from pgherd.study.trial_schedule import Point
 
 _OF_ROW = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "corrected_ratio", "normalised")
@@ -38,7 +38,7 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
     }
     given, text = grade(options, trials), answer(options, trials, rows)
     return Analysis(
-        answer=weighted(text, given) if trials.every() else text,
+        answer=qualify_answer(text, given) if trials.every() else text,
         grade=given,
         findings=findings,
         tables={name: found for name, found in held.items() if found},
@@ -157,12 +157,12 @@ def grade(options: ConsolidationOptions, trials: Trials) -> Grade:
     clean = [_clean(blocks) for blocks in judged if any(blocks)]
     used = {one.key for blocks in judged for one in blocks if one is not None}
     whole = options.blocks >= LEAST and all(one is not None and one.clean for blocks in judged for one in blocks)
-    return weighed(clean, used, trials.results, whole=whole)
+    return grade_of(clean, used, trials.results, whole=whole)
 
 
 def _clean(blocks: Sequence[Seen | None]) -> bool:
     """Whether a combination's number rests mostly on clean trials: where a block has none, its tainted one stands in."""
-    return mostly_clean([one.clean for one in blocks if one is not None])
+    return majority_clean([one.clean for one in blocks if one is not None])
 
 
 def _tainted(options: ConsolidationOptions, trials: Trials) -> list[str]:
@@ -173,11 +173,11 @@ def _tainted(options: ConsolidationOptions, trials: Trials) -> list[str]:
         return []  # which the answer says
     said = []
     if absent:
-        said.append(f"No finished trial for {listed(absent)}")
+        said.append(f"No finished trial for {shortened_list(absent)}")
     clean = {name: _clean(blocks) for name, blocks in judged.items() if name not in absent}
-    only = listed([name for name, is_clean in clean.items() if not is_clean])
+    only = shortened_list([name for name, is_clean in clean.items() if not is_clean])
     what = "Only tainted trials" if options.blocks == 1 else "Tainted trials in half of the blocks or more"
-    return said + stand_in_warnings(list(clean.values()), only, what=what)
+    return said + fallback_warnings(list(clean.values()), only, what=what)
 
 
 def _named(point: Point) -> str:

@@ -11,8 +11,8 @@ from pgherd.model.deployment import Staging
 from pgherd.model.load import NEW_ORDER, ClientPlace
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
+from pgherd.studies.consolidation.load_patterns import Plan
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
-from pgherd.study.load_patterns import Plan
 from pgherd.study.swap_options import SwapRequest
 
 SCHEMES = {1: "1/1/M", 2: "1/M/M", 3: "M/M/M", 4: "M/M/M + balloon"}

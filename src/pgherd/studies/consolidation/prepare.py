@@ -15,11 +15,10 @@ from pgherd.prepare import swap as prepare_swap
 from pgherd.prepare.container_limits import GUEST_SYSTEM
 from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared
-from pgherd.studies.consolidation import prepare_guests
+from pgherd.studies.consolidation import load_patterns, prepare_guests
 from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions, ConsolidationRequest
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.schemes import shared_buffers
-from pgherd.study import load_patterns
 from pgherd.workloads.registry import find
 
 _MB, _GB = 2**20, 2**30
@@ -96,7 +95,7 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
         copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
         copies *= 2 if guests else 1  # each is packed into a disk once more
         disk = ground.disk(databases, size, f"--databases or {'--warehouses' if asked.workload == 'orders' else '--scale'}", copies)
-        selected = ground.settings(size, load_patterns.most_connections(plan), None, cached=False)
+        selected = ground.settings(size, load_patterns.max_connections(plan), None, cached=False)
         unavailable, balloon = _balloon(ground, selected.settings) if BALLOON in schemes else ({}, {})
         if set(schemes) <= set(unavailable):
             raise CapabilityError(f"scheme {BALLOON} cannot be had: {unavailable[BALLOON]}")
@@ -151,10 +150,10 @@ def _load(asked: ConsolidationRequest, databases: int) -> tuple[load_patterns.Pl
         for option, value in (("--high", asked.high), ("--low", asked.low)):
             if value is not None:
                 raise UsageError(f"{option} {value} is for patterns by name, and --pattern {asked.pattern} lists clients; leave one out")
-        plan = load_patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=0, low=0)
-        return plan, *load_patterns.ends(plan)
+        plan = load_patterns.client_plan(asked.pattern, databases=databases, periods=asked.periods, high=0, low=0)
+        return plan, *load_patterns.client_range(plan)
     high, low = asked.high or 30, asked.low or 2
-    return load_patterns.clients(asked.pattern, databases=databases, periods=asked.periods, high=high, low=low), high, low
+    return load_patterns.client_plan(asked.pattern, databases=databases, periods=asked.periods, high=high, low=low), high, low
 
 
 def _schemes(asked: ConsolidationRequest) -> tuple[int, ...]:

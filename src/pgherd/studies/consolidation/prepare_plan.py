@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pgherd.model.deployment import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.studies.consolidation import prepare_guests
+from pgherd.studies.consolidation import load_patterns, prepare_guests
 from pgherd.studies.consolidation.options import SCHEMES, ConsolidationOptions
-from pgherd.study import load_patterns
 
 
 def lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: GuestMemory | None = None) -> list[str]:
@@ -28,7 +27,7 @@ def lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: 
     found.append(memory + (f"; available when overcommitted by {', '.join(left)}." if left else "."))
     found.append(
         f"Load: {options.workload} of scale {options.scale} in each database, clients {options.client_place} the containers: "
-        f"{load_patterns.described(options.plan)} in periods of {format_seconds(options.seconds)}, "
+        f"{load_patterns.format_plan(options.plan)} in periods of {format_seconds(options.seconds)}, "
         f"each after {format_seconds(options.ramp)} of ramp-up."
     )
     return found

@@ -15,7 +15,7 @@ from pgherd.model.trial import Trial
 from pgherd.studies.consolidation.options import ConsolidationOptions
 from pgherd.studies.consolidation.schemes import trial
 from pgherd.study import trial_schedule
-from pgherd.study.trial_schedule import Design, Point
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 
 def points(options: ConsolidationOptions) -> list[Point]:
@@ -40,13 +40,13 @@ def planned(options: ConsolidationOptions) -> tuple[Trial, ...]:
     return _design(options).planned
 
 
-def _design(options: ConsolidationOptions) -> Design:
+def _design(options: ConsolidationOptions) -> SchedulePlan:
     every = points(options)
     blocks = []
     for block in range(options.blocks):
         order = random.Random(f"consolidation {options.seed} {block}").sample(every, len(every))
         blocks.append([trial(options, point, block, "planned") for point in order])
-    return Design(
+    return SchedulePlan(
         blocks,
         every,
         build=lambda point, repeat, reason: trial(options, point, repeat, reason),

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.trial import Trial
+from pgherd.studies.consolidation import load_patterns
 from pgherd.studies.consolidation.options import APART, BALLOON, ConsolidationOptions
-from pgherd.study import load_patterns
 from pgherd.study.trial_schedule import Point
 
 _MB = 2**20

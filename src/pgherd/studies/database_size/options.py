@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field
 
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
 SCALES = (1, 2, 5, 10, 20, 50)
 """Loaded by default: together about 1.5 GB, one after the other."""

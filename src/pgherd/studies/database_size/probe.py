@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pgherd.model.trial import Trial
 from pgherd.postgres import golden
 from pgherd.postgres.installations import Installation
-from pgherd.runner.session import Session
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import fillings
 
 
-def measure(session: Session, installations: Mapping[str, Installation], trial: Trial, watcher: Watcher) -> dict[str, float]:
+def measure(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> dict[str, float]:
     """Sizes of freshly loaded databases, frozen and analysed, as their golden copy says: ``database_bytes`` in all, of which
     ``tables_bytes``, ``indexes_bytes`` and ``rest_bytes``.
 

@@ -17,8 +17,8 @@ from pgherd.studies.density.options import DensityOptions, next_point
 from pgherd.studies.density.perfect import perfect_warnings
 from pgherd.studies.density.points import Point, group, plural
 from pgherd.studies.density.tables import cpu_rows, density_rows
-from pgherd.study.grade import check_warnings, failure_warnings, grade, stand_in_warnings, trial_warnings, weighted
-from pgherd.study.joined_trials import joined
+from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, qualify_answer, trial_warnings
+from pgherd.study.repeats import join_continuations
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 WIDE = 0.1
@@ -29,7 +29,7 @@ so: it is of the trials."""
 def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis:
     """All findings, tables and figures of a density run, one sentence as its answer, and its grade."""
     windows = soak.soak_windows(results) if options.soak_seconds else []
-    whole = joined(results)
+    whole = join_continuations(results)
     # The noisy windows of a soak are told one by one, and count.
     warnings = failure_warnings(whole) + check_warnings(whole) if windows else trial_warnings(whole)
     points = group(options, whole)
@@ -59,7 +59,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     else:
         warnings += _curve_warnings(line) + model_warnings(selection)
     return Analysis(
-        answer=weighted(answer, given),
+        answer=qualify_answer(answer, given),
         grade=given,
         findings=findings,
         tables=tables,
@@ -88,7 +88,7 @@ def _curve_warnings(line: Curve) -> list[str]:
     options, found = line.options, []
     only = [str(point.databases) for point in line.points if not point.clean]
     missed = "all else rests on one database alone" if line.one is not None and not line.one.clean else ""
-    found += stand_in_warnings([point.clean for point in line.points], _numbers(only), missed)
+    found += fallback_warnings([point.clean for point in line.points], _numbers(only), missed)
     absent = [str(n) for n in options.points if n not in {point.databases for point in line.points}]
     if absent:
         found.append(f"No finished trial for {_numbers(absent)}")

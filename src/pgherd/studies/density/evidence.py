@@ -8,9 +8,8 @@ from pgherd.studies.density import published
 from pgherd.studies.density.curve import Curve
 from pgherd.studies.density.points import Point, plural
 from pgherd.studies.density.tables import efficiency_cpu
-from pgherd.study.cpu_table import NO_CONTAINER_CPU, PART_NOT_SEEN, named_parts, of_part
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.repeats import mean_of
+from pgherd.study.repeats import NO_CONTAINER_CPU, PART_NOT_SEEN, mean_finding, named_parts, part_cpu
 
 OVERHEAD_AT = 0.8
 """Fraction of saturation at which E2 reads the overhead."""
@@ -88,10 +87,10 @@ def _overhead_direct(line: Curve) -> dict[str, Finding]:
     if not values:
         return {"overhead_direct": missing("cores", NO_CONTAINER_CPU, **given)}
     method = "all CPU used on the host outside the containers, without pgherd and clients"
-    whole = mean_of(point, lambda o: o.cpu.platform, "cores", NO_CONTAINER_CPU, where)
+    whole = mean_finding(point, lambda o: o.cpu.platform, "cores", NO_CONTAINER_CPU, where)
     found = {"overhead_direct": whole.model_copy(update={"method": method, **given})}
     for name in named_parts([point]):
-        found[f"overhead_direct.{name}"] = mean_of(point, of_part(name), "cores", PART_NOT_SEEN, where)
+        found[f"overhead_direct.{name}"] = mean_finding(point, part_cpu(name), "cores", PART_NOT_SEEN, where)
     return found
 
 
@@ -128,9 +127,9 @@ def _fairness(line: Curve) -> dict[str, Finding]:
     least = f"slowest ÷ fastest at {worst.databases} databases, the least even"
     nothing = "nothing was measured per database"
     return {
-        "fairness": mean_of(point, lambda o: o.jain, "ratio", nothing, f"Jain's index {where}", most=1),
-        "fairness_min_max": mean_of(point, lambda o: o.min_max, "ratio", nothing, f"slowest ÷ fastest {where}", most=1),
-        "fairness_worst": mean_of(worst, lambda o: o.min_max, "ratio", nothing, least, most=1),
+        "fairness": mean_finding(point, lambda o: o.jain, "ratio", nothing, f"Jain's index {where}", most=1),
+        "fairness_min_max": mean_finding(point, lambda o: o.min_max, "ratio", nothing, f"slowest ÷ fastest {where}", most=1),
+        "fairness_worst": mean_finding(worst, lambda o: o.min_max, "ratio", nothing, least, most=1),
     }
 
 

@@ -16,7 +16,7 @@ from pgherd.model.trial import Intent, Trial
 from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, deployment, names
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import target
-from pgherd.study.trial_schedule import Design, Point
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 
 def propose(options: DensityOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -36,7 +36,7 @@ def worst_case(options: DensityOptions) -> int:
     return len(_soak(options)) if options.soak_seconds else trial_schedule.worst_case(options, _design(options))
 
 
-def _design(options: DensityOptions) -> Design:
+def _design(options: DensityOptions) -> SchedulePlan:
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, int(point["databases"]), repeat, reason)
 
@@ -44,7 +44,7 @@ def _design(options: DensityOptions) -> Design:
         return max(options.repeats, options.repeats_one) if point["databases"] == 1 else options.repeats
 
     points = [{"databases": databases} for databases in options.points]
-    return Design(_blocks(options), points, build, reserved)
+    return SchedulePlan(_blocks(options), points, build, reserved)
 
 
 def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:

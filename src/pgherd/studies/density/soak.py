@@ -16,8 +16,8 @@ from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.points import plural
 from pgherd.studies.density.tables import Row
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import mostly_clean
-from pgherd.study.joined_trials import failed_in
+from pgherd.study.grade import majority_clean
+from pgherd.study.repeats import failed_phases
 
 STEADY_DRIFT = 0.02
 """Drift per hour below which a soak counts as steady."""
@@ -55,7 +55,7 @@ def soak_windows(results: Sequence[TrialResult]) -> list[Window]:
         begun = (found[-1].end if found else 0.0) - result.phases[0].start
         taints = [v for v in result.verdicts if v.taints]
         for phase in result.phases:
-            failed = tuple(v.check for v in taints if phase.phase in failed_in(result, v))
+            failed = tuple(v.check for v in taints if phase.phase in failed_phases(result, v))
             found.append(Window(phase, begun + phase.start, failed))
     return found
 
@@ -100,7 +100,7 @@ def soak_grade(given: Grade, windows: Sequence[Window]) -> Grade:
     clean = [not window.failed for window in windows]
     if all(clean):
         return given
-    return "B" if mostly_clean(clean) else "C"
+    return "B" if majority_clean(clean) else "C"
 
 
 def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windows: Sequence[Window]) -> list[str]:
@@ -113,7 +113,7 @@ def soak_warnings(options: DensityOptions, results: Sequence[TrialResult], windo
         checks = Counter(check for window in noisy for check in window.failed)
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
         count = "They count: what they add to the spread is in the drift's interval; the table 'soak' names them"
-        if not mostly_clean([not window.failed for window in windows]):
+        if not majority_clean([not window.failed for window in windows]):
             count += ". They are half of all or more: the whole answer is an indication (grade C)"
         found.append(f"{len(noisy)} of {len(windows)} windows failed a check: {why}. {count}")
     finished = [result for result in results if result.error is None and result.phases]

@@ -9,10 +9,9 @@ from pgherd.model.finding import Finding
 from pgherd.studies.density import published
 from pgherd.studies.density.curve import Curve
 from pgherd.studies.density.points import Point
-from pgherd.study.cpu_table import NO_CONTAINER_CPU, cpu_cells, named_parts
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import Observation
-from pgherd.study.repeats import mean_of
+from pgherd.study.repeats import NO_CONTAINER_CPU, cpu_cells, mean_finding, named_parts
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -32,10 +31,10 @@ def _density_row(line: Curve, index: int) -> Row:
         "databases": n,
         "cores": n * options.vcpus,
         "fraction": fraction,
-        "throughput": mean_of(point, lambda o: o.throughput, "tps", ""),
+        "throughput": mean_finding(point, lambda o: o.throughput, "tps", ""),
     }
     if any(o.notpm is not None for o in point.used):
-        row["notpm"] = mean_of(point, lambda o: o.notpm, "NOTPM", "", "committed new orders per minute of all databases")
+        row["notpm"] = mean_finding(point, lambda o: o.notpm, "NOTPM", "", "committed new orders per minute of all databases")
     if line.one is not None:
         row["perfect"] = as_finding(mean_interval(line.one.throughputs).scaled(n), "tps", method="one-database value × N")
         row["efficiency"] = as_finding(line.efficiency(index, "one"), "ratio", point.note, **_beside_e1(fraction))
@@ -47,10 +46,10 @@ def _density_row(line: Curve, index: int) -> Row:
     row["cpu_per_tx"] = _cpu_per_tx(line, point)
     row["efficiency_cpu"] = efficiency_cpu(line, point)
     for name, take in _LATENCY.items():
-        row[name] = mean_of(point, take, "ms", NO_PERCENTILE, "median over the databases")
+        row[name] = mean_finding(point, take, "ms", NO_PERCENTILE, "median over the databases")
     nothing = "nothing was measured per database"
-    row["jain"] = mean_of(point, lambda o: o.jain, "ratio", nothing, "1 by definition" if n == 1 else "", most=1)
-    row["min_max"] = mean_of(point, lambda o: o.min_max, "ratio", nothing, "1 by definition" if n == 1 else "", most=1)
+    row["jain"] = mean_finding(point, lambda o: o.jain, "ratio", nothing, "1 by definition" if n == 1 else "", most=1)
+    row["min_max"] = mean_finding(point, lambda o: o.min_max, "ratio", nothing, "1 by definition" if n == 1 else "", most=1)
     row["limited_by"] = point.limited_by
     row["trials"] = point.tried
     row["tainted"] = point.tainted
@@ -70,7 +69,7 @@ def _cpu_per_tx(line: Curve, point: Point) -> Finding:
     place = (
         "the loaded containers with the clients in them" if line.options.client_place == "inside" else "the servers alone, without clients"
     )
-    return mean_of(point, lambda o: o.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {place}")
+    return mean_finding(point, lambda o: o.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {place}")
 
 
 def efficiency_cpu(line: Curve, point: Point) -> Finding:

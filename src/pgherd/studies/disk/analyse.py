@@ -15,7 +15,7 @@ from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
 from pgherd.studies.disk.points import Group, cached, group, limited_by, reached, shared
 from pgherd.studies.disk.tables import alone_of, depth_rows, disk_rows, figure_finding, hero_rows, mixed, volume_rows
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
-from pgherd.study.grade import listed, stand_in_warnings, trial_warnings, weighed, weighted, worst
+from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, shortened_list, trial_warnings, worst
 
 
 def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
@@ -34,7 +34,7 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
     grade = _grade(options, groups, results)
     text = _answer(options, groups, findings)
     return Analysis(
-        answer=weighted(text, grade),
+        answer=qualify_answer(text, grade),
         grade=grade,
         findings=findings,
         tables={
@@ -77,7 +77,7 @@ def _grade(options: DiskOptions, groups: Sequence[Group], results: Sequence[Tria
     true = all(cached(options, of) is False for of in groups) and not any(one.distorts for one in options.volumes)
     used = {one.key for of in groups for one in of.used}
     whole = complete and enough and steady and true
-    return worst([weighed([of.clean for of in groups if of.place == place], used, results, whole=whole) for place in options.places()])
+    return worst([grade_of([of.clean for of in groups if of.place == place], used, results, whole=whole) for place in options.places()])
 
 
 def _answer(options: DiskOptions, groups: Sequence[Group], findings: Mapping[str, Finding]) -> str:
@@ -154,7 +154,7 @@ def _tainted(options: DiskOptions, groups: Sequence[Group]) -> list[str]:
     for place in options.places():
         at = [of for of in groups if of.place == place]
         only = [of.test.label for of in at if not of.clean]
-        said += stand_in_warnings([of.clean for of in at], f"{listed(only)} on {place}")
+        said += fallback_warnings([of.clean for of in at], f"{shortened_list(only)} on {place}")
     return said
 
 

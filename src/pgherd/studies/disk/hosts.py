@@ -11,7 +11,7 @@ from pgherd.studies.disk.measure import HostShare, Measured
 from pgherd.studies.disk.options import DiskOptions
 from pgherd.studies.disk.points import Group
 from pgherd.studies.disk.tables import TAINTED, Row, positive_mean
-from pgherd.study import host_imbalance
+from pgherd.study import per_host
 from pgherd.study.findings import as_finding, missing
 
 BEHIND = 0.9
@@ -32,8 +32,8 @@ def host_findings(options: DiskOptions, groups: Sequence[Group]) -> dict[str, Fi
     trials = [rates for of in groups for rates in _rates(options, of)]
     return {
         **found,
-        "host_imbalance": host_imbalance.imbalance(trials, _WHAT),
-        "host_slowest": host_imbalance.slowest(trials, _WHAT),
+        "host_imbalance": per_host.imbalance(trials, _WHAT),
+        "host_slowest": per_host.slowest(trials, _WHAT),
     }
 
 
@@ -41,7 +41,7 @@ def host_rows(options: DiskOptions, groups: Sequence[Group]) -> list[Row]:
     """One row for each volume, test and host."""
     rows: list[Row] = []
     for of in groups:
-        shares = [host_imbalance.relative(rates) for rates in _rates(options, of)]
+        shares = [per_host.relative_rates(rates) for rates in _rates(options, of)]
         for host in options.hosts:
             relative = [share[host] for share in shares if share]
             rows.append(
@@ -54,7 +54,7 @@ def host_rows(options: DiskOptions, groups: Sequence[Group]) -> list[Row]:
                     "latency": _mean(of, host, _latency, "ms"),
                     "relative": as_finding(mean_interval(relative), "ratio", "of the hosts' mean in the same trial")
                     if relative
-                    else missing("ratio", _FIXED if of.test.name == MIX else host_imbalance.NONE),
+                    else missing("ratio", _FIXED if of.test.name == MIX else per_host.NO_CLEAN_TRIAL),
                     "cpu_share": _mean(of, host, lambda one: one.busy, "ratio", "of the whole host"),
                 }
             )
@@ -84,7 +84,7 @@ def _rates(options: DiskOptions, of: Group) -> list[dict[str, float]]:
 
 
 def _imbalance(options: DiskOptions, of: Group) -> Finding:
-    return missing("ratio", _FIXED) if of.test.name == MIX else host_imbalance.imbalance(_rates(options, of), _WHAT)
+    return missing("ratio", _FIXED) if of.test.name == MIX else per_host.imbalance(_rates(options, of), _WHAT)
 
 
 def _iops(one: HostShare) -> float | None:

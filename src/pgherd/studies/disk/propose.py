@@ -17,7 +17,7 @@ from pgherd.model.trial import Trial
 from pgherd.studies.disk.access import MIX, TESTS
 from pgherd.studies.disk.options import DiskOptions
 from pgherd.study import trial_schedule
-from pgherd.study.trial_schedule import Design, Point
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 
 def propose(options: DiskOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -25,7 +25,7 @@ def propose(options: DiskOptions, results: Sequence[TrialResult]) -> Proposal:
     return trial_schedule.propose(options, design(options), results)
 
 
-def design(options: DiskOptions) -> Design:
+def design(options: DiskOptions) -> SchedulePlan:
     """All that a run plans, and how it goes on."""
 
     def build(point: Point, repeat: int, reason: str) -> Trial:
@@ -39,7 +39,7 @@ def design(options: DiskOptions) -> Design:
         blocks.append([build(point, repeat, "planned") for point in rng.sample(points, len(points))])
     if deeper:
         blocks.append([build(point, 0, "planned: is the depth the limit?") for point in deeper])
-    return Design(blocks, [*points, *deeper], build, lambda point: 1 if "depth" in point else options.repeats)
+    return SchedulePlan(blocks, [*points, *deeper], build, lambda point: 1 if "depth" in point else options.repeats)
 
 
 def _deeper(options: DiskOptions) -> list[Point]:

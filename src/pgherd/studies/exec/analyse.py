@@ -12,7 +12,7 @@ from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
 
 Row = dict[str, Finding | str | int | float | None]
 MB = 1e6
@@ -50,11 +50,11 @@ def analyse(options: ExecOptions, results: Sequence[TrialResult]) -> Analysis:
     grade = _grade(trials)
     text = _sentence(options, findings)
     return Analysis(
-        answer=weighted(text, grade),
+        answer=qualify_answer(text, grade),
         grade=grade,
         findings=findings,
         tables={"exec": [_row(options, trials, host) for host in options.hosts], "devices": _devices(trials)},
-        warnings=[*warnings, *stand_in_warnings([trials.clean]), *_warnings(options, findings)],
+        warnings=[*warnings, *fallback_warnings([trials.clean]), *_warnings(options, findings)],
         look_at=["what the command said: trials/NNNN/drivers/00-command/HOST/stdout and stderr in the run's directory"],
         figures={"runs": _runs(options, results)},
     )
@@ -205,7 +205,7 @@ def _runs(options: ExecOptions, results: Sequence[TrialResult]) -> list[dict[str
 
 def _grade(trials: Trials) -> Grade:
     """A: clean trials enough for an interval, all verdicts passed in them. C: no clean trial. B: everything between."""
-    return weighed([trials.clean], {one.trial.key() for one in trials.used}, trials.used, whole=len(trials.used) >= LEAST)
+    return grade_of([trials.clean], {one.trial.key() for one in trials.used}, trials.used, whole=len(trials.used) >= LEAST)
 
 
 def _sentence(options: ExecOptions, findings: dict[str, Finding]) -> str:

@@ -12,7 +12,7 @@ from pgherd.model.deployment import Deployment, Host
 from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load
 from pgherd.study.cluster_options import SpreadRequest
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
 TIMEOUT = 600.0
 """Seconds that a command may take unless told otherwise."""

@@ -10,7 +10,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Intent, Trial
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.study import trial_schedule
-from pgherd.study.trial_schedule import Design, Point
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 
 def propose(options: ExecOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -18,7 +18,7 @@ def propose(options: ExecOptions, results: Sequence[TrialResult]) -> Proposal:
     return trial_schedule.propose(options, design(options), results)
 
 
-def design(options: ExecOptions) -> Design:
+def design(options: ExecOptions) -> SchedulePlan:
     """One point, repeated. A command that ends by itself is repeated further while its duration is uncertain and a budget lasts."""
 
     def build(point: Point, repeat: int, reason: str) -> Trial:
@@ -26,7 +26,7 @@ def design(options: ExecOptions) -> Design:
 
     points: list[Point] = [{"hosts": len(options.hosts)}]
     blocks = [[build(points[0], repeat, "planned")] for repeat in range(options.repeats)]
-    return Design(blocks, points, build, lambda point: options.repeats, adaptive=options.seconds is None)
+    return SchedulePlan(blocks, points, build, lambda point: options.repeats, adaptive=options.seconds is None)
 
 
 def _trial(options: ExecOptions, point: Point, repeat: int, reason: str) -> Trial:

@@ -11,7 +11,7 @@ from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.hugepages import published
 from pgherd.studies.hugepages.options import NONE, HugepagesOptions
 from pgherd.study.comparison import analyse as compare
-from pgherd.study.comparison.blocks import counted, whole_blocks
+from pgherd.study.comparison.blocks import complete_blocks, used_blocks
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.trial_schedule import throughput
@@ -34,7 +34,7 @@ Take = Callable[[PhaseResult], float | None]
 def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analysis:
     """The comparison's own analysis, with what is known of the pages of each arm before its tables."""
     found = compare.analyse(options, results)
-    blocks = counted(whole_blocks(options, results), options.most)
+    blocks = used_blocks(complete_blocks(options, results), options.most)
     used = [result for block in blocks for result in block.all if result.error is None]
     sides = (options.baseline, *options.variants)
     by_side = {side: [result for result in used if result.trial.point[VARIANT] == side] for side in sides}

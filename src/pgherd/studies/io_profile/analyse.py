@@ -17,7 +17,7 @@ from pgherd.study.comparison import analyse as compare
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.device_io import series_numbers
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import stand_in_warnings, trial_warnings, weighed, weighted
+from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
 
 Row = dict[str, Finding | str | int | float | None]
 _MEAN = "mean over trials, Student's t interval"
@@ -246,10 +246,10 @@ def _alone(
     if not tables["storage"]:
         return Analysis(answer="Nothing can be said: no trial finished with an I/O view.", grade="C", warnings=warnings + said)
     clean = {result.trial.key() for result in results if not result.tainted}
-    grade = weighed([bool(clean)], clean, results, whole=len(clean) >= LEAST)
-    warnings += stand_in_warnings([bool(clean)])
+    grade = grade_of([bool(clean)], clean, results, whole=len(clean) >= LEAST)
+    warnings += fallback_warnings([bool(clean)])
     return Analysis(
-        answer=weighted(words.answer(options, findings), grade),
+        answer=qualify_answer(words.answer(options, findings), grade),
         grade=grade,
         findings=findings,
         tables=tables,

@@ -10,7 +10,7 @@ from pgherd.analysis import histogram
 from pgherd.analysis.checkpoints import Stall, aligned, stalls
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study.device_io import KB, MB, beneath, burst_ratio, only_wal, series_numbers
+from pgherd.study.device_io import KB, MB, burst_ratio, has_only_wal, series_numbers, underlying_devices
 from pgherd.study.trial_schedule import throughput
 
 BLOCK = 8192
@@ -67,8 +67,8 @@ def observe(result: TrialResult) -> Observed | None:
     holding = [view for view in io.devices if "data" in view.roles or "tablespace" in view.roles]
     data = max(holding, key=lambda view: math.fsum(view.series.write_bytes), default=None)
     wal = next((view for view in io.devices if "wal" in view.roles), None)
-    apart = data is not None and wal is not None and only_wal(wal, io.devices)
-    through = wal is not None and not beneath(wal.number, io.devices).isdisjoint(view.number for view in holding)
+    apart = data is not None and wal is not None and has_only_wal(wal, io.devices)
+    through = wal is not None and not underlying_devices(wal.number, io.devices).isdisjoint(view.number for view in holding)
     wal_numbers = series_numbers(wal.series) if wal is not None else {}
     return Observed(
         trial=result.id,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.request import Share
 from pgherd.study.database_options import BuiltinWorkload, DatabaseRequest
 
@@ -19,7 +19,7 @@ class StorageOptions(CompareOptions):
     traced where that would be needed ('' where they are, or nobody asked).
     """
 
-    arms: tuple[Arm, ...] = Field(min_length=1)
+    arms: tuple[Variant, ...] = Field(min_length=1)
     repeats: int = Field(3, ge=1)
     io_bound: float | None = None
     every: float | None = None

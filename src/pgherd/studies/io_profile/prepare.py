@@ -22,7 +22,7 @@ from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
 from pgherd.studies.io_profile.options import StorageOptions, StorageRequest
-from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.workloads.registry import find
 
 ALONE = "db01"
@@ -156,7 +156,7 @@ def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked
     options = prepared.options
     assert isinstance(options, DensityOptions)
     options = options.model_copy(update={"repeats": 1, "repeats_one": 1})
-    arm = Arm(name=ALONE, study="density", options=options.model_dump(mode="json"))
+    arm = Variant(name=ALONE, study="density", options=options.model_dump(mode="json"))
     each = options.seconds + options.ramp + _EXTRA
     budget = parse_seconds(asked.budget) if asked.budget else 1.5 * each * (asked.repeats or REPEATS) + 30
     single = StorageOptions(arms=(arm,), baseline=ALONE, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds)

@@ -38,6 +38,6 @@ def propose(options: StorageOptions, results: Sequence[TrialResult]) -> Proposal
 
 def trial(options: StorageOptions, repeat: int, reason: str = "planned") -> Trial:
     """The single arm's trial."""
-    only = variants.trials(options.arms[0])[0]
+    only = variants.planned_trials(options.arms[0])[0]
     intents = tuple(intent for intent in only.intents if intent in KEPT)
     return only.model_copy(update={"point": {"server": options.arms[0].name}, "repeat": repeat, "reason": reason, "intents": intents})

@@ -23,7 +23,7 @@ from pgherd.studies.network.groups import (
     tainted_warnings,
 )
 from pgherd.studies.network.options import IDLE, NetworkOptions
-from pgherd.study.grade import trial_warnings, weighted
+from pgherd.study.grade import qualify_answer, trial_warnings
 
 BOUNDS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
 
@@ -48,7 +48,7 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
         tables, look_at = {}, _meaning(groups, limits)
     text = text or "Throughput was measured, but not of one stream, without which nothing is said of what bounds it."
     return Analysis(
-        answer=weighted(text, graded),
+        answer=qualify_answer(text, graded),
         grade=graded,
         findings=findings,
         tables={**tables, "network": [row for link, found in groups.items() for row in rows(link, found, options)]},

@@ -14,7 +14,7 @@ from pgherd.model.result import TargetResult, TrialResult
 from pgherd.studies.network import published
 from pgherd.studies.network.options import IDLE, NetworkOptions
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import listed, stand_in_warnings, weighed, worst
+from pgherd.study.grade import fallback_warnings, grade_of, shortened_list, worst
 
 GBIT = 1e9
 THREADED = (3, 16)
@@ -167,7 +167,7 @@ def grade(options: NetworkOptions, groups: Mapping[str, Groups], results: Sequen
     used = {key for found in groups.values() for group in found.values() for key in group.keys}
     own = any(link.kind == "namespaces" for link in options.links)
     whole = complete and plenty and not own
-    return worst([weighed([group.clean for group in _loaded(found).values()], used, results, whole=whole) for found in groups.values()])
+    return worst([grade_of([group.clean for group in _loaded(found).values()], used, results, whole=whole) for found in groups.values()])
 
 
 def tainted_warnings(groups: Mapping[str, Groups]) -> list[str]:
@@ -177,8 +177,8 @@ def tainted_warnings(groups: Mapping[str, Groups]) -> list[str]:
         loaded, over = _loaded(found), f"over the link {link}"
         only = [str(streams) for streams, group in loaded.items() if not group.clean]
         missed = "what bounds a link is told by one stream" if 1 in found and not found[1].clean else ""
-        what = f"{listed(only)} stream{'' if only == ['1'] else 's'} {over}"
-        said += stand_in_warnings([group.clean for group in loaded.values()], what, missed)
+        what = f"{shortened_list(only)} stream{'' if only == ['1'] else 's'} {over}"
+        said += fallback_warnings([group.clean for group in loaded.values()], what, missed)
         if IDLE in found and not found[IDLE].clean:
             said.append(f"Only tainted trials for the idle round trip {over}: this number is an indication")
     return said

@@ -15,7 +15,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.network.options import IDLE, NetworkOptions
 from pgherd.study import trial_schedule
-from pgherd.study.trial_schedule import Design, Point
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 
 def propose(options: NetworkOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -23,7 +23,7 @@ def propose(options: NetworkOptions, results: Sequence[TrialResult]) -> Proposal
     return trial_schedule.propose(options, design(options), results)
 
 
-def design(options: NetworkOptions) -> Design:
+def design(options: NetworkOptions) -> SchedulePlan:
     """All that a run plans, and how it goes on."""
 
     def build(point: Point, repeat: int, reason: str) -> Trial:
@@ -34,7 +34,7 @@ def design(options: NetworkOptions) -> Design:
     for repeat in range(options.repeats):
         rng = random.Random(f"order {options.seed} {repeat}")
         blocks.append([build(point, repeat, "planned") for point in rng.sample(points, len(points))])
-    return Design(blocks, points, build, lambda point: options.repeats)
+    return SchedulePlan(blocks, points, build, lambda point: options.repeats)
 
 
 def _trial(options: NetworkOptions, point: Point, repeat: int, reason: str) -> Trial:

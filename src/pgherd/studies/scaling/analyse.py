@@ -17,8 +17,8 @@ from pgherd.studies.scaling.points import client_share, group, server_cpu_per_tx
 from pgherd.studies.scaling.ratios import ratio_findings, ratio_rows, variant_rows
 from pgherd.studies.scaling.tables import NO_PERCENTILE, NO_SPLIT, cpu_rows, scaling_rows
 from pgherd.study.findings import as_finding, missing
-from pgherd.study.grade import grade, stand_in_warnings, trial_warnings, weighted, worst
-from pgherd.study.repeats import mean_of
+from pgherd.study.grade import fallback_warnings, grade, qualify_answer, trial_warnings, worst
+from pgherd.study.repeats import mean_finding
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 
@@ -52,7 +52,7 @@ def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis
     given = _grade(options, lines, results)
     text = answer(lines)
     return Analysis(
-        answer=weighted(text, given),
+        answer=qualify_answer(text, given),
         grade=given,
         findings=findings,
         tables=tables,
@@ -100,11 +100,11 @@ def _evidence(line: Curve) -> dict[str, Finding]:
     where = f"with {plural(best.clients)}, at the highest throughput"
     own = [value for point in line.points for value in point.values(lambda o: o.cpu.pgherd)]
     return {
-        "server_cpu_per_tx": mean_of(best, server_cpu_per_tx, "ms", NO_SPLIT, where),
-        "client_cpu_share": mean_of(
+        "server_cpu_per_tx": mean_finding(best, server_cpu_per_tx, "ms", NO_SPLIT, where),
+        "client_cpu_share": mean_finding(
             best, client_share, "ratio", NO_SPLIT, f"pgbench's part of the CPU that it and the server used, {where}"
         ),
-        "p95_at_peak": mean_of(best, lambda o: o.p95, "ms", NO_PERCENTILE, where),
+        "p95_at_peak": mean_finding(best, lambda o: o.p95, "ms", NO_PERCENTILE, where),
         "pgherd_cpu": as_finding(mean_interval(own), "cores", "pgherd with its sampling backends, over all trials")
         if own
         else missing("cores", "pgherd's own CPU was not seen"),
@@ -118,7 +118,7 @@ def _of(line: Curve, text: str) -> str:
 def _curve_warnings(options: ScalingOptions, line: Curve) -> list[str]:
     found = []
     only = [point.clients for point in line.points if not point.clean]
-    found += stand_in_warnings([point.clean for point in line.points], _numbers(only))
+    found += fallback_warnings([point.clean for point in line.points], _numbers(only))
     absent = [n for n in options.clients if n not in {point.clients for point in line.points}]
     if absent:
         found.append(f"No finished trial for {_numbers(absent)}")

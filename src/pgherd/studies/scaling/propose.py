@@ -20,7 +20,7 @@ from pgherd.studies.scaling.certainty import next_clients
 from pgherd.studies.scaling.options import CONTAINER, ScalingOptions, scripts_of
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import DatabaseOptions, target
-from pgherd.study.trial_schedule import Design, Point
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 BUSY = 2.0
 """From so many clients per core on a select-only load is meant to use up the CPU: while some wait for an answer, others have one."""
@@ -36,7 +36,7 @@ def planned(options: ScalingOptions) -> tuple[Trial, ...]:
     return _design(options).planned
 
 
-def _design(options: ScalingOptions) -> Design:
+def _design(options: ScalingOptions) -> SchedulePlan:
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, str(point.get("variant", "")), int(point["clients"]), repeat, reason)
 
@@ -55,7 +55,7 @@ def _design(options: ScalingOptions) -> Design:
         ]
 
     points = [_point(variant, clients) for variant in options.servers() for clients in options.clients]
-    return Design(_blocks(options), points, build, reserved, refine)
+    return SchedulePlan(_blocks(options), points, build, reserved, refine)
 
 
 def _blocks(options: ScalingOptions) -> list[tuple[Trial, ...]]:

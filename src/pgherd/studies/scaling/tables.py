@@ -8,10 +8,9 @@ from pgherd.model.finding import Finding
 from pgherd.studies.scaling.curve import Curve
 from pgherd.studies.scaling.points import client_share, server_cpu_per_tx
 from pgherd.studies.scaling.ratios import at_same_clients
-from pgherd.study.cpu_table import NO_CONTAINER_CPU, cpu_cells, named_parts
 from pgherd.study.findings import as_finding
 from pgherd.study.observation import Observation
-from pgherd.study.repeats import mean_of
+from pgherd.study.repeats import NO_CONTAINER_CPU, cpu_cells, mean_finding, named_parts
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -42,13 +41,13 @@ def _row(line: Curve, base: Curve, index: int) -> Row:
             else at_same_clients(line, base, index)
         )
     if any(o.notpm is not None for o in point.used):
-        row["notpm"] = mean_of(point, lambda o: o.notpm, "NOTPM", "", "committed new orders per minute")
+        row["notpm"] = mean_finding(point, lambda o: o.notpm, "NOTPM", "", "committed new orders per minute")
     place = "the container with the clients in it" if line.options.client_place == "inside" else "the server alone, without clients"
-    row["cpu_per_tx"] = mean_of(point, lambda o: o.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {place}")
-    row["server_cpu_per_tx"] = mean_of(point, server_cpu_per_tx, "ms", NO_SPLIT, "CPU time of the server without pgbench")
-    row["client_share"] = mean_of(point, client_share, "ratio", NO_SPLIT, "pgbench's part of the CPU that it and the server used")
+    row["cpu_per_tx"] = mean_finding(point, lambda o: o.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {place}")
+    row["server_cpu_per_tx"] = mean_finding(point, server_cpu_per_tx, "ms", NO_SPLIT, "CPU time of the server without pgbench")
+    row["client_share"] = mean_finding(point, client_share, "ratio", NO_SPLIT, "pgbench's part of the CPU that it and the server used")
     for name, take in _LATENCY.items():
-        row[name] = mean_of(point, take, "ms", NO_PERCENTILE)
+        row[name] = mean_finding(point, take, "ms", NO_PERCENTILE)
     row["limited_by"] = line.limits()[index]
     row["trials"] = point.tried
     row["tainted"] = point.tainted

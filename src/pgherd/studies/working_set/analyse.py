@@ -14,7 +14,7 @@ from pgherd.studies.working_set.knees import knee_finding, room_findings
 from pgherd.studies.working_set.options import WorkingSetOptions
 from pgherd.studies.working_set.propose import no_room
 from pgherd.studies.working_set.tables import difference_rows, summary_rows, sweep_rows
-from pgherd.study.grade import grade, listed, stand_in_warnings, trial_warnings, weighted, worst
+from pgherd.study.grade import fallback_warnings, grade, qualify_answer, shortened_list, trial_warnings, worst
 from pgherd.study.repeats import Repeats, repeats
 
 NAMES = {"memory": "working_set", "buffers": "buffers"}
@@ -45,7 +45,7 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
     given = _grade(options, curves, results)
     text = answer(options, findings)
     return Analysis(
-        answer=weighted(text, given),
+        answer=qualify_answer(text, given),
         grade=given,
         findings=findings,
         tables={
@@ -130,7 +130,7 @@ def _warnings(options: WorkingSetOptions, curves: Sequence[Measured], results: S
         who = f"{'container memory' if measured.curve.sweep == 'memory' else 'shared buffers'}, {measured.curve.clients} clients"
         points = _points(options, measured)
         only = [f"{size} MB" for size, point in points.items() if not point.clean]
-        of = stand_in_warnings([point.clean for point in points.values()], listed(only))
+        of = fallback_warnings([point.clean for point in points.values()], shortened_list(only))
         found += [f"{who}: {said[0].lower()}{said[1:]}" for said in of]
         if measured.dead:
             ended = any(out_of_memory(result) for size in measured.dead for result in measured.at(size))

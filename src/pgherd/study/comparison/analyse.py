@@ -12,30 +12,29 @@ from pgherd.analysis.sequential import simultaneous
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds
-from pgherd.study.comparison import answers, by_host, tables
-from pgherd.study.comparison.block_values import Series, all_series, primary_series
-from pgherd.study.comparison.blocks import ENOUGH, Block, counted, whole_blocks
-from pgherd.study.comparison.estimates import Compared
+from pgherd.study.comparison import answers, tables
+from pgherd.study.comparison.blocks import MIN_CLEAN_BLOCKS, Block, MetricSeries, all_series, complete_blocks, primary_series, used_blocks
 from pgherd.study.comparison.metrics import METRICS
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.propose import alpha, decisions, propose
-from pgherd.study.comparison.time_slices import ALL, VARIANT
+from pgherd.study.comparison.tables import ComparisonEstimates
+from pgherd.study.comparison.time_slices import ALL_VARIANTS, VARIANT
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import check_warnings
 
-TORN = 30.0
+MAX_BLOCK_GAP_S = 30.0
 """Seconds between two trials of a block from which on it is said to have been interrupted."""
-STEADIER = 0.5
+STEADIER_SHARE = 0.5
 """Share of another metric's noise floor below which CPU per transaction is recommended in its place."""
-SURE = 0.99
+AA_CONFIDENCE = 0.99
 """Confidence at which the A/A pair must show a difference before the run itself is called into question."""
 
 
 def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis:
     """The ratios of all variants to the baseline by every metric, one sentence as the answer, and its grade."""
-    blocks = whole_blocks(options, results)
+    blocks = complete_blocks(options, results)
     warnings = _trial_warnings(options, results, blocks)
-    used = counted(blocks, options.most)
+    used = used_blocks(blocks, options.most)
     if not used:
         said = "no block could be finished" if blocks else "no block is whole" if results else "no trial was run"
         stop = propose(options, results).stop
@@ -50,7 +49,7 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
     every = {**every, primary.metric.name: primary}
     decided = decisions(options, primary, last=last)
     others = {side: _others(options, every, primary, side, last) for side in options.variants}
-    found = Compared(options, blocks, used, primary, every, decided, others, _floors(options, every))
+    found = ComparisonEstimates(options, blocks, used, primary, every, decided, others, _floors(options, every))
     grade = _grade(found)
     answer = answers.answer(found.options, primary.metric, decided, found.floor.get(primary.metric.name), len(used))
     if primary.why_not(options):
@@ -63,15 +62,17 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
             "comparison": tables.comparison_rows(found),
             "differences": tables.difference_rows(options),
             "blocks": tables.block_rows(options, blocks, results),
-            **({"by_host": by_host.rows(found)} if len(options.hosts) > 1 else {}),
+            **({"by_host": tables.host_rows(found)} if len(options.hosts) > 1 else {}),
         },
-        warnings=warnings + _warnings(found) + by_host.warnings(found),
+        warnings=warnings + _warnings(found) + tables.host_warnings(found),
         look_at=_look_at(found),
-        figures={"series": tables.figure(found)},
+        figures={"series": tables.figure_data(found)},
     )
 
 
-def _others(options: CompareOptions, every: Mapping[str, Series], primary: Series, side: str, last: bool) -> dict[str, Estimate]:
+def _others(
+    options: CompareOptions, every: Mapping[str, MetricSeries], primary: MetricSeries, side: str, last: bool
+) -> dict[str, Estimate]:
     pairs = {name: series.pair(options, side) for name, series in every.items() if not series.why_not(options)}
     if primary.metric.name not in pairs or why_no_ratio(*pairs[primary.metric.name]) is not None:
         return {}
@@ -86,13 +87,13 @@ def _others(options: CompareOptions, every: Mapping[str, Series], primary: Serie
     )
 
 
-def _floors(options: CompareOptions, every: Mapping[str, Series], confidence: float = 0.95) -> dict[str, Estimate]:
+def _floors(options: CompareOptions, every: Mapping[str, MetricSeries], confidence: float = 0.95) -> dict[str, Estimate]:
     """The ratio of the baseline to itself: what two runs of one thing differ by."""
     pairs = {name: series.pair(options, options.again) for name, series in every.items() if not series.why_not(options)}
     return {name: paired_ratio(*pair, confidence) for name, pair in pairs.items() if why_no_ratio(*pair) is None}
 
 
-def _findings(found: Compared) -> dict[str, Finding]:
+def _findings(found: ComparisonEstimates) -> dict[str, Finding]:
     options, count = found.options, len(found.used)
     findings = {"blocks": Finding(value=count, unit="blocks", n=count, method="blocks that count", note=_blocks_note(found))}
     note = "" if found.clean else "only tainted blocks: an indication"
@@ -101,7 +102,7 @@ def _findings(found: Compared) -> dict[str, Finding]:
             estimate = found.ratio(side, name)
             key = f"ratio:{side}:{name}"
             if estimate is None or not math.isfinite(estimate.value):
-                findings[key] = missing("", answers.no_ratio(found.every[name].pair(options, side)))
+                findings[key] = missing("", answers.reason_without_ratio(found.every[name].pair(options, side)))
             else:
                 findings[key] = as_finding(estimate, "", note)
         if name in found.floor:
@@ -109,12 +110,12 @@ def _findings(found: Compared) -> dict[str, Finding]:
     return findings
 
 
-def _blocks_note(found: Compared) -> str:
+def _blocks_note(found: ComparisonEstimates) -> str:
     tainted = sum(not block.clean for block in found.blocks)
     return f"of {len(found.blocks)} that were run, {tainted} tainted" if tainted else ""
 
 
-def _grade(found: Compared) -> Grade:
+def _grade(found: ComparisonEstimates) -> Grade:
     """A: every taint verdict passed in the blocks that the numbers rest on, every tainted block was run again and then was
     clean, and the A/A pair shows no difference. C: fewer than three clean blocks. B: everything between."""
     if not found.clean or all(decision is None for decision in found.decided.values()):
@@ -123,37 +124,37 @@ def _grade(found: Compared) -> Grade:
     return "A" if all(v.result == "pass" for v in verdicts) and not _left_tainted(found) and not _self_differs(found) else "B"
 
 
-def _left_tainted(found: Compared) -> int:
+def _left_tainted(found: ComparisonEstimates) -> int:
     """Tainted blocks in whose place no clean one was run."""
     tainted = sum(not block.clean for block in found.blocks)
     again = sum(block.clean and block.all[0].trial.reason.startswith("rerun") for block in found.blocks)
     return max(tainted - again, 0)
 
 
-def _self_differs(found: Compared) -> bool:
+def _self_differs(found: ComparisonEstimates) -> bool:
     """Whether the baseline differs from itself, which only chance or an effect of the order could make."""
-    sure = _floors(found.options, {"primary": found.primary}, SURE).get("primary")
+    sure = _floors(found.options, {"primary": found.primary}, AA_CONFIDENCE).get("primary")
     return sure is not None and sure.low is not None and sure.high is not None and (sure.low > 1 or sure.high < 1)
 
 
 def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blocks: Sequence[Block]) -> list[str]:
     found = []
-    for side in (*options.sides, ALL):
+    for side in (*options.sides, ALL_VARIANTS):
         failed = [result for result in results if result.trial.point.get(VARIANT) == side and result.error is not None]
         if failed:
             many = "A trial" if len(failed) == 1 else f"{len(failed)} trials"
-            found.append(f"{many} of {'all variants by turns' if side == ALL else side} did not finish: {failed[-1].error}")
+            found.append(f"{many} of {'all variants by turns' if side == ALL_VARIANTS else side} did not finish: {failed[-1].error}")
     tainted = [block for block in blocks if not block.clean]
     if tainted:
         checks = Counter(v.check for block in tainted for result in block.all for v in result.verdicts if v.taints)
         why = ", ".join(f"{check} ({count})" for check, count in checks.most_common()) or "trials that did not finish"
         clean = len(blocks) - len(tainted)
-        fate = "left out" if clean >= min(ENOUGH, sum(block.finished for block in blocks)) else "all there is to go by"
+        fate = "left out" if clean >= min(MIN_CLEAN_BLOCKS, sum(block.finished for block in blocks)) else "all there is to go by"
         found.append(f"{len(tainted)} of {len(blocks)} blocks hold a tainted trial, by {why}; they are {fate}")
     return found + check_warnings(results)
 
 
-def _warnings(found: Compared) -> list[str]:
+def _warnings(found: ComparisonEstimates) -> list[str]:
     options, said = found.options, []
     if _self_differs(found):
         floor = found.floor[found.primary.metric.name]
@@ -164,9 +165,10 @@ def _warnings(found: Compared) -> list[str]:
         )
     for side, decision in found.decided.items():
         if decision is None:
-            said.append(f"{side} cannot be compared by {found.primary.metric.label}: {answers.no_ratio(found.primary.pair(options, side))}")
+            reason = answers.reason_without_ratio(found.primary.pair(options, side))
+            said.append(f"{side} cannot be compared by {found.primary.metric.label}: {reason}")
     for block in found.used:
-        if block.gap > TORN:
+        if block.gap > MAX_BLOCK_GAP_S:
             said.append(f"Block {block.number} was interrupted for {format_seconds(block.gap)}: its pairs lie far apart in time")
     reasons: dict[str, list[str]] = {}
     # Where no server is deployed (volumes, links), nobody misses what only servers have.
@@ -180,13 +182,13 @@ def _warnings(found: Compared) -> list[str]:
     return said
 
 
-def _look_at(found: Compared) -> list[str]:
+def _look_at(found: ComparisonEstimates) -> list[str]:
     options, said = found.options, []
     for side in options.variants:
         told = []
         for name in found.compared[1:]:
             estimate, metric = found.ratio(side, name), found.every[name].metric
-            if estimate is not None and answers.judged(estimate, options.equivalence) in ("higher", "lower"):
+            if estimate is not None and answers.outcome_of(estimate, options.equivalence) in ("higher", "lower"):
                 told.append(f"{metric.label} {answers.as_change(estimate.value, estimate.low, estimate.high)}")
         if told:
             said.append(f"{side} differs from {options.baseline} for certain in other metrics: " + "; ".join(told))
@@ -202,13 +204,13 @@ def _look_at(found: Compared) -> list[str]:
     return said
 
 
-def _steadier(found: Compared) -> str:
+def _steadier(found: ComparisonEstimates) -> str:
     """That CPU per transaction scatters less here than the metric that could not tell, where the A/A pair shows so."""
     name, other = found.primary.metric.name, "cpu_per_tx"
-    if name == other or all(decision is None or decision.verdict != answers.CANNOT_TELL for decision in found.decided.values()):
+    if name == other or all(decision is None or decision.verdict != answers.INCONCLUSIVE for decision in found.decided.values()):
         return ""
-    mine, theirs = (answers.farthest(found.floor[one]) if one in found.floor else None for one in (name, other))
-    if mine is None or theirs is None or theirs > STEADIER * mine:
+    mine, theirs = (answers.max_deviation(found.floor[one]) if one in found.floor else None for one in (name, other))
+    if mine is None or theirs is None or theirs > STEADIER_SHARE * mine:
         return ""
     return (
         f"CPU per transaction is steadier here than {found.primary.metric.label}: {found.options.baseline} differs from itself (A/A) by "

@@ -11,18 +11,18 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import DATABASE, PhaseResult, TrialResult, counted
 from pgherd.study import trial_schedule
 from pgherd.study.comparison import variants
-from pgherd.study.comparison.options import Arm
-from pgherd.study.observation import latency, of_devices
+from pgherd.study.comparison.options import Variant
+from pgherd.study.observation import device_sum, median_latency
 
-AT = "@"
+POINT_MARK = "@"
 """Stands between a metric and the point at which alone it is taken: ``throughput@databases=4``."""
-DEFAULT = "throughput"
-DEVICES = "io_per_tx"
+DEFAULT_METRIC = "throughput"
+DEVICE_IO = "io_per_tx"
 MB = 2**20
 
 
 @dataclass(frozen=True)
-class Metric:
+class ComparedMetric:
     """``words`` are what a variant is called that has more of it, and less. ``absent`` says why a trial may not have it;
     ``least`` is the value below which there is nothing to compare; nobody misses a ``rare`` one where it is not seen."""
 
@@ -88,7 +88,7 @@ def _of_loaded(phase: PhaseResult) -> list[Mapping[str, float]]:
 
 
 def _devices(result: TrialResult, phase: PhaseResult) -> float | None:
-    return of_devices(phase, "read_bytes", "write_bytes")
+    return device_sum(phase, "read_bytes", "write_bytes")
 
 
 def _memory(result: TrialResult) -> float | None:
@@ -109,11 +109,11 @@ def _sampled(percent: int) -> str:
     return f"fewer than ten sampled transactions lie beyond p{percent}"
 
 
-METRICS: Mapping[str, Metric] = {
+METRICS: Mapping[str, ComparedMetric] = {
     metric.name: metric
     for metric in (
-        Metric("throughput", "throughput", "tps", "higher", ("faster", "slower"), _throughput, "nothing was loaded"),
-        Metric(
+        ComparedMetric("throughput", "throughput", "tps", "higher", ("faster", "slower"), _throughput, "nothing was loaded"),
+        ComparedMetric(
             "new_orders_per_minute",
             "new orders per minute",
             "new orders/min",
@@ -123,7 +123,7 @@ METRICS: Mapping[str, Metric] = {
             "the load enters no orders",
             rare=True,
         ),
-        Metric(
+        ComparedMetric(
             "cpu_per_tx",
             "CPU per transaction",
             "ms",
@@ -132,11 +132,13 @@ METRICS: Mapping[str, Metric] = {
             _per_transaction(_cpu),
             "the container's CPU was not seen",
         ),
-        Metric("p50", "median latency", "ms", "lower", ("slower", "faster"), lambda r: latency(r, "p50"), _sampled(50)),
-        Metric("p95", "p95 latency", "ms", "lower", ("slower", "faster"), lambda r: latency(r, "p95"), _sampled(95)),
-        Metric("p99", "p99 latency", "ms", "lower", ("slower", "faster"), lambda r: latency(r, "p99"), _sampled(99)),
-        Metric("memory", "memory", "MB", "lower", ("larger", "smaller"), _memory, "this runtime does not account for a container's memory"),
-        Metric(
+        ComparedMetric("p50", "median latency", "ms", "lower", ("slower", "faster"), lambda r: median_latency(r, "p50"), _sampled(50)),
+        ComparedMetric("p95", "p95 latency", "ms", "lower", ("slower", "faster"), lambda r: median_latency(r, "p95"), _sampled(95)),
+        ComparedMetric("p99", "p99 latency", "ms", "lower", ("slower", "faster"), lambda r: median_latency(r, "p99"), _sampled(99)),
+        ComparedMetric(
+            "memory", "memory", "MB", "lower", ("larger", "smaller"), _memory, "this runtime does not account for a container's memory"
+        ),
+        ComparedMetric(
             "wal_per_tx",
             "WAL per transaction",
             "bytes",
@@ -146,8 +148,8 @@ METRICS: Mapping[str, Metric] = {
             "the servers' statistics could not be read",
             least=1.0,
         ),
-        Metric(
-            DEVICES,
+        ComparedMetric(
+            DEVICE_IO,
             "device I/O per transaction",
             "bytes",
             "lower",
@@ -156,7 +158,7 @@ METRICS: Mapping[str, Metric] = {
             "/proc/diskstats shows no device here",
             least=16.0,
         ),
-        Metric(
+        ComparedMetric(
             "switches_per_tx",
             "context switches per transaction",
             "switches",
@@ -179,29 +181,29 @@ _OF_VOLUMES: Mapping[str, _Better] = {
 """How a figure of a study of volumes ends (what follows the dot is a volume or a host) → which direction is better, and words."""
 
 
-def metric(name: str, unit: str = "") -> Metric:
+def metric(name: str, unit: str = "") -> ComparedMetric:
     """The metric of a name. What is not of ``METRICS`` is a study's own finding or a probe's reading: whether more of it is better
     is known of the figures of volumes only (``random_read_iops``, ``single_write_latency.data``)."""
-    base, at, place = name.partition(AT)
+    base, at, place = name.partition(POINT_MARK)
     known = METRICS.get(base)
     if known is None:
         better, words = next((said for end, said in _OF_VOLUMES.items() if end in f"{base}."), ("", ("higher", "lower")))
-        return Metric(name, name.replace("_", " ").replace("iops", "IOPS"), unit, better, words, lambda result: None, "")
+        return ComparedMetric(name, name.replace("_", " ").replace("iops", "IOPS"), unit, better, words, lambda result: None, "")
     if not at:
         return known
     return replace(known, name=name, label=f"{known.label} at {place}")
 
 
-def of(name: str, results: Sequence[TrialResult], unit: str = "") -> Metric:
+def metric_for(name: str, results: Sequence[TrialResult], unit: str = "") -> ComparedMetric:
     """The metric of a name as it is of these trials: what throughput counts, and what others are told per, depends on their drivers."""
     found, what = metric(name, unit), counted(results)
-    if what == DATABASE or name.partition(AT)[0] not in METRICS:
+    if what == DATABASE or name.partition(POINT_MARK)[0] not in METRICS:
         return replace(found, unit=what.unit) if found.unit == DATABASE.unit else found
     label, absent = (text.replace(DATABASE.many, what.many).replace(DATABASE.one, what.one) for text in (found.label, found.absent))
     return replace(found, unit=what.unit if found.unit == DATABASE.unit else found.unit, label=label, absent=absent)
 
 
-def seen(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:
+def metric_values(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:
     """Metric → value of one arm's trials in one block, those that were seen; ``only`` one of them.
 
     An arm with several points has each metric at every point, and under the metric's own name their geometric mean: of those points that
@@ -210,17 +212,17 @@ def seen(results: Sequence[TrialResult], only: str | None = None) -> dict[str, f
     found: dict[str, float] = {}
     overall = [not _at_given_rate(result) for result in results]
     overall = overall if any(overall) else [True] * len(results)
-    wanted = [one for one in METRICS.values() if only is None or one.name == only.partition(AT)[0]]
+    wanted = [one for one in METRICS.values() if only is None or one.name == only.partition(POINT_MARK)[0]]
     for one in wanted:
         values = [one.take(result) if result.error is None else None for result in results]
         if len(results) > 1:
-            found |= {f"{one.name}{AT}{_place(result)}": v for result, v in zip(results, values, strict=True) if v is not None}
+            found |= {f"{one.name}{POINT_MARK}{_place(result)}": v for result, v in zip(results, values, strict=True) if v is not None}
         whole = [value for value, counts in zip(values, overall, strict=True) if counts]
         if whole and None not in whole:
             found[one.name] = _geometric_mean([value for value in whole if value is not None])
     for result in results:
         readings = result.probe if result.error is None else {}
-        suffix = f"{AT}{_place(result)}" if len(results) > 1 else ""
+        suffix = f"{POINT_MARK}{_place(result)}" if len(results) > 1 else ""
         found |= {f"{name}{suffix}": value for name, value in readings.items()}
     return found
 
@@ -237,11 +239,11 @@ def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values)) if min(values) > 0 else 0.0
 
 
-def own_findings(arm: Arm, results: Sequence[TrialResult]) -> dict[str, Finding]:
+def study_findings(arm: Variant, results: Sequence[TrialResult]) -> dict[str, Finding]:
     """The arm's own study's findings on its trials of one block: those with a value, under their name (with the study's before it
     where a metric has the same)."""
-    study, options = variants.prepared(arm)
-    found = study.analyse(options, variants.of_study(arm, results)).findings
+    study, options = variants.study_with_options(arm)
+    found = study.analyse(options, variants.as_study_results(arm, results)).findings
     return {(f"{arm.study}.{name}" if name in METRICS else name): finding for name, finding in found.items() if finding.value is not None}
 
 

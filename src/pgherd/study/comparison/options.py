@@ -10,19 +10,19 @@ from pydantic import Field, model_validator
 from pgherd.model.base import Model
 from pgherd.model.finding import Thresholds
 from pgherd.study.registry import study_of
-from pgherd.study.study_options import StudyOptions
+from pgherd.study.study import StudyOptions
 
-AGAIN = " again"
+AGAIN_SUFFIX = " again"
 """Ends the name under which the baseline stands in each block a second time."""
-NAME = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
 
-Name = Annotated[str, Field(pattern=NAME)]
+VariantName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
-class Arm(Model):
+class Variant(Model):
     """One of the things compared: a prepared study. ``options`` are that study's own complete options."""
 
-    name: Name
+    name: VariantName
     study: str
     options: dict[str, Any]
 
@@ -37,7 +37,7 @@ class CompareOptions(StudyOptions):
     (pgherd.study.comparison.variants). ``defaults`` is what differs between the arms' installations by itself: name → arm → value.
     """
 
-    arms: tuple[Arm, ...] = Field(min_length=2)
+    arms: tuple[Variant, ...] = Field(min_length=2)
     baseline: str
     metric: str | None = None
     most: int = Field(14, ge=1)
@@ -87,14 +87,14 @@ class CompareOptions(StudyOptions):
     @property
     def again(self) -> str:
         """The baseline's name where it stands in a block the second time: with the first it is the A/A pair."""
-        return self.baseline + AGAIN
+        return self.baseline + AGAIN_SUFFIX
 
     @property
     def sides(self) -> tuple[str, ...]:
         """All names that a block holds: the baseline, the same again, the variants."""
         return (self.baseline, self.again, *self.variants)
 
-    def arm(self, side: str) -> Arm:
+    def arm(self, side: str) -> Variant:
         """The arm of a name that stands in a block."""
         name = self.baseline if side == self.again else side
         return next(arm for arm in self.arms if arm.name == name)

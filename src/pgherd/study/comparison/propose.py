@@ -20,17 +20,16 @@ from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import State, Trial
 from pgherd.study.comparison import variants
-from pgherd.study.comparison.block_values import Series, primary_series
-from pgherd.study.comparison.blocks import Block, whole_blocks
+from pgherd.study.comparison.blocks import Block, MetricSeries, complete_blocks, primary_series
 from pgherd.study.comparison.options import CompareOptions
 
-HOPELESS = 2
+MIN_BLOCKS_TRIED = 2
 """Blocks after which an arm that never finished a trial ends the study, and a metric that no trial has: a pair needs both sides."""
 
 
 def propose(options: CompareOptions, results: Sequence[TrialResult]) -> Proposal:
     """The next trials, or the reason to stop. The same options and results always give the same proposal."""
-    found = {block.number: block for block in whole_blocks(options, results)}
+    found = {block.number: block for block in complete_blocks(options, results)}
     keys = {result.trial.key() for result in results}
     walk = _Walk(options)
     while True:
@@ -45,7 +44,7 @@ def propose(options: CompareOptions, results: Sequence[TrialResult]) -> Proposal
 
 def worst_case(options: CompareOptions) -> int:
     """How many trials a run has at most."""
-    trials = variants.block(options, 0)
+    trials = variants.block_trials(options, 0)
     seconds = max(sum(trial.seconds() for trial in trials), 1.0)
     return len(trials) * max(1, min(options.most + options.max_reruns, math.floor(options.budget_seconds / seconds)))
 
@@ -55,7 +54,7 @@ def alpha(options: CompareOptions) -> float:
     return ALPHA / len(options.variants)
 
 
-def decisions(options: CompareOptions, primary: Series, *, last: bool = False) -> dict[str, Decision | None]:
+def decisions(options: CompareOptions, primary: MetricSeries, *, last: bool = False) -> dict[str, Decision | None]:
     """Variant → what the data say of it by the metric that decides; None where it has no ratio."""
     found: dict[str, Decision | None] = {}
     for side in options.variants:
@@ -88,15 +87,15 @@ class _Walk:
         """The next batch of blocks, or why there is none."""
         options, clean = self.options, [block for block in self.done if block.clean]
         if not self.done:
-            return variants.block(options, 0), None
-        stop = self._hopeless() or (self._unseen() if len(self.done) == HOPELESS else None) or self._settled(clean)
+            return variants.block_trials(options, 0), None
+        stop = self._hopeless() or (self._unseen() if len(self.done) == MIN_BLOCKS_TRIED else None) or self._settled(clean)
         if stop:
             return (), stop
         tainted = [block for block in self.done if not block.clean]
         again = tainted[self.reruns : options.max_reruns]
         planned = options.most - (len(self.done) - self.reruns)
         wanted = min(self._next_look(len(clean)) - len(clean), len(again) + planned)
-        if len(self.done) < HOPELESS and (not self.done[0].finished or self._unseen()):
+        if len(self.done) < MIN_BLOCKS_TRIED and (not self.done[0].finished or self._unseen()):
             wanted = min(wanted, 1)  # whether that was chance should not cost many blocks to find out
         if wanted < 1:
             return (), f"{len(self.done)} blocks were run, {self.reruns} of them as reruns, and {len(tainted)} are tainted"
@@ -106,7 +105,7 @@ class _Walk:
         batch: list[Trial] = []
         for place in range(count):
             reason = f"rerun of block {again[place].number}: {again[place].faults}" if place < len(again) else "planned"
-            batch += variants.block(options, len(self.done) + place, reason)
+            batch += variants.block_trials(options, len(self.done) + place, reason)
         self.reruns += min(count, len(again))
         return tuple(batch), None
 
@@ -121,7 +120,7 @@ class _Walk:
         left = self.options.budget_seconds - sum(max(result.ended - result.started, 0.0) for result in results)
         count = 0
         while count < self.options.most + self.options.max_reruns:
-            left -= sum(trial.seconds() + beyond[trial.state] for trial in variants.block(self.options, len(self.done) + count))
+            left -= sum(trial.seconds() + beyond[trial.state] for trial in variants.block_trials(self.options, len(self.done) + count))
             if left < 0:
                 break
             count += 1
@@ -129,7 +128,7 @@ class _Walk:
 
     def _hopeless(self) -> str | None:
         """That an arm never finished a trial, when that has been tried often enough."""
-        if len(self.done) < HOPELESS:
+        if len(self.done) < MIN_BLOCKS_TRIED:
             return None
         for side in self.options.sides:
             failed = [[result for result in block.results[side] if result.error is not None] for block in self.done]
@@ -173,7 +172,7 @@ def _beyond(results: Sequence[TrialResult], state: State) -> float:
     return max(statistics.median(alike), 0.0) if alike else 0.0
 
 
-def _why(decision: Decision | None, primary: Series, options: CompareOptions) -> str:
+def _why(decision: Decision | None, primary: MetricSeries, options: CompareOptions) -> str:
     if decision is not None:
         return decision.why
     return primary.why_not(options) or f"its {primary.metric.label} has no ratio"

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
 from pgherd.model.base import Model
-from pgherd.study.comparison.options import Name
+from pgherd.study.comparison.options import VariantName
 from pgherd.study.database_options import DatabaseRequest
 
 
@@ -26,10 +26,10 @@ Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=0.5), _SCHEMA]
 """A share above zero and below a half, written as ``2%`` or ``0.02``."""
 
 
-class AskedArm(Model):
+class ScenarioVariant(Model):
     """An arm that is a study by itself: what a scenario file says, under a name."""
 
-    name: Name
+    name: VariantName
     study: str
     options: dict[str, Any] = Field(default_factory=dict)
 

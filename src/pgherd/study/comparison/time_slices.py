@@ -12,22 +12,22 @@ from pgherd.study.comparison.options import CompareOptions
 
 VARIANT = "variant"
 """The coordinate that a comparison adds to a trial's point."""
-ALL = "all by turns"
+ALL_VARIANTS = "all by turns"
 """Its value where a trial has all sides; no variant can have this name."""
-PERIOD = 0.01
+QUOTA_PERIOD_S = 0.01
 """Seconds in which a side's CPU quota is given out anew, if it has one: a turn is to hold several of these periods."""
-COUNTED = 3 * PERIOD
+COUNTED_S = 3 * QUOTA_PERIOD_S
 """Seconds at the end of a turn that count for throughput: whole periods, so that each holds as much of the quota as any other, wherever
 a period begins. What comes before is as long: a control group that was idle has quota to spare, a period's and what its CPUs had fetched
 and not used, and has not used that up before the first whole period ends."""
-SECONDS = 0.063
+SLICE_S = 0.063
 """Of a turn, about: the shorter turns are, the more of them fit into a minute, and neighbours differ as much. It is no multiple of the
 quota's period, so that turns begin anywhere in it."""
-LEAST_VCPUS = 0.001 / PERIOD
+MIN_VCPUS = 0.001 / QUOTA_PERIOD_S
 """Of a quota given out so often: the kernel takes no less than a millisecond of CPU per period."""
 
 
-def together(
+def interleave(
     everything: Deployment, of_sides: Sequence[Trial], containers: Mapping[str, str], options: CompareOptions
 ) -> tuple[Trial, ...]:
     """The trials of a block's sides as one for each of their points; the first restarts all servers.
@@ -45,7 +45,7 @@ def together(
         phases = tuple(
             _phase([one.phases[number] for one in sides], sides, containers, f"{seed} {number}") for number in range(len(first.phases))
         )
-        point = {**first.point, VARIANT: ALL}
+        point = {**first.point, VARIANT: ALL_VARIANTS}
         state = "warm" if made else "restarted"
         made.append(first.model_copy(update={"point": point, "deployment": everything, "phases": phases, "state": state}))
     return tuple(made)
@@ -58,9 +58,9 @@ def _phase(own: Sequence[Phase], sides: Sequence[Trial], containers: Mapping[str
         side = str(trial.point[VARIANT])
         loads |= {_moved(target, containers[side]): load for target, load in phase.loads.items()}
     seconds = max(phase.seconds for phase in own)
-    each = seconds / max(1, round(seconds / SECONDS))
+    each = seconds / max(1, round(seconds / SLICE_S))
     of = {str(trial.point[VARIANT]): containers[str(trial.point[VARIANT])] for trial in sides}
-    turns = Turns(of=of, seconds=each, counted=min(COUNTED, max(each - PERIOD, each / 2)), seed=seed)
+    turns = Turns(of=of, seconds=each, counted=min(COUNTED_S, max(each - QUOTA_PERIOD_S, each / 2)), seed=seed)
     return own[0].model_copy(update={"loads": loads, "seconds": seconds * len(own), "turns": turns})
 
 
@@ -70,17 +70,17 @@ def _moved(target: str, container: str) -> str:
     return f"{host}/{container}/{server}/{database}"
 
 
-def apart(results: Sequence[TrialResult]) -> list[TrialResult]:
+def split_variants(results: Sequence[TrialResult]) -> list[TrialResult]:
     """The same results, with one for each side where a trial had them all."""
     return [one for result in results for one in _apart(result)]
 
 
 def _apart(result: TrialResult) -> list[TrialResult]:
-    sides = sides_of(result.trial)
+    sides = variants_of(result.trial)
     return [_of_side(result, side) for side in sides] if sides else [result]
 
 
-def sides_of(trial: Trial) -> tuple[str, ...]:
+def variants_of(trial: Trial) -> tuple[str, ...]:
     """The sides of a trial that has several, whose loads take turns; none where it is of one."""
     return tuple(dict.fromkeys(side for phase in trial.phases if phase.turns is not None for side in phase.turns.of))
 

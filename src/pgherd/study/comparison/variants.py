@@ -23,21 +23,21 @@ from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
 from pgherd.study.cluster_options import PIN
 from pgherd.study.comparison import time_slices
-from pgherd.study.comparison.options import Arm, CompareOptions
+from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.registry import study_of
 
-KEPT = ("not-client-bound",)
+KEPT_CHECKS = ("not-client-bound",)
 """Intents that an arm's trials keep. What limits a server is what its variants may differ in; that it is the server, and not the
 load generator, must hold for all."""
 
 
-def prepared(arm: Arm) -> tuple[RunnableStudy[Any], Model]:
+def study_with_options(arm: Variant) -> tuple[RunnableStudy[Any], Model]:
     """An arm's study and its options."""
     return _prepared(arm.study, json.dumps(arm.options))
 
 
-def trials(arm: Arm) -> tuple[Trial, ...]:
+def planned_trials(arm: Variant) -> tuple[Trial, ...]:
     """What the arm's study plans, once at each of its points."""
     return _trials(arm.study, json.dumps(arm.options))
 
@@ -58,23 +58,25 @@ def _trials(study: str, text: str) -> tuple[Trial, ...]:
     return tuple(planned.values())
 
 
-def block(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
+def block_trials(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
     """The trials of a block in the order in which they run. Where there are hosts to take turns, the whole block runs on one of them.
 
     Shuffled by the seed and the block's number. Arms that measure the same points take turns at each of them, so that a
     pair lies close together in time; else each arm measures its own points in a row. Side by side one trial has all sides of a point.
     """
-    made = of_sides(options, number, reason)
+    made = variant_trials(options, number, reason)
     if options.side_by_side:
-        made = time_slices.together(_together(options.model_dump_json(include={"arms", "baseline"})), made, containers(options), options)
+        made = time_slices.interleave(
+            _together(options.model_dump_json(include={"arms", "baseline"})), made, container_names(options), options
+        )
     return tuple(_on_host(trial, options.hosts[number % len(options.hosts)]) for trial in made) if options.hosts else made
 
 
-def of_sides(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
+def variant_trials(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
     """The trials of a block, each of one side at one point, in their order."""
     rng = random.Random(f"block {options.seed} {number}")
     sides = list(options.sides)
-    by_side = {side: {_place(trial): trial for trial in trials(options.arm(side))} for side in sides}
+    by_side = {side: {_place(trial): trial for trial in planned_trials(options.arm(side))} for side in sides}
     rng.shuffle(sides)
     places = list(by_side[options.baseline])
     if any(set(of) != set(places) for of in by_side.values()):
@@ -95,7 +97,7 @@ def _on_host(trial: Trial, name: str) -> Trial:
     return trial.model_copy(update={"deployment": trial.deployment.model_copy(update={"hosts": hosts})})
 
 
-def containers(options: CompareOptions) -> dict[str, str]:
+def container_names(options: CompareOptions) -> dict[str, str]:
     """Side → the name of its container, where all stand side by side."""
     found: dict[str, str] = {}
     for side in options.sides:
@@ -109,10 +111,10 @@ def containers(options: CompareOptions) -> dict[str, str]:
 def _together(text: str) -> Deployment:
     """The deployments of all sides in one; each has one host with one container, as ``runner.side_by_side`` insists."""
     options = CompareOptions.model_validate_json(text)
-    own = {side: trials(options.arm(side))[0].deployment for side in options.sides}
-    names = containers(options)
+    own = {side: planned_trials(options.arm(side))[0].deployment for side in options.sides}
+    names = container_names(options)
     side_containers = tuple(
-        one.model_copy(update={"name": names[side], "cpu_period": time_slices.PERIOD})
+        one.model_copy(update={"name": names[side], "cpu_period": time_slices.QUOTA_PERIOD_S})
         for side, one in ((side, own[side].hosts[0].containers[0]) for side in options.sides)
     )
     volumes = tuple({volume.name: volume for deployment in own.values() for volume in deployment.volumes}.values())
@@ -127,14 +129,14 @@ def _place(trial: Trial) -> str:
 
 def _stand_in(trial: Trial, side: str, number: int, reason: str, alone: bool) -> Trial:
     """An arm's trial as one of a block; its own coordinates are left out where it has no other point."""
-    intents = tuple(intent for intent in trial.intents if intent in KEPT)
+    intents = tuple(intent for intent in trial.intents if intent in KEPT_CHECKS)
     point = {VARIANT: side, **({} if alone else trial.point)}
     return trial.model_copy(update={"point": point, "repeat": number, "reason": reason, "intents": intents})
 
 
-def of_study(arm: Arm, results: Sequence[TrialResult]) -> list[TrialResult]:
+def as_study_results(arm: Variant, results: Sequence[TrialResult]) -> list[TrialResult]:
     """Results of one arm in one block as its own study would have them."""
-    only = trials(arm)[0].point
+    only = planned_trials(arm)[0].point
     points = [point_of(result) or only for result in results]
     return [
         result.model_copy(update={"trial": result.trial.model_copy(update={"point": point, "repeat": 0, "reason": "planned"})})

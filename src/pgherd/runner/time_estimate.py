@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-GUESS = 0.7
+DEFAULT_OVERHEAD_S = 0.7
 """Seconds that a trial takes beside its ramps and periods (start, stop, parse, store), until one has been seen."""
 
 
-class Remaining:
+class TimeEstimate:
     """Trials that are proposed and not finished, and what they are taken to need."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Remaining:
         time is planned for what ends by itself, or for a probe, and none has been seen."""
         if self._overheads:
             return sum(self._overheads) / len(self._overheads)
-        return GUESS if sum(self._pending) > 0 else None
+        return DEFAULT_OVERHEAD_S if sum(self._pending) > 0 else None
 
     def plan(self, trials: int, seconds: float) -> None:
         """So many more are planned, which take about so many seconds; those of the plan before are done, or given up."""

@@ -39,7 +39,7 @@ _SHAPES: Mapping[str, tuple[Callable[[int, int, int, int], float], str]] = {
     "steady": (_steady, "all have the mean of high and low throughout"),
     "burst": (_burst, "all are quiet, and in every second period all are busy at once"),
 }
-NAMES: Mapping[str, str] = {name: words for name, (_, words) in _SHAPES.items()}
+PATTERNS: Mapping[str, str] = {name: words for name, (_, words) in _SHAPES.items()}
 """Pattern → what it means."""
 
 _LISTED = re.compile(r"[\d,/ ]+")
@@ -50,7 +50,7 @@ def is_listed(pattern: str) -> bool:
     return _LISTED.fullmatch(pattern) is not None
 
 
-def clients(pattern: str, *, databases: int, periods: int | None, high: int, low: int) -> Plan:
+def client_plan(pattern: str, *, databases: int, periods: int | None, high: int, low: int) -> Plan:
     """Clients of each database in each period.
 
     Args:
@@ -105,7 +105,7 @@ def phases(plan: Plan, targets: Sequence[str], load: Callable[[int], Load], *, r
     return tuple(found)
 
 
-def most_connections(plan: Plan) -> int:
+def max_connections(plan: Plan) -> int:
     """Connections that a server with all these databases has at once at most: at a border the old clients finish their last
     transaction while the new ones connect."""
     totals: list[int] = [sum(period) for period in zip(*plan, strict=True)]
@@ -113,12 +113,12 @@ def most_connections(plan: Plan) -> int:
     return max(totals + borders)
 
 
-def ends(plan: Plan) -> tuple[int, int]:
+def client_range(plan: Plan) -> tuple[int, int]:
     """The most and the fewest clients that a database has in any period in which it is not idle."""
-    every = [clients for row in plan for clients in row if clients]
+    every = [client_plan for row in plan for client_plan in row if client_plan]
     return max(every), min(every)
 
 
-def described(plan: Plan) -> str:
+def format_plan(plan: Plan) -> str:
     """``30,2,30,2/2,30,2,30``: as it can be listed."""
     return "/".join(",".join(map(str, row)) for row in plan)

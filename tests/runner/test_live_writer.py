@@ -3,13 +3,13 @@ import pytest
 from pgherd.model.load import Load
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.runner.recording import Recording, live_trial, recorded
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.live_writer import LiveWriter, live_trial, open_live_writer
+from pgherd.runner.observer import RunObserver
 from pgherd.store import live
 from pgherd.store.live import LiveContainer, LivePhase, read_live
 
 
-class Heard(Watcher):
+class Heard(RunObserver):
     def __init__(self):
         self.calls = []
 
@@ -44,7 +44,7 @@ def trial(phases=2, until="clock"):
 
 def test_each_hook_is_written_and_passed_on(tmp_path):
     heard = Heard()
-    with recorded(tmp_path, heard) as told:
+    with open_live_writer(tmp_path, heard) as told:
         assert read_live(tmp_path).trial is None
         told.output = lambda number: tmp_path / f"out/{number:04d}"
         told.setup("copying")
@@ -72,7 +72,7 @@ def test_each_hook_is_written_and_passed_on(tmp_path):
 
 
 def test_however_it_ends_nothing_is_left(tmp_path):
-    with pytest.raises(RuntimeError), recorded(tmp_path, Watcher()):
+    with pytest.raises(RuntimeError), open_live_writer(tmp_path, RunObserver()):
         assert (tmp_path / live.FILE).exists()
         raise RuntimeError
     assert not list(tmp_path.iterdir())
@@ -80,7 +80,7 @@ def test_however_it_ends_nothing_is_left(tmp_path):
 
 def test_a_full_disk_fails_nothing(tmp_path):
     heard = Heard()
-    told = Recording(tmp_path / "gone", heard)
+    told = LiveWriter(tmp_path / "gone", heard)
     told.setup("copying")
     told.end()
     assert heard.calls == [("setup", "copying")]

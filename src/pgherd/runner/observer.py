@@ -6,7 +6,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 
 
-class Watcher:
+class RunObserver:
     """Hooks that do nothing; the terminal's progress overrides what it shows."""
 
     def setup(self, what: str) -> None:

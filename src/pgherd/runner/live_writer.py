@@ -11,23 +11,23 @@ from pathlib import Path
 from pgherd.metrics.run_metrics import load_words
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.runner.remaining import Remaining
-from pgherd.runner.watcher import Watcher
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.time_estimate import TimeEstimate
 from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, remove_live, write_live
 
 
-class Recording(Watcher):
+class LiveWriter(RunObserver):
     """Writes ``live.json`` on every hook, and passes each on to another watcher.
 
     A state that cannot be written (a full disk) is left out: the run itself will notice, and nobody's measurement fails for want of
     being watched.
     """
 
-    def __init__(self, run: Path, inner: Watcher) -> None:
+    def __init__(self, run: Path, inner: RunObserver) -> None:
         """Record into this run's directory; ``inner`` hears everything too."""
         self.run = run
         self._inner = inner
-        self._remaining = Remaining()
+        self._remaining = TimeEstimate()
         self._state = LiveState(pid=os.getpid(), written=time.time())
         self.output: Callable[[int], Path] | None = None
         """Where the drivers of a trial (of this number) write, once that is known."""
@@ -120,9 +120,9 @@ def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> L
 
 
 @contextlib.contextmanager
-def recorded(run: Path, inner: Watcher) -> Iterator[Recording]:
+def open_live_writer(run: Path, inner: RunObserver) -> Iterator[LiveWriter]:
     """Record a run while it is executed; however it ends, what was recorded goes."""
-    recording = Recording(run, inner)
+    recording = LiveWriter(run, inner)
     recording.begin()
     try:
         yield recording

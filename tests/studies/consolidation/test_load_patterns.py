@@ -4,11 +4,11 @@ from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
-from pgherd.study import load_patterns
+from pgherd.studies.consolidation import load_patterns
 
 
 def plan(pattern, databases=2, periods=None, high=30, low=2):
-    return load_patterns.clients(pattern, databases=databases, periods=periods, high=high, low=low)
+    return load_patterns.client_plan(pattern, databases=databases, periods=periods, high=high, low=low)
 
 
 def test_alternating_is_e4s_traffic():
@@ -37,19 +37,22 @@ def test_diurnal_days_are_spread():
 
 
 @given(
-    st.sampled_from(sorted(load_patterns.NAMES)), st.integers(1, 8), st.integers(1, 24), st.tuples(st.integers(1, 50), st.integers(1, 50))
+    st.sampled_from(sorted(load_patterns.PATTERNS)),
+    st.integers(1, 8),
+    st.integers(1, 24),
+    st.tuples(st.integers(1, 50), st.integers(1, 50)),
 )
 def test_every_named_pattern_stays_between_low_and_high(pattern, databases, periods, ends):
     low, high = sorted(ends)
     found = plan(pattern, databases, periods, high, low)
     assert len(found) == databases and all(len(row) == periods for row in found)
     assert all(low <= clients <= high for row in found for clients in row)
-    listed = load_patterns.clients(load_patterns.described(found), databases=databases, periods=None, high=1, low=1)
+    listed = load_patterns.client_plan(load_patterns.format_plan(found), databases=databases, periods=None, high=1, low=1)
     assert listed == found, "what is described can be listed again"
 
 
 def test_who_is_busy_and_who_is_quiet_is_read_off_a_list():
-    assert load_patterns.ends(plan("5,0,1/0,7,2")) == (7, 1)
+    assert load_patterns.client_range(plan("5,0,1/0,7,2")) == (7, 1)
 
 
 def test_listed_clients_may_be_idle():
@@ -89,6 +92,6 @@ def test_phases_leave_idle_targets_out():
 
 
 def test_connections_of_a_border_are_those_of_both_sides():
-    assert load_patterns.most_connections(((30, 2, 30, 2),)) == 32
-    assert load_patterns.most_connections(((30, 2), (2, 30))) == 64
-    assert load_patterns.most_connections(((7,),)) == 7
+    assert load_patterns.max_connections(((30, 2, 30, 2),)) == 32
+    assert load_patterns.max_connections(((30, 2), (2, 30))) == 64
+    assert load_patterns.max_connections(((7,),)) == 7
