@@ -124,7 +124,7 @@ def test_parts_in_cores_with_named_ones_after_the_platform(options: Build, simul
     assert list(cells) == ["databases_cpu", "clients", "pgherd", "platform", "platform.vm", "platform.nfs", "iowait", "idle", "steal"]
     assert cells["platform"].value == pytest.approx(0.4)
     assert cells["platform.vm"].value == pytest.approx(0.2)
-    assert cells["platform.nfs"].note == "this part was not seen"
+    assert cells["platform.nfs"].note == "CPU of this part was not measured"
     assert cells["databases_cpu"].value + cells["clients"].value == pytest.approx(1, abs=0.01)
 
 
@@ -133,5 +133,5 @@ def test_what_was_not_seen_says_so(options: Build, simulate: Any) -> None:
     cells = cpu_cells(point(given, simulate(given, metrics=False)), [])
     assert all(cell.value is None for cell in cells.values())
     assert cells["databases_cpu"].note == cells["platform"].note == NO_CONTAINER_CPU
-    assert cells["idle"].note == "the host did not show it"
-    assert cells["pgherd"].note == "the processes did not show it"
+    assert cells["idle"].note == "not reported by the host"
+    assert cells["pgherd"].note == "not measured for these processes"
