@@ -156,7 +156,7 @@ def test_the_interval_holds_for_all_hosts_together():
     found = slowest([{"a": 89.0, "b": 100.0, "c": 111.0}, {"a": 90.0, "b": 100.0, "c": 110.0}, {"a": 91.0, "b": 100.0, "c": 109.0}], "x")
     half = 7.649 * 0.01 / math.sqrt(3)
     assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.9 - half, 0.9 + half), abs=1e-5)
-    assert found.confidence == 0.95 and "all 3 hosts together" in found.method
+    assert found.confidence == 0.95 and "all 3 hosts jointly" in found.method
     two = slowest([{"a": 89.0, "b": 111.0}, {"a": 90.0, "b": 110.0}, {"a": 91.0, "b": 109.0}], "x")
     assert two.high == pytest.approx(0.9 + 4.303 * 0.01 / math.sqrt(3), abs=1e-5) and "together" not in two.method
 

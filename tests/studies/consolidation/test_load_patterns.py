@@ -62,7 +62,7 @@ def test_listed_clients_may_be_idle():
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [
-        ("weekly", "there is no pattern 'weekly'; there are alternating, diurnal"),
+        ("weekly", "there is no pattern 'weekly'; choose alternating, diurnal"),
         ("1,2", "lists 1 databases, but there are 2"),
         ("1,2/3", "2, 1 periods"),
         ("1,,2/1,1,1", "a number of clients is missing"),

@@ -407,7 +407,7 @@ def test_e1_published_table(options: Build, simulate: Any) -> None:
     assert found.findings["overhead_inferred_share"].value == pytest.approx(1 - 1957 / 2048)
     assert found.findings["knee"].value == pytest.approx(29, abs=1)
     assert found.findings["usl_peak"].value is None
-    assert "is not claimed" in found.findings["usl_peak"].note
+    assert "is not reported" in found.findings["usl_peak"].note
     assert "at least 40" in found.findings["databases_held"].note
 
 
