@@ -38,4 +38,4 @@ def test_it_is_registered():
 
 def test_pages_are_counted_in_whole_ones(build):
     options = build()
-    assert {side: options.reserved(side) for side in options.sides} == {"none": 0, "none again": 0, "2MB": 829, "1GB": 2, "thp": 0}
+    assert {side: options.reserved(side) for side in options.block_variants} == {"none": 0, "none again": 0, "2MB": 829, "1GB": 2, "thp": 0}
