@@ -43,8 +43,8 @@ def discount_checks(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) 
 
 def with_emulation(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
     """Return the analysis unchanged, or a functional one that only counts finished trials if any trial was emulated."""
-    emulated = [result for result in results if is_emulated(result.phases)]
-    if not emulated:
+    affected = [result for result in results if is_emulated(result.phases)]
+    if not affected:
         return analysis
     failed = [result for result in results if result.error is not None]
     points: dict[str, list[TrialResult]] = {}
@@ -54,7 +54,7 @@ def with_emulation(analysis: Analysis, results: Sequence[TrialResult]) -> Analys
         {"point": point, "trials": len(trials), "finished": sum(trial.error is None for trial in trials)}
         for point, trials in points.items()
     ]
-    guest_count = max(sum(1 for _ in result.trial.deployment.containers()) for result in emulated)
+    guest_count = max(sum(1 for _ in result.trial.deployment.containers()) for result in affected)
     guests = "1 guest" if guest_count == 1 else f"up to {guest_count} guests"
     trials_text = "the only trial" if len(results) == 1 else f"all {len(results)} trials"
     outcome = f"{trials_text} finished" if not failed else f"{len(failed)} of {len(results)} trials failed"

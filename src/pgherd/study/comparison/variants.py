@@ -65,30 +65,30 @@ def block_trials(options: CompareOptions, number: int, reason: str = "planned") 
     Seed and block number determine the random order. If all variants have the same points, they alternate at each point, so that pairs
     are close in time. Otherwise each variant runs all its points in a row. In time slices, one trial per point has all variants.
     """
-    trials = variant_trials(options, number, reason)
+    ordered = variant_trials(options, number, reason)
     if options.side_by_side:
         deployment = _joint_deployment(options.model_dump_json(include={"arms", "baseline"}))
-        trials = time_slices.interleave(deployment, trials, container_names(options), options)
-    return tuple(_on_host(trial, options.hosts[number % len(options.hosts)]) for trial in trials) if options.hosts else trials
+        ordered = time_slices.interleave(deployment, ordered, container_names(options), options)
+    return tuple(_on_host(trial, options.hosts[number % len(options.hosts)]) for trial in ordered) if options.hosts else ordered
 
 
 def variant_trials(options: CompareOptions, number: int, reason: str = "planned") -> tuple[Trial, ...]:
     """Return the trials of a block in their order, each with one variant at one point."""
     rng = random.Random(f"block {options.seed} {number}")
     names = list(options.block_variants)
-    trials = {name: {_point_key(trial): trial for trial in planned_trials(options.arm(name))} for name in names}
+    by_variant = {name: {_point_key(trial): trial for trial in planned_trials(options.arm(name))} for name in names}
     rng.shuffle(names)
-    points = list(trials[options.baseline])
-    if any(set(by_point) != set(points) for by_point in trials.values()):
-        order = [(name, point) for name in names for point in trials[name]]
+    points = list(by_variant[options.baseline])
+    if any(set(by_point) != set(points) for by_point in by_variant.values()):
+        order = [(name, point) for name in names for point in by_variant[name]]
     else:
         order = []
         rng.shuffle(points)
         for point in points:
             order += [(name, point) for name in names]
             rng.shuffle(names)
-    single_point = all(len(by_point) == 1 for by_point in trials.values())
-    return tuple(_block_trial(trials[name][point], name, number, reason, single_point) for name, point in order)
+    single_point = all(len(by_point) == 1 for by_point in by_variant.values())
+    return tuple(_block_trial(by_variant[name][point], name, number, reason, single_point) for name, point in order)
 
 
 def _on_host(trial: Trial, name: str) -> Trial:
@@ -99,12 +99,12 @@ def _on_host(trial: Trial, name: str) -> Trial:
 
 def container_names(options: CompareOptions) -> dict[str, str]:
     """Return the container name of each variant in a block, for time slices."""
-    containers: dict[str, str] = {}
+    names: dict[str, str] = {}
     for variant in options.block_variants:
         plain = re.sub(r"[^a-z0-9_-]+", "-", variant.lower())[:36].strip("-_") or "arm"
-        taken = set(containers.values())
-        containers[variant] = next(name for name in (plain, *(f"{plain}-{n}" for n in range(2, 999))) if name not in taken)
-    return containers
+        taken = set(names.values())
+        names[variant] = next(name for name in (plain, *(f"{plain}-{n}" for n in range(2, 999))) if name not in taken)
+    return names
 
 
 @lru_cache(maxsize=8)
@@ -113,13 +113,13 @@ def _joint_deployment(text: str) -> Deployment:
     options = CompareOptions.model_validate_json(text)
     deployments = {name: planned_trials(options.arm(name))[0].deployment for name in options.block_variants}
     names = container_names(options)
-    containers = tuple(
+    members = tuple(
         deployment.hosts[0].containers[0].model_copy(update={"name": names[name], "cpu_period": time_slices.QUOTA_PERIOD_S})
         for name, deployment in deployments.items()
     )
     volumes = tuple({volume.name: volume for deployment in deployments.values() for volume in deployment.volumes}.values())
     first = deployments[options.baseline]
-    return first.model_copy(update={"hosts": (first.hosts[0].model_copy(update={"containers": containers}),), "volumes": volumes})
+    return first.model_copy(update={"hosts": (first.hosts[0].model_copy(update={"containers": members}),), "volumes": volumes})
 
 
 def _point_key(trial: Trial) -> str:
