@@ -79,6 +79,6 @@ def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs
         assert run(["report", name, "--runs", str(runs)]) == 0
         said = directory.record().analysis.look_at[0]
         goes_on = command == resumed
-        assert said.startswith("go on with this run" if goes_on else "measure again while the machine is quiet")
-        assert said.endswith(f" (steal){'; that reruns what its budget still allows' if goes_on else ''}: {command}")
+        assert said.startswith("Resume this run" if goes_on else "Rerun on an idle machine")
+        assert said.endswith(f" (steal){'; it reruns them within its time budget' if goes_on else ''}: {command}")
         assert command in (runs / name / "report.html").read_text()

@@ -14,8 +14,8 @@ from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
-from pgherd.runner.play.driven import Common
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.play.driven import Common
 from pgherd.store.live import SPOOL
 from pgherd.store.samples import read_samples, write_samples
 

@@ -21,8 +21,8 @@ from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.session import RunSession, session
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession, session
 
 NODE, MB = LocalNode(), 2**20
 WHOLE = 360

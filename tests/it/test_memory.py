@@ -26,8 +26,8 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.play.bench import LocalBench
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.play.bench import LocalBench
 from pgherd.store.run_directory import RunDirectory
 
 NODE, MB = LocalNode(), 2**20

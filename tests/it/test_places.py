@@ -25,9 +25,9 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import phases
 from pgherd.runner.session import session
-from pgherd.runner.observer import RunObserver
 from pgherd.runtimes.choice import choose
 
 NODE = LocalNode()

@@ -23,8 +23,8 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import defaults, installations
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.session import session
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import session
 
 _spec = importlib.util.spec_from_file_location("further_postgres", Path(__file__).with_name("further_postgres.py"))
 assert _spec and _spec.loader
@@ -95,7 +95,9 @@ def test_two_versions_within_one_run(own_directories, reachable):
     """One after the other under one name, as they are compared: each from its own golden copy, with the same checksums."""
     found = [of_major(major, reachable) for major in (17, 18)]
     facts = gather(NODE)
-    with session(NODE, "20260101-000000-compare-ab12", Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
+    with session(
+        NODE, "20260101-000000-compare-ab12", Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()
+    ) as live:
         fleet = Fleet(live, {one.bin: one for one in found}, RunObserver())
         try:
             for one in (*found, found[0]):

@@ -16,9 +16,9 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import bench as benches
 from pgherd.runner.play.bench import LocalBench
-from pgherd.runner.observer import RunObserver
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -123,7 +123,7 @@ def test_a_busy_machine_s_run_names_the_command_that_measures_again(run, tmp_pat
     monkeypatch.setattr(Study, "analyse", lambda *_: Analysis(answer="tainted", grade="C"))
     run.save(run.record().model_copy(update={"command": ["pgherd", "density", "--points", "1,2"]}))
     (said,) = execute(run, tmp_path).analysis.look_at
-    assert said.startswith("measure again while the machine is quiet") and said.endswith("(foreign-cpu): pgherd density --points 1,2")
+    assert said.startswith("Rerun on an idle machine") and said.endswith("(foreign-cpu): pgherd density --points 1,2")
 
 
 def _bytes(run):
@@ -172,7 +172,7 @@ def test_what_is_ended_for_want_of_memory_is_a_finding_and_ends_no_run(run, tmp_
 
 
 def test_a_run_of_which_no_trial_succeeds_ends(run, tmp_path):
-    with pytest.raises(PgherdError, match="3 trials in a row could not be finished; the last said: no 2"):
+    with pytest.raises(PgherdError, match="3 trials in a row failed; last error: no 2"):
         execute(run, tmp_path, Study(9, 9), {number: TrialError(f"no {number}") for number in range(9)})
     assert run.record().state == "failed" and "no 2" in run.record().error
     assert len(run.results()) == 3
@@ -184,7 +184,7 @@ def test_trials_that_may_die_do_not_end_a_run(run, tmp_path):
 
 
 def test_trials_that_may_die_do_not_hide_that_no_other_succeeds(run, tmp_path):
-    with pytest.raises(PgherdError, match="3 trials in a row could not be finished; the last said: no 4"):
+    with pytest.raises(PgherdError, match="3 trials in a row failed; last error: no 4"):
         execute(run, tmp_path, Study(9, 9, dying=(1, 3)), {number: TrialError(f"no {number}") for number in range(9)})
 
 

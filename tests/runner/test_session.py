@@ -13,8 +13,8 @@ from pgherd.model.deployment import Container
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
-from pgherd.runner.session import session
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import session
 
 NODE = LocalNode()
 RUN = "20260101-000000-density-ab12"
@@ -57,14 +57,14 @@ from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.model.run import Surroundings
 from pgherd.runner.session import session
-from pgherd.runner.observer import Watcher
+from pgherd.runner.observer import RunObserver
 real = pkgutil.resolve_name("pgherd.host.{place}")
 def interrupted(*args, **named):
     os.kill(os.getpid(), signal.SIGTERM)
     return real(*args, **named)
 try:
     with mock.patch("pgherd.host.{place}", interrupted), interruption.ended_by_signals():
-        with session(LocalNode(), {RUN!r}, Surroundings(runtime="process", cores=1, memory={GB}), Watcher()):
+        with session(LocalNode(), {RUN!r}, Surroundings(runtime="process", cores=1, memory={GB}), RunObserver()):
             print("begun")
 except KeyboardInterrupt:
     print("ended")

@@ -50,6 +50,6 @@ def test_what_to_do_about_a_busy_machine_comes_first():
     busy = Verdict(check="foreign-cpu", kind="noise", result="fail", observed="40 %", wanted="≤ 5 %")
     trials = [result().model_copy(update={"verdicts": [busy]}), result()]
     (said,) = conclude(study, Model(), trials, command=["pgherd", "density"]).look_at
-    assert said.startswith("measure again while the machine is quiet") and said.endswith("1 of 2 trials (foreign-cpu): pgherd density")
+    assert said.startswith("Rerun on an idle machine") and said.endswith("1 of 2 trials (foreign-cpu): pgherd density")
     emulated = [result(**{"guest:a": {"emulated": 1.0}}).model_copy(update={"verdicts": [busy]})]
-    assert not any("measure again" in said for said in conclude(study, Model(), emulated).look_at), "a quiet machine emulates, too"
+    assert not any("idle machine" in said for said in conclude(study, Model(), emulated).look_at), "a quiet machine emulates, too"

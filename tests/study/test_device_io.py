@@ -45,7 +45,7 @@ def test_a_device_is_a_row_and_of_one_point_findings_too(made):
     assert row["peak_to_mean"].value == pytest.approx(900 / 260) and row["write_size"].value == pytest.approx(8.0)
     assert found.findings["io_writes:sda"].value == pytest.approx(260.0)
     assert "sequential" not in row, "what nobody traced has no column"
-    assert "flushes taken out" in row["writes"].method
+    assert "without flushes" in row["writes"].method
 
 
 def test_several_points_are_rows_without_findings(made):
@@ -62,8 +62,8 @@ def test_what_was_traced_has_a_label_and_its_rule(made):
     assert row["label"] == "sequential" and row["sequential"].value == pytest.approx(95) and row["adjacent"].value == pytest.approx(40)
     assert "io_sizes" not in found.tables, "of these no sizes are known"
     assert "64 KiB" in row["sequential"].method and row["gap_p50"].value == pytest.approx(0.2, rel=1 / 32)
-    (cost,) = [warning for warning in found.warnings if "tracing took" in warning]
-    assert "0.020 cores" in cost and "10 events were lost (10 %)" in cost and "3 requests were seen only" in cost
+    (cost,) = [warning for warning in found.warnings if "tracing used" in warning]
+    assert "0.020 cores" in cost and "10 events were lost (10 %)" in cost and "3 requests lack their start or end" in cost
 
 
 def test_sizes_of_traced_requests_are_a_table(made):
@@ -81,7 +81,9 @@ def test_roles_on_one_device_and_devices_below_are_said(made):
     below = view(made).model_copy(update={"roles": {}, "number": "8:32", "name": "sdc"})
     found = with_device_io(EMPTY, [trial(IoView(devices=[both, below], missing=["the tablespace of a/pg lies on no block device"]))])
     assert [row["roles"] for row in found.tables["io"]] == ["data, WAL", "below loop0"]
-    assert any("not told apart" in warning for warning in found.warnings) and any("tablespace" in warning for warning in found.warnings)
+    assert any("data and WAL share the device" in warning for warning in found.warnings) and any(
+        "tablespace" in warning for warning in found.warnings
+    )
 
 
 def test_where_no_device_is_seen_that_is_said():

@@ -6,15 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from pgherd.studies.density.points import Point, group
 
 from pgherd.model.result import TrialResult
-from pgherd.studies.density.curve import DensityPoint, density_points
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
-from pgherd.study.grade import fallback_warnings, grade, grade_of, majority_clean, qualify_answer, rerun_hints, shortened_list, trial_warnings, worst
+from pgherd.study.grade import (
+    fallback_warnings,
+    grade,
+    grade_of,
+    majority_clean,
+    qualify_answer,
+    rerun_hints,
+    shortened_list,
+    trial_warnings,
+    worst,
+)
 
 Build = Callable[..., DensityOptions]
-Curve = tuple[list[DensityPoint], list[TrialResult]]
+Curve = tuple[list[Point], list[TrialResult]]
 
 
 @pytest.fixture
@@ -22,7 +32,7 @@ def measured(options: Build, simulate: Any) -> Callable[..., Curve]:
     def run(**host: Any) -> Curve:
         given = options(points=(1, 4, 8), repeats_one=3)
         results = simulate(given, **host).all(planned(given))
-        return density_points(given, results), results
+        return group(given, results), results
 
     return run
 
@@ -41,7 +51,7 @@ def test_a_number_without_an_interval_is_no_a(options: Build, simulate: Any) -> 
     for repeats, least, given in ((1, 3, "B"), (2, 3, "B"), (3, 3, "A"), (1, 2, "B"), (2, 2, "A")):
         asked = options(points=(1, 4, 8), repeats=repeats, repeats_one=repeats)
         results = simulate(asked).all(planned(asked))
-        assert grade(density_points(asked, results), results, complete=True, wanted=repeats, least=least) == given, (repeats, least)
+        assert grade(group(asked, results), results, complete=True, wanted=repeats, least=least) == given, (repeats, least)
 
 
 def test_noise_in_some_is_b(measured: Callable[..., Curve]) -> None:
@@ -89,17 +99,15 @@ def test_why_it_is_an_indication_is_said() -> None:
 
 def test_what_other_work_tainted_is_to_be_measured_again(measured: Callable[..., Curve]) -> None:
     _, results = measured(taint=at(8))
-    (said,) = rerun_hints("B", results, ["pgherd", "density", "--settings-from", "my file"])
-    assert said == (
-        "measure again while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal): pgherd density --settings-from 'my file'"
-    )
+    (said,) = rerun_hints("B", results, ["pgherd", "density", "--like", "my file"])
+    assert said == ("Rerun on an idle machine: background load tainted 3 of 9 trials (steal): pgherd density --like 'my file'")
     assert rerun_hints("C", results[-1:] and [r for r in results if r.tainted][:1], [])[0].endswith(
-        "tainted the only trial (steal), by the same command"
+        "tainted the only trial (steal); use the same command"
     )
     assert rerun_hints("A", results, []) == [], "what it rests on is clean"
     (on,) = rerun_hints("B", results, ["pgherd", "resume", "a run"], goes_on=True)
-    assert on.startswith("go on with this run while the machine is quiet, since what else ran there tainted 3 of 9 trials (steal)")
-    assert on.endswith("; that reruns what its budget still allows: pgherd resume 'a run'")
+    assert on.startswith("Resume this run on an idle machine: background load tainted 3 of 9 trials (steal)")
+    assert on.endswith("; it reruns them within its time budget: pgherd resume 'a run'")
     _, own = measured(taint=lambda t: "cached" if t.point["databases"] == 8 else None)
     assert any(result.tainted for result in own) and rerun_hints("B", own, []) == [], "a quiet machine would not change that"
 
@@ -116,7 +124,7 @@ def test_what_clean_reruns_made_up_for_is_not_to_be_measured_again(options: Buil
     left = noisy("databases=6#1", *(f"databases=8#{repeat}" for repeat in range(9)))
     (said,) = rerun_hints("B", left, [])
     count = sum(result.trial.point["databases"] == 8 for result in left)
-    assert f"tainted {count} of {len(left)} trials that no clean rerun made up for (steal)" in said
+    assert f"tainted {count} of {len(left)} trials without a clean rerun (steal)" in said
 
 
 def test_a_check_that_could_not_be_made_did_not_pass(measured: Callable[..., Curve]) -> None:
@@ -139,4 +147,4 @@ def test_what_is_said_of_trials(measured: Callable[..., Curve]) -> None:
     assert "Trial databases=4#1 did not finish: it died" in said
     assert any(text.startswith("3 of 9 trials are tainted, by steal (3)") for text in said)
     warned = [v.model_copy(update={"result": "fail", "severity": "warn"}) for v in results[0].verdicts[-1:]]
-    assert "Seen, though not held against the trials: overlap (1)" in trial_warnings([results[0].model_copy(update={"verdicts": warned})])
+    assert "Warnings that do not taint a trial: overlap (1)" in trial_warnings([results[0].model_copy(update={"verdicts": warned})])

@@ -10,6 +10,7 @@ import pytest
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
+from pgherd.study import observation
 from pgherd.study.observation import device_sum, observe
 
 Build = Callable[..., DensityOptions]
@@ -169,3 +170,19 @@ def test_devices_that_pass_on_what_they_are_asked_are_not_counted_twice(options:
     assert seen("n1/vda", "n1/dm-0", "n2/vda", "n2/md127") == 6, "of several hosts"
     assert seen("dm-0", "dm-1") == 6, "there are no others"
     assert seen() is None
+
+
+def guest(used: float = 2.5, vcpus: float = 2.0, emulated: float = 0.0) -> dict[str, float]:
+    return {"qemu.cpu": used, "qemu.cpu_guest": vcpus, "emulated": emulated}
+
+
+def test_what_qemu_uses_beside_its_vcpus_is_its_own() -> None:
+    assert observation.hypervisor_cpu({"guest:a": guest(), "guest:b": guest(1.0, 0.75), "host": {}}) == pytest.approx(0.75)
+    assert observation.hypervisor_cpu({"guest:a": guest(1.0, 1.01)}) == 0, "two counters that disagree by a tick"
+
+
+def test_nothing_is_said_of_emulated_or_unseen_ones() -> None:
+    assert observation.hypervisor_cpu({"container:a": {}}) is None
+    assert observation.hypervisor_cpu({"guest:a": guest(), "guest:b": guest(emulated=1.0)}) is None
+    assert observation.hypervisor_cpu({"guest:a": {"qemu.cpu": 1.0, "emulated": 0.0}}) is None
+    assert observation.hypervisor_cpu({"guest:a": {"qemu.cpu": 1.0, "qemu.cpu_guest": 1.0}}) is None

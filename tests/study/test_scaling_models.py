@@ -50,7 +50,7 @@ def test_a_peak_that_the_data_do_not_bound_is_not_claimed() -> None:
     selection = fit_models(*SPECSDM91, "equal")
     hinge = next(row for row in model_rows(selection) if row["model"] == "hinge")
     assert hinge["peak"].value is None
-    assert "not claimed" in hinge["peak"].note
+    assert "not reported" in hinge["peak"].note
 
 
 def test_too_few_loads_say_why() -> None:

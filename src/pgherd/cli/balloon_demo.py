@@ -25,8 +25,8 @@ from pgherd.postgres.balloon_build import create_functions, ensure_balloon, with
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, start_all, stop_all
 from pgherd.prepare import swap as prepare_swap
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 from pgherd.study.swap_options import SwapRequest
 from pgherd.workloads.pgbench import PgbenchFilling
@@ -143,7 +143,9 @@ class Told:
         }
 
 
-def play(session: RunSession, installation: Installation, demo: Demo, watcher: RunObserver, show: Callable[[Moment], None], told: Told) -> None:
+def play(
+    session: RunSession, installation: Installation, demo: Demo, watcher: RunObserver, show: Callable[[Moment], None], told: Told
+) -> None:
     """Bring both servers up, let them take turns, and take everything away again; ``told`` gets what was seen also when it is
     interrupted. The session's runtime holds the host's limit.
 

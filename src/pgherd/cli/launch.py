@@ -31,8 +31,8 @@ from pgherd.postgres.external import redact
 from pgherd.prepare.prepared_study import input_digests, with_inputs
 from pgherd.prepare.scenarios import request, write_scenario
 from pgherd.runner.deploy.pages import try_out
-from pgherd.runner.loop import execute
 from pgherd.runner.live_writer import open_live_writer
+from pgherd.runner.loop import execute
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import study_of
 

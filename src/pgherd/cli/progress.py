@@ -14,8 +14,8 @@ from pgherd.cli.trial import point_words, readings
 from pgherd.model.result import TrialResult, counted, counted_by
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
-from pgherd.runner.time_estimate import TimeEstimate
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.time_estimate import TimeEstimate
 from pgherd.study.emulation import is_emulated
 
 # Redrawing is work on the host that is being measured.

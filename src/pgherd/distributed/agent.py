@@ -47,11 +47,11 @@ from pgherd.prepare.server_volumes import Holding
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.judge import memory as memory_verdicts
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import phases
 from pgherd.runner.play.bench import completed
 from pgherd.runner.play.driven import Common, Driven
 from pgherd.runner.session import RunSession, session
-from pgherd.runner.observer import RunObserver
 from pgherd.store.live import SPOOL, Lines, output_name
 from pgherd.store.samples_apart import write_samples_apart
 

@@ -22,8 +22,8 @@ from pgherd.node.protocol import Node
 from pgherd.prepare.prepared_study import Prepared, runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.play.bench import Bench, LocalBench
 from pgherd.runner.live_writer import LiveWriter
+from pgherd.runner.play.bench import Bench, LocalBench
 from pgherd.runner.session import session
 from pgherd.store.live import told_dir
 from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest

@@ -35,8 +35,8 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.model.trial import Trial
 from pgherd.runner.loop import has_no_load
-from pgherd.runner.play.bench import Played
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.play.bench import Played
 from pgherd.store.samples import HostSamples, merge_samples
 
 LEAD = 2.0

@@ -13,7 +13,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean, finite, point_text
 from pgherd.study.comparison import metrics, time_slices
-from pgherd.study.comparison.metrics import ComparedMetric, METRICS
+from pgherd.study.comparison.metrics import METRICS, ComparedMetric
 from pgherd.study.comparison.options import AGAIN_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.registry import studies
@@ -181,7 +181,9 @@ def _values(results: Sequence[TrialResult], metric: ComparedMetric) -> list[floa
     return [value for value in values if value is not None]
 
 
-def _compare(old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tuple[str, list[TrialResult]], metric: ComparedMetric) -> Compared:
+def _compare(
+    old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tuple[str, list[TrialResult]], metric: ComparedMetric
+) -> Compared:
     point = here[0]
     sides: list[tuple[float, ...]] = []
     tainted = []

@@ -1,4 +1,4 @@
-"""A watcher that writes what happens into the run's directory, where another process can look (format: pgherd.store.live)."""
+"""Observer that writes the live state into the run's directory for other processes (format: pgherd.store.live)."""
 
 from __future__ import annotations
 
@@ -11,58 +11,51 @@ from pathlib import Path
 from pgherd.metrics.run_metrics import load_words
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.runner.time_estimate import TimeEstimate
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.time_estimate import TimeEstimate
 from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, remove_live, write_live
 
 
 class LiveWriter(RunObserver):
-    """Writes ``live.json`` on every hook, and passes each on to another watcher.
+    """Observer that writes ``live.json`` on every hook and forwards each hook to another observer.
 
-    A state that cannot be written (a full disk) is left out: the run itself will notice, and nobody's measurement fails for want of
-    being watched.
+    Failed writes (a full disk) are ignored, because a missing live state must not fail a measurement. The run reports the full disk.
     """
 
     def __init__(self, run: Path, inner: RunObserver) -> None:
-        """Record into this run's directory; ``inner`` hears everything too."""
+        """Write into the directory ``run`` and forward hooks to ``inner``."""
         self.run = run
         self._inner = inner
-        self._remaining = TimeEstimate()
+        self._estimate = TimeEstimate()
         self._state = LiveState(pid=os.getpid(), written=time.time())
         self.output: Callable[[int], Path] | None = None
-        """Where the drivers of a trial (of this number) write, once that is known."""
+        """Output directory of the drivers of the trial of this number. None until known."""
 
     def setup(self, what: str) -> None:
-        """A step of setting up has begun."""
         self._write(step=what, phase=None, phase_begun=None)
         self._inner.setup(what)
 
     def planned(self, trials: int, seconds: float) -> None:
-        """So many more are planned."""
-        self._remaining.plan(trials, seconds)
+        self._estimate.plan(trials, seconds)
         self._write()
         self._inner.planned(trials, seconds)
 
     def trial(self, trial: Trial, number: int) -> None:
-        """A trial begins."""
         output = None if self.output is None else str(self.output(number))
         self._write(trial=live_trial(trial, number, time.time(), output), step=None, phase=None, phase_begun=None)
         self._inner.trial(trial, number)
 
     def phase(self, name: str, ramp: float, seconds: float) -> None:
-        """A phase's drivers have been started: the next one of the trial."""
-        before = self._state.phase
-        self._write(step=None, phase=0 if before is None else before + 1, phase_begun=time.time())
+        previous = self._state.phase
+        self._write(step=None, phase=0 if previous is None else previous + 1, phase_begun=time.time())
         self._inner.phase(name, ramp, seconds)
 
     def finished(self, result: TrialResult) -> None:
-        """A trial has ended and is stored."""
-        self._remaining.finish(result.ended - result.started, result.trial.seconds())
+        self._estimate.finish(result.ended - result.started, result.trial.seconds())
         self._write(trial=None, step=None, phase=None, phase_begun=None)
         self._inner.finished(result)
 
     def note(self, text: str) -> None:
-        """Passed on."""
         self._inner.note(text)
 
     def begin(self) -> None:
@@ -70,25 +63,25 @@ class LiveWriter(RunObserver):
         self._write()
 
     def end(self) -> None:
-        """The run has ended: there is nothing more to watch."""
+        """Remove the live state at the end of the run."""
         remove_live(self.run)
 
     def _write(self, **changes: object) -> None:
         self._state = self._state.model_copy(update=changes)
         running = int(self._state.trial is not None)
-        left = {
-            "trials_left": max(self._remaining.trials - running, 0),
-            "seconds_left": self._remaining.seconds(beside=running),
-            "overhead": self._remaining.overhead,
+        progress = {
+            "trials_left": max(self._estimate.trials - running, 0),
+            "seconds_left": self._estimate.seconds(running),
+            "overhead": self._estimate.overhead,
             "written": time.time(),
         }
-        self._state = self._state.model_copy(update=left)
+        self._state = self._state.model_copy(update=progress)
         with contextlib.suppress(OSError):
             write_live(self.run, self._state)
 
 
 def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> LiveTrial:
-    """What is told of a trial that begins."""
+    """Return the live state of a trial at its start."""
     limits = {
         container.name: LiveContainer(
             vcpus=container.vcpus if container.cpu_mode != "none" else None, memory=container.memory, host=host.name
@@ -97,14 +90,14 @@ def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> L
     }
     phases = tuple(
         LivePhase(
-            name=one.name,
-            ramp=one.ramp,
-            seconds=one.seconds,
-            until=one.until,
-            loads={target: load.driver for target, load in one.loads.items()},
-            words=load_words(one.loads.values()),
+            name=phase.name,
+            ramp=phase.ramp,
+            seconds=phase.seconds,
+            until=phase.until,
+            loads={target: load.driver for target, load in phase.loads.items()},
+            words=load_words(phase.loads.values()),
         )
-        for one in trial.phases
+        for phase in trial.phases
     )
     return LiveTrial(
         number=number,
@@ -121,10 +114,10 @@ def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> L
 
 @contextlib.contextmanager
 def open_live_writer(run: Path, inner: RunObserver) -> Iterator[LiveWriter]:
-    """Record a run while it is executed; however it ends, what was recorded goes."""
-    recording = LiveWriter(run, inner)
-    recording.begin()
+    """Write the live state of a run while it executes, and remove it on exit."""
+    writer = LiveWriter(run, inner)
+    writer.begin()
     try:
-        yield recording
+        yield writer
     finally:
-        recording.end()
+        writer.end()

@@ -1,11 +1,11 @@
-"""The loop over proposals: propose, run, store, propose again, until the study stops. Resume is the same loop."""
+"""Main loop of a run: propose trials, run and store them, and repeat until the study stops. Resume uses the same loop."""
 
 from __future__ import annotations
 
 import errno
 import os
 import time
-from typing import Any
+from typing import Any, Protocol
 
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
@@ -15,13 +15,14 @@ from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
-from pgherd.runner import loop
-from pgherd.runner.play.bench import Bench, Played
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.play.bench import Bench, Played
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import conclude
+from pgherd.study.comparison.options import AGAIN_SUFFIX
+from pgherd.study.comparison.time_slices import VARIANT
 
-_FAILURES_IN_A_ROW = 3
+_MAX_CONSECUTIVE_FAILURES = 3
 
 
 def execute(
@@ -31,22 +32,22 @@ def execute(
     options: Model,
     bench: Bench,
     thresholds: Thresholds,
-    watcher: RunObserver,
+    observer: RunObserver,
 ) -> RunRecord:
-    """Run the study to its end in an existing run directory, going on after the trials that are already there.
+    """Run the study to its end in an existing run directory. Trials that are stored there already are not repeated.
 
-    Every finished trial is on disk before the next begins. Whatever ends the loop, ``run.json`` says how it ended.
+    Every finished trial is on disk before the next starts. ``run.json`` records the state at the end, also after an error.
 
     Raises:
-        PgherdError: no trial can be finished, or the disk is full.
-        KeyboardInterrupt: the user ended it; finished trials are kept.
+        PgherdError: several trials in a row failed, or the disk is full.
+        KeyboardInterrupt: the user interrupted the run. Finished trials are kept.
     """
     results = directory.results()
     directory.drop_partial()
-    begun = time.time()
+    start = time.time()
     timing = dict(record.timing)
-    wall_before, wall_begun = timing.get("wall", 0.0), 0.0
-    # An analysis of the trials so far ('pgherd report' of an interrupted run) would pass for that of the whole.
+    wall_s, wall_start = timing.get("wall", 0.0), 0.0
+    # Drop the analysis of an interrupted run ('pgherd report' adds one), because it covers only part of the trials.
     record = record.model_copy(update={"state": "running", "error": None, "ended": None, "analysis": None})
     directory.save(record)
     failures = 0
@@ -58,41 +59,41 @@ def execute(
             if proposal.stop is not None:
                 break
             trials: tuple[Trial, ...] = proposal.trials
-            watcher.planned(len(trials), sum(trial.seconds() for trial in trials))
-            for wanted in trials:
+            observer.planned(len(trials), sum(trial.seconds() for trial in trials))
+            for planned in trials:
                 interruption.insist()
-                trial = bench.placed(wanted)
+                trial = bench.placed(planned)
                 name = directory.next_trial()
-                watcher.trial(trial, int(name))
-                result = _trial(directory, name, trial, bench, thresholds, watcher)
-                if not wall_begun:
-                    # The first trial's transition is the set-up: golden copies, clones, first starts.
-                    wall_begun = result.phases[0].start - result.trial.phases[0].ramp if result.phases else result.ended
-                    timing["setup"] = timing.get("setup", 0.0) + wall_begun - begun
+                observer.trial(trial, int(name))
+                result = _trial(directory, name, trial, bench, thresholds, observer)
+                if not wall_start:
+                    # The transition of the first trial is the set-up: templates, clones, first starts.
+                    wall_start = result.phases[0].start - result.trial.phases[0].ramp if result.phases else result.ended
+                    timing["setup"] = timing.get("setup", 0.0) + wall_start - start
                 directory.finish_trial(result)
                 results.append(result)
                 timing["measured"] = timing.get("measured", 0.0) + sum(phase.seconds for phase in result.phases)
-                timing["wall"] = wall_before + time.time() - wall_begun
+                timing["wall"] = wall_s + time.time() - wall_start
                 record = record.model_copy(update={"timing": dict(timing)})
                 if result.error is None:
-                    record = loop.with_settings(record, trial, bench)
-                watcher.finished(result)
-                # Too little memory is what a trial may be about, and no fault of the run; nor is a host that is lost to the trials that
-                # need it while others do without.
-                if not result.memory_kills and not (trial is not wanted and has_no_load(trial)):
+                    record = with_settings(record, trial, bench)
+                observer.finished(result)
+                # An OOM kill may be the result that the study looks for. A lost host fails only the trials that need it.
+                # Neither counts as a failure of the run.
+                if not result.memory_kills and not (trial is not planned and has_no_load(trial)):
                     failures = 0 if result.error is None else failures + (not trial.may_die)
-                if failures == _FAILURES_IN_A_ROW:
-                    raise PgherdError(f"{failures} trials in a row could not be finished; the last said: {result.error}")
+                if failures == _MAX_CONSECUTIVE_FAILURES:
+                    raise PgherdError(f"{failures} trials in a row failed; last error: {result.error}")
         analysis = conclude(study, options, results, record.resumed, record.command)
         record = record.model_copy(update={"analysis": analysis})
     except BaseException as error:
-        directory.drop_partial()  # first of all: on a full disk it makes room for run.json
+        directory.drop_partial()  # first, because this frees space for run.json on a full disk
         if isinstance(error, KeyboardInterrupt) or interruption.asked():
             _closed(directory, record, "interrupted", "interrupted by the user")
             raise
         if _disk_full(error):
-            place = (isinstance(error, OSError) and error.filename) or directory.path
-            text = f"the disk is full ({place}); free some space, then 'pgherd resume {directory.name}'"
+            path = (isinstance(error, OSError) and error.filename) or directory.path
+            text = f"the disk is full ({path}); free some space, then 'pgherd resume {directory.name}'"
             _closed(directory, record, "failed", text)
             raise PgherdError(text) from None
         _closed(directory, record, "failed", str(error))
@@ -101,7 +102,7 @@ def execute(
 
 
 def _disk_full(error: BaseException) -> bool:
-    """As the operating system says it, or a library that only passes on its words."""
+    """Test for a full disk or quota, also if a library passes on only the text of the error."""
     if isinstance(error, OSError):
         return error.errno in (errno.ENOSPC, errno.EDQUOT)
     return not isinstance(error, PgherdError) and os.strerror(errno.ENOSPC) in str(error)
@@ -122,19 +123,19 @@ def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
     return record.model_copy(update={"proposals": [*record.proposals, entry]})
 
 
-def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, watcher: RunObserver) -> TrialResult:
+def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, observer: RunObserver) -> TrialResult:
     started = time.time()
     partial = directory.begin_trial(name)
-    transition, error, played = "", None, Played()
+    transition, error, outcome = "", None, Played()
     try:
         if trial.probe is not None:
             readings = bench.probe(trial)
             return TrialResult(id=name, trial=trial, started=started, ended=time.time(), probe=readings)
         transition = bench.apply(trial)
-        played = bench.play(trial, name, partial, thresholds, watcher)
+        outcome = bench.play(trial, name, partial, thresholds, observer)
     except TrialError as failure:
-        interruption.insist()  # what was cut short by a signal is no trial that failed
-        played, error = bench.failed(trial, thresholds), str(failure)
+        interruption.insist()  # a trial that a signal cut short has not failed
+        outcome, error = bench.failed(trial, thresholds), str(failure)
     return TrialResult(
         id=name,
         trial=trial,
@@ -142,12 +143,47 @@ def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thres
         ended=time.time(),
         transition=transition,
         error=error,
-        phases=list(played.phases),
-        verdicts=list(played.verdicts),
-        memory_kills=played.memory_kills,
+        phases=list(outcome.phases),
+        verdicts=list(outcome.verdicts),
+        memory_kills=outcome.memory_kills,
     )
 
 
 def has_no_load(trial: Trial) -> bool:
-    """Return whether a placed trial has phases but no load, because its targets are on lost hosts."""
+    """Return True if a placed trial has phases but no load, because its targets are on lost hosts."""
     return bool(trial.phases) and not any(phase.loads for phase in trial.phases)
+
+
+class SettingsSource(Protocol):
+    """Running servers that report their settings, see ``runner.play.bench.Bench``."""
+
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        """Return the non-default settings of the target's server, or of the first server."""
+        ...
+
+
+def with_settings(record: RunRecord, trial: Trial, bench: SettingsSource) -> RunRecord:
+    """Return the record with the settings of this trial's running servers, unless it has them already.
+
+    For a comparison, ``settings`` holds the settings that all variants share and ``variant_settings`` all settings of each variant.
+    """
+    if VARIANT not in trial.point:
+        return record if record.settings else record.model_copy(update={"settings": bench.settings()})
+    new = {variant: target for variant, target in _variants(trial).items() if variant not in record.variant_settings}
+    reported = {variant: bench.settings(target) for variant, target in new.items()}
+    if not any(reported.values()):
+        return record
+    by_variant = {**record.variant_settings, **{variant: settings for variant, settings in reported.items() if settings}}
+    first = next(iter(by_variant.values()))
+    common = {name: value for name, value in first.items() if all(settings.get(name) == value for settings in by_variant.values())}
+    return record.model_copy(update={"settings": common, "variant_settings": by_variant})
+
+
+def _variants(trial: Trial) -> dict[str, str | None]:
+    """Return the target of one database of each variant in a trial. None: the variant's load uses no database."""
+    loaded = {name: phase.turns.targets(name, phase.loads) for phase in trial.phases if phase.turns is not None for name in phase.turns.of}
+    loaded = loaded or {str(trial.point[VARIANT]): tuple(target for phase in trial.phases for target in phase.loads)}
+    return {
+        name.removesuffix(AGAIN_SUFFIX): next((target for target in targets if target.count("/") == 3), None)
+        for name, targets in loaded.items()
+    }

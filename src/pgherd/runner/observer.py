@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""Interface through which a run reports its progress."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from pgherd.model.trial import Trial
 
 
 class RunObserver:
-    """Hooks that do nothing; the terminal's progress overrides what it shows."""
+    """Hooks that a run calls. These do nothing. Subclasses override the ones that they need, such as the terminal's progress."""
 
     def setup(self, what: str) -> None:
-        """A step of setting up has begun (making a golden copy, cloning, starting)."""
+        """Note the start of a set-up step, such as creating a template, cloning or starting servers."""
 
     def insist(self) -> None:
-        """Called now and then while a step takes long; raises TrialError where the work has been called off."""
+        """Check for cancellation. Called repeatedly during long steps. Raises TrialError if the work has been cancelled."""
 
     def planned(self, trials: int, seconds: float) -> None:
-        """``trials`` more are planned, which take about ``seconds``."""
+        """Note that ``trials`` more trials are planned, which take about ``seconds`` together."""
 
     def trial(self, trial: Trial, number: int) -> None:
-        """A trial begins."""
+        """Note the start of a trial."""
 
     def phase(self, name: str, ramp: float, seconds: float) -> None:
-        """A phase's drivers have been started."""
+        """Note the start of a phase's drivers."""
 
     def finished(self, result: TrialResult) -> None:
-        """A trial has ended and is stored."""
+        """Note that a trial has ended and is stored."""
 
     def note(self, text: str) -> None:
-        """Something worth a line: a rerun, a warning, what was cleaned up."""
+        """Report an event: a rerun, a warning, or leftovers that were removed."""

@@ -1,6 +1,6 @@
-"""Trials with a probe and no load: the study of the probe's name measures the contents of a deployment that nothing drives.
+"""Trials with a probe and no load. The study of the probe's name measures the contents of a deployment.
 
-A probe gives readings by name; the name ends in the unit.
+A probe returns readings by name. The name ends in the unit.
 """
 
 from __future__ import annotations
@@ -10,16 +10,16 @@ from collections.abc import Mapping
 from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.study.registry import studies
 
 
 def measure(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> dict[str, float]:
-    """The readings of the trial's probe.
+    """Return the readings of the trial's probe.
 
     Raises:
-        TrialError: there is no such probe, or it could not be made.
+        TrialError: there is no such probe, or it failed.
         PgherdError: as ``postgres.golden.ensure``.
     """
     study = studies().get(trial.probe or "")

@@ -1,4 +1,4 @@
-"""What a run holds while it lives: its budget, its directories, its runtimes, its journal. All of it goes with it."""
+"""Resources that a run owns while it executes: host share, directories, runtimes and journal. They are released at its end."""
 
 from __future__ import annotations
 
@@ -26,12 +26,17 @@ from pgherd.runtimes.runtime import Runtime
 
 @dataclass(frozen=True)
 class RunSession:
-    """The open surroundings of a run.
+    """Resources of a run.
 
-    ``work`` holds the servers' data, the drivers' output and copies of the user's scripts while they run; ``sockets``
-    the servers' socket directories. Both can be entered by ``account``. ``runtimes`` share the run's budget; each is opened
-    when the first container needs it. ``platform`` names parts to account for (see pgherd.runner.deploy.platform). ``swap`` is what was
-    made for this run, of what its ``surroundings`` ask. ``opening`` is how clients on another host reach its servers, if there are any.
+    Attributes:
+        account: operating system user that servers run as. None: the current user.
+        work: directory of the servers' data, the drivers' output and copies of the user's scripts. ``account`` has access.
+        sockets: directory of the servers' socket directories. ``account`` has access.
+        cache: directory of templates and other files that outlive the run.
+        runtimes: runtimes that share the run's host share. Each is opened when the first container needs it.
+        platform: processes and cgroups to track separately, see pgherd.runner.deploy.platform.
+        swap: swap that was created for this run, if ``surroundings`` request it.
+        opening: TCP access to the servers for clients on another host, if there are any.
     """
 
     node: Node
@@ -48,16 +53,16 @@ class RunSession:
     opening: Opening | None = None
 
     def runtime(self, name: str) -> Runtime:
-        """The runtime of this name, open; raises as ``Runtimes.get``."""
+        """Return the runtime of this name, opened. Raises as ``Runtimes.get``."""
         return self.runtimes.get(name)
 
 
 @contextlib.contextmanager
 def session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserver) -> Iterator[RunSession]:
-    """Reserve, make and finally remove everything around a run.
+    """Reserve and create the resources of a run, and release them on exit.
 
     Raises:
-        CapabilityError: the budget does not fit beside other runs, or the host cannot give what is needed.
+        CapabilityError: other runs leave too few resources, or the host lacks a feature.
         UsageError: the account cannot be used.
     """
     account = server_account(surroundings.run_as)
@@ -65,18 +70,20 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserv
     facts = gather(node)
     state = paths.state_dir()
     with contextlib.ExitStack() as stack:
-        whole = surroundings.cores >= facts.cores
-        with interruption.undisturbed():  # what is there shall be in the stack, whenever a signal comes
-            reserved = stack.enter_context(reserve(state, run, None if whole else surroundings.cores, surroundings.memory, facts))
+        all_cores = surroundings.cores >= facts.cores
+        with interruption.undisturbed():  # a signal must not leave a resource outside the stack
+            reserved = stack.enter_context(reserve(state, run, None if all_cores else surroundings.cores, surroundings.memory, facts))
             journal = Journal.open(node, state, run)
             stack.callback(journal.end, watcher.note)
-        made = None if surroundings.swap is None else swap.make(node, journal, surroundings.swap, str(paths.cache_dir()))
+        active_swap = None if surroundings.swap is None else swap.make(node, journal, surroundings.swap, str(paths.cache_dir()))
         suffix = run[-4:]
         work = paths.work_tree(node, journal, run, account)
         sockets = Path(paths.socket_root(node, journal))
-        most = None if surroundings.swap is None else surroundings.swap.size
-        budget = Host(cores=surroundings.cores, memory=surroundings.memory, swap=most)
+        swap_size = None if surroundings.swap is None else surroundings.swap.size
+        budget = Host(cores=surroundings.cores, memory=surroundings.memory, swap=swap_size)
         runtimes = Runtimes(node, journal, facts, budget, suffix, reserved.cpus, surroundings.guest_memory)
         stack.callback(runtimes.close)
-        runtimes.get(surroundings.runtime)  # what the host cannot give is said before anything is deployed
-        yield RunSession(node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, made)
+        runtimes.get(surroundings.runtime)  # fails early if the host cannot provide the runtime
+        yield RunSession(
+            node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, active_swap
+        )

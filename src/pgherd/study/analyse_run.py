@@ -1,4 +1,4 @@
-"""A run's conclusion: what its study says, and what every study's trials say of devices and guests. Pure."""
+"""Analysis of a run: the study's conclusions, extended by device I/O and guest memory. Pure."""
 
 from __future__ import annotations
 
@@ -25,17 +25,24 @@ def conclude(
     *,
     goes_on: bool = False,
 ) -> Analysis:
-    """The study's analysis, unless guests' processors were emulated; the I/O view and guests' memory where they were seen; and first of
-    where to look further what to do about trials that other work on the machine tainted.
+    """Return the study's analysis with the tables and hints that all studies share.
 
-    ``resumed`` are the record's sentences on how the host had changed when the run went on: numbers that mix two hosts are not of grade A.
-    ``command`` is what measures again, or goes on with the run where that reruns tainted trials (``goes_on``).
+    Adds device I/O and guest memory if they were measured, and hints on rerunning trials that background load tainted. If guests'
+    processors were emulated, the analysis only states which trials finished.
+
+    Args:
+        study: the study of the run.
+        options: its complete options.
+        results: all trials of the run.
+        resumed: changes of the host between interruption and resume, as sentences of the run record. Grade A becomes B with any.
+        command: command that repeats the run, or that resumes it if ``goes_on``.
+        goes_on: ``command`` resumes this run, so it reruns tainted trials.
     """
     analysis = with_emulation(study.analyse(options, results), results)
-    whole = join_continuations(results)
-    if FUNCTIONAL_TABLE not in analysis.tables:  # how fast devices answered is no more to be believed than the rest
-        again = rerun_hints(analysis.grade, results, command, goes_on=goes_on)
-        analysis = with_device_io(analysis.model_copy(update={"look_at": [*again, *analysis.look_at]}), whole)
+    combined = join_continuations(results)
+    if FUNCTIONAL_TABLE not in analysis.tables:  # emulation distorts device latencies, too
+        hints = rerun_hints(analysis.grade, results, command, goes_on=goes_on)
+        analysis = with_device_io(analysis.model_copy(update={"look_at": [*hints, *analysis.look_at]}), combined)
     if resumed and analysis.grade == "A":
         analysis = analysis.model_copy(update={"grade": "B"})
-    return with_guest_memory(analysis, whole)
+    return with_guest_memory(analysis, combined)

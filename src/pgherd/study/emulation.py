@@ -1,7 +1,6 @@
-"""What may be said of trials in guests whose processors were emulated: that they worked, and nothing of how fast. Pure.
+"""Results of trials whose guests ran on emulated processors. They only show that the trials worked, for every study. Pure.
 
-For every study: emulation (QEMU's TCG) is tens of times slower than the processor, and not evenly so; a throughput measured there, or a
-ratio of two, says nothing about any platform.
+Emulation (QEMU's TCG) is tens of times slower than the processor, and not uniformly. Throughput and ratios of it describe no real platform.
 """
 
 from __future__ import annotations
@@ -12,65 +11,70 @@ from pgherd.model.finding import Analysis, Finding, Verdict
 from pgherd.model.result import PhaseResult, TrialResult
 
 EMULATED_METRIC = "emulated"
-"""Metric of a ``guest:NAME`` entity: 1 where its processors were emulated."""
+"""Metric of a ``guest:NAME`` entity: 1 if its processors were emulated."""
 FUNCTIONAL_TABLE = "functional"
-"""Table of a run of which nothing but that it worked may be said."""
+"""Table of a run whose only result is that its trials worked."""
 EMULATION_REASON = "the guests' processors were emulated (TCG): functional only"
-_OF_SPEED = ("cpu-bound", "io-bound", "not-client-bound", "rate-met")
-"""Checks that pass for how fast something was, or for what CPU it took. Among them io-bound: it divides the reads of all the host's devices
-by transactions, and where these are tens of times fewer, the reads of others pass it. With cached it is the other way: few reads are few,
-whoever caused them, and it is a pass that stays."""
-_OF_MEMORY = ("memory_kills",)
-"""Tables of studies that mean something although processors were emulated."""
+_SPEED_CHECKS = ("cpu-bound", "io-bound", "not-client-bound", "rate-met")
+"""Checks whose pass depends on speed or CPU use, so emulation makes them unknown.
+
+io-bound divides the reads of all devices by transactions. With far fewer transactions, reads of other programs pass it. A pass of cached
+stays valid, because few reads are few regardless of their cause.
+"""
+_VALID_TABLES = ("memory_kills",)
+"""Tables of studies that stay valid with emulated processors."""
 
 
 def is_emulated(phases: Sequence[PhaseResult]) -> bool:
-    """Whether some guest in these phases ran by emulation."""
+    """Return True if a guest in these phases had emulated processors."""
     return any(metrics.get(EMULATED_METRIC) == 1 for phase in phases for metrics in phase.metrics.values())
 
 
 def discount_checks(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) -> list[Verdict]:
-    """Verdicts of a trial by emulation: what is judged by speed or by CPU is unknown, passed or not, for nothing is concluded from it; and
-    so is whatever else failed, since slowness may be why."""
+    """Return the checks of a trial, adapted to emulation.
+
+    Checks of speed or CPU use become unknown. Other failed checks become unknown too, because slowness may be the cause.
+    """
     if not is_emulated(phases):
         return list(verdicts)
     unknown = {"result": "unknown", "why": EMULATION_REASON, "failed_in": ()}
-    return [one.model_copy(update=unknown) if one.result != "pass" or one.check in _OF_SPEED else one for one in verdicts]
+    return [check.model_copy(update=unknown) if check.result != "pass" or check.check in _SPEED_CHECKS else check for check in verdicts]
 
 
 def with_emulation(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
-    """The analysis as it is; of a run in which some trial ran by emulation, one that says which trials ran to their end."""
-    ran = [result for result in results if is_emulated(result.phases)]
-    if not ran:
+    """Return the analysis unchanged, or a functional one that only counts finished trials if any trial was emulated."""
+    affected = [result for result in results if is_emulated(result.phases)]
+    if not affected:
         return analysis
     failed = [result for result in results if result.error is not None]
     points: dict[str, list[TrialResult]] = {}
     for result in results:
         points.setdefault(", ".join(f"{name} {value}" for name, value in sorted(result.trial.point.items())) or "all", []).append(result)
     rows: list[dict[str, Finding | str | int | float | None]] = [
-        {"point": point, "trials": len(some), "finished": sum(one.error is None for one in some)} for point, some in points.items()
+        {"point": point, "trials": len(trials), "finished": sum(trial.error is None for trial in trials)}
+        for point, trials in points.items()
     ]
-    many = max(sum(1 for _ in result.trial.deployment.containers()) for result in ran)
-    guests = "1 guest" if many == 1 else f"up to {many} guests"
-    whole = "the one trial" if len(results) == 1 else f"all {len(results)} trials"
-    ended = f"{whole} ran to the end" if not failed else f"{len(failed)} of {len(results)} trials failed"
+    guest_count = max(sum(1 for _ in result.trial.deployment.containers()) for result in affected)
+    guests = "1 guest" if guest_count == 1 else f"up to {guest_count} guests"
+    trials_text = "the only trial" if len(results) == 1 else f"all {len(results)} trials"
+    outcome = f"{trials_text} finished" if not failed else f"{len(failed)} of {len(results)} trials failed"
     return Analysis(
-        answer=f"Functional only: {ended} with {guests}; their processors were emulated (no KVM), so nothing is said of throughput.",
+        answer=f"Functional only: {outcome} with {guests}; their processors were emulated (no KVM), so throughput is not reported.",
         grade="C",
         findings={
-            "trials_finished": _count(len(results) - len(failed), "trials that ran to their end"),
-            "trials_failed": _count(len(failed), "trials that did not"),
-            "guests": _count(many, "guests at once, at most"),
+            "trials_finished": _count(len(results) - len(failed), "finished trials"),
+            "trials_failed": _count(len(failed), "failed trials"),
+            "guests": _count(guest_count, "maximum number of simultaneous guests"),
         },
-        tables={FUNCTIONAL_TABLE: rows} | {name: analysis.tables[name] for name in _OF_MEMORY if name in analysis.tables},
+        tables={FUNCTIONAL_TABLE: rows} | {name: analysis.tables[name] for name in _VALID_TABLES if name in analysis.tables},
         warnings=[
-            "No throughput, latency or CPU of these trials means anything: the guests' processors were emulated. Where KVM works, the same "
-            "command measures",
+            "Throughput, latency and CPU use of these trials are invalid, because the guests' processors were emulated. Run the same "
+            "command on a host with KVM.",
             *[f"trial {result.id} failed: {result.error}" for result in failed[:3]],
         ],
-        look_at=["'pgherd doctor' says whether KVM works here, and if not, why"],
+        look_at=["'pgherd doctor' reports whether KVM works on this host"],
     )
 
 
 def _count(value: int, method: str) -> Finding:
-    return Finding(value=value, unit="", n=1, method=method, note="counted, not estimated: it has no interval")
+    return Finding(value=value, unit="", n=1, method=method, note="counted, so without an interval")

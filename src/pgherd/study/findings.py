@@ -1,4 +1,4 @@
-"""Estimates as findings, and findings that have no number."""
+"""Constructors of findings: from an estimate, or without a number."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pgherd.model.finding import Finding
 def as_finding(
     estimate: Estimate, unit: str, note: str = "", *, method: str = "", experiment: str | None = None, published: str | None = None
 ) -> Finding:
-    """An estimate as a finding; its own note comes after the given one."""
+    """Return an estimate as a finding. The estimate's note follows ``note``."""
     return Finding(
         value=estimate.value,
         unit=unit,
@@ -25,5 +25,5 @@ def as_finding(
 
 
 def missing(unit: str, note: str, *, method: str = "", experiment: str | None = None, published: str | None = None) -> Finding:
-    """A finding without a number, and why."""
+    """Return a finding without a number. ``note`` is the reason."""
     return Finding(value=None, unit=unit, n=0, method=method, note=note, experiment=experiment, published=published)

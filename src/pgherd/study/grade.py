@@ -1,6 +1,6 @@
-"""How much weight an answer bears: its grade, and what must be said of the trials behind it.
+"""Grade of an answer, and warnings about the trials that it uses.
 
-One rule tells an answer from an indication, grade C, in every study: more than half of what it rests on is clean (``mostly_clean``).
+One rule separates an answer from an indication (grade C) in every study: more than half of its points are clean (``majority_clean``).
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from pgherd.model.result import TrialResult
 from pgherd.study.repeats import Repeats
 
 EXTERNAL_LOAD_CHECKS = frozenset({"foreign-cpu", "steal"})
-"""Checks that fail by what else runs on the machine, or on the one below it: on a quiet one the same trial would have passed."""
+"""Checks that fail because of background load on this machine or its host. The trial would pass on an idle machine."""
 
-_BEYOND = ("rerun", "adaptive")
-"""How the reasons of trials begin that were run beyond the planned ones."""
+_UNPLANNED = ("rerun", "adaptive")
+"""Prefixes of the reasons of unplanned trials."""
 
 
 def majority_clean(clean: Collection[bool]) -> bool:
-    """Whether more than half of these points (or windows, or blocks) are clean. Where tainted trials stand in for half of them or more,
-    or there is none, what is concluded from them is an indication only: grade C."""
+    """Return True if more than half of these points (or windows, or blocks) are clean.
+
+    If not, tainted trials are the fallback of at least half of them, and the result is an indication (grade C).
+    """
     return 2 * sum(clean) > len(clean)
 
 
@@ -36,38 +38,37 @@ def grade(
     essential: Sequence[Repeats] = (),
     least: int = 1,
 ) -> Grade:
-    """The grade of a curve through these points.
+    """Return the grade of a curve through these points.
 
-    A: every taint verdict passed in all trials that the numbers rest on, every point that was asked for has such trials, and none
-    has too few for an interval, be it by taints, failures or by plan: a number without an interval is no A.
-    C: half of the points or more have no clean trial, or one that is ``essential`` has none. B: everything between.
+    A: every tainting check passed in all used trials, every requested point has clean trials, and enough of them for an interval.
+    C: at least half of the points, or one ``essential`` point, have no clean trial. B: all other cases.
 
     Args:
         points: the points that have at least one finished trial.
         results: all trials of the run.
-        complete: whether every point that was asked for has a clean trial.
-        wanted: trials that were planned for each point.
-        essential: points without which nothing else can be said.
-        least: trials of a point that an interval needs.
+        complete: every requested point has a clean trial.
+        wanted: planned trials of each point.
+        essential: points that all other results depend on.
+        least: number of trials that an interval requires.
     """
     if not all(point.clean for point in essential):
         return "C"
     used = {observation.key for point in points for observation in point.used}
-    thinned = any(len(point.used) < max(least, min(LEAST, wanted, point.tried)) for point in points)
-    return grade_of([point.clean for point in points], used, results, whole=complete and not thinned)
+    too_few = any(len(point.used) < max(least, min(LEAST, wanted, point.tried)) for point in points)
+    return grade_of([point.clean for point in points], used, results, whole=complete and not too_few)
 
 
 def grade_of(clean: Sequence[bool], used: Collection[str], results: Sequence[TrialResult], *, whole: bool) -> Grade:
-    """The grade of numbers that rest on trials named ``used`` (their keys).
+    """Return the grade of numbers from the trials with the keys ``used``.
 
-    C: half of the points or more are not clean, or there is none. A: everything that was asked for is there, with trials enough for
-    its intervals (``whole``), and every taint verdict passed in the trials that are used. B: everything between.
+    C: at least half of the points are not clean, or there are none. A: the result is complete (``whole``) and every tainting check passed
+    in the used trials. B: all other cases.
 
     Args:
-        clean: of each point, whether its numbers rest on clean trials.
-        used: keys of the trials that the numbers rest on.
+        clean: for each point, True if it uses clean trials.
+        used: keys of the used trials.
         results: all trials of the run.
-        whole: whether nothing is missing.
+        whole: every requested number exists, with enough trials for its interval.
     """
     if not majority_clean(clean):
         return "C"
@@ -76,103 +77,105 @@ def grade_of(clean: Sequence[bool], used: Collection[str], results: Sequence[Tri
 
 
 def worst(grades: Sequence[Grade]) -> Grade:
-    """The grade of an answer that rests on several curves; C without any."""
+    """Return the worst of the grades of several curves. C without any."""
     return max(grades, default="C")
 
 
-def qualify_answer(answer: str, given: Grade) -> str:
-    """The answer as its grade lets it be said."""
-    return f"Indication only: {answer}" if given == "C" else answer
+def qualify_answer(answer: str, grade: Grade) -> str:
+    """Return the answer, marked as an indication if its grade is C."""
+    return f"Indication only: {answer}" if grade == "C" else answer
 
 
 def fallback_warnings(clean: Sequence[bool], only: str = "", missed: str = "", what: str = "Only tainted trials") -> list[str]:
-    """What must be said of points that rest on tainted trials alone, and why the answer is an indication where it is.
+    """Return a warning about points that use tainted trials as fallback, with the reason if the answer is an indication.
 
     Args:
-        clean: of each point, whether its numbers rest on clean trials.
-        only: the points that do not, in words: ``2, 3 databases``; '' where there is one point, and so nothing to tell apart.
-        missed: why the answer is an indication whatever else is clean; '' where no point is essential, or all that are have clean trials.
-        what: what they rest on.
+        clean: for each point, True if it uses clean trials.
+        only: text for the points without clean trials, such as ``2, 3 databases``. '' for a single point.
+        missed: reason for an indication regardless of the other points. '' if every essential point has clean trials.
+        what: text for the trials that they use.
     """
     count = len(clean) - sum(clean)
     if not count:
         return []
-    said = f"{what} for {only}" if only else what
+    text = f"{what} for {only}" if only else what
     if majority_clean(clean) and not missed:
-        return [f"{said}: these numbers are an indication"]
-    many = f"{count} of {len(clean)} points, half of them or more" if len(clean) > 1 else ""
-    why = missed or many
-    return [f"{said}{f' ({why})' if why else ''}: the whole answer is an indication (grade C)"]
+        return [f"{text}: these numbers are an indication"]
+    reason = missed or (f"{count} of {len(clean)} points, half of them or more" if len(clean) > 1 else "")
+    return [f"{text}{f' ({reason})' if reason else ''}: the whole answer is an indication (grade C)"]
 
 
-def shortened_list(names: Sequence[str], most: int = 6) -> str:
-    """The first of these, and how many more there are."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def shortened_list(names: Sequence[str], limit: int = 6) -> str:
+    """Return the first names as text, and the number of the others."""
+    extra = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {extra} more" if extra > 0 else "")
 
 
-def rerun_hints(given: Grade, results: Sequence[TrialResult], command: Sequence[str], *, goes_on: bool = False) -> list[str]:
-    """What to do next where other work on the machine tainted trials, no clean rerun made up for them, and the answer is worse for it.
-    Trials of a finished run are never run again: the command that began it makes a new one.
+def rerun_hints(grade: Grade, results: Sequence[TrialResult], command: Sequence[str], *, goes_on: bool = False) -> list[str]:
+    """Return a hint to rerun or resume if background load tainted trials, no clean rerun replaced them, and the grade is not A.
+
+    A finished run is never extended. Its command starts a new run.
 
     Args:
-        given: the answer's grade.
+        grade: grade of the answer.
         results: all trials of the run.
-        command: what is to be called; empty where that is not known.
-        goes_on: whether the command goes on with this run, and so with its reruns.
+        command: command to execute. Empty if unknown.
+        goes_on: the command resumes this run, which reruns tainted trials.
     """
-    missed = _not_made_up(results)
+    missed = _unreplaced(results)
     checks = [{v.check for v in result.verdicts if v.taints and v.check in EXTERNAL_LOAD_CHECKS} for result in missed]
-    count = sum(bool(found) for found in checks)
-    if given == "A" or not count:
+    count = sum(bool(failed) for failed in checks)
+    if grade == "A" or not count:
         return []
-    many = f"{count} of {len(results)} trials" if len(results) > 1 else "the only trial"
+    tainted = f"{count} of {len(results)} trials" if len(results) > 1 else "the only trial"
     if len(missed) < sum(result.tainted for result in results):
-        many += " that no clean rerun made up for"
-    what = "go on with this run" if goes_on else "measure again"
-    said = f"{what} while the machine is quiet, since what else ran there tainted {many} ({', '.join(sorted(set().union(*checks)))})"
+        tainted += " without a clean rerun"
+    action = "Resume this run" if goes_on else "Rerun"
+    text = f"{action} on an idle machine: background load tainted {tainted} ({', '.join(sorted(set().union(*checks)))})"
     if goes_on:
-        said += "; that reruns what its budget still allows"
-    return [f"{said}: {shlex.join(command)}" if command else f"{said}, by the same command"]
+        text += "; it reruns them within its time budget"
+    return [f"{text}: {shlex.join(command)}" if command else f"{text}; use the same command"]
 
 
-def _not_made_up(results: Sequence[TrialResult]) -> list[TrialResult]:
-    """The tainted trials of the points where more planned trials are tainted than clean ones were run beyond the plan."""
+def _unreplaced(results: Sequence[TrialResult]) -> list[TrialResult]:
+    """Return the tainted trials of points with more tainted planned trials than clean unplanned trials."""
     points: dict[tuple[tuple[str, object], ...], list[TrialResult]] = {}
     for result in results:
         points.setdefault(tuple(sorted(result.trial.point.items())), []).append(result)
-    found = []
-    for own in points.values():
-        tainted = [result for result in own if result.tainted]
-        lost = sum(not result.trial.reason.startswith(_BEYOND) and not result.memory_kills for result in tainted)
-        if lost > sum(result.trial.reason.startswith(_BEYOND) and not result.tainted for result in own):
-            found += tainted
-    return found
+    unreplaced = []
+    for trials in points.values():
+        tainted = [result for result in trials if result.tainted]
+        lost = sum(not result.trial.reason.startswith(_UNPLANNED) and not result.memory_kills for result in tainted)
+        if lost > sum(result.trial.reason.startswith(_UNPLANNED) and not result.tainted for result in trials):
+            unreplaced += tainted
+    return unreplaced
 
 
 def trial_warnings(results: Sequence[TrialResult], place: str = "a point") -> list[str]:
-    """What must be said of the trials: failures, taints, checks that could not be made. ``place`` is where tainted ones stand in."""
-    found = failure_warnings(results)
+    """Return warnings about failed trials, taints and unknown checks. ``place`` is the unit for which tainted trials are the fallback."""
+    warnings = failure_warnings(results)
     tainted = [result for result in results if result.tainted and result.error is None]
     if tainted:
         checks = Counter(v.check for result in tainted for v in result.verdicts if v.taints)
-        why = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
-        found.append(f"{len(tainted)} of {len(results)} trials are tainted, by {why}; they count only where {place} has no clean trial")
-    return found + check_warnings(results)
+        causes = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
+        warnings.append(
+            f"{len(tainted)} of {len(results)} trials are tainted, by {causes}; they count only where {place} has no clean trial"
+        )
+    return warnings + check_warnings(results)
 
 
 def failure_warnings(results: Sequence[TrialResult]) -> list[str]:
-    """Which trials did not finish, and why."""
+    """Return a warning for each failed trial."""
     return [f"Trial {result.trial.key()} did not finish: {result.error}" for result in results if result.error is not None]
 
 
 def check_warnings(results: Sequence[TrialResult]) -> list[str]:
-    """What must be said of checks that could not be made, and of those that failed without tainting."""
-    found = []
+    """Return warnings about checks with an unknown result, and about failed checks that do not taint a trial."""
+    warnings = []
     unknown = Counter(v.check for result in results for v in result.verdicts if v.result == "unknown" and v.severity == "taint")
     if unknown:
-        found.append(f"Could not be checked here, and so did not pass: {', '.join(sorted(unknown))}")
-    said = Counter(v.check for result in results for v in result.verdicts if v.result == "fail" and v.severity == "warn")
-    if said:
-        found.append("Seen, though not held against the trials: " + ", ".join(f"{check} ({count})" for check, count in said.most_common()))
-    return found
+        warnings.append(f"Could not be checked here, and so did not pass: {', '.join(sorted(unknown))}")
+    minor = Counter(v.check for result in results for v in result.verdicts if v.result == "fail" and v.severity == "warn")
+    if minor:
+        warnings.append("Warnings that do not taint a trial: " + ", ".join(f"{check} ({count})" for check, count in minor.most_common()))
+    return warnings

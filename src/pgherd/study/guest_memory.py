@@ -1,8 +1,7 @@
-"""What a study's trials say of the memory of their guests (E6), of what the host saves by merging equal pages of it, and of their drives as
-the hypervisor sees them (E11). Pure.
+"""Memory of virtual machine guests (E6), memory that the host saves by KSM, and the guests' drives (E11), for every study. Pure.
 
-For every study: one row per point, phase and guest, of runs that had guests; of others nothing changes. Each number is the mean over
-trials of the trial's own mean over the phase, with Student's interval.
+There is one row per point, phase and guest, in runs with guests only. Each number is the mean over trials of the trial's mean over the
+phase, with a Student's t interval.
 """
 
 from __future__ import annotations
@@ -21,110 +20,118 @@ Row = dict[str, Finding | str | int | float | None]
 TABLE, DRIVES, MERGING = "guest_memory", "guest_drives", "page_merging"
 MB = 2**20
 MAX_UNACCOUNTED = 0.05
-"""Share of a guest's memory above which what is not accounted for is warned of."""
+"""Unaccounted share of a guest's memory above which a warning is issued."""
 
 _PARTS: dict[str, Callable[[Effects], float]] = {
-    "configured": lambda one: one.configured,
-    "resident": lambda one: one.resident,
-    "ballooned": lambda one: one.ballooned,
-    "by_database": lambda one: one.by_database,
-    "compressed": lambda one: one.compressed,
-    "swapped": lambda one: one.swapped,
-    "untouched": lambda one: one.untouched,
-    "residue": lambda one: one.residue,
+    "configured": lambda effects: effects.configured,
+    "resident": lambda effects: effects.resident,
+    "ballooned": lambda effects: effects.ballooned,
+    "by_database": lambda effects: effects.by_database,
+    "compressed": lambda effects: effects.compressed,
+    "swapped": lambda effects: effects.swapped,
+    "untouched": lambda effects: effects.untouched,
+    "residue": lambda effects: effects.residue,
 }
 _NOTES = {
     "ballooned": "in the balloon of the guest's kernel",
-    "by_database": "a part of what is ballooned, never to be added to it",
+    "by_database": "part of ballooned, so do not add it",
     "compressed": "bytes before compression",
     "untouched": "never touched, or reported as free",
-    "residue": "what the parts leave over",
+    "residue": "configured memory without the other parts",
 }
 
 
-MERGED_NOTE = "pages that the host has merged (KSM) are counted in each guest that has them"
-"""Of the kernel's counts by process; what merging saves is therefore in no part of a guest's memory, and stands in a table of its own."""
-_OF_MERGING = {
-    "shared": "kept once for several places; of the whole host, whoever merges",
-    "saved": "all further places of these pages; of the whole host, whoever merges",
-    "unshared": "looked at, and equal to no other",
+MERGED_NOTE = "pages merged by KSM count in each guest that has them"
+"""The kernel counts merged pages in each process, so savings by KSM are not part of a guest's memory. They have a separate table."""
+_KSM_NOTES = {
+    "shared": "merged pages that are in use; of the whole host",
+    "saved": "further references to these pages; of the whole host",
+    "unshared": "scanned, without an equal page",
 }
 
 
 def merges_pages(results: Iterable[TrialResult]) -> bool:
-    """Whether the host was asked to merge equal pages of any guest."""
+    """Return True if KSM was on for any guest."""
     containers = (container for result in results for _, container in result.trial.deployment.containers())
     return any(container.guest is not None and container.guest.merge for container in containers)
 
 
 def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
-    """The analysis with the tables ``guest_memory``, ``page_merging`` and ``guest_drives`` where there were guests, and a warning where
-    their memory is not accounted for. One that has the tables already is left as it is."""
-    seen = [result for result in results if result.error is None and _guests(result)]
-    if not seen or TABLE in analysis.tables:
+    """Return the analysis with the tables ``guest_memory``, ``page_merging`` and ``guest_drives``, and a warning about unaccounted memory.
+
+    Without guests, or if the analysis has the tables already, it is returned unchanged.
+    """
+    with_guests = [result for result in results if result.error is None and _guests(result)]
+    if not with_guests or TABLE in analysis.tables:
         return analysis
-    drives = [] if FUNCTIONAL_TABLE in analysis.tables else drive_rows(seen)
-    found = ((TABLE, memory_rows(seen)), (MERGING, merging_rows(seen)), (DRIVES, drives))
-    tables = {name: rows for name, rows in found if rows}
+    drives = [] if FUNCTIONAL_TABLE in analysis.tables else drive_rows(with_guests)
+    candidates = ((TABLE, memory_rows(with_guests)), (MERGING, merging_rows(with_guests)), (DRIVES, drives))
+    tables = {name: rows for name, rows in candidates if rows}
     return analysis.model_copy(
-        update={"tables": {**analysis.tables, **tables}, "warnings": [*analysis.warnings, *_warnings(seen)]} if tables else {}
+        update={"tables": {**analysis.tables, **tables}, "warnings": [*analysis.warnings, *_warnings(with_guests)]} if tables else {}
     )
 
 
 def memory_rows(results: Sequence[TrialResult]) -> list[Row]:
-    """Where each guest's memory was, MB, by point, phase and guest."""
+    """Return the parts of each guest's memory in MB, by point, phase and guest."""
     rows: list[Row] = []
     for point, trials in _points(results).items():
         for number, phase in enumerate(trials[0].phases):
             for guest in _guests(trials[0]):
-                found = [_effects(trial, number, guest) for trial in trials]
+                effects = [_effects(trial, number, guest) for trial in trials]
                 row: Row = {"point": point, "phase": phase.phase, "guest": guest}
                 for name, take in _PARTS.items():
-                    values = [take(one) / MB for one in found if one is not None]
+                    values = [take(effect) / MB for effect in effects if effect is not None]
                     note = MERGED_NOTE if name == "resident" and merges_pages(trials) else _NOTES.get(name, "")
-                    row[name] = _mean(values, "MB", note, "its balloon was not seen")
+                    row[name] = _mean(values, "MB", note, "its balloon was not measured")
                 target = [_metric(trial, number, f"guest:{guest}", "guest.target") for trial in trials]
-                row["target"] = _mean([one / MB for one in target if one is not None], "MB", "what the host let it keep", "not seen")
+                row["target"] = _mean(
+                    [value / MB for value in target if value is not None], "MB", "memory that the host left to the guest", "not measured"
+                )
                 if merges_pages(trials):
                     shared = [_metric(trial, number, f"guest:{guest}", "guest.merged") for trial in trials]
-                    note = "of what is resident, pages that share their memory with equal ones"
-                    row["merged"] = _mean([one / MB for one in shared if one is not None], "MB", note, "this kernel does not tell")
+                    note = "resident pages that share memory with equal pages"
+                    row["merged"] = _mean([value / MB for value in shared if value is not None], "MB", note, "not reported by this kernel")
                 rows.append(row)
     return rows
 
 
 def merging_rows(results: Sequence[TrialResult]) -> list[Row]:
-    """What the host's merging of equal pages came to, MB, by point and phase; none where no guest's pages were to be merged."""
+    """Return the effect of KSM in MB, by point and phase. Empty if KSM was off."""
     rows: list[Row] = []
     for point, trials in _points(results).items():
         for number, phase in enumerate(trials[0].phases) if merges_pages(trials) else ():
             row: Row = {"point": point, "phase": phase.phase}
-            for name, note in _OF_MERGING.items():
-                found = [_metric(trial, number, "host", f"ksm.{name}") for trial in trials]
-                row[name] = _mean([one / MB for one in found if one is not None], "MB", note, "not seen")
+            for name, note in _KSM_NOTES.items():
+                values = [_metric(trial, number, "host", f"ksm.{name}") for trial in trials]
+                row[name] = _mean([value / MB for value in values if value is not None], "MB", note, "not measured")
             rounds = [_metric(trial, number, "host", "ksm.scans") for trial in trials]
-            row["rounds"] = _mean([60 * one for one in rounds if one is not None], "1/min", "over all that may be merged", "not seen")
+            row["rounds"] = _mean(
+                [60 * value for value in rounds if value is not None], "1/min", "full scans of mergeable memory", "not measured"
+            )
             rows.append(row)
     return rows
 
 
 def drive_rows(results: Sequence[TrialResult]) -> list[Row]:
-    """E11's two views by point and phase: what each guest's block devices did as its kernel counts it, by the names that it has for them,
-    and what the hypervisor did for the same drives, by the names that they were given there. The two views of one drive follow each
-    other, and each says what the other is called ('' where that is not known)."""
+    """Return both views of each drive (E11), by point and phase: as counted by the guest's kernel and by the hypervisor.
+
+    Each view has its local device name, and the name in the other view in ``same_as`` ('' if unknown). The two views of a drive are
+    adjacent rows.
+    """
     rows: list[Row] = []
     for point, trials in _points(results).items():
         for number, phase in enumerate(trials[0].phases):
             other = _other_views(phase)
-            seen = [one for one in phase.metrics if one.startswith(tuple(_VIEWS))]
-            for _, entity in sorted((min(_called(one), _called(other.get(one) or one)), one) for one in seen):
-                kind, _, name_of = entity.partition(":")
-                row: Row = {"point": point, "phase": phase.phase, "drive": name_of, "seen_by": _VIEWS[f"{kind}:"]}
-                row["same_as"] = _called(other.get(entity, ""))
-                found = [_drive(trial, number, entity) for trial in trials]
+            drives = [entity for entity in phase.metrics if entity.startswith(tuple(_VIEWS))]
+            for _, entity in sorted((min(_drive_name(drive), _drive_name(other.get(drive) or drive)), drive) for drive in drives):
+                kind, _, drive_name = entity.partition(":")
+                row: Row = {"point": point, "phase": phase.phase, "drive": drive_name, "seen_by": _VIEWS[f"{kind}:"]}
+                row["same_as"] = _drive_name(other.get(entity, ""))
+                numbers = [_drive(trial, number, entity) for trial in trials]
                 for name, unit in _DRIVE_UNITS.items():
-                    values = [one[name] for one in found if one.get(name) is not None]
-                    row[name] = _mean([one for one in values if one is not None], unit, "", "there were none")
+                    values = [value for drive in numbers if (value := drive.get(name)) is not None]
+                    row[name] = _mean(values, unit, "", "no requests")
                 rows.append(row)
     return rows
 
@@ -143,13 +150,13 @@ _DRIVE_UNITS = {
 
 
 def _other_views(phase: PhaseResult) -> dict[str, str]:
-    """The entities of the two views of each drive, either way, of those of which both are known."""
+    """Return the entity of the other view for each drive whose two views are known."""
     devices = phase.io.devices if phase.io is not None else []
-    pairs = [(one.number, below) for one in devices for below in one.below if one.number.startswith("guest-disk:")]
-    return dict(pairs) | {below: above for above, below in pairs}
+    pairs = [(device.number, lower) for device in devices for lower in device.below if device.number.startswith("guest-disk:")]
+    return dict(pairs) | {lower: upper for upper, lower in pairs}
 
 
-def _called(entity: str) -> str:
+def _drive_name(entity: str) -> str:
     return entity.partition(":")[2]
 
 
@@ -176,18 +183,21 @@ def _drive(trial: TrialResult, number: int, entity: str) -> dict[str, float | No
 
 
 def _points(results: Sequence[TrialResult]) -> dict[str, list[TrialResult]]:
-    """Trials by point: the clean ones where a point has any, else all of it."""
+    """Return the trials by point: the clean ones, or all of them if none is clean."""
     points: dict[str, list[TrialResult]] = {}
     for result in results:
         points.setdefault(", ".join(f"{name} {value}" for name, value in result.trial.point.items()), []).append(result)
-    return {point: [one for one in trials if not one.tainted] or trials for point, trials in points.items()}
+    return {point: [trial for trial in trials if not trial.tainted] or trials for point, trials in points.items()}
 
 
 def _guests(result: TrialResult) -> list[str]:
-    found = {
-        entity for phase in result.phases for entity, of in phase.metrics.items() if entity.startswith("guest:") and "guest.memory" in of
+    entities = {
+        entity
+        for phase in result.phases
+        for entity, values in phase.metrics.items()
+        if entity.startswith("guest:") and "guest.memory" in values
     }
-    return sorted(entity.removeprefix("guest:") for entity in found)
+    return sorted(entity.removeprefix("guest:") for entity in entities)
 
 
 def _effects(trial: TrialResult, number: int, guest: str) -> Effects | None:
@@ -207,12 +217,12 @@ def _warnings(results: Sequence[TrialResult]) -> list[str]:
     for result in results:
         for phase in result.phases:
             for guest in _guests(result):
-                one = memory_effects.of_means(phase.metrics, guest)
-                if one is not None and abs(one.gap) > worst[0]:
-                    worst = (abs(one.gap), guest, phase)
+                effects = memory_effects.of_means(phase.metrics, guest)
+                if effects is not None and abs(effects.gap) > worst[0]:
+                    worst = (abs(effects.gap), guest, phase)
     if worst[0] <= MAX_UNACCOUNTED or worst[2] is None:
         return []
     return [
-        f"Of guest {worst[1]}'s memory {worst[0]:.0%} are not accounted for in phase '{worst[2].phase}': its balloon moved, or memory that "
-        "it gave up is still held (guest memory on huge pages cannot be given back)"
+        f"{worst[0]:.0%} of the memory of guest {worst[1]} is unaccounted for in phase '{worst[2].phase}': its balloon changed size, or "
+        "the host did not get released memory back (guest memory on huge pages is never returned)"
     ]

@@ -1,32 +1,35 @@
-"""One trial's numbers: throughput, fairness, latency, and where the CPU went."""
+"""Numbers of one trial: throughput, fairness, latency, CPU use and bottleneck. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pgherd.analysis.stability import jain, min_max
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.study import observation
 from pgherd.study.database_options import DatabaseOptions
+from pgherd.study.emulation import EMULATED_METRIC
 
 IOWAIT_SHARE = 0.10
-"""Share of CPU time spent waiting for storage from which on storage counts as the limit, if CPU is not."""
+"""Minimum share of CPU time in iowait at which storage counts as the bottleneck, unless CPU is."""
 _STACKED = ("dm-", "md", "loop", "zram")
 
 
 @dataclass(frozen=True)
 class CpuBreakdown:
-    """CPU in cores over one phase, each None where it was not seen.
+    """CPU use of one phase, in cores. None: not measured.
 
-    ``loaded`` is that of the containers under load; ``databases`` that of all containers without clients and sampling
-    backends; ``clients`` the drivers', inside and outside, unless they have a host of their own; ``pgherd`` its own with its
-    sampling backends; ``platform`` everything else that used the host, of which ``named`` are the parts with a name. Of guests, what
-    their hypervisors use beside running vCPUs and the balloon manager's CPU are the platform's.
+    Attributes:
+        loaded: containers under load.
+        databases: all containers, without clients and sampling backends.
+        clients: drivers inside and outside the containers. Drivers on a separate client host are not included.
+        pgherd: pgherd with its sampling backends.
+        platform: all other CPU use of the host. It includes hypervisor overhead and the balloon manager.
+        named: parts of ``platform`` that are tracked by name.
     """
 
     loaded: float | None
@@ -43,9 +46,14 @@ class CpuBreakdown:
 
 @dataclass(frozen=True)
 class Observation:
-    """One finished trial. Latencies are in ms, medians over the databases; ``given`` is the share of their given CPU
-    that the loaded containers used; ``limited_by`` is quota, host, clients, rate, storage or unknown; ``notpm`` is the sum of
-    the databases' committed new orders per minute, None where there is no such script."""
+    """Numbers of one finished trial. Latencies are medians over the databases, in ms.
+
+    Attributes:
+        cpu_per_tx: CPU of the loaded containers per transaction, in ms.
+        given: CPU use of the loaded containers as a share of their CPU limit.
+        limited_by: bottleneck: quota, host, clients, rate, storage or unknown.
+        notpm: sum of the databases' committed new orders per minute. None without such a script.
+    """
 
     key: str
     databases: int
@@ -64,7 +72,7 @@ class Observation:
 
 
 def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None:
-    """The numbers of a trial; None when it has none (it failed, or nothing ran)."""
+    """Return the numbers of a trial. None if it failed or ran no load."""
     seconds = sum(phase.seconds for phase in result.phases)
     if result.error is not None or seconds <= 0 or not any(phase.targets for phase in result.phases):
         return None
@@ -74,7 +82,7 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
     for w, phase in zip(weights, result.phases, strict=True):
         for target in phase.targets:
             shares[target.target] = shares.get(target.target, 0.0) + w * target.throughput
-    cpu = _average([_window(plan, phase) for plan, phase in zip(result.trial.phases, result.phases, strict=False)], weights)
+    cpu = _average([_cpu_breakdown(plan, phase) for plan, phase in zip(result.trial.phases, result.phases, strict=False)], weights)
     databases = int(result.trial.point.get("databases", len(shares)))
     given = None if cpu.loaded is None else cpu.loaded / (len(shares) * options.vcpus)
     return Observation(
@@ -96,22 +104,22 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
 
 
 def device_sum(phase: PhaseResult, *names: str) -> float | None:
-    """The sum of these metrics over the host's block devices; None where no device was seen to have them.
+    """Return the sum of these metrics over the host's block devices. None if no device has all of them.
 
-    Devices that pass on to others what they are asked would be counted twice: they count only where there are no others (in a
-    container). Of several hosts a device is ``disk:HOST/NAME``.
+    Stacked devices (dm, md, loop, zram) pass their requests to other devices, so they would count twice. They are included only if
+    there are no other devices, as in a container. On several hosts a device is ``disk:HOST/NAME``.
     """
-    seen = {
+    sums = {
         entity: math.fsum(metrics[name] for name in names)
         for entity, metrics in phase.metrics.items()
         if entity.startswith("disk:") and all(name in metrics for name in names)
     }
-    plain = [value for entity, value in seen.items() if not re.split("[:/]", entity)[-1].startswith(_STACKED)]
-    return math.fsum(plain or seen.values()) if seen else None
+    plain = [value for entity, value in sums.items() if not re.split("[:/]", entity)[-1].startswith(_STACKED)]
+    return math.fsum(plain or sums.values()) if sums else None
 
 
 def median_latency(result: TrialResult, name: str) -> float | None:
-    """Median over databases and windows of each one's own percentile; None unless every database has it."""
+    """Return the median of this percentile over databases and phases. None unless every database has it."""
     values = [getattr(target.latency, name) for phase in result.phases for target in phase.targets]
     return None if not values or any(value is None for value in values) else float(statistics.median(values))
 
@@ -123,36 +131,36 @@ def _notpm(result: TrialResult, weights: Sequence[float]) -> float | None:
     return sum(w * (rate or 0.0) for w, rate in zip(weights, rates, strict=True))
 
 
-def _window(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
+def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
     metrics = phase.metrics
     containers = {entity.removeprefix("container:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "container:", m)}
     loaded_names = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
-    known = bool(loaded_names) and loaded_names <= set(containers)
+    measured = bool(loaded_names) and loaded_names <= set(containers)
     inside, outside = _clients(plan, phase)
     backends = sum(m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "backend:", m))
-    own = metrics.get("pgherd", {}).get("cpu.usage")
+    pgherd = metrics.get("pgherd", {}).get("cpu.usage")
     named = {entity.removeprefix("platform:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "platform:", m)}
     host = metrics.get("host", {})
     busy = phase.busy_cores()
     steal, idle, iowait = (host.get(f"cpu.{name}") for name in ("steal", "idle", "iowait"))
     total = None if busy is None or idle is None else busy + idle + (iowait or 0.0) + (steal or 0.0)
-    contained = sum(containers.values()) if known else None
-    if contained is not None and (hypervisors := observation.hypervisor_cpu(metrics)) is not None:
-        named[observation.QEMU_PART] = hypervisors
+    contained = sum(containers.values()) if measured else None
+    if contained is not None and (hypervisors := hypervisor_cpu(metrics)) is not None:
+        named[QEMU_PART] = hypervisors
         contained = max(contained - hypervisors, 0.0)
-    if own is not None:
-        own = max(own - named.get(observation.MANAGER_PART, 0.0), 0.0)
+    if pgherd is not None:
+        pgherd = max(pgherd - named.get(MANAGER_PART, 0.0), 0.0)
     databases = platform = None
     if contained is not None and inside is not None:
         databases = max(contained - inside - backends, 0.0)
-    if contained is not None and outside is not None and busy is not None and own is not None:
-        # Two clocks (the host's ticks, the groups' nanoseconds) can disagree by a little: what is used up cannot be negative.
-        platform = max(busy - contained - outside - own, 0.0)
+    if contained is not None and outside is not None and busy is not None and pgherd is not None:
+        # The host counts ticks and cgroups count nanoseconds. Clip the difference, because the two can disagree slightly.
+        platform = max(busy - contained - outside - pgherd, 0.0)
     return CpuBreakdown(
-        loaded=sum(containers[name] for name in loaded_names) if known else None,
+        loaded=sum(containers[name] for name in loaded_names) if measured else None,
         databases=databases,
         clients=None if inside is None or outside is None else inside + outside,
-        pgherd=None if own is None else own + backends,
+        pgherd=None if pgherd is None else pgherd + backends,
         platform=platform,
         iowait=iowait,
         idle=idle,
@@ -167,46 +175,46 @@ def _has(entity: str, prefix: str, metrics: dict[str, float]) -> bool:
 
 
 def _clients(plan: Phase, phase: PhaseResult) -> tuple[float | None, float | None]:
-    """CPU that the drivers took from the servers' host, inside the containers and outside; None where one of them was not seen."""
+    """Return the CPU of drivers on the servers' host, inside and outside the containers. None if one driver was not measured."""
     sums: dict[str, float | None] = {"inside": 0.0, "outside": 0.0}
     for target in phase.targets:
         load = plan.loads.get(target.target)
         if load and load.host is not None:
             continue
-        place = load.place if load else "inside"
+        placement = load.place if load else "inside"
         used = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)
-        before = sums[place]
-        sums[place] = None if used is None or before is None else before + used
+        previous = sums[placement]
+        sums[placement] = None if used is None or previous is None else previous + used
     return sums["inside"], sums["outside"]
 
 
-def _average(windows: Sequence[CpuBreakdown], weights: Sequence[float]) -> CpuBreakdown:
+def _average(phases: Sequence[CpuBreakdown], weights: Sequence[float]) -> CpuBreakdown:
     def mean(take: Callable[[CpuBreakdown], float | None]) -> float | None:
-        values = [take(window) for window in windows]
-        seen = [value for value in values if value is not None]
-        return sum(w * value for w, value in zip(weights, seen, strict=True)) if len(seen) == len(values) else None
+        values = [take(phase) for phase in phases]
+        measured = [value for value in values if value is not None]
+        return sum(w * value for w, value in zip(weights, measured, strict=True)) if len(measured) == len(values) else None
 
-    names = sorted({name for window in windows for name in window.named})
+    names = sorted({name for phase in phases for name in phase.named})
     return CpuBreakdown(
-        loaded=mean(lambda w: w.loaded),
-        databases=mean(lambda w: w.databases),
-        clients=mean(lambda w: w.clients),
-        pgherd=mean(lambda w: w.pgherd),
-        platform=mean(lambda w: w.platform),
-        iowait=mean(lambda w: w.iowait),
-        idle=mean(lambda w: w.idle),
-        steal=mean(lambda w: w.steal),
-        total=mean(lambda w: w.total),
-        named={name: sum(w * window.named.get(name, 0.0) for w, window in zip(weights, windows, strict=True)) for name in names},
+        loaded=mean(lambda cpu: cpu.loaded),
+        databases=mean(lambda cpu: cpu.databases),
+        clients=mean(lambda cpu: cpu.clients),
+        pgherd=mean(lambda cpu: cpu.pgherd),
+        platform=mean(lambda cpu: cpu.platform),
+        iowait=mean(lambda cpu: cpu.iowait),
+        idle=mean(lambda cpu: cpu.idle),
+        steal=mean(lambda cpu: cpu.steal),
+        total=mean(lambda cpu: cpu.total),
+        named={name: sum(w * phase.named.get(name, 0.0) for w, phase in zip(weights, phases, strict=True)) for name in names},
     )
 
 
 def _limit(options: DatabaseOptions, result: TrialResult, databases: int, throughput: float, cpu: CpuBreakdown, given: float | None) -> str:
-    """What kept the throughput from being higher, as far as it can be seen."""
+    """Return the bottleneck of a trial, or 'unknown'."""
     if options.rate is not None:
-        # The verdict looks at every database; their sum alone could hide one that starves.
-        judged = [verdict.result for verdict in result.verdicts if verdict.check == "rate-met"]
-        if judged == ["pass"] or (not judged and throughput >= options.thresholds.rate_met * options.rate * databases):
+        # The check covers each database. The sum over databases could hide one that does not meet its rate.
+        rate_met = [verdict.result for verdict in result.verdicts if verdict.check == "rate-met"]
+        if rate_met == ["pass"] or (not rate_met and throughput >= options.thresholds.rate_met * options.rate * databases):
             return "rate"
     unused = None if cpu.total is None or cpu.idle is None else (cpu.idle + (cpu.iowait or 0.0)) / cpu.total
     if unused is not None and unused <= 1 - options.thresholds.host_full:
@@ -218,6 +226,22 @@ def _limit(options: DatabaseOptions, result: TrialResult, databases: int, throug
     failed = {verdict.check for verdict in result.verdicts if verdict.result == "fail"}
     if "not-client-bound" in failed:
         return "clients"
-    bound = any(verdict.check == "io-bound" and verdict.result == "pass" for verdict in result.verdicts)
+    io_bound = any(verdict.check == "io-bound" and verdict.result == "pass" for verdict in result.verdicts)
     waiting = cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
-    return "storage" if bound or waiting else "unknown"
+    return "storage" if io_bound or waiting else "unknown"
+
+
+QEMU_PART, MANAGER_PART = "QEMU", "balloon-manager"
+"""Named parts of the platform: QEMU's overhead (its CPU without running vCPUs) and the balloon manager."""
+
+
+def hypervisor_cpu(metrics: Mapping[str, Mapping[str, float]]) -> float | None:
+    """Return the hypervisors' CPU overhead in cores: their CPU use without running vCPUs.
+
+    None without guests, if one guest was not measured, or with emulated processors. Emulation runs guest code in QEMU itself, so its
+    overhead cannot be separated. The overhead counts as platform, not as databases (E2).
+    """
+    guests = [values for entity, values in metrics.items() if entity.startswith("guest:")]
+    if not guests or any(values.get(EMULATED_METRIC) != 0 or not {"qemu.cpu", "qemu.cpu_guest"} <= set(values) for values in guests):
+        return None
+    return math.fsum(max(values["qemu.cpu"] - values["qemu.cpu_guest"], 0.0) for values in guests)

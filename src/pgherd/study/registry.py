@@ -1,4 +1,4 @@
-"""The studies by name: each package below ``pgherd.studies`` that has a module ``study`` with the object ``STUDY``."""
+"""Registry of studies: the object ``STUDY`` in the module ``study`` of each package below ``pgherd.studies``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from pgherd.study.study import Study, TableView
 
 @cache
 def studies() -> dict[str, Study]:
-    """Name → study, in the order in which help lists them. Imports each package's ``study`` only, which is small."""
+    """Return the studies by name, in the order of the help text. Imports only the small module ``study`` of each package."""
     package = importlib.import_module("pgherd.studies")
-    found = (
-        importlib.import_module(f"pgherd.studies.{one.name}.study").STUDY for one in pkgutil.iter_modules(package.__path__) if one.ispkg
+    registered = (
+        importlib.import_module(f"pgherd.studies.{module.name}.study").STUDY
+        for module in pkgutil.iter_modules(package.__path__)
+        if module.ispkg
     )
-    return {study.name: study for study in sorted(found, key=lambda study: (study.rank, study.name))}
+    return {study.name: study for study in sorted(registered, key=lambda study: (study.rank, study.name))}
 
 
 def study_of(name: str) -> Study:
-    """Return the study of this name; raises UsageError if there is none."""
+    """Return the study of this name. Raises UsageError if there is none."""
     if name not in studies():
         raise UsageError(f"there is no study '{name}'; there are {', '.join(sorted(studies()))}")
     return studies()[name]
@@ -29,16 +31,16 @@ def study_of(name: str) -> Study:
 
 @cache
 def labels() -> dict[str, str]:
-    """Columns and findings of all studies in words, by their names."""
+    """Return the labels of columns and findings of all studies, by name."""
     return {name: text for study in studies().values() for name, text in study.labels.items()}
 
 
 @cache
 def percent_columns() -> frozenset[str]:
-    """Columns of all studies that hold shares."""
+    """Return the columns of all studies that hold shares."""
     return frozenset().union(*(study.percent for study in studies().values()))
 
 
 def table_view(name: str) -> TableView:
-    """How readers first see the table of this name."""
+    """Return the view of the table of this name."""
     return next((study.tables[name] for study in studies().values() if name in study.tables), TableView())

@@ -1,4 +1,4 @@
-"""Scaling models as findings, table rows, curves and sentences; shared by density, scaling and ``pgherd fit``."""
+"""Scaling models as findings, table rows, curves and warnings, for density, scaling and ``pgherd fit``. Pure."""
 
 from __future__ import annotations
 
@@ -15,39 +15,41 @@ _SHORT = {"usl": "USL", "hinge": "hinge", "linear": "straight line"}
 
 
 def model_findings(selection: Selection, load: str = "databases", throughput: str = "tps", confidence: float = 0.95) -> dict[str, Finding]:
-    """usl_lambda, usl_sigma, usl_kappa, usl_peak, knee, knee_slope and knee_second_slope, each with its interval or the
-    reason why there is no number."""
-    found: dict[str, Finding] = {}
+    """Return the findings of the models, each with its interval or the reason for a missing number.
+
+    Names: usl_lambda, usl_sigma, usl_kappa, usl_peak, knee, knee_slope and knee_second_slope.
+    """
+    findings: dict[str, Finding] = {}
     for name, model, parameter, unit in (
-        ("usl_lambda", "usl", "lambda", f"{throughput} per {_one(load)}"),
+        ("usl_lambda", "usl", "lambda", f"{throughput} per {_singular(load)}"),
         ("usl_sigma", "usl", "sigma", "ratio"),
         ("usl_kappa", "usl", "kappa", "ratio"),
         ("usl_peak", "usl", "peak", load),
         ("knee", "hinge", "knee", load),
-        ("knee_slope", "hinge", "a", f"{throughput} per {_one(load)}"),
-        ("knee_second_slope", "hinge", "b", f"{throughput} per {_one(load)}"),
+        ("knee_slope", "hinge", "a", f"{throughput} per {_singular(load)}"),
+        ("knee_second_slope", "hinge", "b", f"{throughput} per {_singular(load)}"),
     ):
         fit = selection.get(model)
         if fit is None:
             note = next(
                 (text for text in selection.warnings if model in text.lower() or (model == "usl" and "Universal" in text)), "not fitted"
             )
-            found[name] = Finding(value=None, unit=unit, n=0, note=note)
+            findings[name] = Finding(value=None, unit=unit, n=0, note=note)
         elif parameter == "peak":
-            found[name] = _peak(fit, unit, confidence)
+            findings[name] = _peak(fit, unit, confidence)
         elif parameter == "knee":
-            found[name] = _knee(fit, unit, confidence, selection)
+            findings[name] = _knee(fit, unit, confidence, selection)
         elif parameter == "b" and not _has_knee(fit, selection):
-            found[name] = Finding(
-                value=None, unit=unit, n=fit.n, method=fit.model.title, note="the data show no knee, so no slope beyond it"
+            findings[name] = Finding(
+                value=None, unit=unit, n=fit.n, method=fit.model.title, note="the data show no knee, so there is no second slope"
             )
         else:
-            found[name] = _finding(fit, parameter, fit.parameters[parameter], unit, confidence, _parameter_note(fit, parameter))
-    return found
+            findings[name] = _finding(fit, parameter, fit.parameters[parameter], unit, confidence, _parameter_note(fit, parameter))
+    return findings
 
 
 def model_rows(selection: Selection, load: str = "databases", confidence: float = 0.95) -> list[Row]:
-    """One row per model: model, parameters (text with intervals), aicc, relative_error, knee, peak, chosen (1 or 0)."""
+    """Return one row per model: model, parameters (text with intervals), aicc, relative_error, knee, peak, chosen (1 or 0)."""
     return [
         {
             "model": fit.model.name,
@@ -63,8 +65,10 @@ def model_rows(selection: Selection, load: str = "databases", confidence: float 
 
 
 def model_curves(selection: Selection, largest: float, points: int = 80) -> dict[str, Any]:
-    """Each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}; 'best' names the chosen one. The
-    hinge's knee is one of its points, so that the bend is drawn where it is."""
+    """Return each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}. 'best' is the name of the chosen model.
+
+    The knee of a piecewise linear model is one of its points, so that the bend is drawn exactly.
+    """
     curves: dict[str, Any] = {}
     for fit in selection.fits:
         loads = {largest * i / points for i in range(points + 1)}
@@ -77,14 +81,14 @@ def model_curves(selection: Selection, largest: float, points: int = 80) -> dict
 
 
 def model_warnings(selection: Selection) -> list[str]:
-    """All that the models must say of themselves, each sentence beginning with the model's name."""
+    """Return the warnings of the models. Each starts with the model's name."""
     return [
         *(f"{_SHORT.get(fit.model.name, fit.model.name)}: {text}" for fit in selection.fits for text in fit.warnings),
         *(text[0].upper() + text[1:] for text in selection.warnings),
     ]
 
 
-def _one(load: str) -> str:
+def _singular(load: str) -> str:
     return load[:-1] if load.endswith("s") else load
 
 
@@ -93,9 +97,9 @@ def _finding(fit: Fit, parameter: str, value: float, unit: str, confidence: floa
     low, high = fit.intervals.get(parameter, (None, None))
     notes = [note] if note else []
     if low is None:
-        notes.append("no interval: too few observations, or none asked for")
+        notes.append("no interval: too few observations, or not requested")
     elif high is None or not math.isfinite(high):
-        notes.append(f"no interval: in resamples of these data it has no upper end (from {low:.4g})")
+        notes.append(f"no interval: its upper end is unbounded in resamples of the data (lower end {low:.4g})")
         low = high = None
     else:
         method += ", residual bootstrap"
@@ -111,15 +115,17 @@ def _peak(fit: Fit, unit: str, confidence: float) -> Finding:
         low, high = fit.intervals.get("peak", (fit.peak, fit.peak))
         if math.isfinite(high):
             return _finding(fit, "peak", fit.peak, unit, confidence, "")
-        note = f"the model's peak at N={fit.peak:.3g} is not claimed: in resamples of the data it lies anywhere from {low:.3g} on"
+        note = f"the model's peak at N={fit.peak:.3g} is not reported: in resamples of the data it is anywhere above {low:.3g}"
     elif fit.peak is not None:
-        note = f"the model's peak at N={fit.peak:.3g} lies beyond the largest load measured ({fit.largest:g}) and is not claimed"
+        note = f"the model's peak at N={fit.peak:.3g} is beyond the largest measured load ({fit.largest:g}), so it is not reported"
     return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
 
 
 def _has_knee(fit: Fit, selection: Selection) -> bool:
-    """Whether a fit's knee may be claimed: not where the straight line was chosen, nor, unless its own model was, where
-    resamples of the data have none."""
+    """Return True if a fit's knee can be reported.
+
+    Not if the linear model was chosen. Not if resamples of the data have no knee, unless the knee's model was chosen.
+    """
     best = selection.best.model.name if selection.best else None
     bounded = math.isfinite(fit.intervals.get("knee", (0.0, 0.0))[1])
     return fit.knee is not None and best != "linear" and (bounded or best == fit.model.name)
@@ -129,10 +135,12 @@ def _knee(fit: Fit, unit: str, confidence: float, selection: Selection) -> Findi
     if fit.knee is None or not _has_knee(fit, selection):
         note = "the data show no knee" if fit.model.name == "hinge" else "the model has no knee"
         if fit.knee is not None:
-            note = f"the model's knee at N={fit.knee:.3g} is not claimed: a straight line does as well, or resamples of the data have none"
+            note = (
+                f"the model's knee at N={fit.knee:.3g} is not reported: a straight line fits as well, or resamples of the data have no knee"
+            )
         return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
-    loose = "; ".join(text for text in fit.warnings if "only one load" in text)
-    return _finding(fit, "knee", fit.knee, unit, confidence, loose)
+    note = "; ".join(text for text in fit.warnings if "only one load" in text)
+    return _finding(fit, "knee", fit.knee, unit, confidence, note)
 
 
 def _parameter_note(fit: Fit, parameter: str) -> str:

@@ -1,8 +1,7 @@
-"""A study as one object: everything that the general parts of pgherd need to know about it.
+"""Definition of a study: everything that the general parts of pgherd need from it.
 
-A study is a package with the modules ``study`` (this object), ``options``, ``propose`` and ``analyse`` (pure), ``prepare`` (completes a
-request for this host), and, where it has them, ``figures`` and ``probe``. They are imported only when they are needed, so that a list
-of all studies costs little.
+A study is a package with the modules ``study`` (this object), ``options``, ``propose`` and ``analyse`` (pure) and ``prepare`` (completes a
+request for this host). ``figures`` and ``probe`` are optional. Modules are imported when they are needed, so listing all studies is fast.
 """
 
 from __future__ import annotations
@@ -11,26 +10,26 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pgherd.model.base import Model
 from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import TrialResult
 
 HostUse = Literal["together", "one", "in turn"]
-"""Use of a cluster's hosts. 'together': as one large host. 'one': the study runs on one of them. 'in turn': each block of trials runs
-on one host, the next block on the next."""
+"""Use of a cluster's hosts. 'together': as one large host. 'one': the study runs on one host. 'in turn': each block of trials runs on
+the next host."""
 
 Form = Literal["text", "number", "whole", "brief", "compact", "share", "value ±", "share ±", "change", "gain", "published", "times",
     "between", "at most", "with unit", "tainted"]  # fmt: skip
-"""Format of a column's cells on a terminal; ``pgherd.report.terminal`` has a function for each."""
+"""Format of a column's cells in the terminal. ``pgherd.report.terminal`` has a function for each."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table on a terminal: its head, the column of the table that it shows, the format of its cells.
+    """Column of a table in the terminal: head, key in the table, and format.
 
-    ``needs`` names a column that only some runs' tables have: without it this one is left out.
+    ``needs`` names a column that only some runs' tables have. Without it, this column is omitted.
     """
 
     head: str
@@ -41,11 +40,13 @@ class Column:
 
 @dataclass(frozen=True)
 class TableView:
-    """A table of an analysis as readers see it first.
+    """Initial view of a table of an analysis.
 
-    ``columns`` are shown on a terminal, in order of weight: those without room are left out from the end. ``main`` names the columns
-    below the answer on the HTML page, those of ``plain`` without their interval; empty: all. ``ratios_as_changes``: the HTML page shows
-    ratios as changes in percent.
+    Attributes:
+        columns: columns in the terminal, by importance. The last ones are omitted if space is short.
+        main: columns below the answer on the HTML page. Empty: all.
+        plain: columns of ``main`` that are shown without interval.
+        ratios_as_changes: show ratios as changes in percent on the HTML page.
     """
 
     columns: tuple[Column, ...] = ()
@@ -56,7 +57,7 @@ class TableView:
 
 @dataclass(frozen=True)
 class SideBySide:
-    """A table in which several runs are set side by side: ``table`` of each run, a row for each value of ``key``."""
+    """Table that compares several runs: one row per value of ``key`` in the ``table`` of each run."""
 
     table: str
     key: str
@@ -65,17 +66,31 @@ class SideBySide:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """A question. Implements ``pgherd.model.study.RunnableStudy``.
+    """Definition of a study. Implements ``pgherd.model.study.RunnableStudy``.
 
-    ``help`` is its line in ``pgherd --help``, which orders studies by ``rank`` and name. ``examples`` are command lines, each with a
-    comment. ``common`` are the options that ``--help`` shows. ``request`` and ``resolved`` name the models in the module ``options``: what
-    a user gives, and the same completed. ``propose_module`` and ``analyse_module`` are modules of the package, or of another by full name.
-
-    ``each_host``: every host of a cluster completes the request for itself, and ``prepare.over_hosts`` makes the run's options of them.
-    ``needs_direct_io``: the host must not cache the disks of guests, because the study measures their memory.
-    ``lead`` are the tables that may be shown below the answer, best first; none: the one named after the study. ``figures`` and
-    ``overlays`` are modules that draw. ``labels`` are columns and findings in words, ``percent`` columns that hold shares. ``web`` are the
-    options that the form of the web page shows first; without any, the page does not start the study.
+    Attributes:
+        package: package of the study's modules.
+        name: command and scenario name.
+        rank: position in ``pgherd --help``, before the name.
+        help: line in ``pgherd --help``.
+        examples: command lines, each with a comment.
+        common: options that ``--help`` shows.
+        request: name of the request model in the module ``options``, as given by the user.
+        resolved: name of the model of complete options in the module ``options``.
+        propose_module: module of ``propose()`` in the package, or a full name.
+        analyse_module: module of ``analyse()`` in the package, or a full name.
+        hosts: use of a cluster's hosts.
+        each_host: every host of a cluster completes the request locally. ``prepare.over_hosts`` combines the results.
+        default_metric: metric that ``gate`` and comparisons use.
+        needs_direct_io: the host must not cache guest disks, because the study measures guest memory.
+        lead: tables to show below the answer, by preference. Empty: the table with the study's name.
+        tables: views of the study's tables, by name.
+        side_by_side: table that compares several runs.
+        labels: labels of columns and findings.
+        percent: columns that hold shares.
+        figures: modules that draw figures.
+        overlays: module that draws several runs in one figure.
+        web: options that the web form shows first. Empty: the web page cannot start this study.
     """
 
     package: str
@@ -102,11 +117,11 @@ class Study:
     web: tuple[str, ...] = ()
 
     def module(self, name: str) -> ModuleType:
-        """A module of the study's package; a full name is taken as it is. Raises ModuleNotFoundError where there is none."""
+        """Import a module of the study's package, or a module by full name. Raises ModuleNotFoundError if it does not exist."""
         return importlib.import_module(name if name.startswith("pgherd.") else f"{self.package}.{name}")
 
     def hook(self, module: str, name: str) -> Any:
-        """A function of one of the study's modules; None where the module, or the function in it, does not exist."""
+        """Return a function of one of the study's modules. None if the module or the function does not exist."""
         try:
             return getattr(self.module(module), name, None)
         except ModuleNotFoundError as error:
@@ -116,13 +131,13 @@ class Study:
 
     @property
     def request_model(self) -> type[Model]:
-        """Options as a user gives them."""
+        """Model of the request, as given by the user."""
         model: type[Model] = getattr(self.module("options"), self.request)
         return model
 
     @property
     def options(self) -> type[Model]:
-        """Complete options."""
+        """Model of the complete options."""
         model: type[Model] = getattr(self.module("options"), self.resolved)
         return model
 
@@ -132,6 +147,27 @@ class Study:
         return proposal
 
     def analyse(self, options: Any, results: Sequence[TrialResult]) -> Analysis:
-        """Return the findings from the results. Brings in the scientific libraries."""
+        """Return the analysis of the results. Imports the scientific libraries."""
         analysis: Analysis = self.module(self.analyse_module).analyse(options, results)
         return analysis
+
+
+class StudyOptions(Model):
+    """Base class of a study's complete options. Studies with several variants or hosts in turn override the methods."""
+
+    def variant_options(self) -> Mapping[str, Model]:
+        """Return the complete options of each variant, by name. Empty without variants."""
+        return {}
+
+    def with_variant_options(self, options: Mapping[str, Model]) -> Self:
+        """Return a copy with these options of all variants."""
+        return self
+
+    @property
+    def hosts_in_turn(self) -> tuple[str, ...]:
+        """Hosts of a cluster that blocks of trials run on in turn."""
+        return ()
+
+    def on_hosts(self, names: tuple[str, ...]) -> Self:
+        """Return a copy whose blocks of trials run on these hosts in turn."""
+        return self

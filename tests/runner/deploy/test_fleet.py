@@ -25,8 +25,8 @@ from pgherd.runner.deploy import housing
 from pgherd.runner.deploy.budget import Budget
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.housing import Housing
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 
 NODE = LocalNode()

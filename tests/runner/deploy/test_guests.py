@@ -15,8 +15,8 @@ from pgherd.postgres.relations import Spaces
 from pgherd.runner.deploy import guests as module
 from pgherd.runner.deploy.guests import GuestDisks, Guests
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm.disk_image import DiskImage
 from pgherd.runtimes.vm.runtime import VmRuntime

@@ -19,8 +19,8 @@ from pgherd.postgres.tcp_access import Opening
 from pgherd.runner.deploy import housing as module
 from pgherd.runner.deploy.housing import Goldens, Housing
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 
 NODE = LocalNode()
 INSTALLATIONS = {"/pg": Installation("/pg", "18.1", 18, "system")}

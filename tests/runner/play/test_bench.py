@@ -5,9 +5,9 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import bench as benches
 from pgherd.runner.play.bench import LocalBench, completed
-from pgherd.runner.observer import RunObserver
 
 TRIAL = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": []}, "phases": [{"loads": {}}]})
 KILL = MemoryKill(container="a", processes=1, at=5.0)

@@ -20,8 +20,8 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner.deploy.targets import Reach
-from pgherd.runner.play import launching, phases
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.play import launching, phases
 from pgherd.runtimes.runtime import Room
 
 TARGETS = ("local/db01/pg/bench", "local/db02/pg/bench")
@@ -268,7 +268,7 @@ def test_a_driver_that_ends_with_an_error_when_told_to_end(play):
 
 
 def test_a_driver_that_its_own_stop_signal_ends_had_not_begun(play):
-    with pytest.raises(TrialError, match=r"had not generated load when its time was over, [\d.]+ s after it was started: .*--warmup"):
+    with pytest.raises(TrialError, match=r"had not generated load when its time was over, [\d.]+ s after it was started: .*--ramp"):
         play(trial("sleep 20"))
 
 

@@ -26,8 +26,8 @@ def test_a_difference_is_told_with_its_interval(options, simulate):
     assert first["metric"] == "throughput" and first["primary"] == 1 and first["verdict"] == "slower" and first["decision"] == "lower"
     assert first["better"] == "higher" and first["ratio"] == ratio and first["floor"].value == floor.value
     assert first["baseline"].value == pytest.approx(10_000, rel=0.02) and first["value"].unit == "tps"
-    assert row(found, "other", "p95")["verdict"] == "slower" and row(found, "other", "cpu_per_tx")["verdict"] == "dearer"
-    assert any(text.startswith("other differs from base for certain in other metrics: CPU per transaction +2") for text in found.look_at)
+    assert row(found, "other", "p95")["verdict"] == "slower" and row(found, "other", "cpu_per_tx")["verdict"] == "higher cost"
+    assert any(text.startswith("other differs significantly from base in other metrics: CPU per transaction +2") for text in found.look_at)
     assert len(found.tables["blocks"]) == len(results)
     assert found.tables["differences"] == [{"option": "protocol", "base": "prepared", "other": "simple"}]
     assert found.figures["series"]["metrics"]["throughput"]["values"]["other"]
@@ -36,7 +36,7 @@ def test_a_difference_is_told_with_its_interval(options, simulate):
 def test_what_was_not_seen_is_left_out_with_the_reason(options, simulate):
     found, _ = told(options(), simulate, truth={"other": 0.8}, p99=False)
     assert not [row for row in found.tables["comparison"] if row["metric"] in ("p99", "memory", "wal_per_tx")]
-    assert "Left out: p99 latency: fewer than ten sampled transactions lie beyond p99" in found.warnings
+    assert "Left out: p99 latency: fewer than ten sampled transactions beyond p99" in found.warnings
     assert "ratio:other:memory" not in found.findings
 
 
@@ -57,9 +57,11 @@ def test_equal_things_are_said_to_be_equal(options, simulate):
 def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
     found, _ = told(options(budget_seconds=1e6), simulate, noise=0.05)
     first = found.tables["comparison"][0]
-    assert found.answer.startswith("Nobody can tell yet whether other and base differ")
+    assert found.answer.startswith("No difference between other and base established yet")
     assert first["verdict"] == "cannot tell" and first["more"] > 0 and f"about {first['more']} more blocks" in found.answer
-    assert any(text.startswith(f"a run that is likely to tell: --blocks {14 + first['more']} --time-budget ") for text in found.look_at)
+    assert any(
+        text.startswith(f"A run that is likely to decide: --max-blocks {14 + first['more']} --time-budget ") for text in found.look_at
+    )
 
 
 def test_a_budget_that_ends_it_between_looks_still_gives_an_interval(options, simulate):
@@ -74,7 +76,7 @@ def test_a_block_that_was_run_again_costs_no_grade_and_one_that_was_not_does(opt
 
     found, _ = told(options(budget_seconds=1e6), simulate, truth={"other": 0.8}, taint=once)
     assert found.grade == "A"
-    assert "blocks hold a tainted trial, by steal (1); they are left out" in found.warnings[0]
+    assert "blocks have a tainted trial, by steal (1); they are left out" in found.warnings[0]
     found, _ = told(options(budget_seconds=1e6, max_reruns=0), simulate, noise=0.05, taint=once)
     assert found.grade == "B" and found.findings["blocks"].note == "of 14 that were run, 1 tainted"
 
@@ -82,7 +84,7 @@ def test_a_block_that_was_run_again_costs_no_grade_and_one_that_was_not_does(opt
 def test_tainted_throughout_is_an_indication(options, simulate):
     found, _ = told(options(most=8, max_reruns=1), simulate, truth={"other": 0.8}, taint=lambda trial: "steal")
     assert found.grade == "C" and found.answer.startswith("Indication only: other is slower than base")
-    assert "they are all there is to go by" in found.warnings[0]
+    assert "they are used as fallback" in found.warnings[0]
     assert found.findings["ratio:other:throughput"].note.startswith("only tainted blocks")
 
 
@@ -114,16 +116,16 @@ def test_a_torn_block_is_said(options, simulate):
     results += simulator.all(variants.block_trials(options(), 0)[2:])
     for number in range(1, 4):
         results += simulator.all(variants.block_trials(options(), number))
-    assert "Block 0 was interrupted for 5 min: its pairs lie far apart in time" in analyse(options(), results).warnings
+    assert "Block 0 was interrupted for 5 min: its pairs are far apart in time" in analyse(options(), results).warnings
 
 
 def test_failures_are_told(options, simulate):
     made = options()
     found, _ = told(made, simulate, fail=lambda trial: "no room" if trial.point["variant"] == "other" else None)
     assert found.grade == "C"
-    assert found.answer == "Nothing can be said: other did not finish a trial in any of 2 blocks: no room."
+    assert found.answer == "No result: other did not finish a trial in any of 2 blocks: no room."
     assert "2 trials of other did not finish: no room" in found.warnings
-    assert analyse(made, []).answer == "Nothing can be said: no trial was run."
+    assert analyse(made, []).answer == "No result: no trial was run."
 
 
 def test_several_variants_and_points_with_a_studys_own_findings(options, server, simulate):
@@ -146,7 +148,7 @@ def test_a_steadier_metric_is_recommended_where_the_one_asked_for_cannot_tell(op
         metrics = phase.metrics | {"container:db01": used}
         steady.append(result.model_copy(update={"phases": [phase.model_copy(update={"metrics": metrics})]}))
     found = analyse(made, steady)
-    assert any(text.startswith("CPU per transaction is steadier here than throughput") for text in found.look_at)
+    assert any(text.startswith("CPU per transaction has less noise here than throughput") for text in found.look_at)
     assert not any("steadier" in text for text in analyse(made, results).look_at)
 
 

@@ -63,7 +63,9 @@ def test_a_point_at_a_given_rate_is_left_out_of_the_mean(options, server, simula
         mixed = [_loaded(found[0], change), found[1]]
         seen = metrics.metric_values(mixed, "throughput")
         assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 40_000})
-    assert metrics.metric_values([_loaded(result, {"rate": 100.0}) for result in found], "throughput")["throughput"] == pytest.approx(20_000)
+    assert metrics.metric_values([_loaded(result, {"rate": 100.0}) for result in found], "throughput")["throughput"] == pytest.approx(
+        20_000
+    )
 
 
 def _loaded(result, change):
@@ -95,7 +97,7 @@ def test_every_metric_can_be_told(name):
 def test_words_go_with_what_is_better():
     assert metrics.METRICS["throughput"].words == ("faster", "slower")
     assert metrics.METRICS["p95"].words == ("slower", "faster")
-    assert metrics.METRICS["cpu_per_tx"].words == ("dearer", "cheaper")
+    assert metrics.METRICS["cpu_per_tx"].words == ("higher cost", "lower cost")
     unknown = metrics.metric("usl_peak", "tps")
     assert unknown.better == "" and unknown.words == ("higher", "lower") and unknown.unit == "tps"
 
@@ -105,7 +107,9 @@ def test_only_servers_under_load_count(options, simulate):
     (trial,) = variants.block_trials(made, 1)
     own, other = variants.container_names(made)["base"], variants.container_names(made)["other"]
     wal = {f"server:{own}/pg": {"wal.bytes": 20_000.0}, f"server:{other}/pg": {"wal.bytes": 5e9}}
-    (result,) = (r for r in time_slices.split_variants([simulate(made, noise=0.0, metrics=wal).run(trial)]) if r.trial.point["variant"] == "base")
+    (result,) = (
+        r for r in time_slices.split_variants([simulate(made, noise=0.0, metrics=wal).run(trial)]) if r.trial.point["variant"] == "base"
+    )
     assert metrics.metric_values([result])["wal_per_tx"] == pytest.approx(6.0, rel=1e-6), "a third of the window's transactions are its own"
 
 

@@ -11,7 +11,7 @@ def arm(name):
 def test_a_block_holds_the_baseline_twice():
     options = CompareOptions(arms=(arm("a"), arm("b"), arm("c")), baseline="b")
     assert options.variants == ("a", "c")
-    assert options.sides == ("b", "b again", "a", "c")
+    assert options.block_variants == ("b", "b again", "a", "c")
     assert options.arm("b again") == options.arm("b") == arm("b")
 
 
@@ -19,8 +19,8 @@ def test_a_block_holds_the_baseline_twice():
     ("names", "baseline", "message"),
     [
         (["a"], "a", "at least 2"),
-        (["a", "a"], "a", "names of arms must differ"),
-        (["a", "b"], "c", "baseline 'c' is none of the arms a, b"),
+        (["a", "a"], "a", "names of variants must be unique"),
+        (["a", "b"], "c", "baseline 'c' is not among the variants a, b"),
         (["a", "b again"], "a", "match pattern"),
     ],
 )

@@ -15,15 +15,15 @@ def test_a_clear_difference_ends_it_at_the_first_look(options, simulate):
     results, stop = simulate(options(), truth={"other": 0.8}).until_stop()
     first = looks(14)[0]
     assert len(results) == 3 * first < 3 * 14
-    assert stop.startswith(f"{first} blocks, and enough is known; other: the 95 % interval")
+    assert stop.startswith(f"{first} blocks, enough for a conclusion; other: the 95 % interval")
 
 
 def test_no_difference_goes_on_until_it_is_certain_or_all_blocks_are_run(options, simulate):
     results, stop = simulate(options(), noise=0.002).until_stop()
-    assert "enough is known" in stop and "is within ±2 %" in stop
+    assert "enough for a conclusion" in stop and "is within ±2 %" in stop
     results, stop = simulate(options(budget_seconds=1e6), noise=0.2).until_stop()
     assert len(results) == 3 * 14
-    assert stop.startswith("14 blocks, and as many as planned were run; other: ")
+    assert stop.startswith("14 blocks, all planned; other: ")
 
 
 def test_several_variants_share_one_error_rate(options, server, simulate):
@@ -103,7 +103,7 @@ def test_one_failure_does_not_end_it(options, simulate):
     results, stop = simulate(
         made, truth={"other": 0.8}, fail=lambda trial: "no" if trial.repeat == 0 and trial.point["variant"] == "other" else None
     ).until_stop()
-    assert "enough is known" in stop and len(results) == 3 * (looks(14)[0] + 1)
+    assert "enough for a conclusion" in stop and len(results) == 3 * (looks(14)[0] + 1)
 
 
 def test_a_metric_that_nothing_has_ends_it(options, server, simulate):
@@ -111,7 +111,7 @@ def test_a_metric_that_nothing_has_ends_it(options, server, simulate):
     results, stop = simulate(options(arms_, own=True, metric="nonsense", budget_seconds=1e6)).until_stop()
     assert stop.startswith("no trial has the metric 'nonsense'") and len(results) == 6, "two blocks show it as well as seven"
     results, stop = simulate(options(metric="memory", budget_seconds=1e6)).until_stop()
-    assert stop == "memory cannot be compared: this runtime does not account for a container's memory" and len(results) == 6
+    assert stop == "memory cannot be compared: this runtime does not measure a container's memory" and len(results) == 6
 
 
 def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simulate):

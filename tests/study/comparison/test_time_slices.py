@@ -16,7 +16,7 @@ def made(options):
 def test_each_side_has_what_is_its_own(made, simulate):
     (result,) = simulate(made, truth={"other": 0.8}, noise=0.0).all(variants.block_trials(made, 3))
     found = {one.trial.point["variant"]: one for one in time_slices.split_variants([result])}
-    assert set(found) == set(made.sides)
+    assert set(found) == set(made.block_variants)
     for side, one in found.items():
         (phase,) = one.phases
         (target,) = phase.targets
@@ -48,16 +48,16 @@ def test_what_is_no_trial_by_turns_stays_as_it_is(options, simulate):
 def test_one_trial_is_a_whole_block(made, simulate):
     results = simulate(made).all(variants.block_trials(made, 0))
     (block,) = complete_blocks(made, results)
-    assert block.all == tuple(results) and {side: len(own) for side, own in block.results.items()} == dict.fromkeys(made.sides, 1)
+    assert block.all == tuple(results) and {side: len(own) for side, own in block.results.items()} == dict.fromkeys(made.block_variants, 1)
     assert block.clean and block.finished and block.gap == 0.0
 
 
 def test_a_failed_trial_is_no_side_s_alone(made, simulate):
     simulator = simulate(made, fail=lambda trial: "the server died")
     results, stop = simulator.until_stop()
-    assert len(results) == 2 and stop == "all variants by turns did not finish a trial in any of 2 blocks: the server died"
+    assert len(results) == 2 and stop == "all variants (interleaved) did not finish a trial in any of 2 blocks: the server died"
     found = analyse(made, results)
-    assert found.grade == "C" and "2 trials of all variants by turns did not finish: the server died" in found.warnings
+    assert found.grade == "C" and "2 trials of all variants (interleaved) did not finish: the server died" in found.warnings
 
 
 def test_a_difference_is_found_and_told_block_by_block(made, simulate):
@@ -68,10 +68,10 @@ def test_a_difference_is_found_and_told_block_by_block(made, simulate):
     ratio = found.findings["ratio:other:throughput"]
     assert ratio.low < 0.9 < ratio.high and found.answer.startswith("other is slower than base")
     rows = found.tables["blocks"]
-    assert [row["order"] for row in rows[:4]] == [1, 1, 1, 2] and {row["variant"] for row in rows[:3]} == set(made.sides)
+    assert [row["order"] for row in rows[:4]] == [1, 1, 1, 2] and {row["variant"] for row in rows[:3]} == set(made.block_variants)
     switches = next(row for row in found.tables["comparison"] if row["metric"] == "switches_per_tx")
     assert switches["baseline"].value == pytest.approx(2.0, rel=0.05), "10,000 a turn of half a second, at 10,000 tps"
-    assert any("device I/O per transaction: side by side the devices serve all variants at once" in said for said in found.warnings)
+    assert any("device I/O per transaction: with time slices all variants share the devices" in said for said in found.warnings)
 
 
 def test_a_tainted_block_is_run_again(made, simulate):

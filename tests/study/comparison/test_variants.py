@@ -40,7 +40,9 @@ def test_arms_of_different_points_are_measured_one_after_the_other(options, serv
 
 
 def test_all_sides_deploy_under_the_same_names(options):
-    names = {name for trial in variants.block_trials(options(), 0) for _, container in trial.deployment.containers() for name in [container.name]}
+    names = {
+        name for trial in variants.block_trials(options(), 0) for _, container in trial.deployment.containers() for name in [container.name]
+    }
     assert names == {"db01"}
 
 
@@ -97,7 +99,9 @@ def test_a_pair_of_its_own_has_a_server_of_its_own(options):
 
 def test_whole_blocks_take_turns_on_the_hosts(options):
     made = options(hosts=("b", "a"))
-    names = [{host.labels["host"] for trial in variants.block_trials(made, number) for host in trial.deployment.hosts} for number in range(3)]
+    names = [
+        {host.labels["host"] for trial in variants.block_trials(made, number) for host in trial.deployment.hosts} for number in range(3)
+    ]
     assert names == [{"b"}, {"a"}, {"b"}]
     assert [trial.key() for trial in variants.block_trials(made, 1)] == [trial.key() for trial in variants.block_trials(options(), 1)]
     assert all(not host.labels for trial in variants.block_trials(options(), 0) for host in trial.deployment.hosts)

@@ -45,8 +45,8 @@ from pgherd.runner.deploy.servers import (
 from pgherd.runner.deploy.targets import Reach, Targets
 from pgherd.runner.deploy.transition import ServerKey, Transition, Up, plan, volumes_of
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room, Runtime
 from pgherd.runtimes.vm.channel import GuestError
 from pgherd.workloads.script import stage

@@ -24,8 +24,8 @@ from pgherd.postgres.tcp_access import TcpAccess
 from pgherd.runner.deploy.housing import PORT, Goldens
 from pgherd.runner.deploy.transition import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm import disk_image, images
 from pgherd.runtimes.vm.images import Images
@@ -314,7 +314,9 @@ class Guests:
             return {}
         machines = self._runtime.machines()
         return {
-            f"guest:{name}": {EMULATED_METRIC: float(machine.hypervisor.functional_only)} for name, machine in machines.items() if name in self._disks
+            f"guest:{name}": {EMULATED_METRIC: float(machine.hypervisor.functional_only)}
+            for name, machine in machines.items()
+            if name in self._disks
         }
 
     def check(self) -> None:

@@ -21,8 +21,8 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.runner.deploy.transition import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import fillings
 
 PORT = 5432

@@ -26,8 +26,8 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
 
 NO_ROOM = Room("")

@@ -15,8 +15,7 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Intent, Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
-from pgherd.study.observation import MANAGER_PART
-from pgherd.study.observation import device_sum
+from pgherd.study.observation import MANAGER_PART, device_sum
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
 _EXTERNAL = "the server is external"

@@ -17,8 +17,8 @@ from pgherd.node.protocol import Node
 from pgherd.runner.deploy.targets import Stage
 from pgherd.runner.judge import memory as memory_verdicts
 from pgherd.runner.judge import verdicts
-from pgherd.runner.play import phases
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.play import phases
 from pgherd.study import emulation
 
 

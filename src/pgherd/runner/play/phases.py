@@ -19,6 +19,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, Sampling
 from pgherd.runner.deploy.targets import Stage
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play import counters, io_view, turns
 from pgherd.runner.play.driven import Driven, PlayedPhase
 from pgherd.runner.play.guest_sampling import GuestSampling
@@ -31,7 +32,6 @@ from pgherd.runner.play.launching import (
     process_sources,
     wait_until_ended,
 )
-from pgherd.runner.observer import RunObserver
 
 _POLL_INTERVAL_S = 0.5
 _STOP_TIMEOUT_S = 30.0

@@ -200,7 +200,9 @@ def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
         return asked.start_state
     if any(not getattr(one.options, "read_only", True) or getattr(one.options, "state", None) == "fresh" for one in made.values()):
         return "fresh"
-    planned = [variants.planned_trials(Variant(name="x", study=one.study, options=one.options.model_dump(mode="json"))) for one in made.values()]
+    planned = [
+        variants.planned_trials(Variant(name="x", study=one.study, options=one.options.model_dump(mode="json"))) for one in made.values()
+    ]
     servers = [server for trials in planned for trial in trials for _, _, server in trial.deployment.servers()]
     if servers and all(server.dsn is not None for server in servers):
         return "warm"  # no state can be brought about on somebody else's server

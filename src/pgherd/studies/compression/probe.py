@@ -24,8 +24,8 @@ from pgherd.postgres import clones, golden
 from pgherd.postgres.external import External
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.relations import Query, Relations
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.studies.compression import probe_codecs, probe_segments
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, SECTOR
 from pgherd.studies.compression.probe_segments import SegmentSource

@@ -1,6 +1,6 @@
-"""Time-varying load: how many clients each database has in each period, by a pattern's name or as listed. Pure.
+"""Load that varies over time: clients of each database in each period, from a named pattern or a list. Pure.
 
-All databases switch together at a period's border; the ramp-up after it is not counted.
+All databases switch at the border of a period. The warm-up after it is not counted.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
 
 Plan = tuple[tuple[int, ...], ...]
-"""For each database its clients in each period; 0: idle."""
+"""Clients of each database in each period. 0: idle."""
 
 
 def _alternating(database: int, period: int, databases: int, periods: int) -> float:
@@ -34,44 +34,44 @@ def _diurnal(database: int, period: int, databases: int, periods: int) -> float:
 
 
 _SHAPES: Mapping[str, tuple[Callable[[int, int, int, int], float], str]] = {
-    "alternating": (_alternating, "every other database is busy, and the others in the next period (E4)"),
-    "diurnal": (_diurnal, "each goes through one smooth day, the databases' days spread evenly"),
-    "steady": (_steady, "all have the mean of high and low throughout"),
-    "burst": (_burst, "all are quiet, and in every second period all are busy at once"),
+    "alternating": (_alternating, "half of the databases are busy, the other half in the next period (E4)"),
+    "diurnal": (_diurnal, "each follows a smooth daily curve; the peaks are spread evenly"),
+    "steady": (_steady, "all have the mean of high and low"),
+    "burst": (_burst, "all are quiet, and all are busy in every second period"),
 }
-PATTERNS: Mapping[str, str] = {name: words for name, (_, words) in _SHAPES.items()}
-"""Pattern → what it means."""
+PATTERNS: Mapping[str, str] = {name: description for name, (_, description) in _SHAPES.items()}
+"""Description of each pattern, by name."""
 
 _LISTED = re.compile(r"[\d,/ ]+")
 
 
 def is_listed(pattern: str) -> bool:
-    """Whether it lists the clients itself, and is no name."""
+    """Return True if the text lists clients instead of naming a pattern."""
     return _LISTED.fullmatch(pattern) is not None
 
 
 def client_plan(pattern: str, *, databases: int, periods: int | None, high: int, low: int) -> Plan:
-    """Clients of each database in each period.
+    """Return the clients of each database in each period.
 
     Args:
-        pattern: a name of ``NAMES``, or the clients themselves: ``30,2,30,2/2,30,2,30``, one list for each database.
-        databases: how many there are.
-        periods: how many periods a named pattern has, four if None; a listed one has as many as it lists.
+        pattern: a name of ``PATTERNS``, or one list of clients per database: ``30,2,30,2/2,30,2,30``.
+        databases: number of databases.
+        periods: number of periods. None: four for a named pattern, the length of the lists otherwise.
         high: clients of a busy database.
-        low: clients of a quiet one.
+        low: clients of a quiet database.
 
     Raises:
-        UsageError: no such pattern, or lists that do not fit the databases or the periods.
+        UsageError: there is no such pattern, or the lists do not match the databases or the periods.
     """
     if is_listed(pattern):
         return _listed(pattern, databases, periods)
     if pattern not in _SHAPES:
         raise UsageError(
-            f"there is no pattern '{pattern}'; there are {', '.join(_SHAPES)}, or list the clients of each database in each period, such "
+            f"there is no pattern '{pattern}'; choose {', '.join(_SHAPES)}, or list the clients of each database in each period, such "
             "as 30,2,30,2/2,30,2,30"
         )
     if high < low or low < 1:
-        raise UsageError(f"--high {high} and --low {low}: a busy database has at least as many clients as a quiet one, and that at least 1")
+        raise UsageError(f"--busy-clients {high} and --quiet-clients {low}: a busy database has at least as many clients as a quiet one, and that at least 1")
     shape, count = _SHAPES[pattern][0], periods or 4
     return tuple(tuple(round(low + (high - low) * shape(i, p, databases, count)) for p in range(count)) for i in range(databases))
 
@@ -80,45 +80,54 @@ def _listed(pattern: str, databases: int, periods: int | None) -> Plan:
     lists = [[word.strip() for word in part.split(",")] for part in pattern.split("/")]
     if not all(word.isdigit() for part in lists for word in part):
         raise UsageError(f"--pattern {pattern}: a number of clients is missing; write them as 30,2,30,2/2,30,2,30")
-    found = tuple(tuple(map(int, part)) for part in lists)
-    if len(found) != databases:
-        raise UsageError(f"--pattern {pattern} lists {len(found)} databases, but there are {databases}; part their lists with '/'")
-    if len({len(part) for part in found}) > 1:
+    plan = tuple(tuple(map(int, part)) for part in lists)
+    if len(plan) != databases:
+        raise UsageError(f"--pattern {pattern} lists {len(plan)} databases, but there are {databases}; separate their lists with '/'")
+    if len({len(part) for part in plan}) > 1:
         raise UsageError(
-            f"--pattern {pattern}: the databases have {', '.join(str(len(part)) for part in found)} periods; give all equally many"
+            f"--pattern {pattern}: the databases have {', '.join(str(len(part)) for part in plan)} periods; give the same number for all"
         )
-    if periods is not None and len(found[0]) != periods:
-        raise UsageError(f"--pattern {pattern} lists {len(found[0])} periods, but --periods is {periods}; leave one of them out")
-    empty = [number for number, period in enumerate(zip(*found, strict=True), 1) if not any(period)]
+    if periods is not None and len(plan[0]) != periods:
+        raise UsageError(f"--pattern {pattern} lists {len(plan[0])} periods, but --periods is {periods}; give only one of them")
+    empty = [number for number, period in enumerate(zip(*plan, strict=True), 1) if not any(period)]
     if empty:
         raise UsageError(f"--pattern {pattern}: in period {empty[0]} no database has a client, so there is nothing to measure")
-    return found
+    return plan
 
 
 def phases(plan: Plan, targets: Sequence[str], load: Callable[[int], Load], *, ramp: float, seconds: float) -> tuple[Phase, ...]:
-    """The plan as phases, ``period-1`` and so on. ``targets`` are the databases' addresses in the plan's order, ``load`` makes
-    the load of so many clients; ``ramp`` (not counted) and ``seconds`` are those of each period."""
-    found = []
+    """Return the plan as phases ``period-1``, ``period-2`` and so on.
+
+    Args:
+        plan: clients of each database in each period.
+        targets: addresses of the databases, in the order of the plan.
+        load: function that returns the load for a number of clients.
+        ramp: warm-up of each period, in seconds. Not counted.
+        seconds: measured time of each period.
+    """
+    periods = []
     for period in range(len(plan[0])):
         loads = {target: load(row[period]) for target, row in zip(targets, plan, strict=True) if row[period]}
-        found.append(Phase(name=f"period-{period + 1}", ramp=ramp, seconds=seconds, loads=loads))
-    return tuple(found)
+        periods.append(Phase(name=f"period-{period + 1}", ramp=ramp, seconds=seconds, loads=loads))
+    return tuple(periods)
 
 
 def max_connections(plan: Plan) -> int:
-    """Connections that a server with all these databases has at once at most: at a border the old clients finish their last
-    transaction while the new ones connect."""
+    """Return the maximum number of simultaneous connections of a server with all these databases.
+
+    At a border of periods the old clients finish their last transaction while the new clients connect.
+    """
     totals: list[int] = [sum(period) for period in zip(*plan, strict=True)]
     borders = [before + after for before, after in itertools.pairwise(totals)]
     return max(totals + borders)
 
 
 def client_range(plan: Plan) -> tuple[int, int]:
-    """The most and the fewest clients that a database has in any period in which it is not idle."""
-    every = [client_plan for row in plan for client_plan in row if client_plan]
-    return max(every), min(every)
+    """Return the maximum and the minimum number of clients of a database over all periods in which it is not idle."""
+    active = [clients for row in plan for clients in row if clients]
+    return max(active), min(active)
 
 
 def format_plan(plan: Plan) -> str:
-    """``30,2,30,2/2,30,2,30``: as it can be listed."""
+    """Return the plan as a list, such as ``30,2,30,2/2,30,2,30``."""
     return "/".join(",".join(map(str, row)) for row in plan)

@@ -11,8 +11,8 @@ from pgherd.model.deployment import Staging
 from pgherd.model.load import NEW_ORDER, ClientPlace
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
-from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.studies.consolidation.load_patterns import Plan
+from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined
 from pgherd.study.swap_options import SwapRequest
 

@@ -15,10 +15,9 @@ from pgherd.prepare import swap as prepare_swap
 from pgherd.prepare.container_limits import GUEST_SYSTEM
 from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared
-from pgherd.studies.consolidation import prepare_guests
+from pgherd.studies.consolidation import load_patterns, prepare_guests
 from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions, ConsolidationRequest
 from pgherd.studies.consolidation.propose import points, shared_buffers
-from pgherd.studies.consolidation import load_patterns
 from pgherd.workloads.registry import find
 
 _MB, _GB = 2**20, 2**30

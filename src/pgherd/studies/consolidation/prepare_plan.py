@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from pgherd.model.deployment import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.studies.consolidation import prepare_guests
+from pgherd.studies.consolidation import load_patterns, prepare_guests
 from pgherd.studies.consolidation.options import SCHEMES, ConsolidationOptions
-from pgherd.studies.consolidation import load_patterns
 
 
 def lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: GuestMemory | None = None) -> list[str]:

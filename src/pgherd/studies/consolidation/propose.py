@@ -13,8 +13,8 @@ from pgherd.model.deployment import Container, Database, Deployment, Host, Serve
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.consolidation.options import APART, BALLOON, ConsolidationOptions
 from pgherd.studies.consolidation import load_patterns
+from pgherd.studies.consolidation.options import APART, BALLOON, ConsolidationOptions
 from pgherd.study import trial_schedule
 from pgherd.study.trial_schedule import Point, SchedulePlan
 

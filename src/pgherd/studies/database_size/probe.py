@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pgherd.model.trial import Trial
 from pgherd.postgres import golden
 from pgherd.postgres.installations import Installation
-from pgherd.runner.session import RunSession
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import fillings
 
 

@@ -17,10 +17,9 @@ from pgherd.studies.density.curve import (
     floor_tenths,
     plural,
 )
-from pgherd.study.repeats import NO_CONTAINER_CPU, PART_NOT_SEEN, cpu_cells, named_parts, part_cpu
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import Observation
-from pgherd.study.repeats import mean_finding
+from pgherd.study.repeats import NO_CONTAINER_CPU, PART_NOT_SEEN, cpu_cells, mean_finding, named_parts, part_cpu
 
 Row = dict[str, Finding | str | int | float | None]
 

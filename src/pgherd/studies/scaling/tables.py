@@ -11,11 +11,10 @@ from pgherd.analysis.intervals import Estimate, ratio_of_means
 from pgherd.model.finding import Finding
 from pgherd.studies.scaling.curve import FROM_REPEATS, ScalingCurve, client_share, end_of_linear, published_ratio, server_cpu_per_tx
 from pgherd.studies.scaling.options import scripts_of
-from pgherd.study.repeats import NO_CONTAINER_CPU, cpu_cells, named_parts
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.observation import Observation
-from pgherd.study.repeats import mean_finding
+from pgherd.study.repeats import NO_CONTAINER_CPU, cpu_cells, mean_finding, named_parts
 
 Row = dict[str, Finding | str | int | float | None]
 

@@ -1,1 +1,1 @@
-"""Comparison of variants in randomized blocks: options, trials, statistics, answer. No I/O."""
+"""Comparison of variants in randomized blocks: options, trials, statistics and answer. No I/O."""

@@ -1,4 +1,4 @@
-"""From results to an answer with a grade. Pure; never raises for missing, failed or tainted trials: it says so."""
+"""Analysis of a comparison: answer, grade, findings, tables and warnings. Pure. Missing, failed or tainted trials never raise."""
 
 from __future__ import annotations
 
@@ -12,67 +12,68 @@ from pgherd.analysis.sequential import simultaneous
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds
-from pgherd.study.comparison import answers, tables, tables
-from pgherd.study.comparison.blocks import MetricSeries, all_series, primary_series
-from pgherd.study.comparison.blocks import Block, MIN_CLEAN_BLOCKS, complete_blocks, used_blocks
-from pgherd.study.comparison.tables import ComparisonEstimates
+from pgherd.study.comparison import answers, tables
+from pgherd.study.comparison.blocks import MIN_CLEAN_BLOCKS, Block, MetricSeries, all_series, complete_blocks, primary_series, used_blocks
 from pgherd.study.comparison.metrics import METRICS
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.propose import alpha, decisions, propose
+from pgherd.study.comparison.tables import ComparisonEstimates
 from pgherd.study.comparison.time_slices import ALL_VARIANTS, VARIANT
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import check_warnings
 
 MAX_BLOCK_GAP_S = 30.0
-"""Seconds between two trials of a block from which on it is said to have been interrupted."""
+"""Pause between two trials of a block, in seconds, above which the block is reported as interrupted."""
 STEADIER_SHARE = 0.5
-"""Share of another metric's noise floor below which CPU per transaction is recommended in its place."""
+"""Share of the primary metric's noise below which CPU per transaction is recommended instead."""
 AA_CONFIDENCE = 0.99
-"""Confidence at which the A/A pair must show a difference before the run itself is called into question."""
+"""Confidence level of a difference in the A/A pair for a warning about the run."""
 
 
 def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis:
-    """The ratios of all variants to the baseline by every metric, one sentence as the answer, and its grade."""
+    """Return the ratios of all variants to the baseline by every metric, the answer in one sentence, and its grade."""
     blocks = complete_blocks(options, results)
     warnings = _trial_warnings(options, results, blocks)
     used = used_blocks(blocks, options.most)
     if not used:
-        said = "no block could be finished" if blocks else "no block is whole" if results else "no trial was run"
+        reason = "no block finished" if blocks else "no block is complete" if results else "no trial was run"
         stop = propose(options, results).stop
-        return Analysis(answer=f"Nothing can be said: {stop or said}.", grade="C", warnings=warnings)
-    every = all_series(options, used)
+        return Analysis(answer=f"No result: {stop or reason}.", grade="C", warnings=warnings)
+    series = all_series(options, used)
     try:
         primary = primary_series(options, used)
     except KeyError as error:
-        return Analysis(answer=f"Nothing can be said: {error.args[0]}.", grade="C", warnings=warnings)
-    # When no further block will come, what is left of the error rate is used on those there are.
+        return Analysis(answer=f"No result: {error.args[0]}.", grade="C", warnings=warnings)
+    # Without further blocks, the rest of the error rate is spent on the existing ones.
     last = propose(options, results).stop is not None
-    every = {**every, primary.metric.name: primary}
+    series = {**series, primary.metric.name: primary}
     decided = decisions(options, primary, last=last)
-    others = {side: _others(options, every, primary, side, last) for side in options.variants}
-    found = ComparisonEstimates(options, blocks, used, primary, every, decided, others, _floors(options, every))
-    grade = _grade(found)
-    answer = answers.answer(found.options, primary.metric, decided, found.floor.get(primary.metric.name), len(used))
+    others = {variant: _other_ratios(options, series, primary, variant, last) for variant in options.variants}
+    estimates = ComparisonEstimates(options, blocks, used, primary, series, decided, others, _aa_ratios(options, series))
+    grade = _grade(estimates)
+    answer = answers.answer(estimates.options, primary.metric, decided, estimates.floor.get(primary.metric.name), len(used))
     if primary.why_not(options):
-        answer = f"Nothing can be said: {primary.metric.label}: {primary.why_not(options)}."
+        answer = f"No result: {primary.metric.label}: {primary.why_not(options)}."
     return Analysis(
         answer=f"Indication only: {answer}" if grade == "C" else answer,
         grade=grade,
-        findings=_findings(found),
+        findings=_findings(estimates),
         tables={
-            "comparison": tables.comparison_rows(found),
+            "comparison": tables.comparison_rows(estimates),
             "differences": tables.difference_rows(options),
             "blocks": tables.block_rows(options, blocks, results),
-            **({"by_host": tables.host_rows(found)} if len(options.hosts) > 1 else {}),
+            **({"by_host": tables.host_rows(estimates)} if len(options.hosts) > 1 else {}),
         },
-        warnings=warnings + _warnings(found) + tables.host_warnings(found),
-        look_at=_look_at(found),
-        figures={"series": tables.figure_data(found)},
+        warnings=warnings + _warnings(estimates) + tables.host_warnings(estimates),
+        look_at=_look_at(estimates),
+        figures={"series": tables.figure_data(estimates)},
     )
 
 
-def _others(options: CompareOptions, every: Mapping[str, MetricSeries], primary: MetricSeries, side: str, last: bool) -> dict[str, Estimate]:
-    pairs = {name: series.pair(options, side) for name, series in every.items() if not series.why_not(options)}
+def _other_ratios(
+    options: CompareOptions, series: Mapping[str, MetricSeries], primary: MetricSeries, variant: str, last: bool
+) -> dict[str, Estimate]:
+    pairs = {name: values.pair(options, variant) for name, values in series.items() if not values.why_not(options)}
     if primary.metric.name not in pairs or why_no_ratio(*pairs[primary.metric.name]) is not None:
         return {}
     return simultaneous(
@@ -86,131 +87,137 @@ def _others(options: CompareOptions, every: Mapping[str, MetricSeries], primary:
     )
 
 
-def _floors(options: CompareOptions, every: Mapping[str, MetricSeries], confidence: float = 0.95) -> dict[str, Estimate]:
-    """The ratio of the baseline to itself: what two runs of one thing differ by."""
-    pairs = {name: series.pair(options, options.again) for name, series in every.items() if not series.why_not(options)}
+def _aa_ratios(options: CompareOptions, series: Mapping[str, MetricSeries], confidence: float = 0.95) -> dict[str, Estimate]:
+    """Return the ratios of the A/A pair, by metric. They show the difference between two equal variants."""
+    pairs = {name: values.pair(options, options.again) for name, values in series.items() if not values.why_not(options)}
     return {name: paired_ratio(*pair, confidence) for name, pair in pairs.items() if why_no_ratio(*pair) is None}
 
 
-def _findings(found: ComparisonEstimates) -> dict[str, Finding]:
-    options, count = found.options, len(found.used)
-    findings = {"blocks": Finding(value=count, unit="blocks", n=count, method="blocks that count", note=_blocks_note(found))}
-    note = "" if found.clean else "only tainted blocks: an indication"
-    for name in found.compared:
-        for side in options.variants:
-            estimate = found.ratio(side, name)
-            key = f"ratio:{side}:{name}"
+def _findings(estimates: ComparisonEstimates) -> dict[str, Finding]:
+    options, count = estimates.options, len(estimates.used)
+    findings = {"blocks": Finding(value=count, unit="blocks", n=count, method="used blocks", note=_blocks_note(estimates))}
+    note = "" if estimates.clean else "only tainted blocks: an indication"
+    for name in estimates.compared:
+        for variant in options.variants:
+            estimate = estimates.ratio(variant, name)
+            key = f"ratio:{variant}:{name}"
             if estimate is None or not math.isfinite(estimate.value):
-                findings[key] = missing("", answers.reason_without_ratio(found.every[name].pair(options, side)))
+                findings[key] = missing("", answers.reason_without_ratio(estimates.every[name].pair(options, variant)))
             else:
                 findings[key] = as_finding(estimate, "", note)
-        if name in found.floor:
-            findings[f"floor:{name}"] = as_finding(found.floor[name], "", "the A/A pair: what two runs of the baseline differ by")
+        if name in estimates.floor:
+            findings[f"floor:{name}"] = as_finding(estimates.floor[name], "", "A/A pair: difference between two runs of the baseline")
     return findings
 
 
-def _blocks_note(found: ComparisonEstimates) -> str:
-    tainted = sum(not block.clean for block in found.blocks)
-    return f"of {len(found.blocks)} that were run, {tainted} tainted" if tainted else ""
+def _blocks_note(estimates: ComparisonEstimates) -> str:
+    tainted = sum(not block.clean for block in estimates.blocks)
+    return f"of {len(estimates.blocks)} that were run, {tainted} tainted" if tainted else ""
 
 
-def _grade(found: ComparisonEstimates) -> Grade:
-    """A: every taint verdict passed in the blocks that the numbers rest on, every tainted block was run again and then was
-    clean, and the A/A pair shows no difference. C: fewer than three clean blocks. B: everything between."""
-    if not found.clean or all(decision is None for decision in found.decided.values()):
+def _grade(estimates: ComparisonEstimates) -> Grade:
+    """Return the grade.
+
+    A: every tainting check passed in the used blocks, a clean rerun replaced every tainted block, and the A/A pair shows no difference.
+    C: fewer than three clean blocks. B: all other cases.
+    """
+    if not estimates.clean or all(decision is None for decision in estimates.decided.values()):
         return "C"
-    verdicts = [v for block in found.used for result in block.all for v in result.verdicts if v.severity == "taint"]
-    return "A" if all(v.result == "pass" for v in verdicts) and not _left_tainted(found) and not _self_differs(found) else "B"
+    verdicts = [v for block in estimates.used for result in block.all for v in result.verdicts if v.severity == "taint"]
+    return "A" if all(v.result == "pass" for v in verdicts) and not _unreplaced_blocks(estimates) and not _aa_differs(estimates) else "B"
 
 
-def _left_tainted(found: ComparisonEstimates) -> int:
-    """Tainted blocks in whose place no clean one was run."""
-    tainted = sum(not block.clean for block in found.blocks)
-    again = sum(block.clean and block.all[0].trial.reason.startswith("rerun") for block in found.blocks)
-    return max(tainted - again, 0)
+def _unreplaced_blocks(estimates: ComparisonEstimates) -> int:
+    """Return the number of tainted blocks without a clean rerun."""
+    tainted = sum(not block.clean for block in estimates.blocks)
+    clean_reruns = sum(block.clean and block.all[0].trial.reason.startswith("rerun") for block in estimates.blocks)
+    return max(tainted - clean_reruns, 0)
 
 
-def _self_differs(found: ComparisonEstimates) -> bool:
-    """Whether the baseline differs from itself, which only chance or an effect of the order could make."""
-    sure = _floors(found.options, {"primary": found.primary}, AA_CONFIDENCE).get("primary")
-    return sure is not None and sure.low is not None and sure.high is not None and (sure.low > 1 or sure.high < 1)
+def _aa_differs(estimates: ComparisonEstimates) -> bool:
+    """Return True if the A/A pair shows a difference. Its cause is chance or an effect of the order."""
+    ratio = _aa_ratios(estimates.options, {"primary": estimates.primary}, AA_CONFIDENCE).get("primary")
+    return ratio is not None and ratio.low is not None and ratio.high is not None and (ratio.low > 1 or ratio.high < 1)
 
 
 def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blocks: Sequence[Block]) -> list[str]:
-    found = []
-    for side in (*options.sides, ALL_VARIANTS):
-        failed = [result for result in results if result.trial.point.get(VARIANT) == side and result.error is not None]
+    warnings = []
+    for name in (*options.block_variants, ALL_VARIANTS):
+        failed = [result for result in results if result.trial.point.get(VARIANT) == name and result.error is not None]
         if failed:
-            many = "A trial" if len(failed) == 1 else f"{len(failed)} trials"
-            found.append(f"{many} of {'all variants by turns' if side == ALL_VARIANTS else side} did not finish: {failed[-1].error}")
+            count = "A trial" if len(failed) == 1 else f"{len(failed)} trials"
+            warnings.append(
+                f"{count} of {'all variants (interleaved)' if name == ALL_VARIANTS else name} did not finish: {failed[-1].error}"
+            )
     tainted = [block for block in blocks if not block.clean]
     if tainted:
         checks = Counter(v.check for block in tainted for result in block.all for v in result.verdicts if v.taints)
-        why = ", ".join(f"{check} ({count})" for check, count in checks.most_common()) or "trials that did not finish"
+        causes = ", ".join(f"{check} ({count})" for check, count in checks.most_common()) or "failed trials"
         clean = len(blocks) - len(tainted)
-        fate = "left out" if clean >= min(MIN_CLEAN_BLOCKS, sum(block.finished for block in blocks)) else "all there is to go by"
-        found.append(f"{len(tainted)} of {len(blocks)} blocks hold a tainted trial, by {why}; they are {fate}")
-    return found + check_warnings(results)
+        use = "left out" if clean >= min(MIN_CLEAN_BLOCKS, sum(block.finished for block in blocks)) else "used as fallback"
+        warnings.append(f"{len(tainted)} of {len(blocks)} blocks have a tainted trial, by {causes}; they are {use}")
+    return warnings + check_warnings(results)
 
 
-def _warnings(found: ComparisonEstimates) -> list[str]:
-    options, said = found.options, []
-    if _self_differs(found):
-        floor = found.floor[found.primary.metric.name]
-        by = answers.as_change(floor.value, floor.low, floor.high)
-        said.append(
-            f"{options.baseline} differs from itself ({by}), which chance alone would do in one run of a hundred: "
-            "take differences of that size for noise"
+def _warnings(estimates: ComparisonEstimates) -> list[str]:
+    options, warnings = estimates.options, []
+    if _aa_differs(estimates):
+        floor = estimates.floor[estimates.primary.metric.name]
+        change = answers.as_change(floor.value, floor.low, floor.high)
+        warnings.append(
+            f"{options.baseline} differs from itself ({change}), which happens by chance in one of a hundred runs: "
+            "treat differences of this size as noise"
         )
-    for side, decision in found.decided.items():
+    for variant, decision in estimates.decided.items():
         if decision is None:
-            said.append(f"{side} cannot be compared by {found.primary.metric.label}: {answers.reason_without_ratio(found.primary.pair(options, side))}")
-    for block in found.used:
+            reason = answers.reason_without_ratio(estimates.primary.pair(options, variant))
+            warnings.append(f"{variant} cannot be compared by {estimates.primary.metric.label}: {reason}")
+    for block in estimates.used:
         if block.gap > MAX_BLOCK_GAP_S:
-            said.append(f"Block {block.number} was interrupted for {format_seconds(block.gap)}: its pairs lie far apart in time")
+            warnings.append(f"Block {block.number} was interrupted for {format_seconds(block.gap)}: its pairs are far apart in time")
     reasons: dict[str, list[str]] = {}
-    # Where no server is deployed (volumes, links), nobody misses what only servers have.
-    served = any(True for block in found.used for result in block.all for _ in result.trial.deployment.servers())
+    # Without servers (volumes, links), missing server metrics need no warning.
+    has_servers = any(True for block in estimates.used for result in block.all for _ in result.trial.deployment.servers())
     for name in METRICS:
-        why = found.every[name].why_not(options)
-        unseen = all(value is None for values in found.every[name].values.values() for value in values)
-        if why and name != found.primary.metric.name and not (unseen and (METRICS[name].rare or not served)):
-            reasons.setdefault(why, []).append(found.every[name].metric.label)
-    said += [f"Left out: {', '.join(labels)}: {why}" for why, labels in reasons.items()]
-    return said
+        reason = estimates.every[name].why_not(options)
+        not_measured = all(value is None for values in estimates.every[name].values.values() for value in values)
+        if reason and name != estimates.primary.metric.name and not (not_measured and (METRICS[name].rare or not has_servers)):
+            reasons.setdefault(reason, []).append(estimates.every[name].metric.label)
+    warnings += [f"Left out: {', '.join(labels)}: {reason}" for reason, labels in reasons.items()]
+    return warnings
 
 
-def _look_at(found: ComparisonEstimates) -> list[str]:
-    options, said = found.options, []
-    for side in options.variants:
-        told = []
-        for name in found.compared[1:]:
-            estimate, metric = found.ratio(side, name), found.every[name].metric
+def _look_at(estimates: ComparisonEstimates) -> list[str]:
+    options, hints = estimates.options, []
+    for variant in options.variants:
+        changes = []
+        for name in estimates.compared[1:]:
+            estimate, metric = estimates.ratio(variant, name), estimates.every[name].metric
             if estimate is not None and answers.outcome_of(estimate, options.equivalence) in ("higher", "lower"):
-                told.append(f"{metric.label} {answers.as_change(estimate.value, estimate.low, estimate.high)}")
-        if told:
-            said.append(f"{side} differs from {options.baseline} for certain in other metrics: " + "; ".join(told))
-    steadier = _steadier(found)
+                changes.append(f"{metric.label} {answers.as_change(estimate.value, estimate.low, estimate.high)}")
+        if changes:
+            hints.append(f"{variant} differs significantly from {options.baseline} in other metrics: " + "; ".join(changes))
+    steadier = _steadier_metric(estimates)
     if steadier:
-        said.append(steadier)
-    more = [decision.more for decision in found.decided.values() if decision is not None and decision.more]
+        hints.append(steadier)
+    more = [decision.more for decision in estimates.decided.values() if decision is not None and decision.more]
     if more:
-        blocks = len(found.used) + max(more)
-        spent = sum(result.ended - result.started for block in found.blocks for result in block.all)
-        seconds = spent / len(found.blocks) * blocks
-        said.append(f"a run that is likely to tell: --blocks {blocks} --budget {max(1, math.ceil(seconds * 1.1 / 60))}m")
-    return said
+        blocks = len(estimates.used) + max(more)
+        spent = sum(result.ended - result.started for block in estimates.blocks for result in block.all)
+        seconds = spent / len(estimates.blocks) * blocks
+        hints.append(f"A run that is likely to decide: --max-blocks {blocks} --time-budget {max(1, math.ceil(seconds * 1.1 / 60))}m")
+    return hints
 
 
-def _steadier(found: ComparisonEstimates) -> str:
-    """That CPU per transaction scatters less here than the metric that could not tell, where the A/A pair shows so."""
-    name, other = found.primary.metric.name, "cpu_per_tx"
-    if name == other or all(decision is None or decision.verdict != answers.INCONCLUSIVE for decision in found.decided.values()):
+def _steadier_metric(estimates: ComparisonEstimates) -> str:
+    """Return a hint if the A/A pair shows that CPU per transaction has less noise than an inconclusive primary metric."""
+    name, other = estimates.primary.metric.name, "cpu_per_tx"
+    if name == other or all(decision is None or decision.verdict != answers.INCONCLUSIVE for decision in estimates.decided.values()):
         return ""
-    mine, theirs = (answers.max_deviation(found.floor[one]) if one in found.floor else None for one in (name, other))
-    if mine is None or theirs is None or theirs > STEADIER_SHARE * mine:
+    noise, other_noise = (answers.max_deviation(estimates.floor[key]) if key in estimates.floor else None for key in (name, other))
+    if noise is None or other_noise is None or other_noise > STEADIER_SHARE * noise:
         return ""
     return (
-        f"CPU per transaction is steadier here than {found.primary.metric.label}: {found.options.baseline} differs from itself (A/A) by "
-        f"{100 * theirs:.1f} % at most, against {100 * mine:.1f} %; --metric {other} lets it decide"
+        f"CPU per transaction has less noise here than {estimates.primary.metric.label}: {estimates.options.baseline} differs "
+        f"from itself (A/A) by at most {100 * other_noise:.1f} %, compared with {100 * noise:.1f} %; use it with --metric {other}"
     )

@@ -1,4 +1,4 @@
-"""What is compared: a trial's metrics, each with its unit and what to call more and less of it. Pure."""
+"""Metrics of a comparison: how to extract each from a trial, its unit, and the words for more and less of it. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pgherd.study.comparison.options import Variant
 from pgherd.study.observation import device_sum, median_latency
 
 POINT_MARK = "@"
-"""Stands between a metric and the point at which alone it is taken: ``throughput@databases=4``."""
+"""Separator between a metric and the single point that it is taken from: ``throughput@databases=4``."""
 DEFAULT_METRIC = "throughput"
 DEVICE_IO = "io_per_tx"
 MB = 2**20
@@ -23,8 +23,16 @@ MB = 2**20
 
 @dataclass(frozen=True)
 class ComparedMetric:
-    """``words`` are what a variant is called that has more of it, and less. ``absent`` says why a trial may not have it;
-    ``least`` is the value below which there is nothing to compare; nobody misses a ``rare`` one where it is not seen."""
+    """Metric that variants are compared by.
+
+    Attributes:
+        better: direction that is better. '' if unknown.
+        words: descriptions of a variant with more, and with less of the metric.
+        take: function that extracts the value from a trial.
+        absent: reason why a trial may not have it.
+        least: value below which it cannot be compared.
+        rare: no warning if it was not measured.
+    """
 
     name: str
     label: str
@@ -42,7 +50,7 @@ def _throughput(result: TrialResult) -> float | None:
 
 
 def _new_orders(result: TrialResult) -> float | None:
-    """The mean over the phases' windows."""
+    """Return the mean over the phases."""
     seconds = math.fsum(phase.seconds for phase in result.phases)
     parts = [(phase.notpm, phase.seconds) for phase in result.phases]
     if seconds <= 0 or any(rate is None for rate, _ in parts):
@@ -51,20 +59,20 @@ def _new_orders(result: TrialResult) -> float | None:
 
 
 def _per_transaction(of_phase: Callable[[TrialResult, PhaseResult], float | None]) -> Callable[[TrialResult], float | None]:
-    """A rate per second of the phases' windows, per transaction."""
+    """Return a function that converts a rate per second into an amount per transaction."""
 
     def take(result: TrialResult) -> float | None:
-        done = sum(target.transactions for phase in result.phases for target in phase.targets)
+        transactions = sum(target.transactions for phase in result.phases for target in phase.targets)
         parts = [of_phase(result, phase) for phase in result.phases]
-        if done <= 0 or not parts or any(part is None for part in parts):
+        if transactions <= 0 or not parts or any(part is None for part in parts):
             return None
-        return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / done
+        return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / transactions
 
     return take
 
 
 def _containers(result: TrialResult, phase: PhaseResult, metric: str) -> float | None:
-    """The sum of a metric over the containers under load; None where one of them was not seen."""
+    """Return the sum of a metric over the containers under load. None if one of them was not measured."""
     names = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
     values = [phase.metrics.get(f"container:{name}", {}).get(metric) for name in names]
     return None if not values or any(value is None for value in values) else math.fsum(value or 0.0 for value in values)
@@ -75,14 +83,14 @@ def _cpu(result: TrialResult, phase: PhaseResult) -> float | None:
     return None if used is None else 1000 * used
 
 
-def _servers(result: TrialResult, phase: PhaseResult) -> float | None:
-    """WAL bytes per second of all servers under load that were seen."""
-    values = [m["wal.bytes"] for m in _of_loaded(phase) if "wal.bytes" in m]
+def _wal(result: TrialResult, phase: PhaseResult) -> float | None:
+    """Return the WAL bytes per second of all measured servers under load."""
+    values = [m["wal.bytes"] for m in _loaded_servers(phase) if "wal.bytes" in m]
     return math.fsum(values) if values else None
 
 
-def _of_loaded(phase: PhaseResult) -> list[Mapping[str, float]]:
-    """The metrics of the servers under load: of those that stand idle beside them nothing is compared."""
+def _loaded_servers(phase: PhaseResult) -> list[Mapping[str, float]]:
+    """Return the metrics of the servers under load. Idle servers are not compared."""
     names = {"server:" + "/".join(target.target.split("/")[1:3]) for target in phase.targets if target.target.count("/") == 3}
     return [m for entity, m in phase.metrics.items() if entity in names]
 
@@ -100,13 +108,13 @@ def _memory(result: TrialResult) -> float | None:
 
 
 def _with_reserved(phase: PhaseResult, charged: float | None) -> float | None:
-    """With the servers' reserved huge pages, which the kernel charges to no control group."""
-    pages = math.fsum(m.get("pages.reserved", 0.0) for m in _of_loaded(phase))
+    """Add the servers' reserved huge pages, which the kernel does not charge to a cgroup."""
+    pages = math.fsum(m.get("pages.reserved", 0.0) for m in _loaded_servers(phase))
     return None if charged is None else charged + pages
 
 
 def _sampled(percent: int) -> str:
-    return f"fewer than ten sampled transactions lie beyond p{percent}"
+    return f"fewer than ten sampled transactions beyond p{percent}"
 
 
 METRICS: Mapping[str, ComparedMetric] = {
@@ -120,7 +128,7 @@ METRICS: Mapping[str, ComparedMetric] = {
             "higher",
             ("faster", "slower"),
             _new_orders,
-            "the load enters no orders",
+            "the load has no orders",
             rare=True,
         ),
         ComparedMetric(
@@ -128,21 +136,23 @@ METRICS: Mapping[str, ComparedMetric] = {
             "CPU per transaction",
             "ms",
             "lower",
-            ("dearer", "cheaper"),
+            ("higher cost", "lower cost"),
             _per_transaction(_cpu),
-            "the container's CPU was not seen",
+            "the container's CPU was not measured",
         ),
         ComparedMetric("p50", "median latency", "ms", "lower", ("slower", "faster"), lambda r: median_latency(r, "p50"), _sampled(50)),
         ComparedMetric("p95", "p95 latency", "ms", "lower", ("slower", "faster"), lambda r: median_latency(r, "p95"), _sampled(95)),
         ComparedMetric("p99", "p99 latency", "ms", "lower", ("slower", "faster"), lambda r: median_latency(r, "p99"), _sampled(99)),
-        ComparedMetric("memory", "memory", "MB", "lower", ("larger", "smaller"), _memory, "this runtime does not account for a container's memory"),
+        ComparedMetric(
+            "memory", "memory", "MB", "lower", ("larger", "smaller"), _memory, "this runtime does not measure a container's memory"
+        ),
         ComparedMetric(
             "wal_per_tx",
             "WAL per transaction",
             "bytes",
             "lower",
             ("more WAL", "less WAL"),
-            _per_transaction(_servers),
+            _per_transaction(_wal),
             "the servers' statistics could not be read",
             least=1.0,
         ),
@@ -163,70 +173,78 @@ METRICS: Mapping[str, ComparedMetric] = {
             "lower",
             ("more switches", "fewer switches"),
             _per_transaction(lambda result, phase: phase.metrics.get("host", {}).get("ctxt")),
-            "the host's context switches were not seen",
+            "the host's context switches were not measured",
         ),
     )
 }
-"""The metrics that a comparison takes of every trial, in the order in which they are told. I/O is that of all the host's block
-devices and context switches are all the host's: other programs' are among them."""
+"""Metrics that a comparison takes from every trial, in the order of the report.
+
+I/O covers all block devices of the host and context switches cover the whole host, so both include other programs.
+"""
 
 _Better = tuple[Literal["higher", "lower", ""], tuple[str, str]]
-_OF_VOLUMES: Mapping[str, _Better] = {
+_VOLUME_METRICS: Mapping[str, _Better] = {
     "_iops.": ("higher", ("faster", "slower")),
     "_bandwidth.": ("higher", ("faster", "slower")),
     "_latency.": ("lower", ("slower", "faster")),
 }
-"""How a figure of a study of volumes ends (what follows the dot is a volume or a host) → which direction is better, and words."""
+"""Better direction and words of a volume study's metrics, by suffix of the name. A volume or host follows the dot."""
 
 
 def metric(name: str, unit: str = "") -> ComparedMetric:
-    """The metric of a name. What is not of ``METRICS`` is a study's own finding or a probe's reading: whether more of it is better
-    is known of the figures of volumes only (``random_read_iops``, ``single_write_latency.data``)."""
-    base, at, place = name.partition(POINT_MARK)
+    """Return the metric of a name. Names outside ``METRICS`` are a study's findings or a probe's readings.
+
+    For those, the better direction is known only for volumes (``random_read_iops``, ``single_write_latency.data``).
+    """
+    base, at, point = name.partition(POINT_MARK)
     known = METRICS.get(base)
     if known is None:
-        better, words = next((said for end, said in _OF_VOLUMES.items() if end in f"{base}."), ("", ("higher", "lower")))
+        better, words = next(
+            (direction for suffix, direction in _VOLUME_METRICS.items() if suffix in f"{base}."), ("", ("higher", "lower"))
+        )
         return ComparedMetric(name, name.replace("_", " ").replace("iops", "IOPS"), unit, better, words, lambda result: None, "")
     if not at:
         return known
-    return replace(known, name=name, label=f"{known.label} at {place}")
+    return replace(known, name=name, label=f"{known.label} at {point}")
 
 
 def metric_for(name: str, results: Sequence[TrialResult], unit: str = "") -> ComparedMetric:
-    """The metric of a name as it is of these trials: what throughput counts, and what others are told per, depends on their drivers."""
-    found, what = metric(name, unit), counted(results)
-    if what == DATABASE or name.partition(POINT_MARK)[0] not in METRICS:
-        return replace(found, unit=what.unit) if found.unit == DATABASE.unit else found
-    label, absent = (text.replace(DATABASE.many, what.many).replace(DATABASE.one, what.one) for text in (found.label, found.absent))
-    return replace(found, unit=what.unit if found.unit == DATABASE.unit else found.unit, label=label, absent=absent)
+    """Return the metric of a name for these trials. Their drivers determine the unit of work in its label and unit."""
+    known, work = metric(name, unit), counted(results)
+    if work == DATABASE or name.partition(POINT_MARK)[0] not in METRICS:
+        return replace(known, unit=work.unit) if known.unit == DATABASE.unit else known
+    label, absent = (text.replace(DATABASE.many, work.many).replace(DATABASE.one, work.one) for text in (known.label, known.absent))
+    return replace(known, unit=work.unit if known.unit == DATABASE.unit else known.unit, label=label, absent=absent)
 
 
 def metric_values(results: Sequence[TrialResult], only: str | None = None) -> dict[str, float]:
-    """Metric → value of one arm's trials in one block, those that were seen; ``only`` one of them.
+    """Return the measured metrics of one variant's trials in one block, by name. ``only`` limits them to one metric.
 
-    An arm with several points has each metric at every point, and under the metric's own name their geometric mean: of those points that
-    are loaded as fast as they can be, if there are any, since one at a given rate does as much on whatever it is.
+    With several points, each metric has a value per point, and their geometric mean under the plain name. The mean skips points at a fixed
+    rate unless all have one, because a fixed rate gives the same throughput on any variant.
     """
-    found: dict[str, float] = {}
-    overall = [not _at_given_rate(result) for result in results]
+    measured: dict[str, float] = {}
+    overall = [not _at_fixed_rate(result) for result in results]
     overall = overall if any(overall) else [True] * len(results)
-    wanted = [one for one in METRICS.values() if only is None or one.name == only.partition(POINT_MARK)[0]]
-    for one in wanted:
-        values = [one.take(result) if result.error is None else None for result in results]
+    selected = [metric for metric in METRICS.values() if only is None or metric.name == only.partition(POINT_MARK)[0]]
+    for metric in selected:
+        values = [metric.take(result) if result.error is None else None for result in results]
         if len(results) > 1:
-            found |= {f"{one.name}{POINT_MARK}{_place(result)}": v for result, v in zip(results, values, strict=True) if v is not None}
-        whole = [value for value, counts in zip(values, overall, strict=True) if counts]
-        if whole and None not in whole:
-            found[one.name] = _geometric_mean([value for value in whole if value is not None])
+            measured |= {
+                f"{metric.name}{POINT_MARK}{_point_text(result)}": v for result, v in zip(results, values, strict=True) if v is not None
+            }
+        included = [value for value, counts in zip(values, overall, strict=True) if counts]
+        if included and None not in included:
+            measured[metric.name] = _geometric_mean([value for value in included if value is not None])
     for result in results:
         readings = result.probe if result.error is None else {}
-        suffix = f"{POINT_MARK}{_place(result)}" if len(results) > 1 else ""
-        found |= {f"{name}{suffix}": value for name, value in readings.items()}
-    return found
+        suffix = f"{POINT_MARK}{_point_text(result)}" if len(results) > 1 else ""
+        measured |= {f"{name}{suffix}": value for name, value in readings.items()}
+    return measured
 
 
-def _at_given_rate(result: TrialResult) -> bool:
-    """Whether no load of a trial is as fast as it can be: a mix at fixed rates, the trickle by which a link's idle round trips are seen."""
+def _at_fixed_rate(result: TrialResult) -> bool:
+    """Return True if all loads of a trial have a fixed rate, as in a mix or the idle round trips of a link."""
     loads = [load for phase in result.trial.phases for load in phase.loads.values()]
     return bool(loads) and all(load.rate is not None or "rate" in load.options for load in loads)
 
@@ -237,13 +255,17 @@ def _geometric_mean(values: Sequence[float]) -> float:
     return math.exp(math.fsum(map(math.log, values)) / len(values)) if min(values) > 0 else 0.0
 
 
-def study_findings(arm: Variant, results: Sequence[TrialResult]) -> dict[str, Finding]:
-    """The arm's own study's findings on its trials of one block: those with a value, under their name (with the study's before it
-    where a metric has the same)."""
-    study, options = variants.study_with_options(arm)
-    found = study.analyse(options, variants.as_study_results(arm, results)).findings
-    return {(f"{arm.study}.{name}" if name in METRICS else name): finding for name, finding in found.items() if finding.value is not None}
+def study_findings(variant: Variant, results: Sequence[TrialResult]) -> dict[str, Finding]:
+    """Return the findings of the variant's study on its trials of one block, without those that have no value.
+
+    A finding with the name of a metric gets the study's name as prefix.
+    """
+    study, options = variants.study_with_options(variant)
+    findings = study.analyse(options, variants.as_study_results(variant, results)).findings
+    return {
+        (f"{variant.study}.{name}" if name in METRICS else name): finding for name, finding in findings.items() if finding.value is not None
+    }
 
 
-def _place(result: TrialResult) -> str:
+def _point_text(result: TrialResult) -> str:
     return ",".join(f"{name}={value}" for name, value in sorted(variants.point_of(result).items()))

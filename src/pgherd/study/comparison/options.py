@@ -1,4 +1,4 @@
-"""The complete options of a comparison: its arms, how they are measured in blocks, and when it may stop."""
+"""Complete options of a comparison: its variants, the number of blocks and the stopping rule. Pure."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from pgherd.study.registry import study_of
 from pgherd.study.study import StudyOptions
 
 AGAIN_SUFFIX = " again"
-"""Ends the name under which the baseline stands in each block a second time."""
+"""Suffix of the name of the baseline's second trials in each block."""
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
 
 VariantName = Annotated[str, Field(pattern=NAME_PATTERN)]
 
 
 class Variant(Model):
-    """One of the things compared: a prepared study. ``options`` are that study's own complete options."""
+    """Variant of a comparison: a prepared study. ``options`` holds the complete options of that study."""
 
     name: VariantName
     study: str
@@ -28,13 +28,20 @@ class Variant(Model):
 
 
 class CompareOptions(StudyOptions):
-    """Everything that a comparison depends on.
+    """Complete options of a comparison.
 
-    ``baseline`` names the arm that all others are held against. ``metric`` is the one that decides; None: throughput, or what
-    there is in its place. ``most`` bounds the blocks that count; a block with a tainted or failed trial is run again,
-    ``max_reruns`` times in all. ``precision`` and ``equivalence`` are shares (0.02 is 2 %). ``own`` says whether the arms'
-    own findings are compared too. ``side_by_side``: the servers of all arms, and one for the A/A pair, are up at once
-    (pgherd.study.comparison.variants). ``defaults`` is what differs between the arms' installations by itself: name → arm → value.
+    Attributes:
+        arms: the variants.
+        baseline: name of the variant that all others are compared with.
+        metric: primary metric, which decides. None: throughput, or the first usable metric without throughput.
+        most: maximum number of used blocks.
+        precision: half width of the interval at which the comparison may stop, as a share (0.02 is 2 %).
+        equivalence: differences up to this share count as equivalent.
+        max_reruns: maximum number of reruns of tainted or failed blocks.
+        own: compare the findings of the variants' study too.
+        side_by_side: run the servers of all variants simultaneously, with a second server of the baseline for the A/A pair
+            (pgherd.study.comparison.variants).
+        defaults: defaults that differ between the variants' installations: value by variant, by name.
     """
 
     arms: tuple[Variant, ...] = Field(min_length=2)
@@ -56,45 +63,45 @@ class CompareOptions(StudyOptions):
     def _one_baseline(self) -> CompareOptions:
         names = [arm.name for arm in self.arms]
         if len(set(names)) < len(names):
-            raise ValueError(f"the names of arms must differ, but they are {', '.join(names)}")
+            raise ValueError(f"names of variants must be unique: {', '.join(names)}")
         if self.baseline not in names:
-            raise ValueError(f"the baseline '{self.baseline}' is none of the arms {', '.join(names)}")
+            raise ValueError(f"the baseline '{self.baseline}' is not among the variants {', '.join(names)}")
         return self
 
     def variant_options(self) -> Mapping[str, Model]:
-        """Name → complete options of each arm's study."""
+        """Return the complete options of each variant's study, by name."""
         return {arm.name: study_of(arm.study).options.model_validate(arm.options) for arm in self.arms}
 
     def with_variant_options(self, options: Mapping[str, Model]) -> Self:
-        """A copy with these options of the arms."""
+        """Return a copy with these options of the variants."""
         arms = tuple(arm.model_copy(update={"options": options[arm.name].model_dump(mode="json")}) for arm in self.arms)
         return self.model_copy(update={"arms": arms})
 
     @property
     def hosts_in_turn(self) -> tuple[str, ...]:
-        """Hosts of a cluster on which blocks run in turn."""
+        """Hosts of a cluster that blocks run on in turn."""
         return self.hosts
 
     def on_hosts(self, names: tuple[str, ...]) -> Self:
-        """A copy whose blocks run on these hosts in turn."""
+        """Return a copy whose blocks run on these hosts in turn."""
         return self.model_copy(update={"hosts": names})
 
     @property
     def variants(self) -> tuple[str, ...]:
-        """The names of all arms but the baseline."""
+        """Names of all variants except the baseline."""
         return tuple(arm.name for arm in self.arms if arm.name != self.baseline)
 
     @property
     def again(self) -> str:
-        """The baseline's name where it stands in a block the second time: with the first it is the A/A pair."""
+        """Name of the baseline's second trials in a block. Both together are the A/A pair."""
         return self.baseline + AGAIN_SUFFIX
 
     @property
-    def sides(self) -> tuple[str, ...]:
-        """All names that a block holds: the baseline, the same again, the variants."""
+    def block_variants(self) -> tuple[str, ...]:
+        """All names in a block: the baseline, the baseline again, and the other variants."""
         return (self.baseline, self.again, *self.variants)
 
-    def arm(self, side: str) -> Variant:
-        """The arm of a name that stands in a block."""
-        name = self.baseline if side == self.again else side
-        return next(arm for arm in self.arms if arm.name == name)
+    def arm(self, name: str) -> Variant:
+        """Return the variant of a name in a block."""
+        variant_name = self.baseline if name == self.again else name
+        return next(arm for arm in self.arms if arm.name == variant_name)

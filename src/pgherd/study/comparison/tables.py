@@ -1,64 +1,112 @@
-"""The tables of a comparison, and what its figures need. Pure."""
+"""Estimates of a comparison and their tables, over all blocks and per host, and the data of its figures. Pure.
+
+The ratio that decides uses the blocks of all hosts. Each block is a pair on one host, so a slower host slows both parts of the pair. Only
+the ratio itself may differ between hosts. The intervals per host use the blocks of that host only, and each holds separately.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pgherd.analysis.intervals import mean_interval
+from pgherd.analysis.intervals import Estimate, mean_interval
+from pgherd.analysis.paired import paired_ratio, why_no_ratio
+from pgherd.analysis.sequential import Decision
+from pgherd.analysis.two_sample import joint
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.study.comparison import answers, metrics, time_slices, variants
-from pgherd.study.comparison.blocks import MetricSeries
-from pgherd.study.comparison.blocks import Block
-from pgherd.study.comparison.tables import ComparisonEstimates
+from pgherd.study.comparison.blocks import MIN_CLEAN_BLOCKS, Block, MetricSeries
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.findings import as_finding, missing
+
+
+@dataclass(frozen=True)
+class ComparisonEstimates:
+    """All numbers of a comparison.
+
+    Attributes:
+        blocks: all complete blocks.
+        used: blocks that the numbers use.
+        primary: values of the primary metric.
+        every: values of all metrics, by name.
+        decided: decision by the primary metric, by variant. None: no ratio.
+        others: ratios by the other metrics, by variant and metric. Their intervals hold jointly.
+        floor: ratio of the A/A pair, by metric.
+    """
+
+    options: CompareOptions
+    blocks: Sequence[Block]
+    used: Sequence[Block]
+    primary: MetricSeries
+    every: Mapping[str, MetricSeries]
+    decided: Mapping[str, Decision | None]
+    others: Mapping[str, Mapping[str, Estimate]]
+    floor: Mapping[str, Estimate]
+
+    @property
+    def clean(self) -> bool:
+        """True if all used blocks are clean and there are enough of them."""
+        return len(self.used) >= MIN_CLEAN_BLOCKS and all(block.clean for block in self.used)
+
+    @property
+    def compared(self) -> list[str]:
+        """Metrics that can be compared, the primary metric first."""
+        name = self.primary.metric.name
+        return [name, *(other for other, series in self.every.items() if other != name and not series.why_not(self.options))]
+
+    def ratio(self, variant: str, metric: str) -> Estimate | None:
+        """Return a variant's ratio to the baseline. None if it has none."""
+        if metric != self.primary.metric.name:
+            return self.others.get(variant, {}).get(metric)
+        decision = self.decided[variant]
+        return None if decision is None else decision.estimate
+
 
 Row = dict[str, Finding | str | int | float | None]
 
 EXECUTION_OPTIONS = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds"})
-"""Options that say how a study is run, not what it measures."""
-
-
+"""Options of the execution of a study. They do not affect what it measures, so they do not count as differences."""
 SETTINGS = "settings."
 DEFAULT_SUFFIX = " (by itself)"
-"""Follows the name of what nobody has set, and what differs between the arms all the same."""
+"""Suffix of a setting that is not set and whose default differs between the variants."""
 
 
-def comparison_rows(found: ComparisonEstimates) -> list[Row]:
-    """One row per variant and metric, the metric that decides first.
+def comparison_rows(estimates: ComparisonEstimates) -> list[Row]:
+    """Return one row per variant and metric, the primary metric first.
 
-    ``label`` is the metric in words; ``ratio`` is the variant ÷ the baseline, ``floor`` the baseline ÷ itself; ``decision`` is higher,
-    lower, equivalent or cannot tell, ``verdict`` the same in the metric's words; ``better`` says which of higher and lower is better
-    ('' where that is not known); ``more`` is about how many further blocks would settle it.
+    Columns: ``label`` names the metric. ``ratio`` is variant ÷ baseline and ``floor`` is the ratio of the A/A pair. ``decision`` is higher,
+    lower, equivalent or cannot tell, and ``verdict`` is the same in the metric's words. ``better`` is the better direction ('' if unknown).
+    ``more`` is the approximate number of further blocks for a decision.
     """
-    options = found.options
+    options = estimates.options
     rows: list[Row] = []
-    for side in options.variants:
-        for name in found.compared:
-            series, estimate, decision = found.every[name], found.ratio(side, name), found.decided[side]
-            primary = name == found.primary.metric.name
+    for variant in options.variants:
+        for name in estimates.compared:
+            series, estimate, decision = estimates.every[name], estimates.ratio(variant, name), estimates.decided[variant]
+            primary = name == estimates.primary.metric.name
             usable = estimate is not None and math.isfinite(estimate.value)
-            decided = answers.outcome_of(estimate, options.equivalence) if estimate is not None and usable else "cannot tell"
+            outcome = answers.outcome_of(estimate, options.equivalence) if estimate is not None and usable else "cannot tell"
             if primary and decision is not None:
-                decided = decision.verdict
-            floor = found.floor.get(name)
+                outcome = decision.verdict
+            floor = estimates.floor.get(name)
             rows.append(
                 {
-                    "variant": side,
+                    "variant": variant,
                     "metric": name,
                     "label": series.metric.label,
                     "unit": series.metric.unit,
                     "baseline": _mean(series, options.baseline),
-                    "value": _mean(series, side),
+                    "value": _mean(series, variant),
                     "ratio": as_finding(estimate, "")
                     if estimate is not None and usable
-                    else missing("", answers.reason_without_ratio(series.pair(options, side))),
-                    "verdict": answers.conclusion(series.metric, decided, options.equivalence),
-                    "decision": decided,
+                    else missing("", answers.reason_without_ratio(series.pair(options, variant))),
+                    "verdict": answers.conclusion(series.metric, outcome, options.equivalence),
+                    "decision": outcome,
                     "better": series.metric.better,
                     "more": decision.more if primary and decision is not None else None,
                     "primary": int(primary),
@@ -68,21 +116,23 @@ def comparison_rows(found: ComparisonEstimates) -> list[Row]:
     return rows
 
 
-def _mean(series: MetricSeries, side: str) -> Finding:
-    values = [value for value in series.values[side] if value is not None]
+def _mean(series: MetricSeries, name: str) -> Finding:
+    values = [value for value in series.values[name] if value is not None]
     if not values:
-        return missing(series.metric.unit, series.metric.absent or "none was seen")
+        return missing(series.metric.unit, series.metric.absent or "not measured")
     return as_finding(mean_interval(values), series.metric.unit, method="mean over blocks, Student's t interval")
 
 
 def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequence[TrialResult]) -> list[Row]:
-    """One row per trial of a whole block, in the order in which they ran, and per side where it had them all: ``order`` is the trial's
-    place in the run, from 1."""
+    """Return one row per trial of a complete block, in their order, split by variant.
+
+    ``order`` is the position of the trial in the run, from 1.
+    """
     hosts = {block.number: block.host for block in blocks}
-    several = any(len(variants.planned_trials(arm)) > 1 for arm in options.arms)
+    has_points = any(len(variants.planned_trials(variant)) > 1 for variant in options.arms)
     rows: list[Row] = []
-    seen_in: set[str] = set()
-    for order, result in [(order, own) for order, whole in enumerate(results, 1) for own in time_slices.split_variants([whole])]:
+    metric_names: set[str] = set()
+    for order, result in [(order, part) for order, trial in enumerate(results, 1) for part in time_slices.split_variants([trial])]:
         if result.trial.repeat not in hosts:
             continue
         row: Row = {
@@ -93,27 +143,27 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
         }
         if hosts[result.trial.repeat]:
             row["host"] = hosts[result.trial.repeat]
-        if several:
+        if has_points:
             row["point"] = ", ".join(f"{name} {value}" for name, value in variants.point_of(result).items())
         row["tainted"] = int(result.tainted)
         values = metrics.metric_values([result])
-        seen_in |= set(values)
+        metric_names |= set(values)
         row.update(values)
         rows.append(row)
-    names = [*(name for name in metrics.METRICS if name in seen_in), *sorted(seen_in - set(metrics.METRICS))]
+    names = [*(name for name in metrics.METRICS if name in metric_names), *sorted(metric_names - set(metrics.METRICS))]
     return [row | {name: row.get(name) for name in names} for row in rows]
 
 
 def difference_rows(options: CompareOptions) -> list[Row]:
-    """One row per option in which the arms differ, with each arm's value; then what differs between their installations by itself."""
-    flat = {arm.name: dict(_flat(arm.options)) for arm in options.arms}
-    names = dict.fromkeys(name for found in flat.values() for name in found)
-    differing = [name for name in names if len({found.get(name) for found in flat.values()}) > 1]
+    """Return one row per option that differs between the variants, then one per differing default of their installations."""
+    flat = {variant.name: dict(_flat(variant.options)) for variant in options.arms}
+    names = dict.fromkeys(name for values in flat.values() for name in values)
+    differing = [name for name in names if len({values.get(name) for values in flat.values()}) > 1]
     rows: list[Row] = []
     for name in differing:
         row: Row = {"option": name.removeprefix(SETTINGS)}
         absent = "the default" if name.startswith(SETTINGS) else "–"
-        row.update({arm: found.get(name, absent) for arm, found in flat.items()})
+        row.update({variant: values.get(name, absent) for variant, values in flat.items()})
         rows.append(row)
     for name, values in options.defaults.items():
         default: Row = {"option": name + DEFAULT_SUFFIX}
@@ -123,13 +173,13 @@ def difference_rows(options: CompareOptions) -> list[Row]:
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Options by dotted name, as text; those of ``UNTOLD`` left out. The arms of a storage study add theirs."""
+    """Yield options as text by dotted name, without ``EXECUTION_OPTIONS``. Variants of an I/O profile are included."""
     for name, value in options.items():
         if not prefix and name in EXECUTION_OPTIONS:
             continue
         if name == "arms":
-            for arm in value:
-                yield from _flat(arm["options"], prefix)
+            for variant in value:
+                yield from _flat(variant["options"], prefix)
             continue
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{name}.")
@@ -138,30 +188,79 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
 
 
 def _text(value: Any) -> str:
-    """An option's value in words; of a volume what and where it is."""
+    """Return an option's value as text. For a volume, this is its kind, size and path."""
     if isinstance(value, list | tuple):
-        return ", ".join(_text(one) for one in value) or "none"
+        return ", ".join(_text(item) for item in value) or "none"
     if isinstance(value, dict) and "name" in value and "kind" in value:
         size = f" of {format_bytes(int(value['size']))}" if value.get("size") else ""
         return f"{value['name']} ({value['kind']}{size}{' at ' + value['path'] if value.get('path') else ''})"
     return str(value)
 
 
-def figure_data(found: ComparisonEstimates) -> dict[str, Any]:
-    """What is drawn beyond the tables: for each metric, every side's values by the blocks that count (None where one was not seen)."""
-    options = found.options
+def figure_data(estimates: ComparisonEstimates) -> dict[str, Any]:
+    """Return the values of all metrics by variant and used block, for the figures. None: not measured."""
+    options = estimates.options
     return {
-        "blocks": [block.number for block in found.used],
+        "blocks": [block.number for block in estimates.used],
         "baseline": options.baseline,
         "again": options.again,
         "equivalence": options.equivalence,
         "metrics": {
             name: {
-                "label": found.every[name].metric.label,
-                "unit": found.every[name].metric.unit,
-                "better": found.every[name].metric.better,
-                "values": {side: list(values) for side, values in found.every[name].values.items()},
+                "label": estimates.every[name].metric.label,
+                "unit": estimates.every[name].metric.unit,
+                "better": estimates.every[name].metric.better,
+                "values": {name: list(values) for name, values in estimates.every[name].values.items()},
             }
-            for name in found.compared
+            for name in estimates.compared
         },
     }
+
+
+def host_rows(estimates: ComparisonEstimates) -> list[Row]:
+    """Return one row per host and variant: the number of used blocks, and the ratio to the baseline by the primary metric."""
+    rows: list[Row] = []
+    for host in estimates.options.hosts:
+        for variant in estimates.options.variants:
+            estimate, blocks = _host_ratio(estimates, host, variant)
+            ratio = missing("", "no block of this host has a ratio") if estimate is None else as_finding(estimate, "", f"on host {host}")
+            rows.append({"host": host, "variant": variant, "metric": estimates.primary.metric.name, "blocks": blocks, "ratio": ratio})
+    return rows
+
+
+def host_warnings(estimates: ComparisonEstimates) -> list[str]:
+    """Return a warning for each variant whose ratio differs significantly between two hosts."""
+    # All intervals hold jointly at 95 %. If two of them are disjoint, the hosts have different ratios.
+    confidence = joint(len(estimates.options.hosts) * len(estimates.options.variants))
+    texts = (_disagreement(estimates, variant, confidence) for variant in estimates.options.variants)
+    return [text for text in texts if text is not None]
+
+
+def disjoint_intervals(bounds: Mapping[str, tuple[float, float]]) -> tuple[str, str] | None:
+    """Return the names of two disjoint intervals, the lower one first. None if all of them overlap."""
+    return next(((low, high) for low, high in itertools.permutations(bounds, 2) if bounds[low][1] < bounds[high][0]), None)
+
+
+def _disagreement(estimates: ComparisonEstimates, variant: str, confidence: float) -> str | None:
+    bounds = {}
+    for host in estimates.options.hosts:
+        estimate, _ = _host_ratio(estimates, host, variant, confidence)
+        if estimate is not None and estimate.low is not None and estimate.high is not None:
+            bounds[host] = (estimate.low, estimate.high)
+    hosts = disjoint_intervals(bounds)
+    if hosts is None:
+        return None
+    (low, high), (from_, to) = (bounds[host] for host in hosts)
+    return (
+        f"The hosts disagree on {variant}: its {estimates.primary.metric.label} is {low:.3g} to {high:.3g} × the baseline's on {hosts[0]}, "
+        f"but {from_:.3g} to {to:.3g} × on {hosts[1]}; the common result holds for neither "
+        f"(intervals of {100 * confidence:.4g} % each, jointly 95 %)."
+    )
+
+
+def _host_ratio(estimates: ComparisonEstimates, host: str, variant: str, confidence: float = 0.95) -> tuple[Estimate | None, int]:
+    """Return the ratio over one host's blocks (None if there is none) and the number of these blocks."""
+    indexes = [index for index, block in enumerate(estimates.used) if block.host == host]
+    values, baseline = estimates.primary.pair(estimates.options, variant)
+    pair = [values[index] for index in indexes], [baseline[index] for index in indexes]
+    return (None if why_no_ratio(*pair) is not None else paired_ratio(*pair, confidence)), len(indexes)

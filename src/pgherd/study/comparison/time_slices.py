@@ -1,4 +1,4 @@
-"""All sides of a comparison in one trial, whose loads take turns; and such a trial's result as one of each side. Pure."""
+"""Trials that interleave all variants of a comparison in time slices, and the split of their results by variant. Pure."""
 
 from __future__ import annotations
 
@@ -11,110 +11,122 @@ from pgherd.model.trial import Trial
 from pgherd.study.comparison.options import CompareOptions
 
 VARIANT = "variant"
-"""The coordinate that a comparison adds to a trial's point."""
+"""Coordinate that a comparison adds to a trial's point."""
 ALL_VARIANTS = "all by turns"
-"""Its value where a trial has all sides; no variant can have this name."""
+"""Value of this coordinate in a trial with all variants. No variant can have this name."""
 QUOTA_PERIOD_S = 0.01
-"""Seconds in which a side's CPU quota is given out anew, if it has one: a turn is to hold several of these periods."""
+"""Period of a variant's CPU quota, in seconds. A slice has several periods."""
 COUNTED_S = 3 * QUOTA_PERIOD_S
-"""Seconds at the end of a turn that count for throughput: whole periods, so that each holds as much of the quota as any other, wherever
-a period begins. What comes before is as long: a control group that was idle has quota to spare, a period's and what its CPUs had fetched
-and not used, and has not used that up before the first whole period ends."""
+"""Time at the end of a slice that counts for throughput, in seconds.
+
+It is a multiple of the quota period, so every slice gets the same quota. The time before is as long, because a cgroup that was idle has
+unused quota: one period's, and the quota that its CPUs had fetched. It uses that up before the first full period ends.
+"""
 SLICE_S = 0.063
-"""Of a turn, about: the shorter turns are, the more of them fit into a minute, and neighbours differ as much. It is no multiple of the
-quota's period, so that turns begin anywhere in it."""
+"""Approximate length of a slice, in seconds.
+
+Shorter slices give more pairs per minute, and neighbouring slices differ as much as with longer ones. The length is no multiple of the
+quota period, so slices start at any position in it.
+"""
 MIN_VCPUS = 0.001 / QUOTA_PERIOD_S
-"""Of a quota given out so often: the kernel takes no less than a millisecond of CPU per period."""
+"""Minimum CPU quota of a variant, in cores. The kernel requires at least 1 ms of CPU per quota period."""
 
 
 def interleave(
-    everything: Deployment, of_sides: Sequence[Trial], containers: Mapping[str, str], options: CompareOptions
+    deployment: Deployment, trials: Sequence[Trial], containers: Mapping[str, str], options: CompareOptions
 ) -> tuple[Trial, ...]:
-    """The trials of a block's sides as one for each of their points; the first restarts all servers.
+    """Combine the trials of a block into one per point. The first trial restarts all servers.
 
-    ``everything`` is the deployment of all sides, ``containers`` maps a side to its container there. Each side makes load for as long as
-    its own trial would have been measured.
+    Each variant is loaded for as long as in its separate trial.
+
+    Args:
+        deployment: deployment with the containers of all variants.
+        trials: trials of the block, each with one variant.
+        containers: container in ``deployment`` by variant.
+        options: options of the comparison.
     """
     points: dict[str, list[Trial]] = {}
-    for trial in of_sides:
+    for trial in trials:
         points.setdefault(str([(name, value) for name, value in trial.point.items() if name != VARIANT]), []).append(trial)
-    made: list[Trial] = []
-    for sides in points.values():
-        first = sides[0]
-        seed = f"{options.seed} {first.repeat} {len(made)}"
+    combined: list[Trial] = []
+    for parts in points.values():
+        first = parts[0]
+        seed = f"{options.seed} {first.repeat} {len(combined)}"
         phases = tuple(
-            _phase([one.phases[number] for one in sides], sides, containers, f"{seed} {number}") for number in range(len(first.phases))
+            _phase([trial.phases[number] for trial in parts], parts, containers, f"{seed} {number}") for number in range(len(first.phases))
         )
         point = {**first.point, VARIANT: ALL_VARIANTS}
-        state = "warm" if made else "restarted"
-        made.append(first.model_copy(update={"point": point, "deployment": everything, "phases": phases, "state": state}))
-    return tuple(made)
+        state = "warm" if combined else "restarted"
+        combined.append(first.model_copy(update={"point": point, "deployment": deployment, "phases": phases, "state": state}))
+    return tuple(combined)
 
 
-def _phase(own: Sequence[Phase], sides: Sequence[Trial], containers: Mapping[str, str], seed: str) -> Phase:
-    """One phase of all sides: each as long as it was."""
+def _phase(phases: Sequence[Phase], trials: Sequence[Trial], containers: Mapping[str, str], seed: str) -> Phase:
+    """Return one phase with the loads of all variants. Each variant keeps its measured time."""
     loads: dict[str, Load] = {}
-    for phase, trial in zip(own, sides, strict=True):
-        side = str(trial.point[VARIANT])
-        loads |= {_moved(target, containers[side]): load for target, load in phase.loads.items()}
-    seconds = max(phase.seconds for phase in own)
-    each = seconds / max(1, round(seconds / SLICE_S))
-    of = {str(trial.point[VARIANT]): containers[str(trial.point[VARIANT])] for trial in sides}
-    turns = Turns(of=of, seconds=each, counted=min(COUNTED_S, max(each - QUOTA_PERIOD_S, each / 2)), seed=seed)
-    return own[0].model_copy(update={"loads": loads, "seconds": seconds * len(own), "turns": turns})
+    for phase, trial in zip(phases, trials, strict=True):
+        variant = str(trial.point[VARIANT])
+        loads |= {_moved(target, containers[variant]): load for target, load in phase.loads.items()}
+    seconds = max(phase.seconds for phase in phases)
+    slice_s = seconds / max(1, round(seconds / SLICE_S))
+    of = {str(trial.point[VARIANT]): containers[str(trial.point[VARIANT])] for trial in trials}
+    turns = Turns(of=of, seconds=slice_s, counted=min(COUNTED_S, max(slice_s - QUOTA_PERIOD_S, slice_s / 2)), seed=seed)
+    return phases[0].model_copy(update={"loads": loads, "seconds": seconds * len(phases), "turns": turns})
 
 
 def _moved(target: str, container: str) -> str:
-    """The address of the same database in the container of this name."""
+    """Return the address of the same database in another container."""
     host, _, server, database = target.split("/")
     return f"{host}/{container}/{server}/{database}"
 
 
 def split_variants(results: Sequence[TrialResult]) -> list[TrialResult]:
-    """The same results, with one for each side where a trial had them all."""
-    return [one for result in results for one in _apart(result)]
+    """Return the results, with a trial of all variants replaced by one result per variant."""
+    return [part for result in results for part in _split(result)]
 
 
-def _apart(result: TrialResult) -> list[TrialResult]:
-    sides = variants_of(result.trial)
-    return [_of_side(result, side) for side in sides] if sides else [result]
+def _split(result: TrialResult) -> list[TrialResult]:
+    variants = variants_of(result.trial)
+    return [_of_variant(result, variant) for variant in variants] if variants else [result]
 
 
 def variants_of(trial: Trial) -> tuple[str, ...]:
-    """The sides of a trial that has several, whose loads take turns; none where it is of one."""
-    return tuple(dict.fromkeys(side for phase in trial.phases if phase.turns is not None for side in phase.turns.of))
+    """Return the variants of a trial with time slices. Empty for a trial of one variant."""
+    return tuple(dict.fromkeys(variant for phase in trial.phases if phase.turns is not None for variant in phase.turns.of))
 
 
-def _of_side(result: TrialResult, side: str) -> TrialResult:
+def _of_variant(result: TrialResult, variant: str) -> TrialResult:
     planned, measured = [], []
     for number, phase in enumerate(result.trial.phases):
-        targets = phase.turns.targets(side, phase.loads) if phase.turns is not None else ()
+        targets = phase.turns.targets(variant, phase.loads) if phase.turns is not None else ()
         planned.append(phase.model_copy(update={"loads": {target: phase.loads[target] for target in targets}, "turns": None}))
         if number < len(result.phases):
             measured.append(_measured(result.phases[number], phase.loads, targets))
-    trial = result.trial.model_copy(update={"point": {**result.trial.point, VARIANT: side}, "phases": tuple(planned)})
+    trial = result.trial.model_copy(update={"point": {**result.trial.point, VARIANT: variant}, "phases": tuple(planned)})
     return result.model_copy(update={"trial": trial, "phases": measured})
 
 
 def _measured(phase: PhaseResult, loads: Mapping[str, Load], targets: Sequence[str]) -> PhaseResult:
-    """A side's part of a phase's result. What is the whole host's is no side's, but for the context switches of its turns."""
-    own = [target for target in phase.targets if target.target in targets]
+    """Return a variant's part of a phase's result. It has no host metrics except the context switches of the variant's slices."""
+    measured = [target for target in phase.targets if target.target in targets]
     names = {target.split("/")[1] for target in targets}
-    metrics = {entity: values for entity, values in phase.metrics.items() if _of(entity, names, targets)}
-    switches = _switches(own)
-    if switches is not None and all(loads[target].host is None for target in targets):  # else they are those of the clients' host
+    metrics = {entity: values for entity, values in phase.metrics.items() if _belongs_to(entity, names, targets)}
+    switches = _switches(measured)
+    if switches is not None and all(
+        loads[target].host is None for target in targets
+    ):  # otherwise these are the switches of the client host
         metrics["host"] = {"ctxt": switches / phase.seconds}
-    alone = [target.model_copy(update={"turns": []}) for target in own]  # as if it had been loaded by itself
-    return phase.model_copy(update={"targets": alone, "metrics": metrics, "io": None})
+    unsliced = [target.model_copy(update={"turns": []}) for target in measured]  # like the result of a separate trial
+    return phase.model_copy(update={"targets": unsliced, "metrics": metrics, "io": None})
 
 
-def _of(entity: str, containers: set[str], targets: Sequence[str]) -> bool:
-    """Whether an entity's metrics are of these containers or drivers alone."""
+def _belongs_to(entity: str, containers: set[str], targets: Sequence[str]) -> bool:
+    """Return True if an entity is one of these containers or drivers, or part of one."""
     kind, _, name = entity.partition(":")
     return (kind in ("container", "server", "backend") and name.partition("/")[0] in containers) or (kind == "driver" and name in targets)
 
 
 def _switches(targets: Sequence[TargetResult]) -> float | None:
-    """The host's context switches in these targets' turns, which they have in common; None where they were not seen in each."""
-    seen = [turn.switches for target in targets[:1] for turn in target.turns]
-    return None if not seen or None in seen else float(sum(one for one in seen if one is not None))
+    """Return the host's context switches in the slices that these targets share. None if one slice has no count."""
+    counts = [turn.switches for target in targets[:1] for turn in target.turns]
+    return None if not counts or None in counts else float(sum(count for count in counts if count is not None))

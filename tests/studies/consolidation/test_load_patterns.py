@@ -37,7 +37,10 @@ def test_diurnal_days_are_spread():
 
 
 @given(
-    st.sampled_from(sorted(load_patterns.PATTERNS)), st.integers(1, 8), st.integers(1, 24), st.tuples(st.integers(1, 50), st.integers(1, 50))
+    st.sampled_from(sorted(load_patterns.PATTERNS)),
+    st.integers(1, 8),
+    st.integers(1, 24),
+    st.tuples(st.integers(1, 50), st.integers(1, 50)),
 )
 def test_every_named_pattern_stays_between_low_and_high(pattern, databases, periods, ends):
     low, high = sorted(ends)
@@ -59,7 +62,7 @@ def test_listed_clients_may_be_idle():
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [
-        ("weekly", "there is no pattern 'weekly'; there are alternating, diurnal"),
+        ("weekly", "there is no pattern 'weekly'; choose alternating, diurnal"),
         ("1,2", "lists 1 databases, but there are 2"),
         ("1,2/3", "2, 1 periods"),
         ("1,,2/1,1,1", "a number of clients is missing"),

@@ -8,7 +8,7 @@ def test_before_any_has_run_the_overhead_is_a_guess():
     left.plan(4, 40.0)
     assert left.trials == 4 and left.finished == 0 and left.overhead == DEFAULT_OVERHEAD_S
     assert left.seconds() == pytest.approx(4 * (10 + DEFAULT_OVERHEAD_S))
-    assert left.seconds(beside=1) == pytest.approx(3 * (10 + DEFAULT_OVERHEAD_S))
+    assert left.seconds(running=1) == pytest.approx(3 * (10 + DEFAULT_OVERHEAD_S))
 
 
 def test_then_it_is_the_mean_of_those_that_ran():
@@ -18,13 +18,13 @@ def test_then_it_is_the_mean_of_those_that_ran():
     left.finish(took=13.0, planned=10.0)
     assert left.trials == 2 and left.finished == 2 and left.overhead == 2.0
     assert left.seconds() == pytest.approx(2 * 12.0)
-    assert left.seconds(beside=5) == 0.0
+    assert left.seconds(running=5) == 0.0
 
 
 def test_of_what_has_no_planned_time_nothing_is_told_until_one_has_run():
     left = TimeEstimate()
     left.plan(3, 0.0)
-    assert left.overhead is None and left.seconds() is None and left.seconds(beside=3) == 0.0
+    assert left.overhead is None and left.seconds() is None and left.seconds(running=3) == 0.0
     left.finish(took=5.0, planned=0.0)
     assert left.seconds() == pytest.approx(10.0)
 
