@@ -130,7 +130,7 @@ def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str
         plain, dear = scripts(place, int(truth["bytes"]))
         words["work"] = ["--read-only", "--variant", f"base:script={plain}", "--variant", f"dear:script={dear}"]
     whole = ["compare", *words[series], *CALM, "--metric", METRIC[series], "--seed", str(seed), "--no-report", "--json"]
-    whole += ["--runs", str(place / "runs"), *(["--time-budget", budget] if budget else [])]
+    whole += ["--runs-dir", str(place / "runs"), *(["--time-budget", budget] if budget else [])]
     before, began = outcome.cpu_seconds(), time.monotonic()
     done = command.pgherd(whole)
     seconds = time.monotonic() - began

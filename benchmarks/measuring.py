@@ -109,7 +109,7 @@ def measured(runs: Path, words: Sequence[str]) -> dict[str, float]:
     """A run by the command line, with its wall clock."""
     copies = copies_there()
     began = time.time()
-    done = command.pgherd([*words, "--runs", str(runs)])
+    done = command.pgherd([*words, "--runs-dir", str(runs)])
     ended = time.time()
     if done.returncode not in (0, 1):  # 1: finished, but with grade C
         raised = CapabilityError if done.returncode == CapabilityError.exit_code else TrialError

@@ -39,10 +39,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as name:
         place = Path(name)
         words = ["density", "--points", str(options.databases), "--duration", f"{seconds:g}s", "--warmup", "2s", "--time-budget", "1s"]
-        words += ["--no-report", "--runs", name]
+        words += ["--no-report", "--runs-dir", name]
         measured(place, words)  # its golden copy is made once, as a script's files are: neither is in the load
         script = place / "repeat.sh"
-        script.write_text(said(["show", "last", "1", "--commands", "--runs", name]))
+        script.write_text(said(["show", "last", "1", "--commands", "--runs-dir", name]))
 
         def note(number: int, pair: dict[str, float]) -> bool:
             raw.append(dict(pair))

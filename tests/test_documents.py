@@ -18,7 +18,7 @@ MAX_HOWTO_WORDS = 1_500
 KINDS = ("tutorial", "howto", "reference", "explanation", "contributing")
 GENERATED = {"cli.md": "options", "checks.md": "checks", "metrics.md": "metrics", "json.md": "json"}
 """Reference page → name of its generated block."""
-BEING_RENAMED = {"advise", "io-profile", "list"}
+BEING_RENAMED = {"advise", "list"}
 """Commands that the code does not have yet under these names; empty once it has."""
 _FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
@@ -115,3 +115,8 @@ def test_dead_links_are_found(tmp_path):
         "[a](b.md) [b](b.md#a-heading-x) [c](b.md#a-heading-x-1) [d](b.md#none) [e](c.md) [f](https://x.y) `[g](h.md)`\n"
     )
     assert list(dead_links(tmp_path, Path("a.md"))) == ["a.md: b.md#none", "a.md: c.md"]
+
+
+def test_generated_blocks_are_those_of_the_code():
+    result = subprocess.run([sys.executable, ROOT / "docs/generate.py", "--check"], capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout + result.stderr

@@ -8,13 +8,13 @@ from pgherd.model.facts import Advice
 
 
 def test_this_host_is_checked_and_nothing_asked_of_it(tmp_path, capsys):
-    assert run(["doctor", "--advise", "--runs", str(tmp_path / "none")]) == 0
+    assert run(["doctor", "--advise", "--runs-dir", str(tmp_path / "none")]) == 0
     said = capsys.readouterr().out
     assert "checks of good practice" in said and "Nothing was changed" in said and "--dsn DSN adds" in said
 
 
 def test_as_a_document(tmp_path, capsys):
-    assert run(["doctor", "--advise", "--json", "--runs", str(tmp_path / "none")]) == 0
+    assert run(["doctor", "--advise", "--json", "--runs-dir", str(tmp_path / "none")]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "pgherd/advise/1" and document["server"] is None
     assert sum(document["counts"].values()) == len(document["advice"]) >= 8

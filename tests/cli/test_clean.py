@@ -13,7 +13,7 @@ def own_state(tmp_path_factory, monkeypatch):
 
 
 def test_nothing_to_clean_is_said(tmp_path, capsys):
-    assert run(["clean", "--runs", str(tmp_path)]) == 0
+    assert run(["clean", "--runs-dir", str(tmp_path)]) == 0
     assert "Nothing was left" in capsys.readouterr().out
 
 
@@ -22,7 +22,7 @@ def test_a_killed_run_keeps_its_finished_trials_and_loses_the_torn_one(runs, nam
     finished = len(directory.results())
     directory.save(directory.record().model_copy(update={"state": "running"}))
     directory.begin_trial("9999")
-    assert run(["clean", "--runs", str(runs), "--json"]) == 0
+    assert run(["clean", "--runs-dir", str(runs), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["clean"] and any("unfinished trial 9999" in line for line in document["done"])
     assert any(f"pgherd resume {name}" in line for line in document["done"])
@@ -35,11 +35,11 @@ def test_a_live_run_is_left_alone(runs, name, capsys):
     directory.save(directory.record().model_copy(update={"state": "running"}))
     directory.begin_trial("9999")
     with directory.locked():
-        assert run(["clean", "--runs", str(runs)]) == 0
+        assert run(["clean", "--runs-dir", str(runs)]) == 0
     assert directory.record().state == "running"
     assert list((directory.path / "trials").glob("*.partial"))
 
 
 def test_golden_copies_go_only_when_asked(tmp_path, capsys):
-    assert run(["clean", "--golden", "--runs", str(tmp_path)]) == 0
+    assert run(["clean", "--golden", "--runs-dir", str(tmp_path)]) == 0
     assert "Nothing was left" in capsys.readouterr().out

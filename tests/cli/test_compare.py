@@ -39,7 +39,7 @@ def test_scenario_files_become_arms_that_a_scenario_holds_whole(tmp_path):
     ],
 )
 def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
-    assert run(["compare", *words, "--runs", str(tmp_path / "runs")]) == 2
+    assert run(["compare", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr()
     assert message.lower() in said.err.lower() and "Traceback" not in said.err
     assert not (tmp_path / "runs").exists()

@@ -12,7 +12,7 @@ for library in ("lz4", "zstandard", "mimesis", "cryptography"):
 
 
 def test_a_dry_run_shows_the_kinds_and_does_nothing(tmp_path, capsys):
-    assert run(["compression", "--data", "pgbench@2", "--dry-run", "--runs", str(tmp_path / "runs")]) == 0
+    assert run(["compression", "--data", "pgbench@2", "--dry-run", "--runs-dir", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for word in ("Probe 'compression', without load", "form=plain,kind=pgbench#0", "2 trials, without load", "Host changes"):
         assert word in said
@@ -30,7 +30,7 @@ def test_a_directory_is_compressed_to_the_end_and_left_as_it_was(tmp_path, capsy
     data.mkdir()
     (data / "filler").write_bytes(b"0123456789abcdef" * 65536)
     before = sorted(path.name for path in data.iterdir())
-    words = ["--data", "none", "--dir", str(data), "--codecs", "lz4", "--block-sizes", "8k,32k", "--json", "--runs", str(tmp_path / "runs")]
+    words = ["--data", "none", "--dir", str(data), "--codecs", "lz4", "--block-sizes", "8k,32k", "--json", "--runs-dir", str(tmp_path / "runs")]
     assert run(["compression", *words, "--no-report"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["grade"] == "A" and document["findings"]["ratio_directory"]["value"] > 20

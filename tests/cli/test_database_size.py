@@ -9,7 +9,7 @@ pytestmark = pytest.mark.usefixtures("own_directories")
 
 
 def test_a_dry_run_shows_the_scales_and_loads_nothing(tmp_path, capsys):
-    assert run(["database-size", "--scales", "3,1", "--dry-run", "--runs", str(tmp_path / "runs")]) == 0
+    assert run(["database-size", "--scales", "3,1", "--dry-run", "--runs-dir", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for word in (
         "Probe 'database-size', without load",

@@ -28,13 +28,13 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     ],
 )
 def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
-    assert run(["density", *words, "--runs", str(tmp_path / "runs")]) == 2
+    assert run(["density", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr()
     assert message.lower() in said.err.lower() and "Traceback" not in said.err
     assert not (tmp_path / "runs").exists()
 
 
 def test_an_error_is_a_document_too(capsys, tmp_path):
-    assert run(["density", "--vcpus", "-1", "--json", "--runs", str(tmp_path)]) == 2
+    assert run(["density", "--vcpus", "-1", "--json", "--runs-dir", str(tmp_path)]) == 2
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "pgherd/error/1" and document["exit_code"] == 2

@@ -14,7 +14,7 @@ pytestmark = [
 
 
 def test_a_dry_run_shows_volumes_trials_and_changes_and_does_nothing(tmp_path, capsys):
-    assert run(["disk", "--dry-run", "--file-size", "32MB", "--rate-iops", "70,30", "--runs", str(tmp_path / "runs")]) == 0
+    assert run(["disk", "--dry-run", "--file-size", "32MB", "--rate-iops", "70,30", "--runs-dir", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for word in (
         "No server is deployed. Load: fio on disk0.",

@@ -15,7 +15,7 @@ def _from_anywhere(monkeypatch):
 
 def test_a_dry_run_shows_the_command_and_starts_nothing(tmp_path, capsys):
     marker = tmp_path / "made"
-    assert run(["exec", "--dry-run", "--runs", str(tmp_path / "runs"), "--", "touch", str(marker)]) == 0
+    assert run(["exec", "--dry-run", "--runs-dir", str(tmp_path / "runs"), "--", "touch", str(marker)]) == 0
     out = capsys.readouterr().out
     said = " ".join(out.split())
     assert "command on local" in said and "5 trials, each as long as its command takes, 10 min at most" in said
@@ -46,5 +46,5 @@ def test_options_after_the_first_word_are_the_command_s(tmp_path):
     ],
 )
 def test_bad_input_is_one_message(words, message, tmp_path, capsys):
-    assert run(["exec", "--runs", str(tmp_path), *words]) == 2
+    assert run(["exec", "--runs-dir", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())

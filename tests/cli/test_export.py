@@ -17,7 +17,7 @@ def without_samples(runs):
 
 
 def test_by_default_it_lies_in_the_run_s_directory(runs, name, capsys):
-    assert run(["export", "last", "--runs", str(runs)]) == 0
+    assert run(["export", "last", "--runs-dir", str(runs)]) == 0
     file = runs / name / "openmetrics.txt"
     assert capsys.readouterr().out.strip() == str(file)
     assert any(family.name == "pgherd_run_transactions" for family in text_string_to_metric_families(file.read_text()))
@@ -25,7 +25,7 @@ def test_by_default_it_lies_in_the_run_s_directory(runs, name, capsys):
 
 def test_as_json_it_says_what_it_wrote(runs, name, tmp_path, capsys):
     file = tmp_path / "run.om"
-    assert run(["export", name, "--runs", str(runs), "--openmetrics", str(file), "--json"]) == 0
+    assert run(["export", name, "--runs-dir", str(runs), "--openmetrics", str(file), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["schema"], said["run"], said["file"]) == ("pgherd/export/1", name, str(file))
     families = list(text_string_to_metric_families(file.read_text()))
@@ -34,7 +34,7 @@ def test_as_json_it_says_what_it_wrote(runs, name, tmp_path, capsys):
 
 
 def test_a_dash_is_stdout(runs, name, capsys):
-    assert run(["export", name, "--runs", str(runs), "--openmetrics", "-"]) == 0
+    assert run(["export", name, "--runs-dir", str(runs), "--openmetrics", "-"]) == 0
     assert capsys.readouterr().out.endswith("# EOF\n")
     assert not (runs / name / "openmetrics.txt").exists()
 
@@ -49,7 +49,7 @@ def test_a_dash_is_stdout(runs, name, capsys):
     ],
 )
 def test_what_cannot_be_exported_is_one_message(runs, name, capsys, arguments, message):
-    assert run(["export", *arguments, "--runs", str(runs)]) == 2
+    assert run(["export", *arguments, "--runs-dir", str(runs)]) == 2
     said = capsys.readouterr().err
     assert message in said and "Traceback" not in said
 
@@ -57,7 +57,7 @@ def test_what_cannot_be_exported_is_one_message(runs, name, capsys, arguments, m
 def test_a_run_without_trials_has_nothing_to_export(tmp_path, runs, name, capsys):
     empty = RunDirectory.create(tmp_path / "other", "density")
     empty.save(RunDirectory(runs / name).record().model_copy(update={"run": empty.name}))
-    assert run(["export", empty.name, "--runs", str(tmp_path / "other")]) == 2
+    assert run(["export", empty.name, "--runs-dir", str(tmp_path / "other")]) == 2
     assert "has no finished trial to export" in capsys.readouterr().err
 
 
@@ -66,5 +66,5 @@ def test_a_failure_leaves_no_half_of_a_file(runs, name, monkeypatch):
         raise PgherdError("no")
 
     monkeypatch.setattr("pgherd.export.openmetrics_file.write", fail)
-    assert run(["export", name, "--runs", str(runs)]) == 1
+    assert run(["export", name, "--runs-dir", str(runs)]) == 1
     assert not list((runs / name).glob("openmetrics*"))

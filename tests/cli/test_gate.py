@@ -26,7 +26,7 @@ def two(runs, name, monkeypatch):
 
 def test_worse_exits_1_and_writes_both_files(two, name, tmp_path, capsys):
     files = ["--junit", str(tmp_path / "out" / "gate.xml"), "--markdown", str(tmp_path / "gate.md")]
-    assert run(["gate", name, "5105", "--runs", str(two), *files]) == 1
+    assert run(["gate", name, "5105", "--runs-dir", str(two), *files]) == 1
     said = capsys.readouterr()
     assert said.out.startswith("Worse than allowed: throughput over all points −7") and "gate.xml" in said.out
     assert int(ElementTree.parse(tmp_path / "out" / "gate.xml").getroot()[0].get("failures")) >= 1
@@ -34,12 +34,12 @@ def test_worse_exits_1_and_writes_both_files(two, name, tmp_path, capsys):
 
 
 def test_equal_exits_0(two, name, capsys):
-    assert run(["gate", name, "e0a1", "--runs", str(two)]) == 0
+    assert run(["gate", name, "e0a1", "--runs-dir", str(two)]) == 0
     assert "worse than allowed: throughput over all points" in capsys.readouterr().out.replace("\n", " ")
 
 
 def test_the_document_holds_every_comparison_as_findings(two, name, capsys):
-    assert run(["gate", name, "5105", "--runs", str(two), "--metric", "p95:10%", "--metric", "efficiency_at_saturation:50%", "--json"]) == 1
+    assert run(["gate", name, "5105", "--runs-dir", str(two), "--metric", "p95:10%", "--metric", "efficiency_at_saturation:50%", "--json"]) == 1
     out = json.loads(capsys.readouterr().out)
     assert out["schema"] == "pgherd/gate/1" and out["failed"] is True and out["verdict"] == "worse"
     assert {row["metric"] for row in out["tables"]["comparison"]} == {"p95", "efficiency_at_saturation"}
@@ -65,7 +65,7 @@ def test_the_document_holds_every_comparison_as_findings(two, name, capsys):
 )
 def test_what_cannot_be_done_is_one_message_and_exit_2(two, name, capsys, arguments, message):
     file = two / name / "run.json"
-    assert run(["gate", *(argument.format(file=file) for argument in arguments), "--runs", str(two)]) == 2
+    assert run(["gate", *(argument.format(file=file) for argument in arguments), "--runs-dir", str(two)]) == 2
     error = capsys.readouterr().err
     assert message in error and len(error.strip().splitlines()) == 1
 
@@ -73,7 +73,7 @@ def test_what_cannot_be_done_is_one_message_and_exit_2(two, name, capsys, argume
 def test_an_interrupted_run_is_refused(two, name, capsys):
     directory = RunDirectory(two / name)
     directory.save(directory.record().model_copy(update={"state": "interrupted"}))
-    assert run(["gate", name, "e0a1", "--runs", str(two)]) == 2
+    assert run(["gate", name, "e0a1", "--runs-dir", str(two)]) == 2
     assert f"'pgherd resume {name}' goes on with it" in capsys.readouterr().err
 
 

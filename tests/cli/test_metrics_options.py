@@ -57,13 +57,13 @@ def test_without_them_nothing_is_served():
 
 
 def test_a_token_alone_is_a_mistake(tmp_path):
-    with pytest.raises(UsageError, match="--metrics-token is for --metrics"):
-        call(asked, "--metrics-token", str(tmp_path / "token"))
+    with pytest.raises(UsageError, match="--metrics-token-file is for --metrics-listen"):
+        call(asked, "--metrics-token-file", str(tmp_path / "token"))
 
 
 def test_what_is_wrong_is_said_before_anything_is_done(tmp_path, capsys):
-    for words, why in (("0.0.0.0:9187", "give --metrics-token FILE"), ("x", "is not a port")):
-        assert run(["density", "--metrics", words, "--runs", str(tmp_path / "runs")]) == 2
+    for words, why in (("0.0.0.0:9187", "give --metrics-token-file FILE"), ("x", "is not a port")):
+        assert run(["density", "--metrics-listen", words, "--runs-dir", str(tmp_path / "runs")]) == 2
         assert why in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
@@ -80,7 +80,7 @@ def test_a_run_is_served_and_the_port_is_free_afterwards(tmp_path, monkeypatch):
 
             return url, urllib.request.urlopen(url, timeout=10).read().decode()
 
-    url, text = call(body, "--metrics", "0")
+    url, text = call(body, "--metrics-listen", "0")
     assert 'pgherd_run_info{cores="2",host="db7"' in text
     assert told[1] == "node_exporter 1.5.0 at 127.0.0.1:9100 runs beside it: the node dashboard shows both." and len(told) == 2
     port = int(url.rsplit(":", 1)[1].partition("/")[0])
@@ -96,7 +96,7 @@ def test_whoever_scrapes_regularly_gets_one_more(monkeypatch):
         with serving(told.append):
             pass
 
-    call(body, "--metrics", "0")
+    call(body, "--metrics-listen", "0")
     assert waited == [7.0] and told[1].startswith("Waiting up to 7 s for the last scrape")
 
 
@@ -112,7 +112,7 @@ def test_ctrl_c_ends_the_wait_and_nothing_else(monkeypatch):
             pass
         return "went on"
 
-    assert call(body, "--metrics", "0") == "went on"
+    assert call(body, "--metrics-listen", "0") == "went on"
 
 
 def test_a_run_that_failed_waits_for_nobody(monkeypatch):
@@ -123,4 +123,4 @@ def test_a_run_that_failed_waits_for_nobody(monkeypatch):
             raise ValueError("it failed")
 
     with pytest.raises(ValueError, match="it failed"):
-        call(body, "--metrics", "0")
+        call(body, "--metrics-listen", "0")

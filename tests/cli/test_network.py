@@ -16,7 +16,7 @@ def _iperf3():
 
 
 def test_a_dry_run_shows_links_and_trials_and_asks_nobody(tmp_path, capsys):
-    assert run(["network", "--to", "nobody.invalid", "--streams", "4", "--dry-run", "--runs", str(tmp_path / "runs")]) == 0
+    assert run(["network", "--to", "nobody.invalid", "--streams", "4", "--dry-run", "--runs-dir", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     assert "iperf3 on nobody.invalid" in said and "link=nobody.invalid,streams=4#0" in said and "9 trials" in said
 
@@ -43,5 +43,5 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
     ],
 )
 def test_bad_input_is_one_message(words, code, message, tmp_path, capsys):
-    assert run(["network", *words, "--runs", str(tmp_path)]) == code
+    assert run(["network", *words, "--runs-dir", str(tmp_path)]) == code
     assert message in capsys.readouterr().err

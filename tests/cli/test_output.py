@@ -76,7 +76,7 @@ def test_with_json_only_the_document_is_on_stdout():
 
 
 def test_runs_directory():
-    assert json.loads(CliRunner().invoke(verb, ["--json", "--runs", "a"], env={"PGHERD_RUNS": "b"}).stdout) == {"runs": "a"}
+    assert json.loads(CliRunner().invoke(verb, ["--json", "--runs-dir", "a"], env={"PGHERD_RUNS": "b"}).stdout) == {"runs": "a"}
     assert json.loads(CliRunner().invoke(verb, ["--json"], env={"PGHERD_RUNS": "b"}).stdout) == {"runs": "b"}
-    result = CliRunner().invoke(verb, ["--runs", __file__])
+    result = CliRunner().invoke(verb, ["--runs-dir", __file__])
     assert result.exit_code == 2 and "is a file" in result.stderr

@@ -11,7 +11,7 @@ WORDS = ["density", "--dry-run", "--points", "1,2", "--seed", "5", "--vcpus", "1
 
 
 def test_a_dry_run_says_what_would_happen_and_leaves_nothing(own_directories, tmp_path, capsys):
-    assert run([*WORDS, "--runs", str(tmp_path / "runs")]) == 0
+    assert run([*WORDS, "--runs-dir", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
     for word in ("Deployment: 2 containers", "select-only", "databases=2#0", "under load", "Disk:", "Host changes", "shared_buffers"):
         assert word in said

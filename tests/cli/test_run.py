@@ -17,7 +17,7 @@ def test_the_schema_is_json(capsys):
 def test_a_bad_scenario_is_one_message(tmp_path, capsys, text, message):
     file = tmp_path / "s.yaml"
     file.write_text(text)
-    assert run(["run", str(file), "--runs", str(tmp_path / "runs")]) == 2
+    assert run(["run", str(file), "--runs-dir", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr().err
     assert message in said and str(file) in said
     assert not (tmp_path / "runs").exists()

@@ -51,7 +51,7 @@ def test_a_dry_run_shows_every_variant(capsys, tmp_path):
     ],
 )
 def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
-    assert run(["scaling", *words, "--runs", str(tmp_path / "runs")]) == 2
+    assert run(["scaling", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr()
     assert message.lower() in said.err.lower() and "Traceback" not in said.err
     assert not (tmp_path / "runs").exists()

@@ -50,7 +50,7 @@ def test_only_given_options_reach_the_study(monkeypatch):
     called = {}
     monkeypatch.setattr(launching, "launch", lambda study, options, **how: called.update(study=study, options=options, **how) or 3)
     words = ["--iodepth", "4", "--no-concurrent", "--volume", "/a", "--volume", "/b", "--tests", "random-read, qd1", "--no-report"]
-    assert run(["disk", *words, "--runs", "/there", "--write-scenario", "file.yaml"]) == 3
+    assert run(["disk", *words, "--runs-dir", "/there", "--write-scenario", "file.yaml"]) == 3
     options = {"iodepth": 4, "concurrent": False, "volume": ("/a", "/b"), "tests": ("random-read", "qd1")}
     how = {"runs": Path("/there"), "dry_run": False, "scenario": Path("file.yaml"), "report": False, "as_json": False}
     assert called == {"study": "disk", "options": options, **how}

@@ -22,7 +22,7 @@ def start(runs, tmp_path):
 
     def begin(*words: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pgherd", "ui", "--runs", str(runs), "--port", "0", *words],
+            [sys.executable, "-P", "-m", "pgherd", "ui", "--runs-dir", str(runs), "--port", "0", *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -77,7 +77,7 @@ def test_the_address_for_a_reader(start):
 
 
 def test_an_address_that_is_not_here(runs, capsys):
-    assert run(["ui", "--runs", str(runs), "--listen", "192.0.2.7", "--port", "0"]) == 2
+    assert run(["ui", "--runs-dir", str(runs), "--listen", "192.0.2.7", "--port", "0"]) == 2
     assert "no address of this machine" in capsys.readouterr().err
 
 
@@ -91,6 +91,6 @@ def test_without_the_extra_it_says_what_to_install(runs, capsys, monkeypatch, mi
     for name in [name for name in sys.modules if name.startswith("pgherd.ui") or name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
-    assert run(["ui", "--runs", str(runs)]) == 3
+    assert run(["ui", "--runs-dir", str(runs)]) == 3
     err = capsys.readouterr().err
     assert "pip install 'pgherd[ui]'" in err and missing in err

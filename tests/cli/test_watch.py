@@ -18,27 +18,27 @@ def state_of(path, state):
 
 
 def test_a_finished_run_shows_its_answer(runs, name, capsys):
-    assert run(["watch", name, "--runs", str(runs)]) == 0
+    assert run(["watch", name, "--runs-dir", str(runs)]) == 0
     said = capsys.readouterr().out
     assert "finished after" in said and "Grade" in said
 
 
 def test_without_one_that_runs_the_newest_is_named(runs, name, capsys, tmp_path):
-    assert run(["watch", "--runs", str(runs)]) == 2
+    assert run(["watch", "--runs-dir", str(runs)]) == 2
     assert f"no run in {runs} is running; the newest is {name}" in capsys.readouterr().err
-    assert run(["watch", "--runs", str(tmp_path / "none")]) == 2
+    assert run(["watch", "--runs-dir", str(tmp_path / "none")]) == 2
     assert "it holds none at all" in capsys.readouterr().err
 
 
 def test_what_is_no_run_is_said(runs, capsys):
-    assert run(["watch", "nothing", "--runs", str(runs)]) == 2
+    assert run(["watch", "nothing", "--runs-dir", str(runs)]) == 2
     assert "no run 'nothing'" in capsys.readouterr().err
 
 
 def test_a_killed_one_is_told_with_how_to_go_on(runs, name, capsys):
     state_of(runs / name, "running")
     (runs / name / "lock").touch()
-    assert run(["watch", name, "--runs", str(runs)]) == 1
+    assert run(["watch", name, "--runs-dir", str(runs)]) == 1
     said = "".join(capsys.readouterr().out.split())  # a long path is folded where the line ends
     assert "doesnotrunanymore" in said and f"Goonwithit:pgherdresume{runs / name}" in said
 
@@ -46,7 +46,7 @@ def test_a_killed_one_is_told_with_how_to_go_on(runs, name, capsys):
 @pytest.mark.parametrize(("state", "stands"), [("interrupted", "is interrupted"), ("failed", "has failed")])
 def test_one_that_ended_without_an_answer_says_so(state, stands, runs, name, capsys):
     state_of(runs / name, state)
-    assert run(["watch", "last", "--runs", str(runs)]) == 1
+    assert run(["watch", "last", "--runs-dir", str(runs)]) == 1
     assert f"No answer: this run {stands}." in capsys.readouterr().out
 
 
@@ -54,7 +54,7 @@ def test_the_present_state_as_a_document(runs, name, capsys):
     state_of(runs / name, "running")
     write_live(runs / name, LiveState(pid=1, written=0, step="copying", trials_left=2, seconds_left=30.0))
     with RunDirectory(runs / name).locked():
-        assert run(["watch", "--runs", str(runs), "--json"]) == 0
+        assert run(["watch", "--runs-dir", str(runs), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "pgherd/watch/1" and document["run"] == name and document["state"] == "running"
     assert (document["step"], document["trials_left"], document["seconds_left"]) == ("copying", 2, 30.0)
@@ -89,7 +89,7 @@ def test_it_watches_until_the_run_ends(terminal, runs, name, capsys, monkeypatch
     thread = threading.Thread(target=end)
     thread.start()
     held.wait(20)
-    assert run(["watch", "--runs", str(runs)]) == 0
+    assert run(["watch", "--runs-dir", str(runs)]) == 0
     thread.join(20)
     said = capsys.readouterr().out
     assert "finished after" in said and "Grade" in said and ("copying 8 databases" in said)
@@ -104,5 +104,5 @@ def test_leaving_it_is_no_error_of_the_run(runs, name, capsys, monkeypatch):
 
     monkeypatch.setattr(watch.time, "sleep", interrupted)
     with RunDirectory(runs / name).locked():
-        assert run(["watch", "--runs", str(runs)]) == 130
+        assert run(["watch", "--runs-dir", str(runs)]) == 130
     assert json.loads((runs / name / "run.json").read_text())["state"] == "running"

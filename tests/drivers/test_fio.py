@@ -68,7 +68,7 @@ class TestArgv:
             ({"colour": "red"}, "no option 'colour'; known: bs, direct"),
             (
                 {"rw": "randrw", "read_rate": "70", "write_rate": "30", "rwmixread": "70"},
-                "rwmixread and a rate exclude each other.*--rate 70,30",
+                "rwmixread and a rate exclude each other.*--rate-iops 70,30",
             ),
         ],
     )

@@ -56,7 +56,7 @@ def test_nothing_of_a_late_turn_s_begin_counts() -> None:
 
 
 def test_what_is_too_slow_for_turns_is_an_error() -> None:
-    with pytest.raises(ValueError, match="a transaction of local/a never ended in the counted time, too long .* --arms one-at-a-time"):
+    with pytest.raises(ValueError, match="a transaction of local/a never ended in the counted time, too long .* --interleave trials"):
         count(Report(3000), [Logged(9.0, 1.0)], WINDOW, 4, "local/a")
     with pytest.raises(ValueError, match="never ended"):
         count(Report(0), [], WINDOW, 4, "x")

@@ -262,7 +262,7 @@ def test_endpoints(text, address, port):
 
 @pytest.mark.parametrize("text", ["", "x", "127.0.0.1", "1:65536", "-1", "²", "0.0.0.0:9187", "db7:9187", "[::]:9187"])
 def test_no_endpoints(text):
-    with pytest.raises(UsageError, match="--metrics"):
+    with pytest.raises(UsageError, match="--metrics-listen"):
         endpoint(text, None)
 
 

@@ -36,7 +36,7 @@ def files(pgherd) -> Path:
             ("--runtime", "process", "--cpu-mode", "quota"), CANNOT, "--cpu-mode quota needs the cgroup runtime", id="quota of no group"
         ),
         pytest.param(("--runtime", "process", "--memory", "1GB"), CANNOT, "--memory needs the cgroup runtime", id="memory of no group"),
-        pytest.param(("--runs", "/proc/runs"), BAD_USAGE, "cannot create a run directory in /proc/runs", id="no place for runs"),
+        pytest.param(("--runs-dir", "/proc/runs"), BAD_USAGE, "cannot create a run directory in /proc/runs", id="no place for runs"),
         pytest.param(("--script", "/nonexistent.sql"), BAD_USAGE, "/nonexistent.sql cannot be read", id="no script"),
         pytest.param(("--run-as", "root"), BAD_USAGE, "root, which PostgreSQL refuses", id="root"),
     ],
@@ -72,8 +72,8 @@ def test_sql_that_fills_the_database_with_an_error(pgherd, files):
 
 def test_a_file_where_the_runs_should_lie(pgherd, files):
     (files / "file").touch()
-    ended = pgherd.density("--runs", str(files / "file/runs"))
-    _refused(pgherd, ended, BAD_USAGE, "file is not a directory; choose another with --runs DIR or PGHERD_RUNS")
+    ended = pgherd.density("--runs-dir", str(files / "file/runs"))
+    _refused(pgherd, ended, BAD_USAGE, "file is not a directory; choose another with --runs-dir DIR or PGHERD_RUNS")
     assert "Runtime" not in ended.err, "it is said before anything is prepared"
 
 
@@ -165,5 +165,5 @@ def test_directories_that_are_no_run(pgherd, files):
 def test_a_runs_directory_of_somebody_else(ordinary):
     foreign = ordinary.root / "foreign"
     foreign.mkdir(mode=0o755)
-    ended = ordinary.density("--runs", str(foreign), "--runtime", "process")
-    _refused(ordinary, ended, BAD_USAGE, f"{foreign} cannot be written; choose another with --runs DIR or PGHERD_RUNS")
+    ended = ordinary.density("--runs-dir", str(foreign), "--runtime", "process")
+    _refused(ordinary, ended, BAD_USAGE, f"{foreign} cannot be written; choose another with --runs-dir DIR or PGHERD_RUNS")

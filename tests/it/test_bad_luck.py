@@ -124,7 +124,7 @@ def _same(before, after) -> bool:
 
 
 def test_the_disk_of_the_runs_fills_up(pgherd, chance, small_disk):
-    runs = ("--runs", str(small_disk.path / "runs"))
+    runs = ("--runs-dir", str(small_disk.path / "runs"))
     pgherd.runs = small_disk.seen / "runs"
     process = pgherd.start_density("--points", "1", "--duration", "2s", "--time-budget", "9s", *runs, through=small_disk.through)
     pgherd.wait_until(lambda: pgherd.in_trial(2) or process.poll() is not None)
@@ -179,7 +179,7 @@ def test_two_runs_that_do_not_fit_together(pgherd):
     assert first.poll() is None, pgherd.end(first)
     name = json.loads(held[0].read_text())["run"]
     pgherd.wait_until(lambda: pgherd.run)
-    second = pgherd.density("--points", "1", "--runs", f"{pgherd.runs}-second")
+    second = pgherd.density("--points", "1", "--runs-dir", f"{pgherd.runs}-second")
     assert second.code == 3, second
     assert f"run {name} (pid {first.pid}) holds" in second.message and "are not available" in second.message
     assert "--host-cores" in second.message, "what would make both possible"
@@ -198,7 +198,7 @@ def test_two_runs_that_fit_together(pgherd):
     first = pgherd.start_density(*budget, "--duration", "300s", "--time-budget", "1h")
     pgherd.wait_until(lambda: pgherd.in_trial(1) or first.poll() is not None)
     assert first.poll() is None, pgherd.end(first)
-    second = pgherd.density(*budget, "--runs", f"{pgherd.runs}-second")
+    second = pgherd.density(*budget, "--runs-dir", f"{pgherd.runs}-second")
     assert second.code in FINE, second
     assert first.poll() is None
     first.send_signal(signal.SIGINT)

@@ -133,7 +133,7 @@ def test_where_containers_lie_is_planned(bed):
 
 
 def test_a_host_that_hangs_or_is_cut_off_is_lost_and_used_again_when_it_is_back(bed, run, chance):
-    process = bed.start(*WORDS, "--duration", "2s", "--repeats", "40", "--time-budget", "300s", "--metrics", str(PORT))
+    process = bed.start(*WORDS, "--duration", "2s", "--repeats", "40", "--time-budget", "300s", "--metrics-listen", str(PORT))
 
     def next_trial(fits, after, what):
         return wait(process, lambda: next((one for one in trials(run()) if one["id"] > after and fits(one)), None), what)

@@ -198,7 +198,7 @@ def test_after_a_kill_nothing_of_a_guest_is_left(up: Visit, places: Path, tmp_pa
     while Path(f"/proc/{document['pid']}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{document['pid']}").exists()
-    done = subprocess.run([*PYTHON, "clean", "--runs", str(tmp_path / "runs"), "--json"], capture_output=True, text=True, cwd="/")
+    done = subprocess.run([*PYTHON, "clean", "--runs-dir", str(tmp_path / "runs"), "--json"], capture_output=True, text=True, cwd="/")
     assert json.loads(done.stdout)["clean"], done.stdout
     left = [path.name for path in (places / "cache/pgherd/work").iterdir() if document["guest"] in path.name]
     assert left == []

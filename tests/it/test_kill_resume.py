@@ -124,7 +124,7 @@ def test_interrupted_while_the_golden_copy_is_loaded(elsewhere):
     ended = _interrupt(elsewhere, process, times=3)
     assert "0 finished trials are kept" in ended.err
     assert not list(elsewhere.cache.glob("golden/pg*")), "half a golden copy is none"
-    process = elsewhere.start_density(*FOREVER, "--scale", "20", "--runs", f"{elsewhere.runs}-2")
+    process = elsewhere.start_density(*FOREVER, "--scale", "20", "--runs-dir", f"{elsewhere.runs}-2")
     elsewhere.wait_until(lambda: list(elsewhere.cache.glob("golden/.unfinished-*/data/base/*")) or process.poll() is not None)
     process.kill()
     elsewhere.end(process)

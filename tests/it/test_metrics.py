@@ -94,7 +94,7 @@ def scraped(pgherd, tmp_path):
     prometheus = Prometheus(tmp_path, port)
     try:
         pgherd.wait_until(prometheus.ready, pause=0.1)
-        ended = pgherd.density(*RUN, "--metrics", str(port))
+        ended = pgherd.density(*RUN, "--metrics-listen", str(port))
         assert ended.code in FINE, ended
         assert f"Metrics are served at http://127.0.0.1:{port}/metrics" in ended.err
         yield pgherd.run, pgherd.record(), pgherd.trials(), prometheus

@@ -50,7 +50,7 @@ class Served:
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PGHERD_", "XDG_"))}
         environment |= {"XDG_STATE_HOME": str(root / "state"), "XDG_CACHE_HOME": str(root / "cache"), "HOME": str(root)}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pgherd", "ui", "--port", "0", "--json", "--runs", str(runs), *words],
+            [sys.executable, "-P", "-m", "pgherd", "ui", "--port", "0", "--json", "--runs-dir", str(runs), *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -39,7 +39,7 @@ def consolidated(pgherd, *words):
     """The document of a run, and its trials by their points; nothing is said of speed where processors were emulated."""
     for ramp, period in PATIENCE:
         timed = ("--warmup", ramp, "--period", period)
-        ended = pgherd("consolidation", *SMALL, *PAIR, *words, *timed, "--no-report", "--json", "--runs", str(pgherd.runs / ramp))
+        ended = pgherd("consolidation", *SMALL, *PAIR, *words, *timed, "--no-report", "--json", "--runs-dir", str(pgherd.runs / ramp))
         assert ended.code in FINE, ended
         trials = [json.loads(file.read_text()) for file in sorted((pgherd.runs / ramp).glob("*/trials/[0-9]*/trial.json"))]
         errors = [trial["error"] for trial in trials if trial["error"]]

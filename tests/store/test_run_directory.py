@@ -91,6 +91,13 @@ def test_truncated_or_foreign_records_are_told_in_one_message(run, text, message
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.parametrize("former, study", [("storage", "io-profile"), ("sizes", "database-size"), ("density", "density")])
+def test_a_study_is_read_by_its_former_name(run, former, study):
+    file = run.path / "run.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "study": former}))
+    assert run.record().study == study
+
+
 def test_a_truncated_trial_is_told_with_its_file(run):
     run.begin_trial("0001")
     file = run.finish_trial(result(1)) / "trial.json"
@@ -107,7 +114,7 @@ def test_another_directory_is_not_a_run(tmp_path):
 
 def test_a_root_that_cannot_be_written_is_a_usage_error(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="choose another with --runs"):
+    with pytest.raises(UsageError, match="choose another with --runs-dir"):
         RunDirectory.create(tmp_path / "file", "density")
 
 
@@ -138,7 +145,7 @@ def test_saving_replaces_the_record_whole(run):
 def test_a_root_that_cannot_hold_runs_is_said_before_anything_is_made(tmp_path):
     (tmp_path / "file").touch()
     for root in (tmp_path / "file/runs", tmp_path / "file"):
-        with pytest.raises(UsageError, match="file is not a directory; choose another with --runs DIR"):
+        with pytest.raises(UsageError, match="file is not a directory; choose another with --runs-dir DIR"):
             RunDirectory.check_root(root)
     RunDirectory.check_root(tmp_path / "not/yet/there")
     assert not (tmp_path / "not").exists()

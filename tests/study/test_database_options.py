@@ -48,7 +48,7 @@ def test_a_load_has_no_more_threads_than_clients(clients, threads):
 
 def test_a_request_says_nothing_by_itself():
     asked = DatabaseRequest()
-    assert (asked.vcpus, asked.memory, asked.budget, asked.workload) == (None, None, None, "select-only")
+    assert (asked.vcpus, asked.memory, asked.time_budget, asked.workload) == (None, None, None, "select-only")
     with pytest.raises(ValidationError):
         DatabaseRequest(vcpus=0)
     with pytest.raises(ValidationError):

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from pgherd.studies.density.points import Point, group
 
 from pgherd.model.result import TrialResult
+from pgherd.studies.density.curve import DensityPoint, density_points
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.study.grade import (
@@ -24,7 +24,7 @@ from pgherd.study.grade import (
 )
 
 Build = Callable[..., DensityOptions]
-Curve = tuple[list[Point], list[TrialResult]]
+Curve = tuple[list[DensityPoint], list[TrialResult]]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def measured(options: Build, simulate: Any) -> Callable[..., Curve]:
     def run(**host: Any) -> Curve:
         given = options(points=(1, 4, 8), repeats_one=3)
         results = simulate(given, **host).all(planned(given))
-        return group(given, results), results
+        return density_points(given, results), results
 
     return run
 
@@ -51,7 +51,7 @@ def test_a_number_without_an_interval_is_no_a(options: Build, simulate: Any) -> 
     for repeats, least, given in ((1, 3, "B"), (2, 3, "B"), (3, 3, "A"), (1, 2, "B"), (2, 2, "A")):
         asked = options(points=(1, 4, 8), repeats=repeats, repeats_one=repeats)
         results = simulate(asked).all(planned(asked))
-        assert grade(group(asked, results), results, complete=True, wanted=repeats, least=least) == given, (repeats, least)
+        assert grade(density_points(asked, results), results, complete=True, wanted=repeats, least=least) == given, (repeats, least)
 
 
 def test_noise_in_some_is_b(measured: Callable[..., Curve]) -> None:

@@ -6,7 +6,7 @@ import pytest
 import pgherd.studies
 from pgherd.model.errors import UsageError
 from pgherd.study.registry import labels, studies, study_of, table_view
-from pgherd.study.study import Study, StudyOptions
+from pgherd.study.study import Study
 
 FILES = {
     "__init__.py": "",
@@ -80,9 +80,3 @@ def test_no_two_studies_name_a_column_differently():
 
 def test_a_table_without_a_view_has_an_empty_one():
     assert not table_view("no such table").columns
-
-
-def test_options_without_variants_stay_as_they_are():
-    options = StudyOptions()
-    assert options.variant_options() == {} and options.hosts_in_turn == ()
-    assert options.with_variant_options({}) is options and options.on_hosts(("a",)) is options

@@ -52,7 +52,7 @@ def stubbed(monkeypatch, script: str) -> None:
 def test_a_plan_is_the_command_line_s_own(made, monkeypatch):
     stubbed(monkeypatch, "import json, sys; print(json.dumps({'words': sys.argv[1:], 'seconds': 6, 'confirm': ['pages']}))")
     plan = made.plan("density", {"points": "1,2"})
-    assert plan.document["words"][:2] == ["density", "--points=1,2"] and plan.document["words"][2:5] == ["--dry-run", "--json", "--runs"]
+    assert plan.document["words"][:2] == ["density", "--points=1,2"] and plan.document["words"][2:5] == ["--dry-run", "--json", "--runs-dir"]
     assert (plan.command, plan.seconds, plan.confirm, plan.too_long) == ("pgherd density --points=1,2", 6.0, ["pages"], False)
     assert made.planned(plan.id) is plan
 
@@ -87,7 +87,7 @@ def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(made, monkey
     stubbed(monkeypatch, "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read() == '', sys.argv[1:])")
     job = made.start(Plan("x", "database-size", ("--scales=1",), {}, 0.0), agreed=False)
     job.process.wait(20)
-    assert made.job(job.id).code == 0 and job.said().startswith("True True ['database-size', '--scales=1', '--runs'")
+    assert made.job(job.id).code == 0 and job.said().startswith("True True ['database-size', '--scales=1', '--runs-dir'")
     assert made.jobs() == [job] and made.job("other") is None
     assert job.log.stat().st_mode & 0o077 == 0
 

@@ -1,4 +1,4 @@
-"""``--metrics``: the options of every verb that executes a run, and the server that they ask for."""
+"""``--metrics-listen``: the options of every verb that executes a run, and the server that they ask for."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def metrics_options(function: Decorated) -> Decorated:
-    """``--metrics`` and ``--metrics-token``, not passed on: ``serving`` and ``show`` know."""
+    """``--metrics-listen`` and ``--metrics-token-file``, not passed on: ``serving`` and ``show`` know."""
     token = click.option(
-        "--metrics-token",
+        "--metrics-token-file",
         type=click.Path(dir_okay=False, path_type=Path),
         metavar="FILE",
         expose_value=False,
         callback=_keep(_TOKEN),
-        help="Ask who reads the metrics for the token in the file's first line.",
+        help="Require the bearer token on the first line of FILE.",
     )
     metrics = click.option(
-        "--metrics",
+        "--metrics-listen",
         metavar="[ADDRESS:]PORT",
         expose_value=False,
         callback=_keep(_ADDRESS),
-        help="While it runs, serve OpenMetrics for Prometheus (docs/howto/monitoring.md).  [default address: 127.0.0.1]",
+        help="Serve Prometheus metrics while running.",
     )
     return metrics(token(function))
 
@@ -58,7 +58,7 @@ def asked() -> Endpoint | None:
     address, token = (context.meta.get(_ADDRESS), context.meta.get(_TOKEN)) if context else (None, None)
     if address is None:
         if token is not None:
-            raise UsageError("--metrics-token is for --metrics, which was not given")
+            raise UsageError("--metrics-token-file is for --metrics-listen, which was not given")
         return None
     from pgherd.export.server import endpoint
 

@@ -93,14 +93,14 @@ def json_option(function: Decorated) -> Decorated:
         is_flag=True,
         is_eager=True,
         callback=_claim_stdout,
-        help="Print one JSON document on stdout, everything else on stderr.",
+        help="Print one JSON document to stdout.",
     )(function)
 
 
 def runs_option(function: Decorated) -> Decorated:
-    """``--runs DIR``, passed on as ``runs: Path``: where the runs lie; else PGHERD_RUNS, else ./pgherd-runs."""
+    """``--runs-dir DIR``, passed on as ``runs: Path``: where the runs lie; else PGHERD_RUNS, else ./pgherd-runs."""
     return click.option(
-        "--runs",
+        "--runs-dir",
         "runs",
         type=click.Path(file_okay=False, path_type=Path),
         envvar="PGHERD_RUNS",
@@ -108,7 +108,7 @@ def runs_option(function: Decorated) -> Decorated:
         show_default=True,
         show_envvar=True,
         metavar="DIR",
-        help="Directory of the runs.",
+        help="Directory of runs.",
     )(function)
 
 
@@ -124,9 +124,7 @@ def _agree(context: click.Context, parameter: click.Parameter, given: bool) -> N
 
 def yes_option(function: Decorated) -> Decorated:
     """``--yes``, not passed on: ``said_yes`` tells. The changes of the host that a run needs are agreed to without asking."""
-    return click.option(
-        "--yes", is_flag=True, expose_value=False, callback=_agree, help="Agree to changes of the host (huge pages …) without being asked."
-    )(function)
+    return click.option("--yes", is_flag=True, expose_value=False, callback=_agree, help="Apply host changes without asking.")(function)
 
 
 def said_yes() -> bool:

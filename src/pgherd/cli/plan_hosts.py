@@ -10,7 +10,7 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.errors import UsageError
 from pgherd.model.trial import Trial
 from pgherd.prepare.prepared_study import Prepared
-from pgherd.study.study import StudyOptions
+from pgherd.study.complete_options import StudyOptions
 
 
 def deployment(prepared: Prepared, trials: Sequence[Trial]) -> Deployment | None:

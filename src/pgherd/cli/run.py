@@ -13,9 +13,9 @@ from pgherd.cli.output import json_option, runs_option, yes_option
 @click.command("run")
 @click.argument("scenario", type=click.Path(dir_okay=False, path_type=Path), required=False)
 @click.option("--schema", is_flag=True, help="Print the JSON Schema of scenario files, for editors.")
-@click.option("--dry-run", is_flag=True, help="Show deployments, trials, order, time, disk and host changes; do nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @yes_option
-@click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later).")
+@click.option("--no-report", is_flag=True, help="Do not write the HTML report.")
 @metrics_options
 @runs_option
 @json_option

@@ -47,7 +47,7 @@ def command(runs: Path, as_json: bool) -> None:
         progress_console().print(f"warning: {warning}", markup=False)
     console = answer_console()
     if not rows:
-        console.print(f"No runs in {runs}. 'pgherd density' makes one; --runs DIR or PGHERD_RUNS names another place.", markup=False)
+        console.print(f"No runs in {runs}. 'pgherd density' makes one; --runs-dir DIR or PGHERD_RUNS names another place.", markup=False)
         return
     from rich.table import Table
 

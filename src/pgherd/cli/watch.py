@@ -61,7 +61,7 @@ def _found(run: str | None, runs: Path) -> RunDirectory:
     if found is None:
         there = RunDirectory.all(runs)
         said = f"the newest is {there[-1].name}: 'pgherd watch {there[-1].name}' shows how it ended" if there else "it holds none at all"
-        raise RunDirectoryError(f"no run in {runs} is running; {said} (--runs DIR names another place)")
+        raise RunDirectoryError(f"no run in {runs} is running; {said} (--runs-dir DIR names another place)")
     return found
 
 

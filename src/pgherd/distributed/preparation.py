@@ -29,9 +29,9 @@ from pgherd.prepare.database_preparation import DISK_RESERVE
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.prepare.variants import parse_variant, plain
 from pgherd.study.cluster_options import PIN, ClusterRequest, of_one_host
+from pgherd.study.complete_options import StudyOptions
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.registry import study_of
-from pgherd.study.study import StudyOptions
 from pgherd.workloads.script import parse_script
 
 Options = TypeVar("Options", bound=Model)

@@ -197,7 +197,7 @@ def _rates(options: Mapping[str, str]) -> list[str]:
 
 MIX_WITH_RATE = (
     "rwmixread and a rate exclude each other: fio limits reads and writes separately, so the share of reads would slow down one of "
-    "them, and neither the share nor the rate would be met; state the mix as two rates, such as --rate 70,30"
+    "them, and neither the share nor the rate would be met; state the mix as two rates, such as --rate-iops 70,30"
 )
 
 

@@ -69,7 +69,7 @@ def count(report: Report, logged: Sequence[Logged], window: Window, clients: int
         duration = f"takes {1000 * clients / throughput:.3g} ms" if throughput else "never ended in the counted time"
         raise ValueError(
             f"a transaction of {target} {duration}, too long for time slices of which {1000 * window.counted:g} ms count: compare with "
-            "--arms one-at-a-time"
+            "--interleave trials"
         )
     inside = _between(ordered, ends, window.start, window.end)
     within_slice = [

@@ -66,11 +66,11 @@ def endpoint(text: str, token: Path | None) -> Endpoint:
     address, _, port = text.rpartition(":")
     address = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
-        raise UsageError(f"--metrics {text}: '{port}' is not a port; give PORT, such as 9187, or ADDRESS:PORT")
+        raise UsageError(f"--metrics-listen {text}: '{port}' is not a port; give PORT, such as 9187, or ADDRESS:PORT")
     secret = None if token is None else _secret(token)
     if secret is None and not is_loopback(address):
         raise UsageError(
-            f"--metrics {text}: others could read the metrics at {address}; give --metrics-token FILE, or serve on 127.0.0.1 and tunnel"
+            f"--metrics-listen {text}: others could read the metrics at {address}; give --metrics-token-file FILE, or serve on 127.0.0.1 and tunnel"
         )
     return Endpoint(address, int(port), secret)
 
@@ -120,7 +120,7 @@ class MetricsServer:
         except OSError as error:
             why = error.strerror or str(error)
             raise UsageError(
-                f"metrics cannot be served at {where.address}, port {where.port}: {why}; choose another --metrics PORT"
+                f"metrics cannot be served at {where.address}, port {where.port}: {why}; choose another --metrics-listen PORT"
             ) from None
         shown = f"[{where.address}]" if ":" in where.address else where.address
         self.url = f"http://{shown}:{self._http.server_port}/metrics"

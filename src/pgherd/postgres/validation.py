@@ -104,5 +104,6 @@ def validate(node: Node, installation: Installation, settings: Mapping[str, str]
     errors = complaints(node, installation, settings, account, workdir)
     if errors:
         raise UsageError(
-            f"PostgreSQL {installation.version} does not accept these settings: {'; '.join(errors)}; correct --set, --settings-from or --pg-version"
+            f"PostgreSQL {installation.version} does not accept these settings: {'; '.join(errors)}; "
+            "correct --set, --settings-from or --pg-version"
         )

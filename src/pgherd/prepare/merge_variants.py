@@ -12,8 +12,8 @@ from pgherd.model.run import Surroundings, Swap
 from pgherd.model.units import format_bytes
 from pgherd.postgres.settings import Row
 from pgherd.prepare.server_volumes import Holding
+from pgherd.study.complete_options import StudyOptions
 from pgherd.study.database_options import DatabaseOptions
-from pgherd.study.study import StudyOptions
 
 Options = TypeVar("Options", bound=Model)
 

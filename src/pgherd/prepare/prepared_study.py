@@ -21,7 +21,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import Row
 from pgherd.prepare.server_volumes import Holding
 from pgherd.runner.session import RunSession
-from pgherd.study.study import StudyOptions
+from pgherd.study.complete_options import StudyOptions
 from pgherd.workloads.script import stage
 
 

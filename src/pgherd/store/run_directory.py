@@ -32,6 +32,10 @@ KILLED = "its process was killed"
 _LOCK_ATTEMPTS, _LOCK_RETRY_S = 5, 0.05
 
 
+_RENAMED_STUDIES = {"storage": "io-profile", "sizes": "database-size"}
+"""Studies in run directories by their former names."""
+
+
 class RunDirectory:
     """One run on disk."""
 
@@ -81,7 +85,7 @@ class RunDirectory:
         if Path(run).is_dir():
             raise RunDirectoryError(f"{run} is not a run directory of pgherd: it has no run.json")
         newest = f"; it has {', '.join(names[-3:])}" if names else "; it has none"
-        raise RunDirectoryError(f"no run '{run}' in {root}{newest} (see 'pgherd runs', or give --runs DIR)")
+        raise RunDirectoryError(f"no run '{run}' in {root}{newest} (see 'pgherd runs', or give --runs-dir DIR)")
 
     @staticmethod
     def is_name(name: str) -> bool:
@@ -128,6 +132,8 @@ class RunDirectory:
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema != SCHEMA:
             raise RunDirectoryError(f"{file} has schema '{schema}', but this pgherd reads '{SCHEMA}'; use the pgherd that wrote it")
+        if document.get("study") in _RENAMED_STUDIES:
+            document["study"] = _RENAMED_STUDIES[document["study"]]
         try:
             return RunRecord.model_validate(document)
         except ValidationError as error:
@@ -252,4 +258,4 @@ class RunDirectory:
 
 
 def _root_error(root: Path, reason: str) -> UsageError:
-    return UsageError(f"cannot create a run directory in {root}: {reason}; choose another with --runs DIR or PGHERD_RUNS")
+    return UsageError(f"cannot create a run directory in {root}: {reason}; choose another with --runs-dir DIR or PGHERD_RUNS")

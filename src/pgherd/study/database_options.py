@@ -25,8 +25,8 @@ from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds
 from pgherd.study.cluster_options import ClusterRequest
+from pgherd.study.complete_options import StudyOptions
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
-from pgherd.study.study import StudyOptions
 
 READ_ONLY = "default_transaction_read_only"
 """The setting by which a server refuses to write, for scripts of which the user says that they do not."""

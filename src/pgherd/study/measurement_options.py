@@ -8,8 +8,8 @@ from pydantic import Field
 
 from pgherd.model.finding import Thresholds
 from pgherd.study.cluster_options import ClusterRequest
+from pgherd.study.complete_options import StudyOptions
 from pgherd.study.option import LIMITS, MEASUREMENT, POSTGRESQL, StudyRequest, option
-from pgherd.study.study import StudyOptions
 
 
 class MeasuredOptions(StudyOptions):

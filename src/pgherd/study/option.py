@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
 
 from pgherd.model.base import Model
@@ -144,7 +144,7 @@ def declared(model: type[Model]) -> Iterator[Declared]:
 
 
 def _declared(name: str, field: FieldInfo, one: Option) -> Declared:
-    annotation, several = _plain(field.annotation)
+    annotation, several = _plain(typing.Annotated[field.annotation, *field.metadata])
     choices = tuple(map(str, typing.get_args(annotation))) if typing.get_origin(annotation) is Literal else ()
     element: type = annotation if annotation in (int, float, bool) else str
     kind: Kind
@@ -160,12 +160,17 @@ def _declared(name: str, field: FieldInfo, one: Option) -> Declared:
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:
-    """A field's type without None and annotations, and whether it holds several values: then that of each."""
+    """A field's type without None and annotations, and whether it holds several values: then that of each.
+
+    A type that reads its own notation, such as 2%, is text here: what a user writes reaches it unchanged.
+    """
     several = False
     while True:
         origin = typing.get_origin(annotation)
         if origin is typing.Annotated:
-            annotation = typing.get_args(annotation)[0]
+            annotation, *metadata = typing.get_args(annotation)
+            if any(isinstance(item, BeforeValidator) for item in metadata):
+                return str, several
         elif origin in (typing.Union, types.UnionType):
             annotation = next(part for part in typing.get_args(annotation) if part is not type(None))
         elif origin is tuple:

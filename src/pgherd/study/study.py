@@ -10,11 +10,12 @@ import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal
 
-from pgherd.model.base import Model
-from pgherd.model.finding import Analysis, Proposal
-from pgherd.model.result import TrialResult
+if TYPE_CHECKING:
+    from pgherd.model.base import Model
+    from pgherd.model.finding import Analysis, Proposal
+    from pgherd.model.result import TrialResult
 
 HostUse = Literal["together", "one", "in turn"]
 """Use of a cluster's hosts. 'together': as one large host. 'one': the study runs on one host. 'in turn': each block of trials runs on
@@ -150,24 +151,3 @@ class Study:
         """Return the analysis of the results. Imports the scientific libraries."""
         analysis: Analysis = self.module(self.analyse_module).analyse(options, results)
         return analysis
-
-
-class StudyOptions(Model):
-    """Base class of a study's complete options. Studies with several variants or hosts in turn override the methods."""
-
-    def variant_options(self) -> Mapping[str, Model]:
-        """Return the complete options of each variant, by name. Empty without variants."""
-        return {}
-
-    def with_variant_options(self, options: Mapping[str, Model]) -> Self:
-        """Return a copy with these options of all variants."""
-        return self
-
-    @property
-    def hosts_in_turn(self) -> tuple[str, ...]:
-        """Hosts of a cluster that blocks of trials run on in turn."""
-        return ()
-
-    def on_hosts(self, names: tuple[str, ...]) -> Self:
-        """Return a copy whose blocks of trials run on these hosts in turn."""
-        return self

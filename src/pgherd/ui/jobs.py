@@ -116,7 +116,7 @@ class Jobs:
             PgherdError: the options are wrong, or this host cannot do it; in the words of the command line.
         """
         words = arguments(study, given)
-        document = self._document(study, *words, "--dry-run", "--json", "--runs", str(self._runs))
+        document = self._document(study, *words, "--dry-run", "--json", "--runs-dir", str(self._runs))
         plan = Plan(secrets.token_urlsafe(12), study, tuple(words), document, time.monotonic())
         with self._lock:
             self._plans[plan.id] = plan
@@ -152,7 +152,7 @@ class Jobs:
         with self._lock:
             self._plans.pop(plan.id, None)  # a second click starts no second run
         yes = ["--yes"] if plan.confirm else []
-        return self._spawn(plan.command, [plan.study, *plan.words, *yes, "--runs", str(self._runs)])
+        return self._spawn(plan.command, [plan.study, *plan.words, *yes, "--runs-dir", str(self._runs)])
 
     def resume(self, directory: RunDirectory) -> Job:
         """Go on with a run that was interrupted.

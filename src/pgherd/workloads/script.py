@@ -147,8 +147,8 @@ def require_unchanged(node: Node, init: str, data: InitData) -> None:
         )
     if _data_digest(node, init, data.directory, data.files) != data.digest:
         raise UsageError(
-            f"the data that --init-script {init} reads ({', '.join(data.files)} in {data.directory}) have changed since this run was prepared; "
-            "restore them, or start a new run"
+            f"the data that --init-script {init} reads ({', '.join(data.files)} in {data.directory}) have changed since this run "
+            "was prepared; restore them, or start a new run"
         )
 
 

@@ -268,7 +268,7 @@ def test_a_driver_that_ends_with_an_error_when_told_to_end(play):
 
 
 def test_a_driver_that_its_own_stop_signal_ends_had_not_begun(play):
-    with pytest.raises(TrialError, match=r"had not generated load when its time was over, [\d.]+ s after it was started: .*--ramp"):
+    with pytest.raises(TrialError, match=r"had not generated load when its time was over, [\d.]+ s after it was started: .*--warmup"):
         play(trial("sleep 20"))
 
 

@@ -27,4 +27,4 @@ def test_invalid_options_are_rejected(asked, message):
 
 
 def test_everything_has_a_default():
-    assert CompareRequest().equivalence == 0.02
+    assert CompareRequest().equivalence_margin == 0.02

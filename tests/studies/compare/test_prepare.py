@@ -186,13 +186,13 @@ def test_at_a_given_rate_latency_decides():
         ({"variant": ("base:jit=off",)}, UsageError, "stands twice .which the request without changes has."),
         ({"variant": ("x:protocoll=simple",)}, UsageError, "'protocoll' .*is protocol meant"),
         ({"variant": ("x:protocol=smoke",)}, UsageError, "variant 'x': 'protocol': .* but it is 'smoke'"),
-        ({"variant": ("x:state=warm",)}, UsageError, "'state' cannot differ between variants"),
-        ({"variant": ("x:points=1",)}, UsageError, "'points' cannot differ between variants"),
-        ({"variant": ("x:trace=true",)}, UsageError, "'trace' cannot differ between variants: it is the same for all"),
+        ({"variant": ("x:start-state=warm",)}, UsageError, "'start-state' cannot differ between variants"),
+        ({"variant": ("x:databases=1",)}, UsageError, "'databases' cannot differ between variants"),
+        ({"variant": ("x:trace-io=true",)}, UsageError, "'trace-io' cannot differ between variants: it is the same for all"),
         (
-            {"variant": ("x:guest-memory=guest-balloon,guest-minimum=256MB",), "runtime": "vm"},
+            {"variant": ("x:vm-memory-policy=guest-balloon,vm-memory-min=256MB",), "runtime": "vm"},
             UsageError,
-            "'guest-memory' cannot differ between variants",
+            "'vm-memory-policy' cannot differ between variants",
         ),
         ({"variant": ("x:jit",)}, UsageError, "'jit' is not key=value"),
         ({"variant": ("x:vcpus=4096",)}, UsageError, "variant 'x': --vcpus 4096 is more than the"),
@@ -219,7 +219,7 @@ def test_at_a_given_rate_latency_decides():
             "a comparison cannot be compared, and scenario 'b' is one, of variants of its own; give a scenario of each",
         ),
         (
-            {"arms": [{"name": n, "study": "io-profile", "options": {"compare": "jit=on,off"}} for n in "ab"]},
+            {"arms": [{"name": n, "study": "io-profile", "options": {"compare_setting": "jit=on,off"}} for n in "ab"]},
             UsageError,
             "a comparison cannot be compared, and scenario 'a' is one",
         ),
@@ -251,7 +251,7 @@ def test_what_postgresql_refuses_is_said_in_its_words(asked, message, monkeypatc
 
 
 def test_studies_are_arms_with_each_point_measured_once_per_block():
-    one = {"name": "a", "study": "density", "options": {"points": [1, 2], "scale": 1, "repeats": 4}}
+    one = {"name": "a", "study": "density", "options": {"databases": [1, 2], "scale": 1, "repeats": 4}}
     found = prepared(arms=[one, {**one, "name": "b", "options": {**one["options"], "workload": "simple-update"}}], seed=5)
     assert found.options.own
     assert [arm.options["seed"] for arm in found.options.arms] == [5, 5], "the order is the comparison's own matter"
@@ -296,7 +296,7 @@ def hypervisor(monkeypatch):
 
 
 def _scenarios(**options):
-    common = {"points": [1], "scale": 1, "vcpus": 1}
+    common = {"databases": [1], "scale": 1, "vcpus": 1}
     return [{"name": name, "study": "density", "options": {**common, **own}} for name, own in options.items()]
 
 
@@ -346,7 +346,7 @@ def test_arms_with_the_same_files_do_not_differ_in_them(tmp_path):
 def test_scenarios_have_the_same_budget_and_do_not_differ_by_what_was_free(monkeypatch):
     free = iter((8e9, 7e9, 6e9, 5e9, 4e9, 3e9, 2e9, 1e9))
     monkeypatch.setattr(LocalNode, "read", _with_free_memory(LocalNode.read, free))
-    one = {"name": "a", "study": "density", "options": {"points": [1], "scale": 1, "memory": "1GB"}}
+    one = {"name": "a", "study": "density", "options": {"databases": [1], "scale": 1, "memory": "1GB"}}
     request = {"arms": [one, {**one, "name": "b"}], "max_blocks": 1}
     with pytest.raises(UsageError, match="'a' and 'b' are identical"):
         prepare(LocalNode(), CompareRequest(**request), dry=True)

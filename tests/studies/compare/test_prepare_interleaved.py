@@ -52,7 +52,7 @@ def test_by_default_where_it_is_honest():
         ({"cpu_mode": "cpuset"}, "with whole CPUs"),
         ({"wal_dir": "/elsewhere"}, "volumes of their own"),
         ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "volumes of their own"),
-        ({"dsn": "host=elsewhere"}, "somebody else's"),
+        ({"server": "host=elsewhere"}, "somebody else's"),
         ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs cannot be given out within a turn"),
         ({"rate": 100.0}, "at a given rate transactions do not wait"),
         ({"runtime": "vm"}, "clients in guests cannot be stopped"),
@@ -96,7 +96,7 @@ def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
 
 def test_servers_of_somebody_else_are_up_all_the_time():
     plain = completed()
-    theirs = {name: changed(plain, dsn=f"host={name}") for name in "ab"}
+    theirs = {name: changed(plain, server=f"host={name}") for name in "ab"}
     assert chosen(theirs).said.startswith("Somebody else's servers are up all the time")
     with pytest.raises(UsageError, match="--interleave is for servers of our own"):
         chosen(theirs, interleave="slices")

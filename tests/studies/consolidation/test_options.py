@@ -53,22 +53,23 @@ def test_unit_of_throughput(make_options, workload, unit):
 
 def test_defaults_are_those_of_the_experiment():
     request = ConsolidationRequest()
-    assert (request.workload, request.client_place, request.state, request.pattern) == ("orders", "outside", "fresh", "alternating")
+    placement = (request.client_placement, request.start_state)
+    assert (request.workload, *placement, request.pattern) == ("orders", "outside", "fresh", "alternating")
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"repeats": 3}, "give blocks"),
-        ({"seconds": "5s"}, "give the length of one with period"),
+        ({"blocks": 3}, "Extra inputs"),
+        ({"duration": "5s"}, "give the length of one with period_length"),
         ({"huge_pages": "2MB"}, "no control group counts huge pages"),
-        ({"runtime": "vm", "guest_pages": "2MB"}, "no control group counts huge pages"),
-        ({"server": "host=x"}, "makes its own servers"),
+        ({"runtime": "vm", "vm_huge_pages": "2MB"}, "no control group counts huge pages"),
+        ({"dsn": "host=x"}, "makes its own servers"),
         ({"rate": 5.0}, "makes its own servers"),
-        ({"working_set": ("1GB", "2GB", "3GB")}, "and then that of a quiet one"),
+        ({"working_set_size": ("1GB", "2GB", "3GB")}, "and then that of a quiet one"),
         ({"databases": 1}, "greater than or equal to 2"),
-        ({"paper": "E9"}, "'E4', 'E5' or 'E6'"),
-        ({"staging": "dummy"}, "'limit' or 'locked'"),
+        ({"preset": "E9"}, "'E4', 'E5' or 'E6'"),
+        ({"overcommit_by": "dummy"}, "'limit' or 'locked'"),
         ({"schemas": (1,)}, "Extra inputs"),
     ],
 )

@@ -72,6 +72,18 @@ def test_memory_follows_from_warehouses_and_the_other_way_round():
     assert prepared(schemes=(3,), scale=10, host_memory="6GB").options.share >= 10 * 113_600_000 / 0.75 * 0.95
     found = prepared(schemes=(3,), workload="select-only").options
     assert 0.7 * GB < found.scale * 15.6 * MB < 0.8 * GB
+    assert prepared(schemes=(3,), workload="select-only", scale=2).options.scale == 2
+
+
+@pytest.mark.parametrize(("workload", "choice"), [("orders", "Scale 6 (warehouses): about "), ("select-only", "Scale 50: about ")])
+def test_a_chosen_scale_is_among_the_choices(workload, choice):
+    assert any(line.startswith(choice) for line in prepared(schemes=(3,), workload=workload).choices)
+    assert not any(line.startswith("Scale") for line in prepared(schemes=(3,), workload=workload, scale=1).choices)
+
+
+def test_repeats_are_blocks():
+    options = prepared(schemes=(3,), repeats=3).options
+    assert (options.blocks, options.repeats) == (3, 3)
 
 
 def test_the_host_has_little_more_than_is_configured_unless_asked_for():
@@ -102,8 +114,6 @@ def test_without_control_groups_memory_cannot_be_short():
         ({"shared_buffers_percent": (95,)}, "1 to 90 per cent"),
         ({"overcommit": (1.0,)}, "at least 0 and below 1"),
         ({"set": ("shared_buffers=1GB",)}, "give --shared-buffers-percent instead"),
-        ({"scale": 2, "workload": "select-only"}, "for --workload orders only"),
-        ({"scale": 2, "scale": 3}, "say two things"),
         ({"pattern": "9,1/1,9", "busy_clients": 50}, "--busy-clients 50 is for patterns by name, and --pattern 9,1/1,9 lists clients"),
         ({"pattern": "9,1/1,9", "quiet_clients": 3}, "--quiet-clients 3 is for patterns by name"),
         (
@@ -306,15 +316,17 @@ def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
     with pytest.raises(UsageError, match="--host-cores 8 is more than this host has"):
         prepare(LocalNode(), ConsolidationRequest(preset="E4"), dry=True)
     own = module._published(ConsolidationRequest(preset="E5", host_cores=2, scale=1))
-    assert (own.cores, own.warehouses, own.memory, own.vcpus) == (2, 1, "4GB", 3)
-    assert own.rates == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
+    assert (own.host_cores, own.scale, own.memory, own.vcpus) == (2, 1, "4GB", 3)
+    assert own.overcommit == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
 
 
 def test_a_list_of_clients_says_itself_who_is_busy():
     options = prepared(schemes=(3,), pattern="9,1/1,8").options
     assert (options.high, options.low, options.plan) == (9, 1, ((9, 1), (1, 8)))
     own = module._published(ConsolidationRequest(preset="E4", pattern="9,1/1,8"))
-    assert (own.high, own.low, own.periods, own.vcpus) == (None, None, None, 3), "the published clients are not meant then"
+    assert (own.busy_clients, own.quiet_clients, own.periods, own.vcpus) == (None, None, None, 3), (
+        "the published clients are not meant then"
+    )
 
 
 def test_the_same_seed_gives_the_same_options():
@@ -324,9 +336,7 @@ def test_the_same_seed_gives_the_same_options():
 def _documented():
     """Return the commands of docs/howto/vm.md for E4 and E5, each with its scenario and duration."""
     text = (ROOT / "docs/howto/vm.md").read_text()
-    return re.findall(
-        r"^pgherd consolidation (--(?:paper|preset) .*?)\s+# = pgherd run (\S+\.yaml), ([\d.]+) (hours|days)", text, re.MULTILINE
-    )
+    return re.findall(r"^pgherd consolidation (--preset .*?)\s+# = pgherd run (\S+\.yaml), ([\d.]+) (hours|days)", text, re.MULTILINE)
 
 
 @pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
@@ -337,8 +347,6 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
     monkeypatch.setattr(database_preparation.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
     assert len(_documented()) == 2
-    if "preset" not in ConsolidationRequest.model_fields:
-        pytest.skip("the page has option names that the code does not have yet")
     for words, scenario, number, unit in _documented():
         file = tmp_path / "s.yaml"
         assert run(["consolidation", *words.split(), "--write-scenario", str(file)]) == 0

@@ -412,7 +412,7 @@ def test_e1_published_table(options: Build, simulate: Any) -> None:
     assert analysis.findings["overhead_inferred_share"].value == pytest.approx(1 - 1957 / 2048)
     assert analysis.findings["knee"].value == pytest.approx(29, abs=1)
     assert analysis.findings["usl_peak"].value is None
-    assert "is not claimed" in analysis.findings["usl_peak"].note
+    assert "is not reported" in analysis.findings["usl_peak"].note
     assert "at least 40" in analysis.findings["databases_held"].note
 
 

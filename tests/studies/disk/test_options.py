@@ -69,7 +69,7 @@ def test_everything_has_a_default():
     assert DiskRequest().volume == () and DiskRequest().concurrent and DiskRequest().rate_iops is None
 
 
-@pytest.mark.parametrize("wrong", [{"depth": 0}, {"engine": "nonsense"}, {"repeats": 0}, {"colour": "red"}])
+@pytest.mark.parametrize("wrong", [{"iodepth": 0}, {"ioengine": "nonsense"}, {"repeats": 0}, {"colour": "red"}])
 def test_what_it_cannot_be(wrong):
     with pytest.raises(ValidationError):
         DiskRequest.model_validate(wrong)

@@ -91,7 +91,7 @@ def test_another_baseline_has_no_published_figure(build, run):
 
 def test_without_results_there_is_no_answer(build):
     analysis = STUDY.analyse(build(uncounted="x"), [])
-    assert analysis.grade == "C" and analysis.answer.startswith("Nothing can be said")
+    assert analysis.grade == "C" and analysis.answer.startswith("No result: no trial was run")
     assert all(row["gain"].value is None for row in analysis.tables["hugepages"])
 
 

@@ -40,12 +40,12 @@ def test_the_study_is_registered():
 
 def test_reserved_pages_are_whole_numbers(build):
     options = build()
-    assert {side: options.reserved(side) for side in options.sides} == {"none": 0, "none again": 0, "2MB": 829, "1GB": 2, "thp": 0}
+    assert {name: options.reserved(name) for name in options.block_variants} == {"none": 0, "none again": 0, "2MB": 829, "1GB": 2, "thp": 0}
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"huge_pages": "2MB"}, "name them with pages"), ({"repeats": 3}, "give blocks"), ({"precision": "60%"}, "less than")],
+    [({"huge_pages": "2MB"}, "name them with page_sizes"), ({"repeats": 3}, "give max_blocks"), ({"precision": "60%"}, "less than")],
 )
 def test_options_of_other_studies_are_rejected(asked, message):
     with pytest.raises(ValueError, match=message):

@@ -21,10 +21,12 @@ def test_a_variant_is_required():
 
 def test_everything_has_a_default():
     request = StorageRequest()
-    assert request.workload == "tpcb-like" and request.compare is None and request.io_bound is None and not request.trace
+    assert request.workload == "tpcb-like" and request.compare_setting is None and request.memory_ratio is None and not request.trace_io
 
 
-@pytest.mark.parametrize("bad", [{"server": "host=x"}, {"io_bound": 1.0}, {"checkpoints": 0}, {"equivalence": "high"}, {"nonsense": 1}])
+@pytest.mark.parametrize(
+    "bad", [{"dsn": "host=x"}, {"memory_ratio": 1.0}, {"checkpoints": 0}, {"equivalence_margin": "high"}, {"nonsense": 1}]
+)
 def test_invalid_options_are_rejected(bad):
     with pytest.raises(ValidationError):
         StorageRequest.model_validate(bad)

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.node.local import LocalNode
@@ -131,16 +132,17 @@ def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
             "a server with 100000 clients .* needs .*; lower --clients or --scale, or raise --host-memory",
         ),
         ({"scale": 100_000}, PgherdError, "a server with 1 client that holds a database of .*; lower --scale, or raise"),
-        ({"rate": 5.0}, UsageError, "scaling asks how much so many clients get"),
+        ({"rate": 5.0}, ValidationError, "scaling measures how much a number of clients gets, each as fast as it can; leave the rate out"),
+        ({"variant": ("a", "b:rate=5")}, UsageError, "variant 'b': 'rate': .*scaling measures how much a number of clients gets"),
         ({"variant": ("base:jit=off",)}, UsageError, "the name 'base' stands twice"),
-        ({"variant": ("a", "b:state=fresh")}, UsageError, "'state' cannot differ between variants"),
+        ({"variant": ("a", "b:start-state=fresh")}, UsageError, "'start-state' cannot differ between variants"),
         ({"variant": ("a", "a:jit=off")}, UsageError, "'a' stands twice"),
         ({"variant": ("a", "b:pg-bin=/nonexistent")}, UsageError, "variant 'b': /nonexistent"),
         ({"variant": ("a", "b:work_mem=much")}, UsageError, "variant 'b': .*work_mem"),
         ({"variant": ("a", "b:port=99")}, UsageError, "variant 'b': --set port: pgherd sets it itself"),
         ({"variant": ("a", "b:seed=3")}, UsageError, "'seed' cannot differ between variants"),
-        ({"variant": ("a", "b:trace=true")}, UsageError, "'trace' cannot differ between variants"),
-        ({"variant": ("a", "b:runtime=vm,guest-memory=guest-balloon")}, UsageError, "'guest-memory' cannot differ between variants"),
+        ({"variant": ("a", "b:trace-io=true")}, UsageError, "'trace-io' cannot differ between variants"),
+        ({"variant": ("a", "b:runtime=vm,vm-memory-policy=static")}, UsageError, "'vm-memory-policy' cannot differ between variants"),
         ({"set": ("nonsense=1",)}, UsageError, 'unrecognized configuration parameter "nonsense"'),
         ({"vcpus": 4096}, UsageError, "--vcpus 4096 is more than the"),
     ],

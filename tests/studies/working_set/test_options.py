@@ -42,17 +42,17 @@ def test_a_guest_needs_its_own_system_beside_them_too():
 
 def test_defaults():
     asked = WorkingSetRequest()
-    assert asked.sweeps == ("memory", "buffers") and asked.workload == "random-block"
-    assert asked.client_place == "outside" and asked.state == "restarted" and asked.precision == 0.05
+    assert asked.vary == ("memory", "buffers") and asked.workload == "random-block"
+    assert asked.client_placement == "outside" and asked.start_state == "restarted" and asked.precision == 0.05
 
 
-@pytest.mark.parametrize("given", [{"memory": "1GB"}, {"rate": 10.0}, {"server": "dbname=x"}, {"huge_pages": "2MB"}])
+@pytest.mark.parametrize("given", [{"memory": "1GB"}, {"rate": 10.0}, {"dsn": "dbname=x"}, {"huge_pages": "2MB"}])
 def test_what_the_study_decides_itself(given):
     with pytest.raises(ValidationError, match="does not go with a working set"):
         WorkingSetRequest(**given)
 
 
-@pytest.mark.parametrize("given", [{"state": "warm"}, {"points": 3}, {"precision": "0%"}, {"sweeps": ()}, {"sweeps": ("disk",)}])
+@pytest.mark.parametrize("given", [{"start_state": "warm"}, {"initial_sizes": 3}, {"precision": "0%"}, {"vary": ()}, {"vary": ("disk",)}])
 def test_what_is_wrong(given):
     with pytest.raises(ValidationError):
         WorkingSetRequest(**given)

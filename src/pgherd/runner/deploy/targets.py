@@ -268,7 +268,7 @@ def ensure_file(node: Node, directory: str, loads: Sequence[Load], account: str 
         result = node.run(Command(argv, cwd=directory, user=account), timeout=_WRITE_TIMEOUT_S)
     except TimeoutError:
         raise TrialError(
-            f"writing a file of {format_bytes(size)} in {directory} took more than {_WRITE_TIMEOUT_S / 3600:g} h; lower --size"
+            f"writing a file of {format_bytes(size)} in {directory} took more than {_WRITE_TIMEOUT_S / 3600:g} h; lower --file-size"
         ) from None
     if result.code != 0:
         reason = " | ".join((result.err.strip() or result.out.strip()).splitlines()[-2:])

@@ -401,7 +401,7 @@ def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
         for name in patterns_of(loads[target.target])
         if f"{VALUE}{name}" not in target.values
     ]
-    wanted = "a number for every --value"
+    wanted = "a number for every --extract"
     if missing:
         return _verdict("values-found", False, f"not found: {', '.join(missing)}", wanted, _SEE_OUTPUT, intent=True)
     return _verdict("values-found", True, "all found", wanted, intent=True)

@@ -160,12 +160,12 @@ def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[s
         raise UsageError(f"the name {', '.join(twice)} stands twice; give each scenario a name of its own")
     if len(studies) > 1:
         raise UsageError(f"scenarios of different studies cannot be compared: {', '.join(f'{a.name} is {a.study}' for a in asked.arms)}")
-    if issubclass(study_of(studies[0]).request_model, BlocksRequest):
+    request_of = study_of(studies[0]).request_model
+    if issubclass(request_of, BlocksRequest) and "compare_setting" not in request_of.model_fields:  # io-profile can measure one server
         raise UsageError(f"a comparison cannot be compared, and {studies[0]} is one; give scenarios of what it compares")
     given = asked.model_fields_set & set(DatabaseRequest.model_fields)
     if stray := sorted(name.replace("_", "-") for name in (given | (asked.model_fields_set & {"clients"})) - _BOTH):
         raise UsageError(f"--{stray[0]} is for --variant; scenarios say it in their files")
-    request_of = study_of(studies[0]).request_model
     # All arms get the same budget of the host, as those of variants do.
     shared = {"host_memory": _free_memory(facts), **{name: getattr(asked, name) for name in given - {"time_budget"}}, "seed": seed}
     requests = {arm.name: _own_request(arm, request_of, shared) for arm in asked.arms}

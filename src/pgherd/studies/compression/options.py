@@ -9,9 +9,9 @@ from pydantic import AfterValidator, Field
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.units import format_bytes
+from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import SampleRequest
 from pgherd.study.option import option
-from pgherd.study.study import StudyOptions
 
 SEGMENT = 2**20
 """Bytes of a segment: what is sampled. Blocks of every size are cut from the same segments."""

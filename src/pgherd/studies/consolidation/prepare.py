@@ -64,8 +64,9 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
     schemes, buffers, rates = _schemes(asked), _percents(asked), _rates(asked)
     with preparation(node, asked, dry) as ground:
         ground.insist_own("consolidation compares containers that it makes itself")
-        asked, share = _sized(ground, asked, databases)
-        ground = replace(ground, asked=asked, scale=asked.scale or ground.scale)
+        scale, share = _scale_and_memory(ground, asked, databases)
+        asked = asked.model_copy(update={"scale": scale})
+        ground = replace(ground, asked=asked, scale=scale)
         limits = ground.limits(CPU * ground.cores / databases)
         if any(name.partition("=")[0].strip() == "shared_buffers" for name in asked.set):
             raise UsageError(
@@ -95,7 +96,7 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
         # With scheme 1 there is a golden copy of one database, and one of all of them in a server.
         copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
         copies *= 2 if guests else 1  # each is packed into a disk once more
-        disk = ground.disk(databases, size, f"--databases or {'--scale' if asked.workload == 'orders' else '--scale'}", copies)
+        disk = ground.disk(databases, size, "--databases or --scale", copies)
         selected = ground.settings(size, load_patterns.max_connections(plan), None, cached=False)
         unavailable, balloon = _balloon(ground, selected.settings) if BALLOON in schemes else ({}, {})
         if set(schemes) <= set(unavailable):
@@ -189,14 +190,8 @@ def _rates(asked: ConsolidationRequest) -> tuple[float, ...]:
     return tuple(sorted({0.0, *wanted}))
 
 
-def _sized(ground: Preparation, asked: ConsolidationRequest, databases: int) -> tuple[ConsolidationRequest, int]:
-    """The request with a scale, and each database's memory: the one follows from the other."""
-    if asked.scale is not None:
-        if asked.workload != "orders":
-            raise UsageError(f"--scale is for --workload orders only; the workload is {asked.workload}; give --scale")
-        if asked.scale is not None and asked.scale != asked.scale:
-            raise UsageError(f"--scale {asked.scale} and --scale {asked.scale} say two things; leave one out")
-        asked = asked.model_copy(update={"scale": asked.scale})
+def _scale_and_memory(ground: Preparation, asked: ConsolidationRequest, databases: int) -> tuple[int, int]:
+    """Return the scale and each database's memory (bytes). If one is not given, it follows from the other."""
     size_of = find(asked.workload).size_estimate
     if asked.memory is not None:
         share = parse_bytes(asked.memory)
@@ -207,16 +202,14 @@ def _sized(ground: Preparation, asked: ConsolidationRequest, databases: int) -> 
         most = free // databases if policy is None else vm_memory_policy.largest(databases, free, policy.overhead)
         share = max(min(SHARE, most), held) // (64 * _MB) * 64 * _MB or 64 * _MB
         ground.choices.append(f"Memory of {format_bytes(share)} for each database, configured in all {format_bytes(share * databases)}.")
-    if asked.scale is None:
-        scale = 1
-        while (size_of(scale + 1) or share) <= share * DATABASE:
-            scale += 1
-        asked = asked.model_copy(update={"scale": scale})
-        what = "warehouses" if asked.workload == "orders" else "scale"
-        ground.choices.append(
-            f"{what.capitalize()} {scale}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}."
-        )
-    return asked, share
+    if asked.scale is not None:
+        return asked.scale, share
+    scale = 1
+    while (size_of(scale + 1) or share) <= share * DATABASE:
+        scale += 1
+    what = f"Scale {scale} (warehouses)" if asked.workload == "orders" else f"Scale {scale}"
+    ground.choices.append(f"{what}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}.")
+    return scale, share
 
 
 def _insist_budget(ground: Preparation, databases: int, share: int, least: int) -> None:
@@ -249,14 +242,15 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
         left = options.available(rate)
         if left < least:
             raise UsageError(
-                f"--overcommit {rate:g} leaves {format_bytes(left)} of {format_bytes(options.configured)}, but {servers} servers with {clients} "
-                f"clients need about {format_bytes(least)} even if they cache nothing; lower the rate, --busy-clients or --databases, or raise "
-                "--memory"
+                f"--overcommit {rate:g} leaves {format_bytes(left)} of {format_bytes(options.configured)}, but {servers} servers with "
+                f"{clients} clients need about {format_bytes(least)} even if they cache nothing; lower the rate, --busy-clients or "
+                "--databases, or raise --memory"
             )
         if needed is not None and honest is not None and left < needed and rate > 0:
             raise UsageError(
-                f"--overcommit {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: beyond {honest:.0%} "
-                "there is too little memory, whatever the container; lower the rate, or leave --working-set-size out to see what happens there"
+                f"--overcommit {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: beyond "
+                f"{honest:.0%} there is too little memory, whatever the container; lower the rate, or leave --working-set-size out to see "
+                "what happens there"
             )
     if honest is not None and needed is not None:
         ground.choices.append(
@@ -301,8 +295,8 @@ def _insist_container(ground: Preparation, options: ConsolidationOptions, scheme
     where = f"scheme {scheme} with {percent} % buffers and {clients} clients"
     if least > memory:
         raise UsageError(
-            f"{where} needs at least {format_bytes(least)} in a container of {format_bytes(memory)}; raise --memory, or lower --shared-buffers-percent or "
-            "--busy-clients"
+            f"{where} needs at least {format_bytes(least)} in a container of {format_bytes(memory)}; raise --memory, or lower "
+            "--shared-buffers-percent or --busy-clients"
         )
     likely = (
         usual

@@ -37,9 +37,9 @@ def insist_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
             together, minima = balloon_law.for_guests(guests, left, policy.reserve), sum(guest.minimum for guest in guests)
             if moves(policy.policy) and minima > together:
                 raise UsageError(
-                    f"--overcommit {rate:g} leaves {format_bytes(left)}, of which scheme {scheme}'s guests can have {format_bytes(together)} "
-                    f"beside their hypervisors and the reserve, but their balloons leave them {format_bytes(minima)} at least; lower the "
-                    "rate, raise --memory, or use --vm-memory-policy static"
+                    f"--overcommit {rate:g} leaves {format_bytes(left)}, of which scheme {scheme}'s guests can have "
+                    f"{format_bytes(together)} beside their hypervisors and the reserve, but their balloons leave them "
+                    f"{format_bytes(minima)} at least; lower the rate, raise --memory, or use --vm-memory-policy static"
                 )
 
 

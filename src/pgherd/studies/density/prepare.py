@@ -114,8 +114,8 @@ def _points_and_memory(
             raise UsageError(f"{_too_large(given or need, own, budget)}; lower --scale or --memory, or raise --host-memory")
         if wanted[-1] > limit:
             raise UsageError(
-                f"--databases {wanted[-1]}: {wanted[-1]} databases of {_size(given or need, own)} are more than the host's memory budget of "
-                f"{format_bytes(budget)}, which holds {limit}; lower --databases, --scale or --memory, or raise --host-memory"
+                f"--databases {wanted[-1]}: {wanted[-1]} databases of {_size(given or need, own)} are more than the host's memory "
+                f"budget of {format_bytes(budget)}, which holds {limit}; lower --databases, --scale or --memory, or raise --host-memory"
             )
     if limit < 1:
         raise CapabilityError(_too_large(given or need, own, budget))

@@ -11,9 +11,9 @@ from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load
+from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import MeasurementRequest
 from pgherd.study.option import option, redefined
-from pgherd.study.study import StudyOptions
 
 TIMEOUT = 600.0
 """Seconds that a command may take unless told otherwise."""

@@ -52,8 +52,6 @@ def prepare(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
 
 def _server(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
     """One server completed, as a study of its own without a budget of time."""
-    if asked.rate is not None:
-        raise UsageError("--rate: scaling asks how much so many clients get, each as fast as it can; leave the rate out")
     with preparation(node, asked, dry) as ground:
         limits = _limits(ground)
         ground = _enough_branches(ground, limits)

@@ -9,8 +9,8 @@ from pydantic import Field, model_validator
 
 from pgherd.model.base import Model
 from pgherd.model.finding import Thresholds
+from pgherd.study.complete_options import StudyOptions
 from pgherd.study.registry import study_of
-from pgherd.study.study import StudyOptions
 
 AGAIN_SUFFIX = " again"
 """Suffix of the name of the baseline's second trials in each block."""
