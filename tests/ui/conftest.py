@@ -22,8 +22,8 @@ with warnings.catch_warnings():
 
 from pgherd.store.samples import write_samples
 from pgherd.ui.app import application
-from pgherd.ui.security import Door
-from pgherd.ui.site import Site
+from pgherd.ui.app_state import AppState
+from pgherd.ui.security import AccessPolicy
 
 ADDRESS = "http://127.0.0.1:8765"
 SAME = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
@@ -91,9 +91,9 @@ def lay_samples(trial: Path, result) -> None:
 
 
 @pytest.fixture
-def site(runs) -> Site:
+def site(runs) -> AppState:
     """A site on loopback over the runs."""
-    return Site.of(runs, Door(frozenset({"localhost", "127.0.0.1"})))
+    return AppState.of(runs, AccessPolicy(frozenset({"localhost", "127.0.0.1"})))
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
-from pgherd.ui.index import Summary
-from pgherd.ui.listing import LARGEST_PAGE, Wanted, choices, listed, wanted, whole
+from pgherd.ui.listing import LARGEST_PAGE, RunFilter, choices, listed, wanted, whole
+from pgherd.ui.run_index import Summary
 
 
 def run(day: int, **more) -> Summary:
@@ -76,8 +76,8 @@ def test_any_query_gives_a_page_or_a_message(query):
 
 def test_pages_hold_all_runs_once():
     many = [run(1 + i % 28, run=f"{i}") for i in range(45)]
-    seen = [one.run for page in (1, 2, 3) for _, group in listed(many, Wanted(size=20, page=page)).groups for one in group]
-    assert sorted(seen, key=int) == [str(i) for i in range(45)] and listed(many, Wanted(size=20, page=99)).page == 3
+    seen = [one.run for page in (1, 2, 3) for _, group in listed(many, RunFilter(size=20, page=page)).groups for one in group]
+    assert sorted(seen, key=int) == [str(i) for i in range(45)] and listed(many, RunFilter(size=20, page=99)).page == 3
 
 
 @pytest.mark.parametrize(
@@ -90,14 +90,14 @@ def test_pages_hold_all_runs_once():
     ],
 )
 def test_headings(group, headings):
-    assert [heading for heading, _ in listed(RUNS, Wanted(group=group)).groups] == headings
+    assert [heading for heading, _ in listed(RUNS, RunFilter(group=group)).groups] == headings
 
 
 def test_query_strings_leave_out_what_goes_by_itself():
-    assert Wanted().query() == ""
-    asked = Wanted(study="a&b", since=date(2026, 1, 31), page=2)
+    assert RunFilter().query() == ""
+    asked = RunFilter(study="a&b", since=date(2026, 1, 31), page=2)
     assert asked.query(page=3) == "study=a%26b&since=2026-01-31&page=3"
-    assert Wanted(page=2).query(page=1) == "" and not Wanted(page=2).narrowed and asked.narrowed
+    assert RunFilter(page=2).query(page=1) == "" and not RunFilter(page=2).narrowed and asked.narrowed
 
 
 def test_choices_are_those_that_there_are():
@@ -111,7 +111,7 @@ def test_a_run_on_several_hosts_is_found_by_each_of_them():
     assert listed([*RUNS, many, two], wanted({"host": "a"})).found == 3 and listed([many], wanted({"host": "h39"})).found == 1
     assert listed([many], wanted({"host": "h3, h4"})).found == 0
     assert choices([*RUNS, two])["host"] == ["a", "b", "c"]
-    assert [heading for heading, _ in listed([many, two], Wanted(group="host")).groups] == ["a, c", "h0, h1, h2, h3 and 36 more"]
+    assert [heading for heading, _ in listed([many, two], RunFilter(group="host")).groups] == ["a, c", "h0, h1, h2, h3 and 36 more"]
     assert run(1, host="a, b, c, d, e").hosts_shown == "a, b, c, d, e" and run(1).hosts == [] and run(1).hosts_shown == ""
 
 

@@ -7,7 +7,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
 
-from pgherd.ui.security import COOKIE, HEADERS, LARGEST_BODY, LONGEST_PATH, LONGEST_QUERY, Door, Guard, loopback
+from pgherd.ui.security import COOKIE, HEADERS, LARGEST_BODY, LONGEST_PATH, LONGEST_QUERY, AccessPolicy, Guard, loopback
 
 HOST = "127.0.0.1:8765"
 
@@ -16,10 +16,10 @@ async def _echo(request: Request) -> PlainTextResponse:
     return PlainTextResponse(str(len(await request.body())))
 
 
-def client(door: Door | None = None, owner: int | None = None) -> TestClient:
+def client(door: AccessPolicy | None = None, owner: int | None = None) -> TestClient:
     inner = Starlette(routes=[Route("/{rest:path}", _echo, methods=["GET", "POST", "PUT", "DELETE"])])
     return TestClient(
-        Guard(inner, door or Door.of("127.0.0.1", None), lambda scope: owner), base_url=f"http://{HOST}", follow_redirects=False
+        Guard(inner, door or AccessPolicy.of("127.0.0.1", None), lambda scope: owner), base_url=f"http://{HOST}", follow_redirects=False
     )
 
 
@@ -67,7 +67,7 @@ def test_names_of_others(host):
 
 
 def test_beyond_loopback_any_address_will_do_as_no_name_can():
-    door = Door.of("192.0.2.7", "secret")
+    door = AccessPolicy.of("192.0.2.7", "secret")
     assert door.knows_host("192.0.2.7:8765") and door.knows_host("[2001:db8::1]") and not door.knows_host("evil.example")
 
 
@@ -77,7 +77,7 @@ def test_other_accounts_of_this_machine_are_not_answered(owner, code):
 
 
 def test_with_a_token_accounts_do_not_matter():
-    door = Door.of("127.0.0.1", "secret")
+    door = AccessPolicy.of("127.0.0.1", "secret")
     held = client(door, 987_654)
     held.cookies.set(COOKIE, door.session)
     assert held.get("/").status_code == 200
@@ -100,7 +100,7 @@ def test_a_body_without_a_length_is_bounded_too():
 
 
 def test_without_the_token_nothing_is_seen():
-    held = client(Door.of("127.0.0.1", "secret"))
+    held = client(AccessPolicy.of("127.0.0.1", "secret"))
     answer = held.get("/runs/x")
     assert answer.status_code == 303 and answer.headers["location"] == "/sign-in"
     assert held.get("/", headers={"HX-Request": "true"}).status_code == 401
@@ -111,11 +111,11 @@ def test_without_the_token_nothing_is_seen():
 
 
 def test_tokens():
-    door = Door.of("127.0.0.1", "secret")
+    door = AccessPolicy.of("127.0.0.1", "secret")
     assert door.opens_for("secret") and not door.opens_for("") and not door.opens_for("Secret") and not door.opens_for("geheim ü")
-    assert not Door.of("127.0.0.1", None).opens_for("")
+    assert not AccessPolicy.of("127.0.0.1", None).opens_for("")
     assert door.genuine(door.form_token) and not door.genuine("") and not door.genuine(None)
-    assert door.session != Door.of("127.0.0.1", "secret").session
+    assert door.session != AccessPolicy.of("127.0.0.1", "secret").session
 
 
 @pytest.mark.parametrize("path", ["/", "/x" * 900])

@@ -10,16 +10,16 @@ import pytest
 
 from pgherd.model.errors import UsageError
 from pgherd.ui import server
-from pgherd.ui.security import Door
-from pgherd.ui.server import Served, serve
-from pgherd.ui.site import Site
+from pgherd.ui.app_state import AppState
+from pgherd.ui.security import AccessPolicy
+from pgherd.ui.server import ServerAddress, serve
 
 
 def test_addresses():
     assert server._shown("", "0.0.0.0") == socket.gethostname() and server._shown("::1", "::1") == "[::1]"
     assert server._shown("localhost", "127.0.0.1") == "127.0.0.1" and server._shown("db.example", "192.0.2.7") == "db.example"
-    assert Served("http://h:1/").sign_in == "http://h:1/"
-    assert Served("http://h:1/", "t").sign_in == "http://h:1/sign-in?token=t"
+    assert ServerAddress("http://h:1/").sign_in == "http://h:1/"
+    assert ServerAddress("http://h:1/", "t").sign_in == "http://h:1/sign-in?token=t"
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def served(runs, monkeypatch):
     def run(look, **options):
         found: list = []
 
-        def announce(where: Served) -> None:
+        def announce(where: ServerAddress) -> None:
             def ask() -> None:
                 try:
                     found.append((where, look(where)))
@@ -50,7 +50,7 @@ def served(runs, monkeypatch):
     signal.signal(signal.SIGINT, before)
 
 
-def get(where: Served, path: str = "/", **headers: str):
+def get(where: ServerAddress, path: str = "/", **headers: str):
     host, port = where.address.removeprefix("http://").rstrip("/").rsplit(":", 1)
     connection = http.client.HTTPConnection(host.strip("[]"), int(port), timeout=20)
     connection.request("GET", path, headers=headers)
@@ -59,7 +59,7 @@ def get(where: Served, path: str = "/", **headers: str):
 
 
 def test_what_cannot_be_made_ready_is_said_and_no_more(runs, monkeypatch, capsys):
-    site = Site.of(runs, Door.of("127.0.0.1", None))
+    site = AppState.of(runs, AccessPolicy.of("127.0.0.1", None))
     monkeypatch.setattr(server.assets, "vega", lambda: b"")
     server.make_ready(site)
     assert capsys.readouterr().err == ""
@@ -90,7 +90,9 @@ def test_a_token_on_loopback_too(served):
 
 
 def test_beyond_loopback_a_token_is_made(served):
-    where, (status, *_) = served(lambda where: get(Served(where.address.replace(socket.gethostname(), "127.0.0.1"))), listen="0.0.0.0")
+    where, (status, *_) = served(
+        lambda where: get(ServerAddress(where.address.replace(socket.gethostname(), "127.0.0.1"))), listen="0.0.0.0"
+    )
     assert where.token and status == 303
 
 

@@ -5,8 +5,8 @@ from starlette.testclient import TestClient
 
 from pgherd.ui import sign_in_page
 from pgherd.ui.app import application
-from pgherd.ui.security import COOKIE, Door
-from pgherd.ui.site import Site
+from pgherd.ui.app_state import AppState
+from pgherd.ui.security import COOKIE, AccessPolicy
 
 SAME = {"Origin": "http://192.0.2.7:8765"}
 
@@ -14,7 +14,7 @@ SAME = {"Origin": "http://192.0.2.7:8765"}
 @pytest.fixture
 def outside(runs, monkeypatch):
     monkeypatch.setattr(sign_in_page, "_AFTER_A_WRONG_TOKEN", 0.0)
-    site = Site.of(runs, Door.of("192.0.2.7", "secret"))
+    site = AppState.of(runs, AccessPolicy.of("192.0.2.7", "secret"))
     return TestClient(application(site), base_url="http://192.0.2.7:8765", follow_redirects=False)
 
 

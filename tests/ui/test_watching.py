@@ -5,7 +5,7 @@ import pytest
 from pgherd.model.errors import RunDirectoryError
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui import watching
-from pgherd.ui.watching import Watching
+from pgherd.ui.watching import LiveRuns
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def directory(runs):
 
 
 def test_many_pages_are_one_look(directory, monkeypatch):
-    seen = Watching()
+    seen = LiveRuns()
     first = seen.look(directory)
     assert first.present.run == directory.name and first.cpu is None and first.throughput is None
     monkeypatch.setattr(watching, "_AT_MOST_EVERY", 1e9)
@@ -24,7 +24,7 @@ def test_many_pages_are_one_look(directory, monkeypatch):
 
 
 def test_what_nobody_watches_is_forgotten(directory, runs, monkeypatch):
-    seen = Watching()
+    seen = LiveRuns()
     seen.look(directory)
     monkeypatch.setattr(watching, "_FORGOTTEN_AFTER", -1.0)
     seen.look(RunDirectory(sorted(runs.iterdir())[1]))
@@ -33,4 +33,4 @@ def test_what_nobody_watches_is_forgotten(directory, runs, monkeypatch):
 
 def test_what_is_no_run(tmp_path):
     with pytest.raises(RunDirectoryError):
-        Watching().look(RunDirectory(tmp_path))
+        LiveRuns().look(RunDirectory(tmp_path))

@@ -9,7 +9,7 @@ import click
 from pgherd.cli.output import answer_console, confirm_changes, json_option, print_document, progress_console, yes_option
 
 if TYPE_CHECKING:
-    from pgherd.cli.balloon_demo import Demo, Told
+    from pgherd.cli.balloon_demo import DemoLog, DemoOptions
     from pgherd.model.run import Swap
     from pgherd.postgres.installations import Installation
 
@@ -141,11 +141,11 @@ def demo(
 
     It shows the mechanism; it is no measurement.
     """
-    from pgherd.cli.balloon_demo import MB, Demo, demo_swap
+    from pgherd.cli.balloon_demo import MB, DemoOptions, demo_swap
     from pgherd.model.units import parse_bytes, parse_seconds
     from pgherd.prepare.swap import described
 
-    asked = Demo(
+    asked = DemoOptions(
         memory=512 * MB if memory is None else parse_bytes(memory),
         overcommitted=overcommitted,
         phase=10.0 if phase is None else parse_seconds(phase),
@@ -168,13 +168,13 @@ def demo(
     return 130 if interrupted else 0
 
 
-def _play(asked: Demo, chosen: Installation, swap: Swap | None, cores: float | None, run_as: str | None) -> tuple[Told, bool]:
+def _play(asked: DemoOptions, chosen: Installation, swap: Swap | None, cores: float | None, run_as: str | None) -> tuple[DemoLog, bool]:
     """What was seen, and whether Ctrl-C ended it."""
     import secrets
     import time
 
-    from pgherd.cli.balloon_demo import Told, play
-    from pgherd.cli.balloon_screen import Screen
+    from pgherd.cli.balloon_demo import DemoLog, play
+    from pgherd.cli.balloon_demo_view import DemoView
     from pgherd.host.facts import gather
     from pgherd.model.run import Surroundings
     from pgherd.node import interruption
@@ -182,13 +182,13 @@ def _play(asked: Demo, chosen: Installation, swap: Swap | None, cores: float | N
     from pgherd.runner.session import session
 
     node = LocalNode()
-    told = Told(asked, chosen.version)
+    told = DemoLog(asked, chosen.version)
     surroundings = Surroundings(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=asked.host, swap=swap)
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-balloon-{secrets.token_hex(2)}"
     try:
         with (
             interruption.ended_by_signals(),
-            Screen(progress_console(), asked) as screen,
+            DemoView(progress_console(), asked) as screen,
             session(node, name, surroundings, screen) as opened,
         ):
             play(opened, chosen, asked, screen, screen.show, told)
@@ -197,7 +197,7 @@ def _play(asked: Demo, chosen: Installation, swap: Swap | None, cores: float | N
     return told, False
 
 
-def _show_told(told: Told) -> None:
+def _show_told(told: DemoLog) -> None:
     from rich.table import Table
 
     from pgherd.model.units import format_bytes

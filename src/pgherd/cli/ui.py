@@ -11,7 +11,7 @@ import click
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 
 if TYPE_CHECKING:
-    from pgherd.ui.server import Served
+    from pgherd.ui.server import ServerAddress
 
 
 @click.command("ui")
@@ -41,7 +41,7 @@ def command(listen: str, port: int, token: bool, runs: Path, as_json: bool) -> i
             raise
         raise CapabilityError(f"the web page needs {error.name}, which is not installed: pip install 'pgherd[ui]'") from None
 
-    def announce(served: Served) -> None:
+    def announce(served: ServerAddress) -> None:
         if as_json:
             document = {"schema": "pgherd/ui/1", "address": served.address, "token": served.token, "sign_in": served.sign_in}
             print_document({**document, "runs": str(runs)})

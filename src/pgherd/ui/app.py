@@ -14,15 +14,15 @@ from starlette.routing import Route
 
 from pgherd.model.errors import CapabilityError, PgherdError, UsageError
 from pgherd.report.formatting import clean
-from pgherd.ui import assets, compare_page, explore_page, run_page, runs_page, sign_in_page, start_page
+from pgherd.ui import assets, compare_page, run_page, runs_page, samples_page, sign_in_page, start_page
+from pgherd.ui.app_state import AppState, site_of
 from pgherd.ui.security import Guard
-from pgherd.ui.site import Site, site_of
 
 _FOREVER = "public, max-age=31536000, immutable"
 _TITLES = {400: "That cannot be done", 403: "Refused", 404: "Not found", 409: "Not now", 413: "Too large", 500: "A defect of pgherd"}
 
 
-def application(site: Site) -> Starlette:
+def application(site: AppState) -> Starlette:
     """The whole of it, guarded."""
     routes = [
         Route("/", runs_page.runs),
@@ -33,7 +33,7 @@ def application(site: Site) -> Starlette:
         Route("/runs/{run}", run_page.run),
         Route("/runs/{run}/live", run_page.live),
         Route("/runs/{run}/files/{path:path}", run_page.file),
-        Route("/runs/{run}/explore", explore_page.explore),
+        Route("/runs/{run}/explore", samples_page.explore),
         Route("/runs/{run}/stop", start_page.stopping, methods=["GET"]),
         Route("/runs/{run}/stop", start_page.stop_run, methods=["POST"]),
         Route("/runs/{run}/resume", start_page.resuming, methods=["GET"]),

@@ -18,8 +18,8 @@ from pgherd.report.formatting import MISSING, clean, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, verdict_text
 from pgherd.report.gate_metrics import Run, Wanted
 from pgherd.report.overlay import content
-from pgherd.ui.reading import Whole
-from pgherd.ui.site import site_of
+from pgherd.ui.app_state import site_of
+from pgherd.ui.run_cache import LoadedRun
 
 MOST = 6
 _METRICS = ("throughput", "cpu_per_tx", "p95")
@@ -28,7 +28,7 @@ _ALLOWED = (1, 2, 5, 10)
 
 
 @dataclass(frozen=True)
-class Held:
+class GateRow:
     """A run held against the baseline: the gate, or why there is none."""
 
     run: str
@@ -70,7 +70,7 @@ def compare(request: Request) -> Response:
 
 
 @lru_cache(maxsize=16)
-def _drawn(runs: tuple[Whole, ...]) -> dict[str, Any]:
+def _drawn(runs: tuple[LoadedRun, ...]) -> dict[str, Any]:
     """The overlay's figures and tables; drawing takes a second, so the last few are kept."""
     return content([(whole.name, whole.record, whole.results) for whole in runs])
 
@@ -88,15 +88,15 @@ def _allowed(text: str) -> int:
     return int(text)
 
 
-def _held(baseline: Whole, other: Whole, allowed: float) -> Held:
+def _held(baseline: LoadedRun, other: LoadedRun, allowed: float) -> GateRow:
     """One run against the baseline, by every metric of ours that both have."""
     old, new = (Run(whole.name, whole.record, whole.results) for whole in (baseline, other))
     try:
         found = gate(old, new, [Wanted(name, allowed) for name in _common(old, new)])
     except UsageError as error:
         text = clean(error)
-        return Held(other.name, None, f"{text[:1].upper()}{text[1:]}.", ())
-    return Held(other.name, found, "", tuple(map(_row, found.comparisons)))
+        return GateRow(other.name, None, f"{text[:1].upper()}{text[1:]}.", ())
+    return GateRow(other.name, found, "", tuple(map(_row, found.comparisons)))
 
 
 def _common(old: Run, new: Run) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from urllib.parse import urlencode
 
 from pgherd.model.errors import UsageError
-from pgherd.ui.index import Summary
+from pgherd.ui.run_index import Summary
 
 PAGE = 100
 LARGEST_PAGE = 1000
@@ -22,7 +22,7 @@ STATES = ("running", "finished", "interrupted", "failed", "killed", "unreadable"
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RunFilter:
     """What is asked for. Empty text: no matter which. ``since`` and ``until`` are days (UTC), both included."""
 
     study: str = ""
@@ -44,12 +44,12 @@ class Wanted:
     def query(self, **changes: object) -> str:
         """The query string for the same with changes; what is as it is by itself is left out."""
         values = {**self.__dict__, **changes}
-        plain = Wanted().__dict__
+        plain = RunFilter().__dict__
         return urlencode({name: value for name, value in values.items() if value not in (None, "") and value != plain.get(name)})
 
 
 @dataclass(frozen=True)
-class Listed:
+class RunPage:
     """One page of the list: headings with their runs, how many fit in all, and how many pages there are."""
 
     groups: tuple[tuple[str, tuple[Summary, ...]], ...]
@@ -59,7 +59,7 @@ class Listed:
     pages: int
 
 
-def wanted(query: Mapping[str, str]) -> Wanted:
+def wanted(query: Mapping[str, str]) -> RunFilter:
     """What a query string asks for.
 
     Raises:
@@ -76,7 +76,7 @@ def wanted(query: Mapping[str, str]) -> Wanted:
 
     groups: tuple[Group, ...] = get_args(Group)
     by = word("group", groups) or "day"
-    return Wanted(
+    return RunFilter(
         study=word("study"),
         host=word("host"),
         grade=word("grade", GRADES),
@@ -112,7 +112,7 @@ def _day(name: str, text: str) -> date | None:
         raise UsageError(f"{name} is a day such as 2026-01-31, not '{text[:40]}'") from None
 
 
-def listed(runs: Sequence[Summary], asked: Wanted) -> Listed:
+def listed(runs: Sequence[Summary], asked: RunFilter) -> RunPage:
     """The page that is asked for; a page beyond the last is the last."""
     found = [run for run in runs if _fits(run, asked)]
     if asked.group != "day":
@@ -123,7 +123,7 @@ def listed(runs: Sequence[Summary], asked: Wanted) -> Listed:
     groups: dict[str, list[Summary]] = {}
     for run in shown:
         groups.setdefault(_heading(run, asked.group), []).append(run)
-    return Listed(tuple((heading, tuple(inside)) for heading, inside in groups.items()), len(found), len(runs), page, pages)
+    return RunPage(tuple((heading, tuple(inside)) for heading, inside in groups.items()), len(found), len(runs), page, pages)
 
 
 def choices(runs: Sequence[Summary]) -> dict[str, list[str]]:
@@ -131,7 +131,7 @@ def choices(runs: Sequence[Summary]) -> dict[str, list[str]]:
     return {"study": sorted({run.study for run in runs}), "host": sorted({host for run in runs for host in run.hosts})}
 
 
-def _fits(run: Summary, asked: Wanted) -> bool:
+def _fits(run: Summary, asked: RunFilter) -> bool:
     if asked.since and run.started < _begin(asked.since):
         return False
     if asked.until and run.started >= _begin(asked.until) + timedelta(days=1).total_seconds():

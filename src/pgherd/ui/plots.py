@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pgherd.ui.samples import Choice, Series
+from pgherd.ui.sample_queries import MetricChoice, PlotSeries
 
 View = Literal["each", "total", "spread"]
 VIEWS: tuple[View, ...] = get_args(View)
@@ -25,7 +25,7 @@ _BYTES = "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~g') +
 
 
 @dataclass(frozen=True)
-class Band:
+class PhaseBand:
     """A phase's window in seconds since the epoch, by its name."""
 
     name: str
@@ -33,7 +33,7 @@ class Band:
     last: float
 
 
-def specification(choice: Choice, found: Series, bands: Sequence[Band], begin: float, view: View) -> dict[str, Any]:
+def specification(choice: MetricChoice, found: PlotSeries, bands: Sequence[PhaseBand], begin: float, view: View) -> dict[str, Any]:
     """The plot of one metric over seconds since ``begin``: the trial's first phase."""
     rows = _rows(found, begin, view)
     axis: dict[str, Any] = {"title": f"{choice.name}, {choice.unit}" if choice.unit else choice.name, "grid": True, "tickCount": 6}
@@ -58,7 +58,7 @@ def specification(choice: Choice, found: Series, bands: Sequence[Band], begin: f
     }
 
 
-def _rows(found: Series, begin: float, view: View) -> list[dict[str, Any]]:
+def _rows(found: PlotSeries, begin: float, view: View) -> list[dict[str, Any]]:
     if view == "each" and len(found.rows) > MOST_COLOURS:  # of so many no shade is drawn
         return [{"e": entity, "x": round(t - begin, 3), "y": _short(mean)} for entity, t, mean, _, _ in found.points]
     if view == "each":
@@ -146,7 +146,7 @@ def _hover(**encoding: Any) -> Layer:
     return _layer({"type": "point", "filled": True, "size": 60, "opacity": 0, "color": _ACCENT}, **encoding)
 
 
-def _bands(bands: Sequence[Band], found: Series, begin: float) -> dict[str, Any]:
+def _bands(bands: Sequence[PhaseBand], found: PlotSeries, begin: float) -> dict[str, Any]:
     """The measured periods as a shade behind, as far as they lie in the time shown."""
     rows = [
         {"from": max(band.first, found.first) - begin, "to": min(band.last, found.last) - begin, "name": band.name}

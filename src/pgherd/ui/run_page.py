@@ -17,8 +17,8 @@ from pgherd.report.csv_tables import leading
 from pgherd.report.formatting import clean
 from pgherd.report.notices import notices
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui.reading import Whole
-from pgherd.ui.site import site_of
+from pgherd.ui.app_state import site_of
+from pgherd.ui.run_cache import LoadedRun
 from pgherd.ui.watching import SHOWN
 
 _SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
@@ -80,7 +80,7 @@ def _inside(place: Path, directory: Path) -> bool:
     return place.is_file() and place.resolve().is_relative_to(directory.resolve())
 
 
-def _whole(whole: Whole) -> dict[str, Any]:
+def _whole(whole: LoadedRun) -> dict[str, Any]:
     record, analysis = whole.record, whole.record.analysis
     held = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
     first = leading(record.study, held)

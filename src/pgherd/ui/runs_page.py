@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgherd.ui import listing
-from pgherd.ui.site import site_of
+from pgherd.ui.app_state import site_of
 
 
 def runs(request: Request) -> Response:

@@ -57,7 +57,7 @@ HEADERS = {
 
 
 @dataclass
-class Door:
+class AccessPolicy:
     """What is known about who may come in. ``token`` None: none is needed, since the server listens on loopback."""
 
     names: frozenset[str]
@@ -68,7 +68,7 @@ class Door:
     """Numeric accounts that are answered on loopback; None: all of them."""
 
     @classmethod
-    def of(cls, address: str, token: str | None) -> Door:
+    def of(cls, address: str, token: str | None) -> AccessPolicy:
         """For a server that listens on this address."""
         own = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()} if token else {"localhost"}
         accounts = None if token else frozenset({os.geteuid(), 0})
@@ -107,7 +107,7 @@ class Door:
 class Guard:
     """ASGI middleware that refuses what ``Door`` does not let in, and puts the headers on every answer."""
 
-    def __init__(self, app: ASGIApp, door: Door, owner: Callable[[Scope], int | None] = owner_of_peer) -> None:
+    def __init__(self, app: ASGIApp, door: AccessPolicy, owner: Callable[[Scope], int | None] = owner_of_peer) -> None:
         """Guard this application."""
         self._app = app
         self._door = door

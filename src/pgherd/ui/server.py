@@ -15,18 +15,18 @@ import python_multipart  # noqa: F401 - what reads forms; without it only the fi
 import uvicorn
 
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.ui import assets, samples
+from pgherd.ui import assets, sample_queries
 from pgherd.ui.app import application
+from pgherd.ui.app_state import AppState
 from pgherd.ui.rendering import environment
-from pgherd.ui.security import LARGEST_HEADERS, Door, loopback
-from pgherd.ui.site import Site
+from pgherd.ui.security import LARGEST_HEADERS, AccessPolicy, loopback
 
 LOOPBACK = "127.0.0.1"
 PORT = 8765
 
 
 @dataclass(frozen=True)
-class Served:
+class ServerAddress:
     """Where the pages are. ``token`` None: none is needed."""
 
     address: str
@@ -38,7 +38,7 @@ class Served:
         return self.address if self.token is None else f"{self.address}sign-in?token={self.token}"
 
 
-def serve(runs: Path, announce: Callable[[Served], None], *, listen: str = LOOPBACK, port: int = PORT, token: bool = False) -> None:
+def serve(runs: Path, announce: Callable[[ServerAddress], None], *, listen: str = LOOPBACK, port: int = PORT, token: bool = False) -> None:
     """Serve the runs in a directory until a signal ends it; ``announce`` hears where, once it can be reached.
 
     Beyond loopback, and wherever ``token`` is asked for, a new token is made.
@@ -52,7 +52,7 @@ def serve(runs: Path, announce: Callable[[Served], None], *, listen: str = LOOPB
     with listening:
         host, number = listening.getsockname()[:2]
         secret = secrets.token_urlsafe(32) if token or not loopback([host]) else None
-        site = Site.of(runs, Door.of(host, secret))
+        site = AppState.of(runs, AccessPolicy.of(host, secret))
         config = uvicorn.Config(
             application(site),
             http="h11",
@@ -66,11 +66,11 @@ def serve(runs: Path, announce: Callable[[Served], None], *, listen: str = LOOPB
             h11_max_incomplete_event_size=LARGEST_HEADERS,
         )
         threading.Thread(target=make_ready, args=(site,), name="pgherd-ui-ready", daemon=True).start()
-        where = Served(f"http://{_shown(listen, host)}:{number}/", secret)
-        _Server(config, lambda: announce(where)).run(sockets=[listening])
+        where = ServerAddress(f"http://{_shown(listen, host)}:{number}/", secret)
+        _UvicornServer(config, lambda: announce(where)).run(sockets=[listening])
 
 
-class _Server(uvicorn.Server):
+class _UvicornServer(uvicorn.Server):
     """Says when it has begun: from then on a signal ends it in order."""
 
     def __init__(self, config: uvicorn.Config, begun: Callable[[], None]) -> None:
@@ -109,12 +109,12 @@ def _shown(listen: str, host: str) -> str:
     return f"[{name}]" if ":" in name else name
 
 
-def make_ready(site: Site) -> None:
+def make_ready(site: AppState) -> None:
     """Do what would make the first page wait: read the index of the runs, open the engine that reads samples, read the templates, put
     the charts library together. Raises nothing."""
     try:
         site.index.runs()
-        samples.make_ready()
+        sample_queries.make_ready()
         for name in environment().list_templates(extensions=["j2"]):
             environment().get_template(name)
         assets.vega()

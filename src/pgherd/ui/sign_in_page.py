@@ -6,8 +6,8 @@ import anyio
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from pgherd.ui.app_state import AppState, site_of
 from pgherd.ui.security import COOKIE
-from pgherd.ui.site import Site, site_of
 
 _AFTER_A_WRONG_TOKEN = 0.5
 
@@ -27,7 +27,7 @@ async def signed_in(request: Request) -> Response:
     return await _let_in(site_of(request), str(form.get("token", "")), wrong=True)
 
 
-async def _let_in(site: Site, token: str, *, wrong: bool) -> Response:
+async def _let_in(site: AppState, token: str, *, wrong: bool) -> Response:
     if not site.door.opens_for(token.strip()):
         await anyio.sleep(_AFTER_A_WRONG_TOKEN)
         return site.page("sign_in.html.j2", status=401, wrong=wrong or bool(token))

@@ -13,9 +13,9 @@ from starlette.responses import RedirectResponse, Response
 from pgherd.model.errors import PgherdError
 from pgherd.report.formatting import clean
 from pgherd.ui import jobs
+from pgherd.ui.app_state import form_of, site_of, words_of
 from pgherd.ui.jobs import Job, Plan
 from pgherd.ui.offers import LONGEST_SECONDS, OFFERS, Offer
-from pgherd.ui.site import form_of, site_of, words_of
 
 _MOST_TRIALS = 60
 _LONGEST = 200

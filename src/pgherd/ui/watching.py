@@ -18,7 +18,7 @@ SHOWN = 120.0
 
 
 @dataclass(frozen=True)
-class Seen:
+class RunSnapshot:
     """What a look showed, and curves of the last two minutes: throughput per second, and CPU in use on the host (cores)."""
 
     present: Present
@@ -27,22 +27,22 @@ class Seen:
 
 
 @dataclass
-class _Watched:
+class _CachedRun:
     run: LiveRun
     lock: threading.Lock
-    seen: Seen | None = None
+    seen: RunSnapshot | None = None
     at: float = 0.0
 
 
-class Watching:
+class LiveRuns:
     """All runs that are watched. Its calls may come from any thread."""
 
     def __init__(self) -> None:
         """Nothing is watched yet."""
-        self._runs: dict[str, _Watched] = {}
+        self._runs: dict[str, _CachedRun] = {}
         self._lock = threading.Lock()
 
-    def look(self, directory: RunDirectory) -> Seen:
+    def look(self, directory: RunDirectory) -> RunSnapshot:
         """What the run shows now, or showed less than a second ago.
 
         Raises:
@@ -51,11 +51,11 @@ class Watching:
         now = time.monotonic()
         with self._lock:
             self._runs = {name: one for name, one in self._runs.items() if now - one.at < _FORGOTTEN_AFTER or not one.at}
-            watched = self._runs.setdefault(str(directory.path), _Watched(LiveRun(directory), threading.Lock()))
+            watched = self._runs.setdefault(str(directory.path), _CachedRun(LiveRun(directory), threading.Lock()))
         with watched.lock:
             if watched.seen is None or time.monotonic() - watched.at >= _AT_MOST_EVERY:
                 present = watched.run.look()
-                watched.seen = Seen(present, _throughput(present), _cpu(watched.run, present))
+                watched.seen = RunSnapshot(present, _throughput(present), _cpu(watched.run, present))
                 watched.at = time.monotonic()
             return watched.seen
 

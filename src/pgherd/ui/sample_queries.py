@@ -61,7 +61,7 @@ GROUP BY entity ORDER BY entity
 
 
 @dataclass(frozen=True)
-class Choice:
+class MetricChoice:
     """A metric of a kind of entity (``container``, ``server``, ``host`` …) in one sampler's file."""
 
     sampler: str
@@ -100,7 +100,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Row:
+class EntitySummary:
     """One entity over the time shown: readings, their mean, least, median and largest."""
 
     entity: str
@@ -112,12 +112,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Series:
+class PlotSeries:
     """What is plotted: (entity, seconds since the epoch, mean, least, largest) of each bucket; the time that it spans, the width of a
     bucket in seconds, and a row for each entity."""
 
     points: tuple[tuple[str, float, float, float, float], ...]
-    rows: tuple[Row, ...]
+    rows: tuple[EntitySummary, ...]
     first: float
     last: float
     width: float
@@ -140,7 +140,7 @@ def files(trial: Path) -> list[Path]:
     return sorted(file for file in (trial / "samples").glob("*.parquet") if file.is_file() and not file.is_symlink())
 
 
-def choices(trial: Path) -> list[Choice]:
+def choices(trial: Path) -> list[MetricChoice]:
     """What can be shown of a trial.
 
     Raises:
@@ -159,7 +159,7 @@ def choices(trial: Path) -> list[Choice]:
     for sampler, name in columns:
         by_sampler.setdefault(str(sampler), []).append(str(name))
     return [
-        Choice(str(sampler), str(kind), name, int(entities))
+        MetricChoice(str(sampler), str(kind), name, int(entities))
         for sampler, kind, entities in kinds
         for name in sorted(by_sampler.get(str(sampler), ()))
         if name in metrics()
@@ -167,8 +167,13 @@ def choices(trial: Path) -> list[Choice]:
 
 
 def series(
-    trial: Path, choice: Choice, entities: Sequence[str] = (), first: float | None = None, last: float | None = None, most: int = BUCKETS
-) -> Series:
+    trial: Path,
+    choice: MetricChoice,
+    entities: Sequence[str] = (),
+    first: float | None = None,
+    last: float | None = None,
+    most: int = BUCKETS,
+) -> PlotSeries:
     """One metric over time. ``entities``: only these (none: all of the kind); ``first`` and ``last`` bound the time shown.
 
     Raises:
@@ -194,19 +199,19 @@ def series(
             raise _unreadable(error) from None
 
 
-def _read(database: duckdb.DuckDBPyConnection, first: float | None, last: float | None, most: int) -> Series:
+def _read(database: duckdb.DuckDBPyConnection, first: float | None, last: float | None, most: int) -> PlotSeries:
     within: dict[str, Any] = {"first": -1e18 if first is None else first, "last": 1e18 if last is None else last}
     low, high, count = _one(database, _SPAN, within)
     if not count:
-        return Series((), (), first or 0.0, last or 0.0, PERIOD)
+        return PlotSeries((), (), first or 0.0, last or 0.0, PERIOD)
     begin, end = float(low if first is None else first), float(high if last is None else last)
     width = max(PERIOD, (end - begin) / max(1, min(most, _CELLS // int(count))))
     # Ticks lie in the middle of their buckets: none has two of them and its neighbour none.
     points = database.execute(_BUCKETS, {**within, "origin": float(low) - min(width, PERIOD) / 2, "width": width}).fetchall()
     rows = database.execute(_SUMMARY, within).fetchall()
-    return Series(
+    return PlotSeries(
         tuple((str(entity), float(t), float(mean), float(least), float(largest)) for entity, t, mean, least, largest in points),
-        tuple(Row(str(entity), int(n), *map(float, values)) for entity, n, *values in rows),
+        tuple(EntitySummary(str(entity), int(n), *map(float, values)) for entity, n, *values in rows),
         begin,
         end,
         width,

@@ -1,7 +1,7 @@
 import pytest
 
-from pgherd.cli import tool_abilities
-from pgherd.cli.tool_abilities import compression_ability, network_ability
+from pgherd.cli import doctor_checks
+from pgherd.cli.doctor_checks import compression_ability, network_ability
 from pgherd.host import namespaces
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
@@ -9,7 +9,7 @@ from pgherd.node.local import LocalNode
 
 @pytest.mark.parametrize(("missing", "able"), [((), "yes"), (("mimesis",), "partly"), (("lz4",), "partly"), (("lz4", "zstandard"), "no")])
 def test_missing_libraries_are_named(monkeypatch, missing, able):
-    monkeypatch.setattr(tool_abilities, "find_spec", lambda name: None if name in missing else object())
+    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None if name in missing else object())
     _, found, _, more = compression_ability()
     assert found == able and all(name in more for name in missing)
 

@@ -13,10 +13,10 @@ from starlette.responses import Response
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.report.formatting import clean, number
-from pgherd.ui import plots, samples, trials
-from pgherd.ui.plots import Band
-from pgherd.ui.samples import Choice
-from pgherd.ui.site import site_of
+from pgherd.ui import plots, sample_queries, trials
+from pgherd.ui.app_state import site_of
+from pgherd.ui.plots import PhaseBand
+from pgherd.ui.sample_queries import MetricChoice
 from pgherd.ui.trials import TrialLine
 
 _FAVOURITES = ("container/cgroup_cpu/cpu.usage", "container/processes/cpu.usage", "host/cpu/cpu.user")
@@ -44,14 +44,14 @@ def explore(request: Request) -> Response:
         return site.page("explore.html.j2", **context, empty="This run has no finished trial yet, so there are no samples to show.")
     asked = request.query_params
     line = trials.trial_line(directory, asked["trial"]) if asked.get("trial") else _largest(lines)
-    offered = samples.choices(line.directory)
-    if not offered and not any(samples.files(one.directory) for one in lines):
+    offered = sample_queries.choices(line.directory)
+    if not offered and not any(sample_queries.files(one.directory) for one in lines):
         return site.page("explore.html.j2", **{**context, "lines": ()}, empty="No trial of this run has samples: nothing was watched.")
     if not offered:
         return site.page("explore.html.j2", **context, line=line, empty=f"Trial {line.id} has no samples: nothing was watched in it.")
     choice = _choice(offered, asked.get("metric", ""))
     result = trials.read_trial(line)
-    bands = [Band(clean(phase.phase), phase.start, phase.end) for phase in result.phases]
+    bands = [PhaseBand(clean(phase.phase), phase.start, phase.end) for phase in result.phases]
     phase = _phase(bands, asked.get("phase", ""))
     begin = bands[0].first if bands else result.started
     first, last = _time(asked.get("from", ""), "from"), _time(asked.get("to", ""), "to")
@@ -59,7 +59,7 @@ def explore(request: Request) -> Response:
         raise UsageError(f"the time shown ends at {last:g} s, which is not after {first:g} s where it begins")
     entities = [entity[:300] for entity in asked.getlist("entity") if entity][:_MOST_ENTITIES]
     within = (bands[phase].first, bands[phase].last) if phase is not None else (None, None)
-    found = samples.series(
+    found = sample_queries.series(
         line.directory,
         choice,
         entities,
@@ -90,11 +90,11 @@ def explore(request: Request) -> Response:
 
 def _largest(lines: Sequence[TrialLine]) -> TrialLine:
     """The trial to begin with: of the largest point that was watched the last one."""
-    watched = [line for line in lines if samples.files(line.directory)]
+    watched = [line for line in lines if sample_queries.files(line.directory)]
     return max(watched or lines, key=lambda line: (line.size, line.id))
 
 
-def _choice(offered: Sequence[Choice], key: str) -> Choice:
+def _choice(offered: Sequence[MetricChoice], key: str) -> MetricChoice:
     by_key = {choice.key: choice for choice in offered}
     if key and key not in by_key:
         # Another trial may not have what was looked at in the one before: then what is most like it is shown.
@@ -107,7 +107,7 @@ def _choice(offered: Sequence[Choice], key: str) -> Choice:
     return by_key[key] if key else next((by_key[one] for one in _FAVOURITES if one in by_key), offered[0])
 
 
-def _phase(bands: Sequence[Band], asked: str) -> int | None:
+def _phase(bands: Sequence[PhaseBand], asked: str) -> int | None:
     """The number of the phase that is asked for, from 0; None: the whole trial."""
     if not asked:
         return None
@@ -136,8 +136,8 @@ def _view(text: str, count: int) -> plots.View:
     return found if count > 1 else "each"
 
 
-def _grouped(offered: Sequence[Choice]) -> dict[str, list[Choice]]:
-    groups: dict[str, list[Choice]] = {}
+def _grouped(offered: Sequence[MetricChoice]) -> dict[str, list[MetricChoice]]:
+    groups: dict[str, list[MetricChoice]] = {}
     for kind in (*_KINDS, *sorted({choice.kind for choice in offered} - set(_KINDS))):
         inside = sorted((choice for choice in offered if choice.kind == kind), key=lambda choice: choice.name)
         if inside:
@@ -145,7 +145,7 @@ def _grouped(offered: Sequence[Choice]) -> dict[str, list[Choice]]:
     return groups
 
 
-def _entities(result: TrialResult, choice: Choice, shown: Sequence[samples.Row]) -> list[str]:
+def _entities(result: TrialResult, choice: MetricChoice, shown: Sequence[sample_queries.EntitySummary]) -> list[str]:
     """All entities of the kind: those that were sampled, as far as the trial tells, and those that are shown."""
     named = {entity for phase in result.phases for entity in phase.metrics if entity.partition(":")[0] == choice.kind}
     return sorted(named | {row.entity for row in shown})

@@ -14,7 +14,7 @@ _KEPT = 8
 
 
 @dataclass(frozen=True, eq=False)
-class Whole:
+class LoadedRun:
     """A run with all its finished trials. While nothing changes it is the same object."""
 
     directory: RunDirectory
@@ -27,15 +27,15 @@ class Whole:
         return self.directory.name
 
 
-class Reader:
+class RunCache:
     """Reads whole runs, and keeps the last few. Its calls may come from any thread."""
 
     def __init__(self) -> None:
         """Nothing is read yet."""
-        self._kept: OrderedDict[str, tuple[tuple[int, ...], Whole]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[tuple[int, ...], LoadedRun]] = OrderedDict()
         self._lock = threading.Lock()
 
-    def read(self, directory: RunDirectory) -> Whole:
+    def read(self, directory: RunDirectory) -> LoadedRun:
         """The run as it is on disk.
 
         Raises:
@@ -47,7 +47,7 @@ class Reader:
             if known is not None and known[0] == stamp:
                 self._kept.move_to_end(key)
                 return known[1]
-        whole = Whole(directory, directory.record(), tuple(directory.results()))
+        whole = LoadedRun(directory, directory.record(), tuple(directory.results()))
         with self._lock:
             self._kept[key] = (stamp, whole)
             while len(self._kept) > _KEPT:

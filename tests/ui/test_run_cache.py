@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.errors import RunDirectoryError
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui.reading import Reader
+from pgherd.ui.run_cache import RunCache
 
 
 @pytest.fixture
@@ -13,14 +13,14 @@ def directory(runs):
 
 
 def test_read_once_while_nothing_changes(directory):
-    reader = Reader()
+    reader = RunCache()
     whole = reader.read(directory)
     assert whole.name == directory.name and len(whole.results) == len(directory.results())
     assert reader.read(RunDirectory(directory.path)) is whole
 
 
 def test_a_new_trial_is_seen(directory):
-    reader = Reader()
+    reader = RunCache()
     before = reader.read(directory)
     directory.finish_trial(before.results[0].model_copy(update={"id": "0999"}))
     assert len(reader.read(directory).results) == len(before.results) + 1
@@ -29,7 +29,7 @@ def test_a_new_trial_is_seen(directory):
 def test_few_are_kept(directory, tmp_path):
     import shutil
 
-    reader = Reader()
+    reader = RunCache()
     first = reader.read(directory)
     for number in range(9):
         reader.read(RunDirectory(shutil.copytree(directory.path, tmp_path / f"copy{number}")))
@@ -38,4 +38,4 @@ def test_few_are_kept(directory, tmp_path):
 
 def test_what_cannot_be_read_is_a_message(tmp_path):
     with pytest.raises(RunDirectoryError):
-        Reader().read(RunDirectory(tmp_path))
+        RunCache().read(RunDirectory(tmp_path))

@@ -69,7 +69,7 @@ class Summary:
 
 
 @dataclass(frozen=True)
-class _Known:
+class _CachedSummary:
     """A summary as run.json has it, and by what it is recognised."""
 
     stamp: tuple[int, int]
@@ -83,7 +83,7 @@ class RunIndex:
         """Index the runs in ``root``; ``kept`` is the file that outlives the process (None: a file in the cache directory)."""
         self.root = root
         self._kept = kept if kept is not None else _kept_file(root)
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _CachedSummary] = {}
         self._lock = threading.Lock()
         self._loaded = False
 
@@ -91,12 +91,12 @@ class RunIndex:
         """All runs, newest first."""
         with self._lock:
             self._load()
-            found: dict[str, _Known] = {}
+            found: dict[str, _CachedSummary] = {}
             fresh = False
             for name, stamp in _stamps(self.root).items():
                 known = self._known.get(name)
                 if known is None or known.stamp != stamp:
-                    known, fresh = _Known(stamp, _summary(self.root / name, name)), True
+                    known, fresh = _CachedSummary(stamp, _summary(self.root / name, name)), True
                 found[name] = known
             gone = len(found) != len(self._known)
             self._known = found
@@ -129,7 +129,7 @@ class RunIndex:
             if document["schema"] == _SCHEMA:
                 for row in document["runs"]:
                     summary = Summary(**{name: value for name, value in row["summary"].items() if name in names})
-                    self._known[summary.run] = _Known((int(row["stamp"][0]), int(row["stamp"][1])), summary)
+                    self._known[summary.run] = _CachedSummary((int(row["stamp"][0]), int(row["stamp"][1])), summary)
 
     def _save(self) -> None:
         """Keep it for the next start. What cannot be written is read again then."""

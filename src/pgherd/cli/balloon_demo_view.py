@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from pgherd.cli.balloon_demo import SIDES, Demo, Moment, SideNow
+from pgherd.cli.balloon_demo import SIDES, DemoOptions, DemoSample, ServerSample
 from pgherd.model.units import format_bytes
 from pgherd.runner.watcher import Watcher
 
@@ -19,16 +19,16 @@ _LINES_EVERY = 2.0
 """Seconds between two lines where there is no terminal."""
 
 
-class Screen(Watcher):
+class DemoView(Watcher):
     """Live on a terminal, a line every two seconds elsewhere. A context manager."""
 
-    def __init__(self, console: Console, demo: Demo) -> None:
+    def __init__(self, console: Console, demo: DemoOptions) -> None:
         """Show on this console (stderr)."""
         self._console, self._demo = console, demo
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
         self._last = -_LINES_EVERY
 
-    def __enter__(self) -> Screen:
+    def __enter__(self) -> DemoView:
         """Begin to show."""
         if self._live is not None:
             self._live.start()
@@ -51,7 +51,7 @@ class Screen(Watcher):
         if self._live is None or text.startswith("warning"):
             self._console.print(text, markup=False)
 
-    def show(self, moment: Moment) -> None:
+    def show(self, moment: DemoSample) -> None:
         """Draw one moment."""
         if self._live is not None:
             self._live.update(picture(self._demo, moment), refresh=True)
@@ -60,7 +60,7 @@ class Screen(Watcher):
             self._console.print(line(moment), markup=False, soft_wrap=True)
 
 
-def bar(now: SideNow, width: int = WIDTH) -> Text:
+def bar(now: ServerSample, width: int = WIDTH) -> Text:
     """A pool as a bar: its part in memory, its part that holds nothing, and the balloon."""
     balloon = round(width * now.ballooned / now.pool)
     resident = min(width - balloon, round(width * now.resident / now.pool))
@@ -70,7 +70,7 @@ def bar(now: SideNow, width: int = WIDTH) -> Text:
     return made
 
 
-def picture(demo: Demo, moment: Moment) -> Group:
+def picture(demo: DemoOptions, moment: DemoSample) -> Group:
     """The whole picture."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("server", "", "its pool"):
@@ -93,7 +93,7 @@ def picture(demo: Demo, moment: Moment) -> Group:
     return Group(Text(head), table, legend)
 
 
-def line(moment: Moment) -> str:
+def line(moment: DemoSample) -> str:
     """The same in one line."""
     words = [
         f"{side} {'busy' if side == moment.busy else 'idle'}: {now.tps:,.0f} tps, {format_bytes(now.resident)} in memory, "

@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
 from pgherd.store.samples import write_samples
-from pgherd.ui import samples
-from pgherd.ui.samples import Choice, choices, series
+from pgherd.ui import sample_queries
+from pgherd.ui.sample_queries import MetricChoice, choices, series
 
-CPU = Choice("cgroup_cpu", "container", "cpu.usage", 2)
-MEMORY = Choice("cgroup_memory", "container", "memory.usage", 2)
+CPU = MetricChoice("cgroup_cpu", "container", "cpu.usage", 2)
+MEMORY = MetricChoice("cgroup_memory", "container", "memory.usage", 2)
 
 
 @pytest.fixture
@@ -41,9 +41,9 @@ def test_what_a_trial_has(trial):
 
 
 def test_units_of_rates():
-    assert Choice("database", "server", "db.xact_commit", 1).unit == "transactions/s"
-    assert Choice("database", "server", "ckpt.write_time", 1).unit == "s/s"
-    assert Choice("x", "y", "unknown", 1).unit == "" and Choice("x", "y", "unknown", 1).metric is None
+    assert MetricChoice("database", "server", "db.xact_commit", 1).unit == "transactions/s"
+    assert MetricChoice("database", "server", "ckpt.write_time", 1).unit == "s/s"
+    assert MetricChoice("x", "y", "unknown", 1).unit == "" and MetricChoice("x", "y", "unknown", 1).metric is None
 
 
 def test_counters_are_shown_as_rates(trial):
@@ -98,7 +98,7 @@ def test_no_tick_of_steady_samples_is_lost_or_shared(tmp_path_factory, count, mo
 def test_many_series_have_fewer_points_each(tmp_path):
     rows = [(float(i), "cgroup_memory", f"container:c{j}", {"memory.usage": 1.0}) for i in range(2000) for j in range(40)]
     write_samples(tmp_path, rows)
-    assert len(series(tmp_path, MEMORY).points) <= samples._CELLS + 80
+    assert len(series(tmp_path, MEMORY).points) <= sample_queries._CELLS + 80
 
 
 def test_it_is_said_when_a_point_is_more_than_one_reading(tmp_path):
@@ -116,7 +116,7 @@ def test_a_trial_without_samples_offers_nothing(tmp_path):
 
 def test_a_metric_that_its_file_lacks(trial):
     with pytest.raises(UsageError, match=r"no samples of cpu\.throttled"):
-        series(trial, Choice("cgroup_cpu", "container", "cpu.throttled", 1))
+        series(trial, MetricChoice("cgroup_cpu", "container", "cpu.throttled", 1))
 
 
 def test_damaged_files_are_a_message(trial):
@@ -128,4 +128,4 @@ def test_damaged_files_are_a_message(trial):
 
 def test_links_are_not_followed(trial):
     (trial / "samples" / "memory.parquet").symlink_to("/etc/passwd")
-    assert "memory" not in [file.stem for file in samples.files(trial)]
+    assert "memory" not in [file.stem for file in sample_queries.files(trial)]

@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 
-from pgherd.ui import index
-from pgherd.ui.index import RunIndex
+from pgherd.ui import run_index
+from pgherd.ui.run_index import RunIndex
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
 
@@ -26,13 +26,13 @@ def test_newest_first_with_what_the_list_shows(runs_index):
 
 def test_nothing_is_read_twice(runs_index, monkeypatch):
     runs_index.runs()
-    monkeypatch.setattr(index, "_summary", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
     assert len(runs_index.runs()) == 2
 
 
 def test_the_next_start_reads_nothing_either(runs_index, runs, tmp_path, monkeypatch):
     before = runs_index.runs()
-    monkeypatch.setattr(index, "_summary", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
     assert RunIndex(runs, tmp_path / "kept.json").runs() == before
 
 

@@ -12,31 +12,31 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui.index import RunIndex
 from pgherd.ui.jobs import Jobs
-from pgherd.ui.reading import Reader
 from pgherd.ui.rendering import render
-from pgherd.ui.security import FORM_TOKEN, Door
-from pgherd.ui.watching import Watching
+from pgherd.ui.run_cache import RunCache
+from pgherd.ui.run_index import RunIndex
+from pgherd.ui.security import FORM_TOKEN, AccessPolicy
+from pgherd.ui.watching import LiveRuns
 
 MOST_FIELDS = 100
 
 
 @dataclass
-class Site:
+class AppState:
     """The server's state."""
 
     root: Path
-    door: Door
+    door: AccessPolicy
     index: RunIndex
     jobs: Jobs
-    reader: Reader
-    watching: Watching
+    reader: RunCache
+    watching: LiveRuns
 
     @classmethod
-    def of(cls, root: Path, door: Door) -> Site:
+    def of(cls, root: Path, door: AccessPolicy) -> AppState:
         """For the runs in this directory."""
-        return cls(root, door, RunIndex(root), Jobs(root), Reader(), Watching())
+        return cls(root, door, RunIndex(root), Jobs(root), RunCache(), LiveRuns())
 
     def run(self, request: Request) -> RunDirectory:
         """The run that the address names. Raises HTTPException (404) where there is none."""
@@ -51,9 +51,9 @@ class Site:
         return HTMLResponse(render(template, {**shared, **context}), status, headers)
 
 
-def site_of(request: Request) -> Site:
+def site_of(request: Request) -> AppState:
     """The server's state."""
-    site: Site = request.app.state.site
+    site: AppState = request.app.state.site
     return site
 
 
