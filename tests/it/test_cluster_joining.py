@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
+pytest.importorskip("distributed", reason="distributed is not installed")
 from pgherd.cluster import certificates
 
 NAMES = ("a", "b")
