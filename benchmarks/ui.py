@@ -155,9 +155,10 @@ def clients(large: Path, many: Path) -> dict[str, Callable[[], int]]:
     from pgherd.ui.app_state import AppState
     from pgherd.ui.security import AccessPolicy
 
-    made = {
-        root: TestClient(application(AppState.of(root, AccessPolicy(frozenset({"127.0.0.1"})))), base_url=ADDRESS) for root in (large, many)
-    }
+    made = {}
+    for root in (large, many):
+        policy = AccessPolicy(frozenset({"127.0.0.1"}))
+        made[root] = TestClient(application(AppState.for_runs(root, policy)), base_url=ADDRESS, cookies={policy.cookie: policy.session})
 
     def asker(root: Path, address: str) -> Callable[[], int]:
         def ask() -> int:

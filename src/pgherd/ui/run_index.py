@@ -1,7 +1,7 @@
-"""The list of runs: what it shows of each, read once and kept until the run's files change.
+"""Index of all runs, and a cache of the runs that pages show.
 
-A run is recognised by the modification time and size of its ``run.json``, so that listing a thousand runs costs a thousand ``stat``
-calls and not a thousand parses. What was read is also kept on disk, for the next start.
+The index keeps a summary of each run until the modification time or size of its ``run.json`` changes. Listing a thousand runs then costs
+a thousand ``stat`` calls and no parsing. The summaries are also stored on disk for the next start.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import hashlib
 import json
 import os
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -18,26 +20,30 @@ from typing import Any
 
 from pgherd.host import paths
 from pgherd.model.finding import Grade
+from pgherd.model.result import TrialResult
+from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean
 from pgherd.store.run_directory import RunDirectory
 
 LARGEST = 64 * 2**20
-"""Bytes of a run.json beyond which it is not read for the list: no run of ours comes near it."""
+"""Maximum size of a run.json in bytes. pgherd writes much smaller ones."""
 
-_LONGEST = 400
-_MOST_HOSTS = 1000
-_LONGEST_HOST = 100
+_MAX_TEXT = 400
+_MAX_HOSTS = 1000
+_MAX_HOST_NAME = 100
 _SHOWN_HOSTS = 4
-_BETWEEN = ", "
+_SEPARATOR = ", "
 _SCHEMA = "pgherd/ui-index/2"
 _UNFINISHED = ("running", "killed", "interrupted", "failed")
+_CACHED_RUNS = 8
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What the list shows of a run. ``state`` is that of run.json, 'killed' where that says running but nothing runs it, or
-    'unreadable', where ``answer`` says why. ``started`` and ``ended`` are seconds since the epoch; ``trials`` counts finished ones;
-    ``host`` names all hosts, with commas between them.
+    """Row of the list of runs.
+
+    ``state`` is that of run.json, 'killed' for a running one without a process, or 'unreadable', with the reason in ``answer``.
+    ``started`` and ``ended`` are seconds since the epoch. ``trials`` counts finished ones. ``host`` lists all hosts, separated by commas.
     """
 
     run: str
@@ -53,66 +59,66 @@ class Summary:
 
     @property
     def live(self) -> bool:
-        """Whether a process executes it."""
+        """True while a process executes the run."""
         return self.state == "running"
 
     @property
     def hosts(self) -> list[str]:
-        """Each of its hosts; of a run on a cluster there are several."""
-        return self.host.split(_BETWEEN) if self.host else []
+        """Host names; several for a run on a cluster."""
+        return self.host.split(_SEPARATOR) if self.host else []
 
     @property
     def hosts_shown(self) -> str:
-        """Its hosts, or of many the first ones and how many more there are."""
-        more = len(self.hosts) - _SHOWN_HOSTS
-        return self.host if more <= 1 else f"{_BETWEEN.join(self.hosts[:_SHOWN_HOSTS])} and {more} more"
+        """Hosts, shortened to the first ones and the number of others."""
+        others = len(self.hosts) - _SHOWN_HOSTS
+        return self.host if others <= 1 else f"{_SEPARATOR.join(self.hosts[:_SHOWN_HOSTS])} and {others} more"
 
 
 @dataclass(frozen=True)
 class _CachedSummary:
-    """A summary as run.json has it, and by what it is recognised."""
+    """Summary from run.json, with the modification time (ns) and size of the file."""
 
     stamp: tuple[int, int]
     summary: Summary
 
 
 class RunIndex:
-    """The runs below one directory. Its calls may come from any thread."""
+    """Runs in one directory. Thread-safe."""
 
-    def __init__(self, root: Path, kept: Path | None = None) -> None:
-        """Index the runs in ``root``; ``kept`` is the file that outlives the process (None: a file in the cache directory)."""
+    def __init__(self, root: Path, file: Path | None = None) -> None:
+        """Index the runs in ``root``. ``file`` stores the index (None: a file in the cache directory)."""
         self.root = root
-        self._kept = kept if kept is not None else _kept_file(root)
-        self._known: dict[str, _CachedSummary] = {}
+        self._file = file if file is not None else _index_file(root)
+        self._by_name: dict[str, _CachedSummary] = {}
         self._lock = threading.Lock()
         self._loaded = False
 
     def runs(self) -> list[Summary]:
-        """All runs, newest first."""
+        """Return all runs, newest first."""
         with self._lock:
             self._load()
-            found: dict[str, _CachedSummary] = {}
-            fresh = False
+            by_name: dict[str, _CachedSummary] = {}
+            changed = False
             for name, stamp in _stamps(self.root).items():
-                known = self._known.get(name)
-                if known is None or known.stamp != stamp:
-                    known, fresh = _CachedSummary(stamp, _summary(self.root / name, name)), True
-                found[name] = known
-            gone = len(found) != len(self._known)
-            self._known = found
-            if fresh or gone:
+                cached = self._by_name.get(name)
+                if cached is None or cached.stamp != stamp:
+                    cached, changed = _CachedSummary(stamp, _summary(self.root / name, name)), True
+                by_name[name] = cached
+            changed |= len(by_name) != len(self._by_name)
+            self._by_name = by_name
+            if changed:
                 self._save()
-            shown = [self._now(known.summary) for known in found.values()]
-        return sorted(shown, key=lambda one: (one.started, one.run), reverse=True)
+            summaries = [self._refreshed(cached.summary) for cached in by_name.values()]
+        return sorted(summaries, key=lambda summary: (summary.started, summary.run), reverse=True)
 
     def directory(self, run: str) -> RunDirectory | None:
-        """The run of exactly this name; None where there is none. A name is never taken for a path."""
+        """Return the run of exactly this name, or None. The name is never used as a path."""
         names = {entry.name for entry in os.scandir(self.root)} if self.root.is_dir() and len(run) < 200 else set()
-        found = RunDirectory(self.root / run) if run in names else None
-        return found if found is not None and RunDirectory.is_name(run) and (found.path / "run.json").is_file() else None
+        directory = RunDirectory(self.root / run) if run in names else None
+        return directory if directory is not None and RunDirectory.is_name(run) and (directory.path / "run.json").is_file() else None
 
-    def _now(self, summary: Summary) -> Summary:
-        """The same with what may have changed beside run.json."""
+    def _refreshed(self, summary: Summary) -> Summary:
+        """Update the parts of a summary that do not come from run.json."""
         if summary.state not in _UNFINISHED:
             return summary
         directory = RunDirectory(self.root / summary.run)
@@ -125,58 +131,59 @@ class RunIndex:
         self._loaded = True
         names = {field.name for field in fields(Summary)}
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            document = json.loads(self._kept.read_bytes())
+            document = json.loads(self._file.read_bytes())
             if document["schema"] == _SCHEMA:
                 for row in document["runs"]:
                     summary = Summary(**{name: value for name, value in row["summary"].items() if name in names})
-                    self._known[summary.run] = _CachedSummary((int(row["stamp"][0]), int(row["stamp"][1])), summary)
+                    self._by_name[summary.run] = _CachedSummary((int(row["stamp"][0]), int(row["stamp"][1])), summary)
 
     def _save(self) -> None:
-        """Keep it for the next start. What cannot be written is read again then."""
-        rows = [{"stamp": known.stamp, "summary": asdict(known.summary)} for known in self._known.values()]
-        temporary = self._kept.with_name(f"{self._kept.name}.{os.getpid()}.tmp")
+        """Store the index for the next start. If the file cannot be written, the next start reads all runs."""
+        rows = [{"stamp": cached.stamp, "summary": asdict(cached.summary)} for cached in self._by_name.values()]
+        temporary = self._file.with_name(f"{self._file.name}.{os.getpid()}.tmp")
         with contextlib.suppress(OSError):
-            self._kept.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
-            number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-            with open(number, "w") as file:
+            self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o711)
+            descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+            with open(descriptor, "w") as file:
                 json.dump({"schema": _SCHEMA, "runs": rows}, file)
-            temporary.replace(self._kept)
+            temporary.replace(self._file)
 
 
-def _kept_file(root: Path) -> Path:
+def _index_file(root: Path) -> Path:
     digest = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
     return paths.cache_dir() / "ui" / f"index-{digest}.json"
 
 
 def _stamps(root: Path) -> dict[str, tuple[int, int]]:
-    """Name → modification time (ns) and size of run.json, of everything that looks like a run."""
-    found = {}
+    """Return run name → modification time (ns) and size of its run.json."""
+    stamps = {}
     with contextlib.suppress(OSError), os.scandir(root) as entries:
         for entry in entries:
             if RunDirectory.is_name(entry.name):
                 with contextlib.suppress(OSError):
-                    seen = os.stat(f"{entry.path}/run.json")
-                    found[entry.name] = (seen.st_mtime_ns, seen.st_size)
-    return found
+                    status = os.stat(f"{entry.path}/run.json")
+                    stamps[entry.name] = (status.st_mtime_ns, status.st_size)
+    return stamps
 
 
 def _summary(path: Path, name: str) -> Summary:
-    """Read with no more checks than the list needs; whoever opens the run hears what else is wrong with it."""
+    """Read a summary with only the checks that the list requires. The page of the run reports other errors."""
     try:
         if (path / "run.json").stat().st_size > LARGEST:
             raise ValueError(f"run.json is larger than {LARGEST // 2**20} MB")
         document = json.loads((path / "run.json").read_bytes())
-        return _of(document, path, name)
+        return _from_document(document, path, name)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        why = clean(error)[:_LONGEST]
-        return Summary(name, clean(name.split("-")[2]), "unreadable", _instant(name), answer=f"run.json cannot be read: {why}")
+        reason = clean(error)[:_MAX_TEXT]
+        return Summary(name, clean(name.split("-")[2]), "unreadable", _instant(name), answer=f"run.json cannot be read: {reason}")
 
 
-def _of(document: Mapping[str, Any], path: Path, name: str) -> Summary:
+def _from_document(document: Mapping[str, Any], path: Path, name: str) -> Summary:
     analysis = document.get("analysis") or {}
     hosts = document.get("hosts") or {}
-    own = [clean(str(facts.get("hostname") or key)) for key, facts in hosts.items()]
-    names = own if len(set(own)) == len(own) else list(map(clean, hosts))  # of a cluster whose hosts have one name their names there
+    hostnames = [clean(str(facts.get("hostname") or key)) for key, facts in hosts.items()]
+    # Hosts of a cluster may share one hostname. Then their names in the cluster are used.
+    names = hostnames if len(set(hostnames)) == len(hostnames) else list(map(clean, hosts))
     state, grade = str(document["state"]), analysis.get("grade")
     ended = document.get("ended")
     return Summary(
@@ -186,15 +193,15 @@ def _of(document: Mapping[str, Any], path: Path, name: str) -> Summary:
         started=float(document["started"]),
         ended=None if ended is None else float(ended),
         grade=grade if grade in ("A", "B", "C") else None,
-        host=_BETWEEN.join(name[:_LONGEST_HOST] for name in names[:_MOST_HOSTS]),
-        answer=clean(str(analysis.get("answer") or document.get("error") or ""))[:_LONGEST],
+        host=_SEPARATOR.join(name[:_MAX_HOST_NAME] for name in names[:_MAX_HOSTS]),
+        answer=clean(str(analysis.get("answer") or document.get("error") or ""))[:_MAX_TEXT],
         trials=_trials(path),
         resumable=state != "finished" and document.get("surroundings") is not None,
     )
 
 
 def _trials(path: Path) -> int:
-    """How many trials are finished, by their directories' names."""
+    """Count finished trials by the names of their directories."""
     try:
         with os.scandir(path / "trials") as entries:
             return sum(entry.name.isdecimal() for entry in entries)
@@ -203,10 +210,61 @@ def _trials(path: Path) -> int:
 
 
 def _instant(name: str) -> float:
-    """When a run began, by its name; 0.0 where that is no instant."""
-    import time
-
+    """Return the start of a run from its name, or 0.0 if the name contains none."""
     try:
         return time.mktime(time.strptime(name[:15], "%Y%m%d-%H%M%S"))
     except (ValueError, OverflowError):
         return 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedRun:
+    """Run with all its finished trials. The cache returns the same object until the run changes."""
+
+    directory: RunDirectory
+    record: RunRecord
+    results: tuple[TrialResult, ...]
+
+    @property
+    def name(self) -> str:
+        """Name of the run."""
+        return self.directory.name
+
+
+class RunCache:
+    """The most recently used runs. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._runs: OrderedDict[str, tuple[tuple[int, ...], LoadedRun]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def read(self, directory: RunDirectory) -> LoadedRun:
+        """Return a run in its present state on disk.
+
+        Raises:
+            RunDirectoryError: the run cannot be read.
+        """
+        key, stamp = str(directory.path), _run_stamp(directory)
+        with self._lock:
+            cached = self._runs.get(key)
+            if cached is not None and cached[0] == stamp:
+                self._runs.move_to_end(key)
+                return cached[1]
+        run = LoadedRun(directory, directory.record(), tuple(directory.results()))
+        with self._lock:
+            self._runs[key] = (stamp, run)
+            while len(self._runs) > _CACHED_RUNS:
+                self._runs.popitem(last=False)
+        return run
+
+
+def _run_stamp(directory: RunDirectory) -> tuple[int, ...]:
+    """Return numbers that change if run.json changes or a trial finishes."""
+    stamp: list[int] = []
+    for path in (directory.path / "run.json", directory.path / "trials"):
+        try:
+            status = path.stat()
+            stamp += [status.st_mtime_ns, status.st_size]
+        except OSError:
+            stamp += [0, 0]
+    return tuple(stamp)

@@ -1,24 +1,30 @@
-"""The sample explorer's queries: which metrics a trial has, and one of them as it was over time, thinned out for a plot (DuckDB).
+"""Samples of a trial for the samples page: trials, metrics, and one metric over time (DuckDB).
 
-**Rates.** A counter is shown as its increase per second between neighbouring readings; readings nearer to each other than
-``SHORTEST`` are passed over, since their rates are rounding. A counter that falls is begun anew.
+**Rates.** A counter is shown as its increase per second between neighbouring readings. Readings closer together than ``SHORTEST`` are
+skipped, because their rates are rounding errors. A counter that falls was reset.
 
-**Thinning.** The time shown is cut into equal buckets, at most ``BUCKETS`` of them and none shorter than the sampling period. Of each
-bucket and entity the mean, the least and the largest reading are kept, so that no peak is lost; a point lies at the mean instant of its
-bucket's readings.
+**Thinning.** The time shown is split into at most ``BUCKETS`` equal buckets, none shorter than the sampling period. The mean, the minimum
+and the maximum of each bucket and entity are kept, so no peak is lost. A point has the mean instant of its bucket's readings.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic import ValidationError
+
 from pgherd.metrics.registry import metrics
 from pgherd.metrics.sampler import Metric
 from pgherd.model.errors import UsageError
+from pgherd.model.result import TrialResult
+from pgherd.report.formatting import clean, point_text
+from pgherd.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     import duckdb
@@ -27,8 +33,10 @@ SHORTEST = 0.2
 PERIOD = 1.0
 """Seconds between samples."""
 BUCKETS = 600
-_CELLS = 6_000
-"""Points of all series together: fewer buckets where there are many series."""
+_MAX_POINTS = 6_000
+"""Maximum number of points of all series. Many series get fewer buckets."""
+_HEAD_BYTES = 4096
+_DECODER = json.JSONDecoder()
 
 _KINDS = """
 SELECT parse_filename(filename, true) AS sampler, split_part(entity, ':', 1) AS kind, count(DISTINCT entity) AS entities
@@ -62,7 +70,7 @@ GROUP BY entity ORDER BY entity
 
 @dataclass(frozen=True)
 class MetricChoice:
-    """A metric of a kind of entity (``container``, ``server``, ``host`` …) in one sampler's file."""
+    """Metric of one kind of entity (``container``, ``server``, ``host`` …) in the file of one sampler."""
 
     sampler: str
     kind: str
@@ -71,22 +79,22 @@ class MetricChoice:
 
     @property
     def key(self) -> str:
-        """How a query string names it."""
+        """Name in a query string."""
         return f"{self.kind}/{self.sampler}/{self.name}"
 
     @property
     def metric(self) -> Metric | None:
-        """What it means; None where this version does not know it."""
+        """Description of the metric, or None if this version has none."""
         return metrics().get(self.name)
 
     @property
     def counter(self) -> bool:
-        """Whether it is shown as a rate."""
+        """True if the metric is shown as a rate."""
         return self.metric is not None and self.metric.kind == "counter"
 
     @property
     def unit(self) -> str:
-        """The unit of what is shown: a counter's per second; of CPU seconds that is cores."""
+        """Unit of the plot: for a counter per second, for CPU seconds cores."""
         if self.metric is None:
             return ""
         if not self.counter:
@@ -95,26 +103,28 @@ class MetricChoice:
 
     @property
     def help(self) -> str:
-        """What it is, in a few words."""
-        return self.metric.help if self.metric else "not known to this version"
+        """Short description."""
+        return self.metric.help if self.metric else "unknown to this version"
 
 
 @dataclass(frozen=True)
 class EntitySummary:
-    """One entity over the time shown: readings, their mean, least, median and largest."""
+    """One entity over the time shown: number of readings and their statistics."""
 
     entity: str
     n: int
     mean: float
-    least: float
+    minimum: float
     median: float
-    most: float
+    maximum: float
 
 
 @dataclass(frozen=True)
 class PlotSeries:
-    """What is plotted: (entity, seconds since the epoch, mean, least, largest) of each bucket; the time that it spans, the width of a
-    bucket in seconds, and a row for each entity."""
+    """Data of a plot: (entity, seconds since the epoch, mean, minimum, maximum) of each bucket, and a row for each entity.
+
+    ``first`` and ``last`` bound the time shown. ``width`` is that of a bucket in seconds.
+    """
 
     points: tuple[tuple[str, float, float, float, float], ...]
     rows: tuple[EntitySummary, ...]
@@ -124,27 +134,92 @@ class PlotSeries:
 
     @property
     def thinned(self) -> bool:
-        """Whether a bucket holds more than one reading: at the ends of a phase they are closer together than usual."""
+        """True if a bucket contains several readings. Readings at the ends of a phase are closer together than usual."""
         return sum(row.n for row in self.rows) > len(self.points)
 
 
+@dataclass(frozen=True)
+class TrialLine:
+    """Finished trial: id, text of its point (empty if pgherd did not write the file) and directory.
+
+    ``size`` is the sum of the point's numbers. It finds the largest point of a run.
+    """
+
+    id: str
+    point: str
+    directory: Path
+    size: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """Text such as ``0007: databases 4``."""
+        return f"{self.id}: {self.point}" if self.point else self.id
+
+
+def trial_lines(directory: RunDirectory) -> list[TrialLine]:
+    """Return all finished trials in run order. Only the head of each file is read."""
+    lines = []
+    for file in sorted((directory.path / "trials").glob("[0-9]*/trial.json")):
+        if file.parent.name.isdecimal():
+            point = _point(file)
+            size = sum(value for value in point.values() if isinstance(value, int | float) and math.isfinite(value))
+            lines.append(TrialLine(file.parent.name, clean(point_text(point)), file.parent, size))
+    return lines
+
+
+def trial_line(directory: RunDirectory, trial: str) -> TrialLine:
+    """Return one trial.
+
+    Raises:
+        UsageError: the run has no such trial.
+    """
+    line = next((line for line in trial_lines(directory) if line.id == trial), None)
+    if line is None:
+        raise UsageError(f"run {directory.name} has no finished trial '{clean(trial)[:40]}'")
+    return line
+
+
+def read_trial(line: TrialLine) -> TrialResult:
+    """Read a trial's complete result.
+
+    Raises:
+        UsageError: its file cannot be read.
+    """
+    try:
+        return TrialResult.model_validate_json((line.directory / "trial.json").read_bytes())
+    except (OSError, ValidationError) as error:
+        raise UsageError(f"trial {line.id} cannot be read: {clean(str(error).splitlines()[0])}") from None
+
+
+def _point(file: Path) -> dict[str, int | float | str]:
+    """Read the point from the head of the file. The rest, which may be long, is not read."""
+    try:
+        with open(file, "rb") as opened:
+            head = opened.read(_HEAD_BYTES).decode(errors="replace")
+        begin = head.index('"point"')
+        point, _ = _DECODER.raw_decode(head, head.index("{", begin))
+        return {str(name): value for name, value in point.items() if isinstance(value, int | float | str)}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
 def make_ready() -> None:
-    """Open the engine and read what the metrics mean, so that the first plot need not wait for it."""
+    """Open DuckDB and load the descriptions of metrics, so that the first plot does not wait."""
     metrics()
     with _database().cursor() as database:
         database.execute("SELECT 1").fetchall()
 
 
 def files(trial: Path) -> list[Path]:
-    """The samples of a trial, one file for each sampler."""
+    """Return the sample files of a trial, one for each sampler."""
     return sorted(file for file in (trial / "samples").glob("*.parquet") if file.is_file() and not file.is_symlink())
 
 
 def choices(trial: Path) -> list[MetricChoice]:
-    """What can be shown of a trial.
+    """Return the metrics that a trial has.
 
     Raises:
-        UsageError: its files are not what pgherd writes.
+        UsageError: pgherd did not write its files.
     """
     names = [str(file) for file in files(trial)]
     if not names:
@@ -172,16 +247,16 @@ def series(
     entities: Sequence[str] = (),
     first: float | None = None,
     last: float | None = None,
-    most: int = BUCKETS,
+    buckets: int = BUCKETS,
 ) -> PlotSeries:
-    """One metric over time. ``entities``: only these (none: all of the kind); ``first`` and ``last`` bound the time shown.
+    """Return one metric over time. Without ``entities`` it covers all of the kind. ``first`` and ``last`` bound the time shown.
 
     Raises:
-        UsageError: the trial does not have it, or its file cannot be read.
+        UsageError: the trial has no such metric, or its file cannot be read.
     """
     import duckdb
 
-    file = next((one for one in files(trial) if one.stem == choice.sampler), None)
+    file = next((file for file in files(trial) if file.stem == choice.sampler), None)
     if file is None:
         raise UsageError(f"trial {trial.name} has no samples of {choice.sampler}")
     with _database().cursor() as database:
@@ -191,26 +266,26 @@ def series(
                 raise UsageError(f"trial {trial.name} has no samples of {choice.name}")
             value = duckdb.ColumnExpression(choice.name).alias("value")
             chosen = relation.select(duckdb.ColumnExpression("t"), duckdb.ColumnExpression("entity"), value)
-            asked = {"kind": choice.kind, "entities": list(entities), "counter": choice.counter, "shortest": SHORTEST}
-            database.execute(_RATES, asked)  # DuckDB finds the relation by its name here, "chosen"
+            parameters = {"kind": choice.kind, "entities": list(entities), "counter": choice.counter, "shortest": SHORTEST}
+            database.execute(_RATES, parameters)  # DuckDB resolves "chosen" to the local variable
             del chosen
-            return _read(database, first, last, most)
+            return _read(database, first, last, buckets)
         except duckdb.Error as error:
             raise _unreadable(error) from None
 
 
-def _read(database: duckdb.DuckDBPyConnection, first: float | None, last: float | None, most: int) -> PlotSeries:
+def _read(database: duckdb.DuckDBPyConnection, first: float | None, last: float | None, buckets: int) -> PlotSeries:
     within: dict[str, Any] = {"first": -1e18 if first is None else first, "last": 1e18 if last is None else last}
-    low, high, count = _one(database, _SPAN, within)
+    low, high, count = _fetch_row(database, _SPAN, within)
     if not count:
         return PlotSeries((), (), first or 0.0, last or 0.0, PERIOD)
     begin, end = float(low if first is None else first), float(high if last is None else last)
-    width = max(PERIOD, (end - begin) / max(1, min(most, _CELLS // int(count))))
-    # Ticks lie in the middle of their buckets: none has two of them and its neighbour none.
+    width = max(PERIOD, (end - begin) / max(1, min(buckets, _MAX_POINTS // int(count))))
+    # The origin puts ticks into the middle of their buckets, so that no bucket gets two and its neighbour none.
     points = database.execute(_BUCKETS, {**within, "origin": float(low) - min(width, PERIOD) / 2, "width": width}).fetchall()
     rows = database.execute(_SUMMARY, within).fetchall()
     return PlotSeries(
-        tuple((str(entity), float(t), float(mean), float(least), float(largest)) for entity, t, mean, least, largest in points),
+        tuple((str(entity), float(t), float(mean), float(minimum), float(maximum)) for entity, t, mean, minimum, maximum in points),
         tuple(EntitySummary(str(entity), int(n), *map(float, values)) for entity, n, *values in rows),
         begin,
         end,
@@ -218,16 +293,18 @@ def _read(database: duckdb.DuckDBPyConnection, first: float | None, last: float 
     )
 
 
-def _one(database: duckdb.DuckDBPyConnection, statement: str, asked: dict[str, Any]) -> tuple[Any, ...]:
-    found = database.execute(statement, asked).fetchone()
-    assert found is not None
-    return found
+def _fetch_row(database: duckdb.DuckDBPyConnection, statement: str, parameters: dict[str, Any]) -> tuple[Any, ...]:
+    row = database.execute(statement, parameters).fetchone()
+    assert row is not None
+    return row
 
 
 @cache
 def _database() -> duckdb.DuckDBPyConnection:
-    """The engine, in memory and kept, since opening one takes longer than a query; each answer has a cursor of its own. Two threads at
-    most, and no extension from anywhere."""
+    """Return the in-memory database. It stays open, because opening takes longer than a query. Each request uses a separate cursor.
+
+    It uses two threads at most and loads no extensions.
+    """
     import duckdb
 
     return duckdb.connect(config={"threads": 2, "autoinstall_known_extensions": False, "autoload_known_extensions": False})

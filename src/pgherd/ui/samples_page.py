@@ -1,4 +1,4 @@
-"""The sample explorer: any metric of any container, server, disk or process, of a trial and a phase, over time."""
+"""Samples page: one metric of containers, servers, disks or processes over a trial or a phase."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from starlette.responses import Response
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.report.formatting import clean, number
-from pgherd.ui import plots, sample_queries, trials
+from pgherd.ui import plots, sample_queries
 from pgherd.ui.app_state import site_of
 from pgherd.ui.plots import PhaseBand
-from pgherd.ui.sample_queries import MetricChoice
-from pgherd.ui.trials import TrialLine
+from pgherd.ui.sample_queries import MetricChoice, TrialLine
 
-_FAVOURITES = ("container/cgroup_cpu/cpu.usage", "container/processes/cpu.usage", "host/cpu/cpu.user")
+_PREFERRED = ("container/cgroup_cpu/cpu.usage", "container/processes/cpu.usage", "host/cpu/cpu.user")
 _KINDS = {
     "container": "containers",
     "server": "servers",
@@ -27,96 +26,97 @@ _KINDS = {
     "disk": "disks",
     "driver": "load generators",
     "backend": "sampling backends",
-    "pgherd": "pgherd itself",
+    "pgherd": "pgherd",
     "budget": "all containers together",
     "platform": "parts of the platform",
 }
-_MOST_ENTITIES = 200
+_MAX_ENTITIES = 200
 
 
 def explore(request: Request) -> Response:
-    """The page; for a request of its own script only the plot and what can be chosen."""
-    site = site_of(request)
-    directory = site.run(request)
-    lines = trials.trial_lines(directory)
+    """Show the page, or only the plot and its form if the page's script sent the request."""
+    state = site_of(request)
+    directory = state.run(request)
+    lines = sample_queries.trial_lines(directory)
     context: dict[str, Any] = {"run": directory.name, "lines": lines, "kinds": _KINDS, "views": plots.VIEWS}
     if not lines:
-        return site.page("explore.html.j2", **context, empty="This run has no finished trial yet, so there are no samples to show.")
-    asked = request.query_params
-    line = trials.trial_line(directory, asked["trial"]) if asked.get("trial") else _largest(lines)
-    offered = sample_queries.choices(line.directory)
-    if not offered and not any(sample_queries.files(one.directory) for one in lines):
-        return site.page("explore.html.j2", **{**context, "lines": ()}, empty="No trial of this run has samples: nothing was watched.")
-    if not offered:
-        return site.page("explore.html.j2", **context, line=line, empty=f"Trial {line.id} has no samples: nothing was watched in it.")
-    choice = _choice(offered, asked.get("metric", ""))
-    result = trials.read_trial(line)
+        return state.page("explore.html.j2", **context, empty="This run has no finished trial yet, so there are no samples.")
+    query = request.query_params
+    line = sample_queries.trial_line(directory, query["trial"]) if query.get("trial") else _largest(lines)
+    choices = sample_queries.choices(line.directory)
+    if not choices and not any(sample_queries.files(other.directory) for other in lines):
+        return state.page("explore.html.j2", **{**context, "lines": ()}, empty="No trial of this run has samples.")
+    if not choices:
+        return state.page("explore.html.j2", **context, line=line, empty=f"Trial {line.id} has no samples.")
+    choice = _choice(choices, query.get("metric", ""))
+    result = sample_queries.read_trial(line)
     bands = [PhaseBand(clean(phase.phase), phase.start, phase.end) for phase in result.phases]
-    phase = _phase(bands, asked.get("phase", ""))
+    phase = _phase(bands, query.get("phase", ""))
     begin = bands[0].first if bands else result.started
-    first, last = _time(asked.get("from", ""), "from"), _time(asked.get("to", ""), "to")
+    first, last = _time(query.get("from", ""), "from"), _time(query.get("to", ""), "to")
     if first is not None and last is not None and last <= first:
-        raise UsageError(f"the time shown ends at {last:g} s, which is not after {first:g} s where it begins")
-    entities = [entity[:300] for entity in asked.getlist("entity") if entity][:_MOST_ENTITIES]
+        raise UsageError(f"the time shown ends at {last:g} s, which is not after its start at {first:g} s")
+    entities = [entity[:300] for entity in query.getlist("entity") if entity][:_MAX_ENTITIES]
     within = (bands[phase].first, bands[phase].last) if phase is not None else (None, None)
-    found = sample_queries.series(
+    series = sample_queries.series(
         line.directory,
         choice,
         entities,
         within[0] if first is None else begin + first,
         within[1] if last is None else begin + last,
     )
-    view = _view(asked.get("view", ""), len(found.rows))
-    spec = plots.specification(choice, found, bands, begin, view) if found.points else None
-    return site.page(
+    view = _view(query.get("view", ""), len(series.rows))
+    spec = plots.specification(choice, series, bands, begin, view) if series.points else None
+    return state.page(
         "explore_part.html.j2" if request.headers.get("hx-target") == "explorer" else "explore.html.j2",
         **context,
         line=line,
-        offered=_grouped(offered),
+        choices=_grouped(choices),
         choice=choice,
         bands=bands,
         phase=phase,
         view=view,
-        entities=_entities(result, choice, found.rows),
+        entities=_entities(result, choice, series.rows),
         chosen=entities,
-        found=found,
+        series=series,
         first=first,
         last=last,
-        rows=[(row, [_number(value) for value in (row.mean, row.least, row.median, row.most)]) for row in found.rows],
+        rows=[(row, [_number(value) for value in (row.mean, row.minimum, row.median, row.maximum)]) for row in series.rows],
         spec=None if spec is None else _embedded(spec),
         empty="",
     )
 
 
 def _largest(lines: Sequence[TrialLine]) -> TrialLine:
-    """The trial to begin with: of the largest point that was watched the last one."""
-    watched = [line for line in lines if sample_queries.files(line.directory)]
-    return max(watched or lines, key=lambda line: (line.size, line.id))
+    """Return the trial to show first: the last one of the largest point that has samples."""
+    sampled = [line for line in lines if sample_queries.files(line.directory)]
+    return max(sampled or lines, key=lambda line: (line.size, line.id))
 
 
-def _choice(offered: Sequence[MetricChoice], key: str) -> MetricChoice:
-    by_key = {choice.key: choice for choice in offered}
+def _choice(choices: Sequence[MetricChoice], key: str) -> MetricChoice:
+    by_key = {choice.key: choice for choice in choices}
     if key and key not in by_key:
-        # Another trial may not have what was looked at in the one before: then what is most like it is shown.
+        # Another trial may lack the metric of the previous one. Then the most similar one is shown.
         kind, _, rest = key.partition("/")
         name = rest.rpartition("/")[2]
-        like = [one for one in offered if one.name == name and one.kind == kind] or [one for one in offered if one.name == name]
-        if not like:
+        same_name = [choice for choice in choices if choice.name == name]
+        similar = [choice for choice in same_name if choice.kind == kind] or same_name
+        if not similar:
             raise UsageError(f"this trial has no samples of '{clean(key)[:80]}'; choose another metric")
-        return like[0]
-    return by_key[key] if key else next((by_key[one] for one in _FAVOURITES if one in by_key), offered[0])
+        return similar[0]
+    return by_key[key] if key else next((by_key[key] for key in _PREFERRED if key in by_key), choices[0])
 
 
-def _phase(bands: Sequence[PhaseBand], asked: str) -> int | None:
-    """The number of the phase that is asked for, from 0; None: the whole trial."""
-    if not asked:
+def _phase(bands: Sequence[PhaseBand], text: str) -> int | None:
+    """Return the index of the requested phase, or None for the entire trial."""
+    if not text:
         return None
-    if not asked.isascii() or not asked.isdecimal() or len(asked) > 6 or not 1 <= int(asked) <= len(bands):
-        raise UsageError(f"the trial has {len(bands)} phases, and none of the number '{clean(asked)[:20]}'")
-    return int(asked) - 1
+    if not text.isascii() or not text.isdecimal() or len(text) > 6 or not 1 <= int(text) <= len(bands):
+        raise UsageError(f"the trial has {len(bands)} phases; there is no phase '{clean(text)[:20]}'")
+    return int(text) - 1
 
 
-def _time(text: str, what: str) -> float | None:
+def _time(text: str, name: str) -> float | None:
     if not text.strip():
         return None
     try:
@@ -124,31 +124,31 @@ def _time(text: str, what: str) -> float | None:
     except ValueError:
         value = math.nan
     if not math.isfinite(value) or abs(value) > 1e9 or len(text) > 24:
-        raise UsageError(f"'{what}' is a number of seconds, not '{clean(text)[:24]}'")
+        raise UsageError(f"'{name}' is a number of seconds, not '{clean(text)[:24]}'")
     return value
 
 
 def _view(text: str, count: int) -> plots.View:
-    """How several series are drawn; of one there is nothing but itself."""
+    """Return the requested view. A single series has only one."""
     if text and text not in plots.VIEWS:
-        raise UsageError(f"'{clean(text)[:20]}' is no way to draw them; there are {', '.join(plots.VIEWS)}")
-    found: plots.View = next((view for view in plots.VIEWS if view == text), "each")
-    return found if count > 1 else "each"
+        raise UsageError(f"view is one of {', '.join(plots.VIEWS)}, not '{clean(text)[:20]}'")
+    requested: plots.View = next((view for view in plots.VIEWS if view == text), "each")
+    return requested if count > 1 else "each"
 
 
-def _grouped(offered: Sequence[MetricChoice]) -> dict[str, list[MetricChoice]]:
+def _grouped(choices: Sequence[MetricChoice]) -> dict[str, list[MetricChoice]]:
     groups: dict[str, list[MetricChoice]] = {}
-    for kind in (*_KINDS, *sorted({choice.kind for choice in offered} - set(_KINDS))):
-        inside = sorted((choice for choice in offered if choice.kind == kind), key=lambda choice: choice.name)
-        if inside:
-            groups[kind] = inside
+    for kind in (*_KINDS, *sorted({choice.kind for choice in choices} - set(_KINDS))):
+        group = sorted((choice for choice in choices if choice.kind == kind), key=lambda choice: choice.name)
+        if group:
+            groups[kind] = group
     return groups
 
 
-def _entities(result: TrialResult, choice: MetricChoice, shown: Sequence[sample_queries.EntitySummary]) -> list[str]:
-    """All entities of the kind: those that were sampled, as far as the trial tells, and those that are shown."""
+def _entities(result: TrialResult, choice: MetricChoice, rows: Sequence[sample_queries.EntitySummary]) -> list[str]:
+    """Return all entities of the kind: those with metrics in the trial's result, and those of the plot."""
     named = {entity for phase in result.phases for entity in phase.metrics if entity.partition(":")[0] == choice.kind}
-    return sorted(named | {row.entity for row in shown})
+    return sorted(named | {row.entity for row in rows})
 
 
 def _number(value: float) -> str:
@@ -156,6 +156,6 @@ def _number(value: float) -> str:
 
 
 def _embedded(spec: dict[str, Any]) -> str:
-    """JSON that may stand in a page: nothing in it ends its element."""
+    """Return JSON that can be embedded in a page: no character in it can end the script element."""
     text = json.dumps(spec, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
