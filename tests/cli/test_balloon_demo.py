@@ -22,9 +22,9 @@ def test_sizes_follow_from_the_containers():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"memory": 100 * MB}, "--memory 100 MB is too little"),
-        ({"overcommitted": 60}, "--overcommitted 60 is not a percentage from 0 to 55"),
-        ({"phase": 1}, "--phase 1 s is too short"),
+        ({"memory": 100 * MB}, "--memory 100 MB is too small"),
+        ({"overcommitted": 60}, "--overcommit 60 is not a percentage from 0 to 55"),
+        ({"phase": 1}, "--phase-length 1 s is too short"),
         ({"phases": 0}, "--phases 0 and --clients 4 must both be at least 1"),
     ],
 )

@@ -41,5 +41,5 @@ def test_a_live_run_is_left_alone(runs, name, capsys):
 
 
 def test_golden_copies_go_only_when_asked(tmp_path, capsys):
-    assert run(["clean", "--golden", "--runs", str(tmp_path)]) == 0
+    assert run(["clean", "--templates", "--runs", str(tmp_path)]) == 0
     assert "Nothing was left" in capsys.readouterr().out

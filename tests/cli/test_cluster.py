@@ -85,7 +85,7 @@ def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_director
     assert code == 1 and "Start what is gone again: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'\n" in out
     record.save(known.model_copy(update={"private": True}))
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
-    assert code == 1 and "--ssh-config '/my config' --private-environment\n" in out
+    assert code == 1 and "--ssh-config '/my config' --private-venv\n" in out
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
     assert code == 1 and "Cluster at tls://x:1: 0 of 1 hosts are there." in out and "Start what" not in out
 
