@@ -94,7 +94,7 @@ def test_blocks_that_take_turns_are_told_with_the_first_of_them():
     options = CompareOptions.model_validate({"arms": arms, "baseline": "x", "hosts": ["b", "a"]})
     found = dry_run.host_lines(prepared(CLUSTER, options), trials(labels={"host": "b"}))
     assert found == [
-        "Placement on the hosts of mine: each block on one of them, in turn on b, a. The first:",
+        "Placement on the hosts of mine: each block on one host, alternating b, a. The first:",
         "  b, 1 core: 3 containers: db1, db2, db3",
     ]
 
@@ -116,7 +116,7 @@ def test_what_each_host_does_is_said_where_there_are_no_servers():
         return Trial.model_validate({"point": {}, "deployment": deployment, "phases": [{"loads": {f"a/{far}": {"driver": "iperf3"}}}]})
 
     assert dry_run.host_lines(prepared(three), [pair("c", "10.0.0.3"), pair("b", "10.0.0.2")]) == [
-        "What the hosts of mine do:",
+        "Tasks of the hosts of mine:",
         "  a: iperf3 to b, c",
         "  b: iperf3's server at 10.0.0.2 port 5201",
         "  c: iperf3's server at 10.0.0.3 port 5201",

@@ -32,4 +32,4 @@ def test_a_broken_run_is_a_warning_and_hides_no_other(runs, name, capsys):
 
 def test_no_runs_says_what_makes_one(tmp_path, capsys):
     assert run(["list", "--runs", str(tmp_path / "none")]) == 0
-    assert "'pgherd density' makes one" in " ".join(capsys.readouterr().out.split())
+    assert "Start one with 'pgherd density'" in " ".join(capsys.readouterr().out.split())

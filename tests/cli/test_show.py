@@ -85,11 +85,11 @@ def test_targets_verdicts_and_files_are_shown(result):
 
 def test_what_took_turns_says_of_what_its_rates_are(result):
     (phase,) = result.phases
-    assert "turns" not in shown(result)
+    assert "time slices" not in shown(result)
     turns = [Turn(begun=phase.start + i, ended=phase.start + i + 0.25) for i in range(4)]
     targets = [target.model_copy(update={"turns": turns}) for target in phase.targets]
     own = shown(result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]}))
-    assert f"Loads took turns, 4 each at most, {1 / phase.seconds:.0%} of the period: tps is per second of a load's own turns" in own
+    assert f"Loads ran in time slices, at most 4 each, {1 / phase.seconds:.0%} of the period. tps is per second of a load's slices" in own
 
 
 def test_each_of_a_soaks_windows_is_one_line(result):

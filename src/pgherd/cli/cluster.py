@@ -78,7 +78,7 @@ def status(name: str, as_json: bool) -> int:
     if cluster is None:
         others = [other for other in record.names() if other != name]
         hint = f"; choose with --name: {', '.join(others)}" if others else "; start one with 'pgherd cluster start --hosts A,B,…'"
-        raise UsageError(f"there is no cluster '{name}'{hint}")
+        raise UsageError(f"no cluster called '{name}' has been started here{hint}")
     if not start.scheduler_lives(cluster):
         raise UsageError(f"the scheduler of cluster '{name}' has ended; stop its agents with 'pgherd cluster stop --name {name}'")
     return _show(name, as_json)
