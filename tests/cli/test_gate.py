@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pgherd.cli.gate import share, wanted
+from pgherd.cli.gate import parse_metric, regression
 from pgherd.cli.main import run
 from pgherd.model.errors import UsageError
 from pgherd.report.gate_metrics import Wanted
@@ -56,10 +56,10 @@ def test_the_document_holds_every_comparison_as_findings(two, name, capsys):
         (["last", "nothing"], "no run 'nothing'"),
         (["last", "last"], "are the same run"),
         (["5105", "e0a1", "--metric", "speed"], "'speed' is not in run"),
-        (["5105", "e0a1", "--metric", "p95:lots%"], "'lots%' is not a share"),
-        (["5105", "e0a1", "--allow", "5"], "'5' is not a share"),
+        (["5105", "e0a1", "--metric", "p95:lots%"], "'lots%' is no allowed regression"),
+        (["5105", "e0a1", "--max-regression", "5"], "'5' is no allowed regression"),
         (["5105", "e0a1", "--metric", "p95", "--metric", "p95:2%"], "names p95 more than once"),
-        (["5105", "e0a1", "--metric", ":5%"], "names no metric"),
+        (["5105", "e0a1", "--metric", ":5%"], "has no metric"),
         (["5105", "e0a1", "--junit", "{file}/x/gate.xml"], "cannot be written"),
     ],
 )
@@ -91,10 +91,10 @@ def test_an_interrupted_run_is_refused(two, name, capsys):
     ],
 )
 def test_what_is_wanted_is_read_from_the_right(text, expected):
-    assert wanted(text, 0.05) == expected
+    assert parse_metric(text, 0.05) == expected
 
 
 @pytest.mark.parametrize("text", ["", "5", "100%", "-5%", "five", "5%%", "nan"])
 def test_what_is_no_share_is_refused(text):
-    with pytest.raises(UsageError, match="is not a share"):
-        share(text)
+    with pytest.raises(UsageError, match="is no allowed regression"):
+        regression(text)

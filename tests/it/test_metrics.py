@@ -105,7 +105,7 @@ def scraped(pgherd, tmp_path):
 def imported_total(pgherd, directory):
     """The run's transactions, as the real promtool's blocks of its export have them."""
     file, data = directory / "run.om", directory / "blocks"
-    exported = pgherd("export", str(pgherd.run), "--openmetrics", str(file))
+    exported = pgherd("export", str(pgherd.run), "--output", str(file))
     assert exported.code == 0, exported
     made = subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(data)], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr

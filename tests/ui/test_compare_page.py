@@ -15,23 +15,23 @@ def test_the_same_statistics_as_the_gate(client, runs):
     expected = gate(*sides, [Wanted(name, 0.02) for name in ("throughput", "cpu_per_tx", "p95")])
     for one in expected.comparisons:
         assert change_text(one.change) in text
-    assert expected.answer in text.replace("&#39;", "'") and "What differs" in text and "data:image/svg+xml;base64," in text
+    assert expected.answer in text.replace("&#39;", "'") and "Differences" in text and "data:image/svg+xml;base64," in text
 
 
 def test_the_oldest_is_the_baseline_unless_another_is_named(client):
-    assert f"{SECOND} against {FIRST}" in client.get(f"/compare?run={SECOND}&run={FIRST}").text
-    assert f"{FIRST} against {SECOND}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline={SECOND}").text
-    assert f"{SECOND} against {FIRST}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline=../x").text
+    assert f"{SECOND} vs. {FIRST}" in client.get(f"/compare?run={SECOND}&run={FIRST}").text
+    assert f"{FIRST} vs. {SECOND}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline={SECOND}").text
+    assert f"{SECOND} vs. {FIRST}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline=../x").text
 
 
 def test_the_same_run_twice_is_one(client):
-    assert "Compare the chosen ones" in client.get(f"/compare?run={FIRST}&run={FIRST}").text
+    assert "Compare selected runs" in client.get(f"/compare?run={FIRST}&run={FIRST}").text
 
 
 @pytest.mark.parametrize("query", ["", f"?run={FIRST}"])
 def test_fewer_than_two_are_asked_for(client, query):
     text = client.get(f"/compare{query}").text
-    assert "Compare the chosen ones" in text and text.count('name="run"') == 2 and text.count("checked") == bool(query)
+    assert "Compare selected runs" in text and text.count('name="run"') == 2 and text.count("checked") == bool(query)
 
 
 def test_what_cannot_be_held_against_each_other_says_why(client, runs, synthetic):

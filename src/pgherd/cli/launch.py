@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from pgherd import __version__
-from pgherd.cli import metrics_options, plan
+from pgherd.cli import dry_run, metrics_options
 from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console, run_named
 from pgherd.cli.progress import TerminalProgress
 from pgherd.distributed.backend import complete, standing
@@ -75,9 +75,9 @@ def _plan(study: str, asked: Model, node: LocalNode, *, as_json: bool) -> int:
     prepared, _ = complete(node, study, asked, dry=True)
     proposal = study_of(study).propose(prepared.options, [])
     if as_json:
-        print_document(plan.document(prepared, proposal))
+        print_document(dry_run.document(prepared, proposal))
     else:
-        plan.show(answer_console(), prepared, proposal)
+        dry_run.show(answer_console(), prepared, proposal)
     return 0
 
 

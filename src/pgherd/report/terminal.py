@@ -260,5 +260,5 @@ def _places(record: RunRecord, directory: Path | None) -> list[str]:
     if directory is not None:
         report = directory / "report.html"
         places.append(f"{report}: figures, verdicts, host facts, all settings" if report.is_file() else f"{directory}: the run's raw files")
-    places.append(f"pgherd show {clean(record.run)} TRIAL --commands: a script that repeats a trial without pgherd")
+    places.append(f"pgherd show {clean(record.run)} TRIAL --repro-script: a script that repeats a trial without pgherd")
     return places

@@ -7,7 +7,7 @@ from pgherd.ui.study_forms import OFFERS
 
 def test_pages_carry_the_form_token(site):
     text = site.page("start_form.html.j2", offer=OFFERS["database-size"], values={"scales": "", "predict": ""}, problem="")
-    assert site.door.form_token.encode() in text.body
+    assert site.policy.form_token.encode() in text.body
 
 
 @pytest.mark.parametrize("token", ["", "wrong", "x" * 5000])
@@ -19,9 +19,9 @@ def test_forged_forms_are_refused(client, token):
 
 def test_files_and_many_fields_are_refused(client, site):
     headers = {"Origin": "http://127.0.0.1:8765", "Sec-Fetch-Site": "same-origin"}
-    many = {f"field{i}": "" for i in range(200)} | {"form_token": site.door.form_token}
+    many = {f"field{i}": "" for i in range(200)} | {"form_token": site.policy.form_token}
     assert client.post("/start/database-size", data=many, headers=headers).status_code == 400
     assert (
-        client.post("/start/database-size", files={"file": b"x"}, data={"form_token": site.door.form_token}, headers=headers).status_code
+        client.post("/start/database-size", files={"file": b"x"}, data={"form_token": site.policy.form_token}, headers=headers).status_code
         == 400
     )

@@ -1,4 +1,4 @@
-"""``pgherd runs``: the runs that are there."""
+"""``pgherd list``: list runs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import click
 from pgherd.cli.output import answer_console, json_option, print_document, progress_console, runs_option
 
 
-@click.command("runs")
+@click.command("list")
 @runs_option
 @json_option
 def command(runs: Path, as_json: bool) -> None:
-    """List the runs, oldest first."""
+    """List runs, oldest first."""
     from pgherd.model.errors import RunDirectoryError
     from pgherd.store.run_directory import RunDirectory
 
@@ -47,7 +47,9 @@ def command(runs: Path, as_json: bool) -> None:
         progress_console().print(f"warning: {warning}", markup=False)
     console = answer_console()
     if not rows:
-        console.print(f"No runs in {runs}. 'pgherd density' makes one; --runs DIR or PGHERD_RUNS names another place.", markup=False)
+        console.print(
+            f"No runs in {runs}. Start one with 'pgherd density', or set another directory with --runs-dir or PGHERD_RUNS.", markup=False
+        )
         return
     from rich.table import Table
 
@@ -59,4 +61,4 @@ def command(runs: Path, as_json: bool) -> None:
     console.print(table)
     unfinished = [row["run"] for row in rows if row["state"] in ("interrupted", "failed", "killed")]
     if unfinished:
-        console.print(f"\nGo on with an unfinished one: pgherd resume {unfinished[-1]}", markup=False)
+        console.print(f"\nResume an unfinished run: pgherd resume {unfinished[-1]}", markup=False)

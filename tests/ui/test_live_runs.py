@@ -6,7 +6,38 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.ui.sparkline import HEIGHT, WIDTH, sparkline
+from pgherd.model.errors import RunDirectoryError
+from pgherd.store.run_directory import RunDirectory
+from pgherd.ui import live_runs
+from pgherd.ui.live_runs import HEIGHT, WIDTH, LiveRuns, sparkline
+
+
+@pytest.fixture
+def directory(runs):
+    return RunDirectory(sorted(runs.iterdir())[0])
+
+
+def test_many_pages_are_one_look(directory, monkeypatch):
+    seen = LiveRuns()
+    first = seen.poll(directory)
+    assert first.present.run == directory.name and first.cpu is None and first.throughput is None
+    monkeypatch.setattr(live_runs, "_POLL_INTERVAL_S", 1e9)
+    assert seen.poll(RunDirectory(directory.path)) is first
+    monkeypatch.setattr(live_runs, "_POLL_INTERVAL_S", 0.0)
+    assert seen.poll(directory) is not first
+
+
+def test_what_nobody_watches_is_forgotten(directory, runs, monkeypatch):
+    seen = LiveRuns()
+    seen.poll(directory)
+    monkeypatch.setattr(live_runs, "_DROP_AFTER_S", -1.0)
+    seen.poll(RunDirectory(sorted(runs.iterdir())[1]))
+    assert list(seen._runs) == [str(sorted(runs.iterdir())[1])]
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(RunDirectoryError):
+        LiveRuns().poll(RunDirectory(tmp_path))
 
 
 @pytest.mark.parametrize("series", [[], [(100.0, 1.0)], [(1.0, 1.0), (2.0, 1.0)]])

@@ -6,8 +6,10 @@ import shutil
 
 import pytest
 
-from pgherd.ui import index
-from pgherd.ui.index import RunIndex
+from pgherd.model.errors import RunDirectoryError
+from pgherd.store.run_directory import RunDirectory
+from pgherd.ui import run_index
+from pgherd.ui.run_index import RunCache, RunIndex
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
 
@@ -26,13 +28,13 @@ def test_newest_first_with_what_the_list_shows(runs_index):
 
 def test_nothing_is_read_twice(runs_index, monkeypatch):
     runs_index.runs()
-    monkeypatch.setattr(index, "_summary", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
     assert len(runs_index.runs()) == 2
 
 
 def test_the_next_start_reads_nothing_either(runs_index, runs, tmp_path, monkeypatch):
     before = runs_index.runs()
-    monkeypatch.setattr(index, "_summary", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
     assert RunIndex(runs, tmp_path / "kept.json").runs() == before
 
 
@@ -99,3 +101,37 @@ def test_a_run_is_found_by_its_name_only(runs_index, runs):
 def test_no_directory_holds_no_run(tmp_path):
     made = RunIndex(tmp_path / "none", tmp_path / "kept.json")
     assert made.runs() == [] and made.directory(FIRST) is None
+
+
+@pytest.fixture
+def directory(runs):
+    return RunDirectory(sorted(runs.iterdir())[0])
+
+
+def test_read_once_while_nothing_changes(directory):
+    reader = RunCache()
+    whole = reader.read(directory)
+    assert whole.name == directory.name and len(whole.results) == len(directory.results())
+    assert reader.read(RunDirectory(directory.path)) is whole
+
+
+def test_a_new_trial_is_seen(directory):
+    reader = RunCache()
+    before = reader.read(directory)
+    directory.finish_trial(before.results[0].model_copy(update={"id": "0999"}))
+    assert len(reader.read(directory).results) == len(before.results) + 1
+
+
+def test_few_are_kept(directory, tmp_path):
+    import shutil
+
+    reader = RunCache()
+    first = reader.read(directory)
+    for number in range(9):
+        reader.read(RunDirectory(shutil.copytree(directory.path, tmp_path / f"copy{number}")))
+    assert reader.read(directory) is not first
+
+
+def test_what_cannot_be_read_is_a_message(tmp_path):
+    with pytest.raises(RunDirectoryError):
+        RunCache().read(RunDirectory(tmp_path))
