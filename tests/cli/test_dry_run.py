@@ -15,7 +15,7 @@ from pgherd.study.comparison.options import CompareOptions
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
-WORDS = ["density", "--dry-run", "--points", "1,2", "--seed", "5", "--vcpus", "1", "--scale", "3"]
+WORDS = ["density", "--dry-run", "--databases", "1,2", "--seed", "5", "--vcpus", "1", "--scale", "3"]
 
 
 def test_a_dry_run_says_what_would_happen_and_leaves_nothing(own_directories, tmp_path, capsys):

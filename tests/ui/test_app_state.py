@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.ui.study_forms import OFFERS
+from pgherd.ui.study_forms import study_forms
 
 
 def test_pages_carry_the_form_token(site):
-    text = site.page("start_form.html.j2", offer=OFFERS["database-size"], values={"scales": "", "predict": ""}, problem="")
+    text = site.page("start_form.html.j2", offer=study_forms()["database-size"], values={"scales": "", "predict": ""}, problem="")
     assert site.policy.form_token.encode() in text.body
 
 
