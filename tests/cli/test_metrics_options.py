@@ -5,7 +5,7 @@ from click.testing import CliRunner
 from pgherd.cli import metrics_options
 from pgherd.cli.main import VERBS, cli, run
 from pgherd.cli.metrics_options import asked, serving, show
-from pgherd.export.server import Endpoint, MetricsServer
+from pgherd.export.server import ListenAddress, MetricsServer
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord
@@ -84,7 +84,7 @@ def test_a_run_is_served_and_the_port_is_free_afterwards(tmp_path, monkeypatch):
     assert 'pgherd_run_info{cores="2",host="db7"' in text
     assert told[1] == "node_exporter 1.5.0 at 127.0.0.1:9100 runs beside it: the node dashboard shows both." and len(told) == 2
     port = int(url.rsplit(":", 1)[1].partition("/")[0])
-    MetricsServer(Endpoint("127.0.0.1", port)).close()
+    MetricsServer(ListenAddress("127.0.0.1", port)).close()
 
 
 def test_whoever_scrapes_regularly_gets_one_more(monkeypatch):

@@ -10,7 +10,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pgherd.export import server as metrics_server
-from pgherd.export.server import Endpoint, MetricsServer, endpoint, grouped
+from pgherd.export.server import ListenAddress, MetricsServer, grouped, listen_address
 from pgherd.metrics.openmetrics import Sample, named
 from pgherd.metrics.run_metrics import RUN, TRIALS
 from pgherd.model.errors import UsageError
@@ -48,7 +48,7 @@ def serve(monkeypatch):
     servers = []
 
     def start(token=None, address="127.0.0.1", collection=None):
-        server = MetricsServer(Endpoint(address, 0, token))
+        server = MetricsServer(ListenAddress(address, 0, token))
         servers.append(server)
         server._collection = collection or Fixed()
         return server
@@ -247,9 +247,9 @@ def test_waiting_ends_with_the_scrape(serve):
 def test_a_port_that_is_taken_is_one_message(serve):
     port = int(serve().url.rsplit(":", 1)[1].removesuffix("/metrics"))
     with pytest.raises(UsageError, match=f"port {port}: Address already in use; choose another"):
-        MetricsServer(Endpoint("127.0.0.1", port))
+        MetricsServer(ListenAddress("127.0.0.1", port))
     with pytest.raises(UsageError, match="192.0.2.1"):
-        MetricsServer(Endpoint("192.0.2.1", 0, "x" * 20))
+        MetricsServer(ListenAddress("192.0.2.1", 0, "x" * 20))
 
 
 @pytest.mark.parametrize(
@@ -257,13 +257,13 @@ def test_a_port_that_is_taken_is_one_message(serve):
     [("9187", "127.0.0.1", 9187), ("localhost:0", "localhost", 0), ("[::1]:9187", "::1", 9187), (":80", "127.0.0.1", 80)],
 )
 def test_endpoints(text, address, port):
-    assert endpoint(text, None) == Endpoint(address, port)
+    assert listen_address(text, None) == ListenAddress(address, port)
 
 
 @pytest.mark.parametrize("text", ["", "x", "127.0.0.1", "1:65536", "-1", "²", "0.0.0.0:9187", "db7:9187", "[::]:9187"])
 def test_no_endpoints(text):
     with pytest.raises(UsageError, match="--metrics"):
-        endpoint(text, None)
+        listen_address(text, None)
 
 
 def test_elsewhere_a_token_is_needed(tmp_path):
@@ -271,11 +271,11 @@ def test_elsewhere_a_token_is_needed(tmp_path):
     for bad, why in (("", "0 characters"), ("short\n", "5 characters")):
         file.write_text(bad)
         with pytest.raises(UsageError, match=why):
-            endpoint("0.0.0.0:9187", file)
+            listen_address("0.0.0.0:9187", file)
     with pytest.raises(UsageError, match="No such file"):
-        endpoint("0.0.0.0:9187", tmp_path / "none")
+        listen_address("0.0.0.0:9187", tmp_path / "none")
     file.write_text("a long enough token\nand more\n")
-    assert endpoint("0.0.0.0:9187", file) == Endpoint("0.0.0.0", 9187, "a long enough token")
+    assert listen_address("0.0.0.0:9187", file) == ListenAddress("0.0.0.0", 9187, "a long enough token")
 
 
 def test_one_family_is_told_in_one_piece():

@@ -5,9 +5,9 @@ import json
 import altair as alt
 
 from pgherd.model.finding import Finding
-from pgherd.report.bottleneck_markers import STORAGE, TAINTED, UNKNOWN, by_host, limited_points
+from pgherd.report.throughput_charts import STORAGE, TAINTED, UNKNOWN, limited_by_host, limited_points
 
-LOOKS = {"host": by_host("all cores are busy"), "storage": STORAGE}
+LOOKS = {"host": limited_by_host("all cores are busy"), "storage": STORAGE}
 
 
 def layers(rows):

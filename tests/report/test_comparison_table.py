@@ -1,10 +1,10 @@
 from pgherd.model.finding import Finding
 from pgherd.report import html_model, html_render
-from pgherd.report.comparison_table import change, readable
+from pgherd.report.html_model import percent_change, with_labels
 
 
 def test_ratios_are_read_as_changes_and_metrics_by_their_names(comparison):
-    rows = readable(comparison.comparison_run().analysis.tables["comparison"])
+    rows = with_labels(comparison.comparison_run().analysis.tables["comparison"])
     ratio = comparison.comparison_run().analysis.tables["comparison"][1]["ratio"]
     assert rows[1]["metric"] == "CPU per transaction"
     assert rows[1]["change"].value == (ratio.value - 1) * 100 and rows[1]["change"].unit == "%"
@@ -12,14 +12,14 @@ def test_ratios_are_read_as_changes_and_metrics_by_their_names(comparison):
 
 
 def test_a_row_says_itself_what_its_metric_is_called():
-    (one,) = readable([{"metric": "cpu_per_tx", "label": "CPU per I/O"}])
+    (one,) = with_labels([{"metric": "cpu_per_tx", "label": "CPU per I/O"}])
     assert one["metric"] == "CPU per I/O"
 
 
 def test_what_is_missing_stays_missing():
-    empty = change(Finding(value=None, unit="", note="no ratio"))
+    empty = percent_change(Finding(value=None, unit="", note="no ratio"))
     assert empty.value is None and empty.note == "no ratio"
-    assert change(None) is None and readable([{}])[0]["change"] is None
+    assert percent_change(None) is None and with_labels([{}])[0]["change"] is None
 
 
 def test_the_page_shows_changes_first_and_what_differs_before_the_figures(comparison):

@@ -9,7 +9,7 @@ from pgherd.model.deployment import Deployment, GuestMachine
 from pgherd.model.finding import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.report.guest_memory_figures import BANDS, bands
 
 
@@ -26,7 +26,7 @@ MADE = _module("test_guest_memory_series")
 
 def inputs(directory, results):
     record = RunRecord(run="r", study="consolidation", options={}, started=0, pgherd="0")
-    return Inputs(record, Analysis(answer="", grade="A"), results, directory)
+    return FigureInputs(record, Analysis(answer="", grade="A"), results, directory)
 
 
 def draw(given):
@@ -81,12 +81,12 @@ def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
 def test_runs_without_guests_miss_nothing(tmp_path) -> None:
     done = MADE.result(tmp_path, MADE.samples(), runtime="cgroup")
     for given in (inputs(tmp_path, [done]), inputs(None, [done])):
-        with pytest.raises(NotDrawn) as reason:
+        with pytest.raises(FigureUnavailable) as reason:
             draw(given)
         assert str(reason.value) == ""
 
 
 def test_guests_that_were_not_seen_are_missed(tmp_path) -> None:
     done = MADE.result(tmp_path, MADE.samples(balloon=False))
-    with pytest.raises(NotDrawn, match="not seen"):
+    with pytest.raises(FigureUnavailable, match="not seen"):
         draw(inputs(tmp_path, [done]))

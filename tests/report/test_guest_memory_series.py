@@ -8,7 +8,7 @@ from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.report.guest_memory_series import read
+from pgherd.report.guest_memory_figures import read
 from pgherd.store.samples import write_samples
 
 MB, BEGAN = 2.0**20, 1_000_000.0

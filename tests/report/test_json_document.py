@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 
-from pgherd.report.json_document import document, document_text
+from pgherd.report.data_files import document, document_text
 
 FINDING = {"value", "unit", "low", "high", "confidence", "n", "method", "note", "experiment", "published"}
 

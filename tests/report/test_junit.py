@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 import pytest
 
 from pgherd.report.gate import Gate, gate
-from pgherd.report.gate_metrics import Run, Wanted
-from pgherd.report.junit import junit
+from pgherd.report.gate_metrics import MetricLimit, Run
+from pgherd.report.gate_documents import to_junit
 
 
 def conforms(text: str) -> ElementTree.Element:
@@ -43,18 +43,18 @@ def conforms(text: str) -> ElementTree.Element:
 def slower(synthetic, run8) -> Gate:
     record, results = synthetic.density_run(8, seed=3, seconds=4, vcpus=0.25, alone=15_000.0, name="20260201-120000-density-bbbb")
     record = record.model_copy(update={"settings": {**record.settings, "io_method": "worker"}})
-    return gate(Run("main", *run8), Run("branch", record, results), [Wanted("throughput"), Wanted("p95", 0.1)])
+    return gate(Run("main", *run8), Run("branch", record, results), [MetricLimit("throughput"), MetricLimit("p95", 0.1)])
 
 
 def test_a_case_for_each_metric_and_point(slower):
-    suite = conforms(junit(slower))
+    suite = conforms(to_junit(slower))
     names = [case.get("name") for case in suite.findall("testcase")]
     assert "throughput over all points" in names and "p95 latency at databases 8" in names
     assert suite.get("name") == "pgherd gate density" and suite.get("timestamp").startswith("2026-")
 
 
 def test_a_failure_has_its_message_and_what_differs_is_a_property(slower):
-    suite = conforms(junit(slower))
+    suite = conforms(to_junit(slower))
     failure = next(case for case in suite.findall("testcase") if case.get("name") == "throughput over all points").find("failure")
     assert failure.get("message").startswith("throughput over all points −1") and "Satterthwaite" not in failure.get("message")
     assert "t interval on logarithms" in failure.text
@@ -64,7 +64,7 @@ def test_a_failure_has_its_message_and_what_differs_is_a_property(slower):
 
 def test_what_cannot_be_told_is_skipped_with_the_reason(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=16_000.0, name="20260201-120000-density-bbbb")
-    suite = conforms(junit(gate(Run("a", *run8), Run("b", record, results))))
+    suite = conforms(to_junit(gate(Run("a", *run8), Run("b", record, results))))
     assert suite.get("failures") == "0" and int(suite.get("skipped")) > 0
     assert "more repeats at each point in each run would tell" in suite.find("testcase/skipped").get("message")
 
@@ -72,7 +72,7 @@ def test_what_cannot_be_told_is_skipped_with_the_reason(synthetic, run8):
 def test_a_run_of_grade_c_is_a_failure_of_its_own(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=17_000.0, name="20260201-120000-density-bbbb")
     record = record.model_copy(update={"analysis": record.analysis.model_copy(update={"grade": "C"})})
-    suite = conforms(junit(gate(Run("a", *run8), Run("b", record, results))))
+    suite = conforms(to_junit(gate(Run("a", *run8), Run("b", record, results))))
     (case,) = [case for case in suite.findall("testcase") if case.find("failure") is not None]
     assert case.get("name") == "grade" and "grade C" in case.find("failure").get("message")
 
@@ -81,6 +81,6 @@ def test_hostile_names_stay_text(run8, hostile8, synthetic):
     record = run8[0].model_copy(update={"hosts": {}, "study": "density"})
     name = synthetic.HOSTILE + "\n\x00"
     settings = hostile8[0].model_copy(update={"analysis": run8[0].analysis})
-    suite = conforms(junit(gate(Run(name, settings, run8[1]), Run("b", record, run8[1]))))
+    suite = conforms(to_junit(gate(Run(name, settings, run8[1]), Run("b", record, run8[1]))))
     assert suite.get("hostname") == "localhost"
     assert any("<script>" in one.get("value") for one in suite.find("properties"))

@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.deployment import Host
 from pgherd.model.run import Cluster, Surroundings
-from pgherd.report.live_host_status import cpu_in_use, host_uses
+from pgherd.report.live_status import cpu_in_use, host_usage
 from pgherd.store.live import LiveTrial
 
 TRIAL = LiveTrial(number=1, point={}, repeat=0, reason="planned", begun=0.0, hosts=("a", "b"))
@@ -43,7 +43,7 @@ def test_of_one_host_there_is_one(record):
             ("host", "memory.available"): [(1.0, 40.0)],
         }
     )
-    host, each = host_uses(seen, record, TRIAL)
+    host, each = host_usage(seen, record, TRIAL)
     (facts,) = record.hosts.values()
     assert (host.name, host.cpu, host.vcpus, host.memory, host.limit, each) == ("host", 1.75, facts.logical_cpus, 60.0, 100.0, [])
     assert cpu_in_use(seen, record, TRIAL) == [(1.0, 1.25), (2.0, 1.75)]
@@ -54,7 +54,7 @@ def test_several_are_shown_each_and_together(clustered):
     for name, cpu in (("a", 1.0), ("b", 2.5)):
         series |= {(f"host:{name}", "cpu.user"): [(1.0, 0.0), (2.0 if name == "a" else 2.4, cpu)]}
         series |= {(f"host:{name}", "memory.total"): [(1.0, 100.0)], (f"host:{name}", "memory.available"): [(1.0, 40.0)]}
-    host, each = host_uses(Readings(series), clustered, TRIAL)
+    host, each = host_usage(Readings(series), clustered, TRIAL)
     assert (host.name, host.cpu, host.vcpus, host.memory, host.limit) == ("all hosts", 3.5, 6.0, 120.0, 200.0)
     assert [(one.name, one.cpu, one.vcpus) for one in each] == [("a", 1.0, 2), ("b", 2.5, 4)]
     assert cpu_in_use(Readings(series), clustered, TRIAL) == [(1.0, 0.0), (2.0, 1.0), (2.4, 3.5)], "what each said last"
@@ -62,13 +62,13 @@ def test_several_are_shown_each_and_together(clustered):
 
 def test_a_sum_over_some_hosts_is_none_over_all(clustered):
     one = Readings({("host:a", "cpu.user"): [(1.0, 1.0)]})
-    host, each = host_uses(one, clustered, TRIAL)
+    host, each = host_usage(one, clustered, TRIAL)
     assert host.cpu is None and host.memory is None and each[0].cpu == 1.0 and each[1].cpu is None
     assert cpu_in_use(one, clustered, TRIAL) == []
 
 
 def test_only_hosts_that_take_part_are_shown(clustered):
     one, alone = Readings({("host:a", "cpu.user"): [(1.0, 1.0)]}), TRIAL.model_copy(update={"hosts": ("a",)})
-    host, each = host_uses(one, clustered, alone)
+    host, each = host_usage(one, clustered, alone)
     assert (host.cpu, host.vcpus) == (1.0, 2) and [use.name for use in each] == ["a"]
     assert cpu_in_use(one, clustered, alone) == [(1.0, 1.0)]

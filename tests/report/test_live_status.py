@@ -7,7 +7,7 @@ from pgherd.model.deployment import Host
 from pgherd.model.errors import RunDirectoryError
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.report import live_status as module
-from pgherd.report.live_status import LiveRun, Readings, Together, newest_running, resume_command, seconds_left
+from pgherd.report.live_status import LiveRun, Readings, SummedSeries, newest_running, resume_command, seconds_left
 from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
 from pgherd.store.run_directory import RunDirectory
 
@@ -233,7 +233,7 @@ def test_a_counter_that_falls_begins_anew(tmp_path):
 
 
 def test_parts_are_summed_when_all_have_told():
-    both = Together(2)
+    both = SummedSeries(2)
     both.add(0, [(1.2, 10), (2.2, 20), (4.1, 40)])
     assert list(both.series) == []
     both.add(1, [(1.9, 1), (3.0, 3), (4.9, 4)])

@@ -8,7 +8,7 @@ from pgherd.model.finding import Analysis
 from pgherd.model.result import MemoryAccount
 from pgherd.model.run import RunRecord, Surroundings, Swap
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 
 MB = 2**20
 NAMES = ("memory", "swapping", "memory_pressure")
@@ -28,7 +28,7 @@ MADE = _module("test_memory_series")
 def inputs(directory, results, *, swap=True, memory=800, study="consolidation"):
     around = Surroundings(runtime="cgroup", cores=2, memory=memory * MB, swap=Swap(kind="zram", size=MB) if swap else None)
     record = RunRecord(run="r", study=study, options={}, surroundings=around, started=0, pgherd="0")
-    return Inputs(record, Analysis(answer="", grade="A"), results, directory)
+    return FigureInputs(record, Analysis(answer="", grade="A"), results, directory)
 
 
 def draw(name, given):
@@ -89,10 +89,10 @@ def test_many_containers_are_one_band_each(tmp_path) -> None:
 def test_other_runs_miss_nothing(tmp_path) -> None:
     done = MADE.result(tmp_path, MADE.samples())
     for given in (inputs(tmp_path, [done], swap=False, memory=400), inputs(None, [done])):
-        with pytest.raises(NotDrawn) as reason:
+        with pytest.raises(FigureUnavailable) as reason:
             draw("memory", given)
         assert str(reason.value) == ""
-    with pytest.raises(NotDrawn, match="no trial was finished"):
+    with pytest.raises(FigureUnavailable, match="no trial was finished"):
         draw("memory", inputs(tmp_path, [done.model_copy(update={"phases": []})]))
 
 
@@ -100,5 +100,5 @@ def test_less_memory_alone_is_reason_enough(tmp_path) -> None:
     done = MADE.result(tmp_path, MADE.samples(zram=False))
     given = inputs(tmp_path, [done], swap=False)
     assert draw("memory", given)[0].title
-    with pytest.raises(NotDrawn, match="no swap of its own"):
+    with pytest.raises(FigureUnavailable, match="no swap of its own"):
         draw("swapping", given)

@@ -8,7 +8,7 @@ from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.report import memory_series
-from pgherd.report.memory_series import CACHE, COMPRESSED, IN_SWAP, PRIVATE, REST, SHARED, SWAPPED_IN, TAKEN, rates, read, thinned
+from pgherd.report.memory_figures import CACHE, COMPRESSED, IN_SWAP, PRIVATE, REST, SHARED, SWAPPED_IN, TAKEN, rates, read, thinned
 from pgherd.store.samples import write_samples
 
 MB, GB, BEGAN = 2.0**20, 2**30, 1_000_000.0

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pgherd.report import chart_style, model_curves
-from pgherd.report.drawing import Inputs
+from pgherd.report.drawing import FigureInputs
 
 
-def with_models(run, models) -> Inputs:
+def with_models(run, models) -> FigureInputs:
     analysis = run[0].analysis.model_copy(update={"figures": {"models": models}})
-    return Inputs(run[0], analysis, run[1])
+    return FigureInputs(run[0], analysis, run[1])
 
 
 MODELS = {"usl": {"n": [0, 4, 9, 30], "x": [0, 400, 700, 900]}, "hinge": {"n": [0, 8], "x": [0, 800]}, "best": "usl"}
@@ -34,7 +34,7 @@ def test_the_chosen_model_stands_out(run8):
 
 def test_variants_have_models_of_their_own(run8):
     analysis = run8[0].analysis.model_copy(update={"figures": {"variant_models": {"old": MODELS, "new": {**MODELS, "best": "hinge"}}}})
-    inputs = Inputs(run8[0], analysis, run8[1])
+    inputs = FigureInputs(run8[0], analysis, run8[1])
     assert [model_curves.best(inputs, name) for name in ("old", "new", "other", "")] == ["usl", "hinge", None, None]
     assert model_curves.best_curve(inputs, 8.0, "new") == [(0, 0), (8, 800)]
     assert model_curves.best_curve(inputs, 8.0, "other") == []

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pgherd.report.notices import notices
+from pgherd.report.data_files import notices
 from pgherd.workloads.orders.workload import NOTICE
 
 

@@ -8,7 +8,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import repro_script
-from pgherd.report.repro_iperf3 import script
+from pgherd.report.repro_tools import iperf3_script
 from pgherd.studies.network.options import NetworkOptions
 from pgherd.studies.network.study import STUDY
 
@@ -30,14 +30,14 @@ def shellcheck(text):
 
 
 def test_a_remote_link_is_one_command_and_what_must_run_there():
-    text = script(result(Link(name="db2", host="db2", port=5300)), RECORD)
+    text = iperf3_script(result(Link(name="db2", host="db2", port=5300)), RECORD)
     assert text.splitlines()[-1] == ("iperf3 --client db2 --port 5300 --parallel 2 --time 6 --interval 1 --connect-timeout 5000 --omit 2")
     assert "'iperf3 --server --port 5300' must run on db2" in text and "200.0 Mbit/s on db2 over 6.00 s" in text
     shellcheck(text)
 
 
 def test_namespaces_are_made_and_shaped_in_the_script():
-    text = script(result(Link(name="n", kind="namespaces", rate=2e8, delay=5)), RECORD)
+    text = iperf3_script(result(Link(name="n", kind="namespaces", rate=2e8, delay=5)), RECORD)
     for words in ("unshare --net sleep infinity", "netem delay 5ms", "parent 1: tbf rate 200000000bit", "trap "):
         assert words in text
     shellcheck(text)
@@ -48,7 +48,7 @@ def test_show_takes_it_from_here():
 
 
 def test_a_hostile_name_stays_a_comment():
-    text = script(result(Link(name="x", host="h")), RECORD.model_copy(update={"run": "r\nrm -rf /"}))
+    text = iperf3_script(result(Link(name="x", host="h")), RECORD.model_copy(update={"run": "r\nrm -rf /"}))
     assert "\nrm" not in text
 
 
@@ -56,11 +56,11 @@ def test_several_loads_are_no_one_command():
     one = result(Link(name="db2", host="db2"))
     trial = one.trial.model_copy(update={"phases": one.trial.phases * 2})
     with pytest.raises(UsageError, match="several links"):
-        script(one.model_copy(update={"trial": trial}), RECORD)
+        iperf3_script(one.model_copy(update={"trial": trial}), RECORD)
 
 
 def test_between_two_hosts_both_ends_are_told():
-    text = script(result(Link(name="b", kind="hosts", near="a", host="10.0.0.2", port=5300)), RECORD)
+    text = iperf3_script(result(Link(name="b", kind="hosts", near="a", host="10.0.0.2", port=5300)), RECORD)
     assert "For host a. First, on host b: iperf3 --server --one-off --bind 10.0.0.2 --port 5300" in text
     assert text.splitlines()[-1].startswith("iperf3 --client 10.0.0.2 --port 5300 --parallel 2")
     shellcheck(text)

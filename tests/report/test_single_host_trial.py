@@ -12,7 +12,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report.repro_script import script
-from pgherd.report.single_host_trial import of_one_host
+from pgherd.report.repro_script import of_one_host
 
 
 def host(name, *containers):

@@ -37,13 +37,13 @@ def command(dsn: str | None, runs: Path, as_json: bool) -> int:
     from pgherd.host import practice as host_practice
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
-    from pgherd.report.measured_benefit import worths
+    from pgherd.report.measured_benefit import measured_benefits
 
     node = LocalNode()
     host = host_practice.look(node, gather(node))
     server = _server_facts(node, dsn) if dsn is not None else None
     checks = host_advice(host) + (server_advice(server, host) if server is not None else [])
-    benefits = worths(runs, host.hostname)
+    benefits = measured_benefits(runs, host.hostname)
     checks = [check.model_copy(update={"worth": tuple(benefits.get(check.check, ()))}) for check in checks]
     if as_json:
         print_document(

@@ -13,7 +13,7 @@ from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
     from pgherd.report.gate import Gate
-    from pgherd.report.gate_metrics import Wanted
+    from pgherd.report.gate_metrics import MetricLimit
 
 _REGRESSION = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*")
 
@@ -27,13 +27,13 @@ def regression(text: str) -> float:
     return value
 
 
-def parse_metric(text: str, allowed: float) -> Wanted:
+def parse_metric(text: str, allowed: float) -> MetricLimit:
     """Parse ``NAME[:ALLOWED][:higher|lower]``. The name of a finding may contain colons.
 
     Raises:
         UsageError: the name is missing, or the allowed regression is invalid.
     """
-    from pgherd.report.gate_metrics import Wanted
+    from pgherd.report.gate_metrics import MetricLimit
 
     name, better = text, None
     head, colon, last = name.rpartition(":")
@@ -44,7 +44,7 @@ def parse_metric(text: str, allowed: float) -> Wanted:
         name, allowed = head, regression(last)
     if not name:
         raise UsageError(f"--metric '{text}' has no metric; write NAME or NAME:5%, such as p95:10%")
-    return Wanted(name, allowed, better)  # type: ignore[arg-type]  # one of the two words
+    return MetricLimit(name, allowed, better)  # type: ignore[arg-type]  # one of the two words
 
 
 @click.command("gate")
@@ -87,7 +87,7 @@ def command(
     pgherd gate main last --junit gate.xml --markdown gate.md
     """
     from pgherd.report.gate import gate
-    from pgherd.report.gate_metrics import Run, Wanted, default_metric
+    from pgherd.report.gate_metrics import MetricLimit, Run, default_metric
     from pgherd.store.run_directory import RunDirectory
 
     allowed = regression(max_regression)
@@ -101,7 +101,7 @@ def command(
         return Run(directory.name, directory.record(), directory.results())
 
     old, new = read(baseline), read(run)
-    result = gate(old, new, limits or [Wanted(default_metric(new.record), allowed)])
+    result = gate(old, new, limits or [MetricLimit(default_metric(new.record), allowed)])
     written = _write(result, junit, markdown)
     if as_json:
         print_document(document(result, written))

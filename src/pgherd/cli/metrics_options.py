@@ -13,7 +13,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.units import format_seconds
 
 if TYPE_CHECKING:
-    from pgherd.export.server import Endpoint
+    from pgherd.export.server import ListenAddress
     from pgherd.model.run import RunRecord
 
 _ADDRESS, _TOKEN, _SERVER = "pgherd.cli.metrics.address", "pgherd.cli.metrics.token", "pgherd.cli.metrics.server"
@@ -48,7 +48,7 @@ def metrics_options(function: Decorated) -> Decorated:
     return metrics(token(function))
 
 
-def asked() -> Endpoint | None:
+def asked() -> ListenAddress | None:
     """Where this call is to serve metrics; None: it is not.
 
     Raises:
@@ -60,9 +60,9 @@ def asked() -> Endpoint | None:
         if token is not None:
             raise UsageError("--metrics-token is for --metrics, which was not given")
         return None
-    from pgherd.export.server import endpoint
+    from pgherd.export.server import listen_address
 
-    return endpoint(address, token)
+    return listen_address(address, token)
 
 
 def _say(text: str) -> None:

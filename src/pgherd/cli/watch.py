@@ -13,7 +13,7 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pgherd.report.live_models import Present
+    from pgherd.report.live_status import LiveStatus
     from pgherd.report.live_status import LiveRun
     from pgherd.store.run_directory import RunDirectory
 
@@ -64,7 +64,7 @@ def _directory(run: str | None, runs: Path) -> RunDirectory:
     return newest
 
 
-def _draw(console: Console, live: LiveRun, present: Present) -> Present:
+def _draw(console: Console, live: LiveRun, present: LiveStatus) -> LiveStatus:
     from rich.live import Live
 
     from pgherd.report.watch_view import picture
@@ -77,10 +77,10 @@ def _draw(console: Console, live: LiveRun, present: Present) -> Present:
     return present
 
 
-def _print_lines(console: Console, live: LiveRun, present: Present) -> Present:
-    from pgherd.report.watch_view import changes, measured_words
+def _print_lines(console: Console, live: LiveRun, present: LiveStatus) -> LiveStatus:
+    from pgherd.report.watch_view import changes, measured_text
 
-    before: Present | None = None
+    before: LiveStatus | None = None
     printed = time.monotonic()
     while True:
         for line in changes(before, present):
@@ -88,7 +88,7 @@ def _print_lines(console: Console, live: LiveRun, present: Present) -> Present:
             printed = time.monotonic()
         if present.state != "running":
             return present
-        if time.monotonic() - printed >= _LINE_INTERVAL_S and (text := measured_words(present)):
+        if time.monotonic() - printed >= _LINE_INTERVAL_S and (text := measured_text(present)):
             console.print(text, markup=False, soft_wrap=True)
             printed = time.monotonic()
         before = present
@@ -96,7 +96,7 @@ def _print_lines(console: Console, live: LiveRun, present: Present) -> Present:
         present = live.look()
 
 
-def _conclude(console: Console, directory: RunDirectory, present: Present) -> int:
+def _conclude(console: Console, directory: RunDirectory, present: LiveStatus) -> int:
     """Print the answer, or why there is none and how to resume. Return 1 for grade C or no answer."""
     from pgherd.report import terminal
     from pgherd.report.watch_view import heading

@@ -32,7 +32,7 @@ RUN_STEP = 15.0
 
 
 @dataclass(frozen=True)
-class Written:
+class ExportSummary:
     """What was written: families and samples, and the instants of the first and last sample (None: there is none)."""
 
     families: int
@@ -41,7 +41,7 @@ class Written:
     last: float | None
 
 
-def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO) -> Written:
+def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO) -> ExportSummary:
     """Write the run as one exposition.
 
     Raises:
@@ -69,7 +69,7 @@ def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO)
             out.write(line)
         families += count > before
     out.write(END)
-    return Written(families, count, first if count else None, last if count else None)
+    return ExportSummary(families, count, first if count else None, last if count else None)
 
 
 def _families(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:

@@ -49,7 +49,7 @@ App = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 
 @dataclass(frozen=True)
-class Endpoint:
+class ListenAddress:
     """Where to serve: an address (of an interface of this host) and a port (0: any that is free); the token that is asked for."""
 
     address: str
@@ -57,7 +57,7 @@ class Endpoint:
     token: str | None = None
 
 
-def endpoint(text: str, token: Path | None) -> Endpoint:
+def listen_address(text: str, token: Path | None) -> ListenAddress:
     """An endpoint from ``PORT``, ``ADDRESS:PORT`` or ``[ADDRESS]:PORT`` and the file whose first line is the token.
 
     Raises:
@@ -72,7 +72,7 @@ def endpoint(text: str, token: Path | None) -> Endpoint:
         raise UsageError(
             f"--metrics {text}: others could read the metrics at {address}; give --metrics-token FILE, or serve on 127.0.0.1 and tunnel"
         )
-    return Endpoint(address, int(port), secret)
+    return ListenAddress(address, int(port), secret)
 
 
 def is_loopback(address: str) -> bool:
@@ -99,7 +99,7 @@ def _secret(file: Path) -> str:
 class MetricsServer:
     """Serves from when it is made to ``close``; tells of a run from ``show`` on."""
 
-    def __init__(self, where: Endpoint) -> None:
+    def __init__(self, where: ListenAddress) -> None:
         """Bind and begin to answer.
 
         Raises:
@@ -215,7 +215,7 @@ def grouped(samples: Iterable[Sample]) -> list[tuple[Family, list[Sample]]]:
     return sorted(by_family.items(), key=lambda item: item[0].name)
 
 
-def _guarded(application: App, where: Endpoint) -> App:
+def _guarded(application: App, where: ListenAddress) -> App:
     """Let through what asks for the metrics and may have them."""
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:

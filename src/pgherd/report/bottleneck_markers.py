@@ -8,7 +8,7 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.csv_tables import Row
+from pgherd.report.data_files import Row
 from pgherd.report.formatting import bounds, finite
 
 Look = tuple[str, str, str, str]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pgherd.model.finding import Finding
-from pgherd.report.csv_tables import Row
+from pgherd.report.data_files import Row
 from pgherd.report.formatting import clean
 
 

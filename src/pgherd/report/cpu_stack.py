@@ -8,7 +8,7 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, FAINT, GREEN, HEIGHT, INK, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, data
-from pgherd.report.csv_tables import Row
+from pgherd.report.data_files import Row
 from pgherd.report.formatting import clean, finite
 
 _PARTS = {

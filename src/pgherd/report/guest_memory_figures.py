@@ -15,9 +15,9 @@ from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, SAMPLES, register
 from pgherd.report.formatting import clean, point_text, share
-from pgherd.report.guest_memory_series import GuestMemories, GuestMemory, read
+from pgherd.report.guest_memory_figures import GuestMemorySeries, TrialGuestMemory, read
 from pgherd.study.guest_memory import MERGED_NOTE, merges_pages
 
 TRIALS_SHOWN = 2
@@ -46,7 +46,7 @@ def bands(one: Effects) -> dict[str, float]:
 
 
 @register("guest_memory")
-def guest_memory(inputs: Inputs) -> Figure:
+def guest_memory(inputs: FigureInputs) -> Figure:
     """Each guest's memory stacked over time, a panel each, with what its balloon was asked for."""
     trials = _chosen(inputs)
     shown = [(result, memories, name) for result, memories in trials for name in list(memories.guests)[:GUESTS_SHOWN]]
@@ -64,7 +64,7 @@ def guest_memory(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (SAMPLES,), _caption(trials))
 
 
-def _finding(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
+def _finding(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
     """The most that any balloon held, and how much of that came from a database; or what there was instead of balloons."""
     seen = [(one, name) for _, memories in trials for name, guest in memories.guests.items() for _, one in guest.parts]
     most, name = max(seen, key=lambda pair: pair[0].ballooned)
@@ -82,7 +82,7 @@ def _finding(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
     return said
 
 
-def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
+def _caption(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
     worst = max(memories.worst for _, memories in trials)
     said = f"The parts add up to each guest's memory within {share(worst, 1)} in every second; a balloon that moves leaves more."
     if any(not guest.by_process for _, memories in trials for guest in memories.guests.values()):
@@ -93,10 +93,10 @@ def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
     return said + (f" {hidden} more guests are not shown." if hidden > 0 else "")
 
 
-def _chosen(inputs: Inputs) -> list[tuple[TrialResult, GuestMemories]]:
+def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, TrialGuestMemory]]:
     """The trials that had guests and least memory for them, clean ones first; raises NotDrawn, without a word where none had guests."""
     if inputs.directory is None:
-        raise NotDrawn
+        raise FigureUnavailable
     guests = [
         result for result in inputs.results if any(container.runtime == "vm" for _, container in result.trial.deployment.containers())
     ]
@@ -104,20 +104,20 @@ def _chosen(inputs: Inputs) -> list[tuple[TrialResult, GuestMemories]]:
     points: dict[str, TrialResult] = {}
     for result in finished:
         points.setdefault(point_text(result.trial.point), result)
-    found: list[tuple[TrialResult, GuestMemories]] = []
+    found: list[tuple[TrialResult, TrialGuestMemory]] = []
     for result in points.values():
         if len(found) < TRIALS_SHOWN and (memories := read(inputs.directory, result)) is not None:
             found.append((result, memories))
     if found:
         return found
-    raise NotDrawn("the guests' balloons were not seen" if finished else "")
+    raise FigureUnavailable("the guests' balloons were not seen" if finished else "")
 
 
 def _memory(result: TrialResult) -> float:
     return min((host.memory for host in result.trial.deployment.hosts if host.memory is not None), default=math.inf)
 
 
-def _panel(words: str, guest: GuestMemory, memories: GuestMemories, *, last: bool) -> Panel:
+def _panel(words: str, guest: GuestMemorySeries, memories: TrialGuestMemory, *, last: bool) -> Panel:
     parts = _thinned(guest.parts)
     rows = [
         {"x": t, "y": size / _MB, "band": band, "order": order} for t, one in parts for order, (band, size) in enumerate(bands(one).items())

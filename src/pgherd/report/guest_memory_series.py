@@ -10,7 +10,7 @@ from pathlib import Path
 from pgherd.analysis import memory_effects
 from pgherd.analysis.memory_effects import Effects
 from pgherd.model.result import TrialResult
-from pgherd.report.memory_series import Series
+from pgherd.report.memory_figures import Series
 from pgherd.store.samples import read_samples
 
 _GUEST, _CONTAINER, _SERVER = "guest:", "container:", "server:"

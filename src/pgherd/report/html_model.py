@@ -15,7 +15,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.report import comparison_table, formatting
-from pgherd.report.csv_tables import Row, columns
+from pgherd.report.data_files import Row, columns
 from pgherd.report.formatting import MISSING, Cell, clean, finite, half_width, interval, number
 from pgherd.study.registry import table_view
 
@@ -27,7 +27,7 @@ FLAGS = {"chosen"}
 
 
 @dataclass(frozen=True)
-class Shown:
+class CellText:
     """One cell: its text, a second smaller line, what a pointer resting on it says, whether it is a number."""
 
     text: str
@@ -42,7 +42,7 @@ class Table:
 
     name: str
     heads: tuple[str, ...]
-    rows: tuple[tuple[Shown, ...], ...]
+    rows: tuple[tuple[CellText, ...], ...]
 
 
 def main_table(name: str, rows: Sequence[Row]) -> Table:
@@ -62,10 +62,10 @@ def table(name: str, rows: Sequence[Row], only: Sequence[str] | None = None) -> 
     return Table(name, tuple(head for head, _ in made), tuple(zip(*(cells for _, cells in made), strict=True)))
 
 
-def _column(name: str, cells: Sequence[Cell], *, plain: bool) -> tuple[str, list[Shown]]:
+def _column(name: str, cells: Sequence[Cell], *, plain: bool) -> tuple[str, list[CellText]]:
     """Head and cells of one column."""
     if name in FLAGS:
-        return formatting.label(name), [Shown("yes" if value else "") for value in cells]
+        return formatting.label(name), [CellText("yes" if value else "") for value in cells]
     share = formatting.is_percent_column(name) and all(_share_like(value) for value in cells)
     units = {value.unit for value in cells if isinstance(value, Finding)}
     mixed = len(units) > 1
@@ -98,7 +98,7 @@ def _head(column: str, unit: str) -> str:
     return f"{text}, {clean(unit)}" if unit and unit not in ("fraction", "share", "ratio", "1", column) else text
 
 
-def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float | None = None) -> Shown:
+def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float | None = None) -> CellText:
     """How one cell looks: as a share in percent if asked, with its own unit if the head has none.
 
     ``spread`` decides the decimals in place of the cell's own interval.
@@ -107,12 +107,12 @@ def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float 
         shown = formatting.as_percent(value) if share else value
         text = number(shown.value, spread or half_width(shown) or None)
         text += f" {clean(shown.unit)}" if unit and shown.value is not None else ""
-        return Shown(text, interval(shown, spread), formatting.explained(shown), numeric=True)
+        return CellText(text, interval(shown, spread), formatting.explained(shown), numeric=True)
     if value is None:
-        return Shown(MISSING)
+        return CellText(MISSING)
     if isinstance(value, int | float):
-        return Shown(number(value * 100 if share else value), numeric=True)
-    return Shown(clean(value))
+        return CellText(number(value * 100 if share else value), numeric=True)
+    return CellText(clean(value))
 
 
 def findings_table(findings: Mapping[str, Finding]) -> Table:
@@ -124,15 +124,15 @@ def findings_table(findings: Mapping[str, Finding]) -> Table:
         beside = " ".join(filter(None, (f"{clean(finding.experiment)}:" if finding.experiment else "", clean(finding.published or ""))))
         rows.append(
             (
-                Shown(formatting.label(name), title=clean(name)),
-                Shown(number(finding.value, half_width(finding) or None), numeric=True),
-                Shown(clean(finding.unit)),
-                Shown(beside if finding.published else ""),
-                Shown(interval(finding) or MISSING),
-                Shown(formatting.share(finding.confidence) if finding.confidence else MISSING),
-                Shown(str(finding.n), numeric=True),
-                Shown(clean(finding.method)),
-                Shown(clean(finding.note)),
+                CellText(formatting.label(name), title=clean(name)),
+                CellText(number(finding.value, half_width(finding) or None), numeric=True),
+                CellText(clean(finding.unit)),
+                CellText(beside if finding.published else ""),
+                CellText(interval(finding) or MISSING),
+                CellText(formatting.share(finding.confidence) if finding.confidence else MISSING),
+                CellText(str(finding.n), numeric=True),
+                CellText(clean(finding.method)),
+                CellText(clean(finding.note)),
             )
         )
     return Table("findings", heads, tuple(rows))

@@ -15,13 +15,13 @@ from markupsafe import Markup
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import check_matrix, formatting, html_model
-from pgherd.report.csv_tables import leading
+from pgherd.report.data_files import leading
 from pgherd.report.formatting import clean
-from pgherd.report.notices import notices
+from pgherd.report.data_files import notices
 from pgherd.study.registry import table_view
 
 if TYPE_CHECKING:
-    from pgherd.report.drawing import Drawn
+    from pgherd.report.drawing import RenderedFigure
 
 
 @cache
@@ -36,7 +36,7 @@ def environment() -> Environment:
 def render(
     record: RunRecord,
     results: Sequence[TrialResult],
-    figures: Sequence[Drawn] = (),
+    figures: Sequence[RenderedFigure] = (),
     left_out: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> str:
@@ -86,7 +86,7 @@ def render(
     )
 
 
-def inline(figure: Drawn) -> Markup:
+def inline(figure: RenderedFigure) -> Markup:
     """A figure's SVG for a page: named for a screen reader, free to shrink. It comes from our own renderer, which escapes text."""
     opening = Markup('<svg role="img" aria-label="{}" ').format(clean(figure.figure.title))
     return opening + Markup(figure.svg.removeprefix("<svg "))

@@ -11,7 +11,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import Cell
-from pgherd.report.notices import notices
+from pgherd.report.data_files import notices
 
 VERSION = 1
 """Of the document's schema: a field keeps its meaning; what is added does not raise it."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord
-from pgherd.report.live_models import PresentUse
+from pgherd.report.live_status import LiveUsage
 from pgherd.store.live import LiveTrial
 
 _IN_USE = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
@@ -35,14 +35,14 @@ def taking_part(record: RunRecord, trial: LiveTrial) -> Mapping[str, HostFacts]:
     return {name: facts for name, facts in record.hosts.items() if name in trial.hosts}
 
 
-def host_uses(readings: Readings, record: RunRecord, trial: LiveTrial) -> tuple[PresentUse, list[PresentUse]]:
+def host_uses(readings: Readings, record: RunRecord, trial: LiveTrial) -> tuple[LiveUsage, list[LiveUsage]]:
     """What the host uses, CPU in cores and its memory that is not available; of several hosts, all together and then each."""
     hosts = taking_part(record, trial)
     if not hosts:
         facts = next(iter(record.hosts.values()), None)
         return _use(readings, "host", "host", None if facts is None else facts.logical_cpus), []
     each = [_use(readings, name, f"host:{name}", facts.logical_cpus) for name, facts in hosts.items()]
-    whole = PresentUse(
+    whole = LiveUsage(
         name="all hosts",
         cpu=_total([one.cpu for one in each]),
         vcpus=_total([one.vcpus for one in each]),
@@ -67,11 +67,11 @@ def cpu_in_use(readings: Readings, record: RunRecord, trial: LiveTrial) -> Serie
     return found
 
 
-def _use(readings: Readings, name: str, entity: str, cores: float | None) -> PresentUse:
+def _use(readings: Readings, name: str, entity: str, cores: float | None) -> LiveUsage:
     used = [rate for mode in _IN_USE if (rate := readings.latest(entity, mode)) is not None]
     total, available = readings.latest(entity, "memory.total"), readings.latest(entity, "memory.available")
     memory = None if total is None or available is None else total - available
-    return PresentUse(name=name, cpu=sum(used) if used else None, vcpus=cores, memory=memory, limit=total)
+    return LiveUsage(name=name, cpu=sum(used) if used else None, vcpus=cores, memory=memory, limit=total)
 
 
 def _total(values: Sequence[float | None]) -> float | None:

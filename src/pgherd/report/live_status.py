@@ -21,8 +21,8 @@ from pgherd.model.result import MIXED, TrialResult, counted, counted_by
 from pgherd.model.run import RunRecord
 from pgherd.report import live_host_status
 from pgherd.report.formatting import trial_throughput
-from pgherd.report.live_host_status import Series
-from pgherd.report.live_models import Present, PresentDevice, PresentResult, PresentThroughput, PresentTrial, PresentUse, State
+from pgherd.report.live_status import Series
+from pgherd.report.live_status import LiveDevice, LiveStatus, LiveThroughput, LiveTrialResult, LiveTrialStatus, LiveUsage, State
 from pgherd.store.live import Lines, LivePhase, LiveState, LiveTrial, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.emulation import is_emulated
@@ -83,7 +83,7 @@ class Readings:
         return series[-1][1] if series else None
 
 
-class Together:
+class SummedSeries:
     """The sum of several series by whole second, of the seconds of which all of them tell."""
 
     def __init__(self, parts: int) -> None:
@@ -114,10 +114,10 @@ class LiveRun:
         self.cpu: Series = []
         """The CPU in use over the trial that runs, in cores."""
         self._trial: int | None = None
-        self._drivers: dict[int, tuple[Together, list[tuple[str, Lines]]]] = {}
-        self._results: dict[str, PresentResult] = {}
+        self._drivers: dict[int, tuple[SummedSeries, list[tuple[str, Lines]]]] = {}
+        self._results: dict[str, LiveTrialResult] = {}
 
-    def look(self) -> Present:
+    def look(self) -> LiveStatus:
         """What the run shows now.
 
         Raises:
@@ -126,12 +126,12 @@ class LiveRun:
         alive = self.directory.alive()  # before run.json is read: a run that ends in between is then said to have ended
         record = self.directory.record()
         now = time.time()
-        state = present_state(record, self.directory, alive, now)
+        state = run_state(record, self.directory, alive, now)
         told = read_live(self.directory.path) if state == "running" else None
         self._follow(told.trial if told else None)
         self._read_results()
         analysis = record.analysis
-        shown = Present(
+        shown = LiveStatus(
             run=self.directory.name,
             study=record.study,
             state=state,
@@ -170,15 +170,15 @@ class LiveRun:
         host, hosts = live_host_status.host_uses(self.readings, record, told.trial)
         return {
             **found,
-            "trial": present_trial(told, now),
+            "trial": trial_status(told, now),
             "throughput": self._throughput(told),
             "host": host,
             "hosts": hosts,
-            "containers": container_uses(self.readings, told.trial),
+            "containers": container_usage(self.readings, told.trial),
             "devices": devices(self.readings),
         }
 
-    def _throughput(self, told: LiveState) -> PresentThroughput | None:
+    def _throughput(self, told: LiveState) -> LiveThroughput | None:
         """Of all phases so far; None where no driver runs that tells it."""
         trial = told.trial
         if trial is None or told.phase is None or told.phase >= len(trial.phases):
@@ -191,14 +191,14 @@ class LiveRun:
             series += together.series
         targets = len(trial.phases[told.phase].loads)
         value = series[-1][1] if series else None
-        return PresentThroughput(value=value, told=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
+        return LiveThroughput(value=value, told=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
 
-    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[Together, list[tuple[str, Lines]]]:
+    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[SummedSeries, list[tuple[str, Lines]]]:
         """The outputs of a phase's drivers which tell, and what they tell together."""
         if phase not in self._drivers:
             places = [(driver, output_dir(trial, phase, target)) for target, driver in trial.phases[phase].loads.items() if tells(driver)]
             outputs = [(driver, Lines(place / "stderr", recent=_RECENT_BYTES)) for driver, place in places if place is not None]
-            self._drivers[phase] = Together(len(outputs)), outputs
+            self._drivers[phase] = SummedSeries(len(outputs)), outputs
         return self._drivers[phase]
 
     def _read_results(self) -> None:
@@ -208,12 +208,12 @@ class LiveRun:
             if name in self._results or name.endswith(".partial"):
                 continue
             try:
-                self._results[name] = present_result(TrialResult.model_validate_json(file.read_bytes()))
+                self._results[name] = trial_result(TrialResult.model_validate_json(file.read_bytes()))
             except (OSError, ValidationError):
                 continue
 
 
-def present_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:
+def run_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:
     """As run.json has it; but a run that says it is running and is executed by nobody was killed, and one that is executed and says
     that it was interrupted has just been resumed, or is about to end."""
     if alive:
@@ -248,11 +248,11 @@ def seconds_left(told: LiveState, now: float) -> float | None:
     return told.seconds_left + max(this, 0.0)
 
 
-def present_trial(told: LiveState, now: float) -> PresentTrial:
+def trial_status(told: LiveState, now: float) -> LiveTrialStatus:
     """The trial that runs, and where in its phases it is."""
     trial = told.trial
     assert trial is not None
-    shown = PresentTrial(number=trial.number, point=trial.point, repeat=trial.repeat, reason=trial.reason, phases=len(trial.phases))
+    shown = LiveTrialStatus(number=trial.number, point=trial.point, repeat=trial.repeat, reason=trial.reason, phases=len(trial.phases))
     if told.phase is None or told.phase_begun is None or told.phase >= len(trial.phases):
         return shown
     phase = trial.phases[told.phase]
@@ -277,7 +277,7 @@ def _within(value: float, most: float) -> float:
     return min(max(value, 0.0), most)
 
 
-def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:
+def container_usage(readings: Readings, trial: LiveTrial) -> list[LiveUsage]:
     """Each container that is seen: CPU in cores, memory in bytes (charged to its group, else resident), and its limits."""
     found = []
     for entity in readings.entities("container:"):
@@ -287,7 +287,7 @@ def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:
             continue  # a group of pgherd's own, such as one that withholds memory
         memory = readings.latest(entity, "memory.usage")
         found.append(
-            PresentUse(
+            LiveUsage(
                 name=name,
                 cpu=readings.latest(entity, "cpu.usage"),
                 vcpus=given.vcpus,
@@ -298,7 +298,7 @@ def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:
     return found
 
 
-def devices(readings: Readings) -> list[PresentDevice]:
+def devices(readings: Readings) -> list[LiveDevice]:
     """Block devices that do anything at present."""
     found = []
     for entity in readings.entities("disk:"):
@@ -307,15 +307,15 @@ def devices(readings: Readings) -> list[PresentDevice]:
         )
         if reads or writes:
             name = entity.partition(":")[2]
-            found.append(PresentDevice(name=name, reads=reads, writes=writes, read_bytes=read_bytes, write_bytes=write_bytes))
+            found.append(LiveDevice(name=name, reads=reads, writes=writes, read_bytes=read_bytes, write_bytes=write_bytes))
     return found
 
 
-def present_result(result: TrialResult) -> PresentResult:
+def trial_result(result: TrialResult) -> LiveTrialResult:
     """A trial that has ended, with the verdicts that did not pass."""
     open_ = [verdict for verdict in result.verdicts if verdict.result != "pass"]
     what = counted([result])
-    return PresentResult(
+    return LiveTrialResult(
         id=result.id,
         point=result.trial.point,
         repeat=result.trial.repeat,

@@ -15,24 +15,9 @@ from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, SAMPLES, register
 from pgherd.report.formatting import clean, point_text, share
-from pgherd.report.memory_series import (
-    CACHE,
-    COMPRESSED,
-    IN_SWAP,
-    KINDS,
-    PRIVATE,
-    REST,
-    SHARED,
-    SWAPPED_IN,
-    SWAPPED_OUT,
-    TAKEN,
-    MemorySeries,
-    Series,
-    read,
-    thinned,
-)
+from pgherd.report.memory_figures import CACHE, COMPRESSED, IN_SWAP, KINDS, MemorySeries, PRIVATE, REST, SHARED, SWAPPED_IN, SWAPPED_OUT, Series, TAKEN, read, thinned
 
 TRIALS_SHOWN = 4
 KINDS_SHOWN = 3
@@ -46,7 +31,7 @@ _OPACITY = {SHARED: 0.9, CACHE: 0.6, PRIVATE: 0.4, REST: 0.2}
 
 
 @register("memory")
-def memory(inputs: Inputs) -> Figure:
+def memory(inputs: FigureInputs) -> Figure:
     """Each container's memory stacked over time with the phases' borders, and below it what is swapped out."""
     trials = _chosen(inputs)
     panels = [panel for result, series in trials for panel in _memory_panels(result, series)]
@@ -64,11 +49,11 @@ def memory(inputs: Inputs) -> Figure:
 
 
 @register("swapping")
-def swapping(inputs: Inputs) -> Figure:
+def swapping(inputs: FigureInputs) -> Figure:
     """What the host's swap holds, before and after compression, and how fast pages go there and come back."""
     trials = [(result, series) for result, series in _chosen(inputs) if any(series.host.get(name) for name in (IN_SWAP, COMPRESSED))]
     if not trials:
-        raise NotDrawn("the run had no swap of its own to look at")
+        raise FigureUnavailable("the run had no swap of its own to look at")
     panels = []
     moves = {SWAPPED_IN: BLUE, SWAPPED_OUT: VERMILLION}
     for result, series in trials:
@@ -93,7 +78,7 @@ def swapping(inputs: Inputs) -> Figure:
 
 
 @register("memory_pressure")
-def memory_pressure(inputs: Inputs) -> Figure:
+def memory_pressure(inputs: FigureInputs) -> Figure:
     """For how much of the time somebody in each container waited for memory or for I/O, and how much came back after eviction."""
     trials = _chosen(inputs)
     panels: list[Panel] = []
@@ -109,7 +94,7 @@ def memory_pressure(inputs: Inputs) -> Figure:
         waited = series.stalled.get("memory", {})
         worst = max([worst, *((max((v for _, v in one), default=0.0), where, name) for where, one in waited.items())])
     if not panels:
-        raise NotDrawn("the kernel tells no pressure of these containers' groups, and counted no page that came back")
+        raise FigureUnavailable("the kernel tells no pressure of these containers' groups, and counted no page that came back")
     sentence = "Nobody waits for memory"
     if worst[0] > 0:
         sentence = f"Somebody in {worst[1]} waits for memory up to {share(worst[0])} of a second: {worst[2]}"
@@ -124,18 +109,18 @@ def memory_pressure(inputs: Inputs) -> Figure:
 _WAITED = {"memory": "memory", "io": "I/O"}
 
 
-def _chosen(inputs: Inputs) -> list[tuple[TrialResult, MemorySeries]]:
+def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, MemorySeries]]:
     """Finished trials of the least memory, clean ones first, one of each point; raises NotDrawn where memory was no matter."""
     around = inputs.record.surroundings
     if around is None or inputs.directory is None:
-        raise NotDrawn
+        raise FigureUnavailable
     deployed = [result for result in inputs.results if result.trial.deployment.hosts]
     budgets = {result.id: result.trial.deployment.memory or around.memory for result in deployed}
     if (around.swap is None or around.swap.kind == "none") and not any(memory < around.memory for memory in budgets.values()):
-        raise NotDrawn
+        raise FigureUnavailable
     finished = [result for result in inputs.results if result.phases and result.id in budgets]
     if not finished:
-        raise NotDrawn("no trial was finished")
+        raise FigureUnavailable("no trial was finished")
     least = min(budgets[result.id] for result in finished)
     points: dict[str, TrialResult] = {}
     for result in sorted(finished, key=lambda one: (one.tainted, one.started)):
@@ -146,7 +131,7 @@ def _chosen(inputs: Inputs) -> list[tuple[TrialResult, MemorySeries]]:
     chosen = alike[-TRIALS_SHOWN:]
     found = [(result, series) for result in chosen if (series := read(inputs.directory, result)) is not None]
     if not found:
-        raise NotDrawn("no control group held the containers' memory together, so that nothing tells how they shared it")
+        raise FigureUnavailable("no control group held the containers' memory together, so that nothing tells how they shared it")
     return found
 
 

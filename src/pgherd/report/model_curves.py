@@ -7,29 +7,29 @@ from itertools import pairwise
 from typing import Any
 
 from pgherd.report.chart_style import GREEN, ORANGE, PURPLE, SKY, Line
-from pgherd.report.drawing import Inputs
+from pgherd.report.drawing import FigureInputs
 from pgherd.report.formatting import clean, finite
 
 
-def best(inputs: Inputs, variant: str = "") -> str | None:
+def best(inputs: FigureInputs, variant: str = "") -> str | None:
     """Name of the chosen model, of one variant where the run has some."""
     name = _models(inputs, variant).get("best")
     return str(name) if name else None
 
 
-def best_curve(inputs: Inputs, last: float, variant: str = "") -> list[tuple[float, float]]:
+def best_curve(inputs: FigureInputs, last: float, variant: str = "") -> list[tuple[float, float]]:
     """The chosen model's curve, as ``curves`` has it; empty where none was chosen."""
     return dict(curves(inputs, last, variant)).get(best(inputs, variant) or "", [])
 
 
-def _models(inputs: Inputs, variant: str) -> Mapping[str, Any]:
+def _models(inputs: FigureInputs, variant: str) -> Mapping[str, Any]:
     figures = inputs.analysis.figures
     by_variant = figures.get("variant_models")
     models = figures.get("models") if not variant else by_variant.get(variant) if isinstance(by_variant, Mapping) else None
     return models if isinstance(models, Mapping) else {}
 
 
-def curves(inputs: Inputs, last: float, variant: str = "") -> list[tuple[str, list[tuple[float, float]]]]:
+def curves(inputs: FigureInputs, last: float, variant: str = "") -> list[tuple[str, list[tuple[float, float]]]]:
     """Each model's curve as (load, throughput), at most a fifth beyond the last load measured, with a point exactly there; of one
     variant where the run has some."""
     found = []
@@ -45,7 +45,7 @@ def curves(inputs: Inputs, last: float, variant: str = "") -> list[tuple[str, li
 
 
 def drawn(
-    inputs: Inputs, found: list[tuple[str, list[tuple[float, float]]]], last: float, scale: float, variant: str = ""
+    inputs: FigureInputs, found: list[tuple[str, list[tuple[float, float]]]], last: float, scale: float, variant: str = ""
 ) -> tuple[list[Line], list[tuple[float, str, str]]]:
     """Lines of the curves, solid within the data and dashed beyond, and a label (height at its end, text, colour) for each.
 

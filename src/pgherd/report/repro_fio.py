@@ -12,7 +12,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean
-from pgherd.report.repro_volumes import default, variable, word
+from pgherd.report.repro_volumes import default_line, variable, variable_part
 
 _OURS = ("--output", "--write_iops_log", "--log_", "--eta", "--runtime")
 """What of pgherd's command line is for its own reading of the results; the run time is the phase's."""
@@ -68,7 +68,7 @@ def _lines(result: TrialResult, record: RunRecord, together: str) -> Iterator[st
         yield f"# In the environment: {variable(name)}, the directory on volume {clean(name)} in which that is done."
     yield "set -eu"
     for name in used:
-        yield default(volumes[name])
+        yield default_line(volumes[name])
     yield "set --  # the directories that it has made"
     yield "trap 'rm -rf -- \"$@\"' EXIT"
     yield "trap 'exit 130' INT TERM"
@@ -79,11 +79,11 @@ def _lines(result: TrialResult, record: RunRecord, together: str) -> Iterator[st
         for target, load in phase.loads.items():
             sizes[target] = max(sizes.get(target, 0), int(load.options["size"]))
     for name, load in used.items():
-        place = f"at_{word(name)}"
+        place = f"at_{variable_part(name)}"
         yield f'{place}=$(mktemp -d -- "${variable(name)}/repeat-XXXXXX")'
         yield f'set -- "$@" "${place}"'
         argv = fio.file_argv(_PLACE, sizes[name], direct=load.options.get("direct", "1") == "1")
-        yield f"{_quoted([word for word in argv if not word.startswith('--output')], place)} >/dev/null"
+        yield f"{_quoted([variable_part for variable_part in argv if not variable_part.startswith('--output')], place)} >/dev/null"
     for number, phase in enumerate(trial.phases):
         yield ""
         yield from _phase(phase, result.phases[number] if number < len(result.phases) else None)
@@ -95,7 +95,7 @@ def _phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
         yield _comment(f"In these it counted {one.throughput:,.1f} I/Os per second on {one.target}.")
     single = len(phase.loads) == 1
     for target, load in phase.loads.items():
-        place = f"at_{word(target)}"
+        place = f"at_{variable_part(target)}"
         words = _quoted(_argv(load, phase), place)
         if single:
             yield words
@@ -105,12 +105,12 @@ def _phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
         yield "wait"
         for target in phase.loads:
             yield f"echo {shlex.quote(f'volume {clean(target)}:')}"
-            yield f'cat -- "$at_{word(target)}/report"'
+            yield f'cat -- "$at_{variable_part(target)}/report"'
 
 
 def _argv(load: Load, phase: Phase) -> list[str]:
     endpoint = Endpoint(target="", bin="", host="", port=0, database="", user="", output=".", directory=_PLACE)
-    argv = [word for word in fio.DRIVER.argv(load, endpoint, 1) if not word.startswith(_OURS)]
+    argv = [variable_part for variable_part in fio.DRIVER.argv(load, endpoint, 1) if not variable_part.startswith(_OURS)]
     return [*argv, f"--runtime={ceil(phase.seconds)}"]
 
 

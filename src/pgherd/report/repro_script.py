@@ -33,7 +33,7 @@ from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
 from pgherd.report import repro_exec, repro_external, repro_fio, repro_iperf3, repro_memory, repro_volumes
 from pgherd.report.formatting import clean
-from pgherd.report.single_host_trial import of_one_host
+from pgherd.report.repro_script import of_one_host
 from pgherd.runtimes.runtime import Placement
 from pgherd.study.registry import studies
 from pgherd.workloads import shipped
@@ -64,7 +64,7 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         UsageError: the trial needs more than PostgreSQL and pgbench, or its clients were on another host than its servers.
     """
     trial = result.trial
-    if repro_external.is_theirs(result):
+    if repro_external.uses_external_servers(result):
         return repro_external.script(result, record, {name: _kept(name, inputs) for name in _files(result)})
     servers = [server for _, _, server in trial.deployment.servers()]
     drivers_used = {load.driver for phase in trial.phases for load in phase.loads.values()}
@@ -90,13 +90,13 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         [_functions("pages")] if any(_pages("", server) for server in servers) else [],
         [_functions("volumes")] if any(server.volumes or server.tablespaces for server in servers) else [],
         ["# ==== The trial", ""],
-        repro_volumes.defaults(trial.deployment),
+        repro_volumes.default_lines(trial.deployment),
         _groups(host, record) if grouped else [],
         ["prewarm=$(", "cat <<'END'", PREWARM, "END", ")", ""],
         *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
     if trial.phases:
-        parts += [repro_volumes.relations(servers), _start(host, rooms, loaded), repro_memory.taken_away(host, record)]
+        parts += [repro_volumes.relations_lines(servers), _start(host, rooms, loaded), repro_memory.taken_away(host, record)]
         parts += [_checkpoints(result), *_phases(result, rooms, files)]
     text = "\n".join(line for part in parts for line in part) + "\n"
     if "\0" in text:
@@ -206,7 +206,7 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "#"
     yield "# In the environment: BIN, where PostgreSQL's programs are; ACCOUNT, as whom it runs if root starts this; TMPDIR, a"
     yield "# directory on the disk that is to be used."
-    yield from repro_volumes.environment(result.trial.deployment)
+    yield from repro_volumes.environment_comments(result.trial.deployment)
     swap = record.surroundings.swap if record.surroundings else None
     if swap is not None:
         yield "#"
@@ -295,7 +295,7 @@ def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tu
     yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those that get no load were up in the trial too."
     for container, server in pairs:
         name = f"{container.name}.{server.name}"
-        yield from repro_volumes.copied(loaded[_contents(server)][0], name, server)
+        yield from repro_volumes.copy_lines(loaded[_contents(server)][0], name, server)
         yield from _settings(name, server.settings, f"{container.name}/{server.name}", "As the trial had it.")
     yield "on_disk"
     for container, server in pairs:
@@ -306,7 +306,7 @@ def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tu
     for container, server in pairs:
         yield f"ready {container.name}.{server.name}"
     for container, server in pairs:
-        yield from repro_volumes.populated(f"{container.name}.{server.name}", server)
+        yield from repro_volumes.tablespace_lines(f"{container.name}.{server.name}", server)
     for container, server in pairs:
         yield from (f"warm {container.name}.{server.name} {shlex.quote(database.name)}" for database in server.databases)
     yield ""

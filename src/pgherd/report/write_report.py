@@ -13,7 +13,7 @@ from pgherd.report import csv_tables, html_render, json_document
 from pgherd.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from pgherd.report.drawing import Drawn
+    from pgherd.report.drawing import RenderedFigure
 
 
 def build(directory: Path, record: RunRecord, results: Sequence[TrialResult], *, figures: bool = True, png: bool = False) -> list[Path]:
@@ -26,13 +26,13 @@ def build(directory: Path, record: RunRecord, results: Sequence[TrialResult], *,
         UsageError: the directory cannot be written.
     """
     files: dict[str, bytes] = {}
-    drawn: list[Drawn] = []
+    drawn: list[RenderedFigure] = []
     left_out: dict[str, str] = {}
     known: set[str] = set()
     if figures and record.analysis:
         from pgherd.report import drawing  # altair costs 0.3 s of CPU: only where something is drawn
 
-        drawn, left_out = drawing.draw(drawing.Inputs(record, record.analysis, results, directory))
+        drawn, left_out = drawing.draw(drawing.FigureInputs(record, record.analysis, results, directory))
         known = set(drawing.builders(record.study))
         for one in drawn:
             files[f"figures/{one.name}.svg"] = one.svg.encode()

@@ -16,7 +16,7 @@ from pgherd.model.finding import Finding
 from pgherd.report import gate_metrics
 from pgherd.report.formatting import MISSING, clean, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, verdict_text
-from pgherd.report.gate_metrics import Run, Wanted
+from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.report.overlay import content
 from pgherd.ui.app_state import site_of
 from pgherd.ui.run_index import LoadedRun
@@ -92,7 +92,7 @@ def _gate_row(baseline: LoadedRun, other: LoadedRun, allowed: float) -> GateRow:
     """Compare a run with the baseline by all metrics of this page that both have."""
     old, new = (Run(run.name, run.record, run.results) for run in (baseline, other))
     try:
-        result = gate(old, new, [Wanted(name, allowed) for name in _common(old, new)])
+        result = gate(old, new, [MetricLimit(name, allowed) for name in _common(old, new)])
     except UsageError as error:
         text = clean(error)
         return GateRow(other.name, None, f"{text[:1].upper()}{text[1:]}.", ())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgherd.report.live_models import Present
+from pgherd.report.live_status import LiveStatus
 from pgherd.report.live_status import LiveRun
 from pgherd.store.run_directory import RunDirectory
 
@@ -38,7 +38,7 @@ class Sparkline:
 class RunSnapshot:
     """State of a run, with curves of throughput per second and of CPU in use on the host (cores)."""
 
-    present: Present
+    present: LiveStatus
     throughput: Sparkline | None
     cpu: Sparkline | None
 
@@ -76,13 +76,13 @@ class LiveRuns:
             return cached.snapshot
 
 
-def _throughput(present: Present) -> Sparkline | None:
+def _throughput(present: LiveStatus) -> Sparkline | None:
     if present.throughput is None:
         return None
     return sparkline(present.throughput.series, present.at, SHOWN)
 
 
-def _cpu(run: LiveRun, present: Present) -> Sparkline | None:
+def _cpu(run: LiveRun, present: LiveStatus) -> Sparkline | None:
     if run.readings is None:
         return None
     return sparkline(run.cpu, present.at, SHOWN, present.host.vcpus if present.host else None)

@@ -13,9 +13,9 @@ from starlette.responses import FileResponse, Response
 
 from pgherd.metrics.run_metrics import host_name
 from pgherd.report import check_matrix, formatting, html_model
-from pgherd.report.csv_tables import leading
+from pgherd.report.data_files import leading
 from pgherd.report.formatting import clean
-from pgherd.report.notices import notices
+from pgherd.report.data_files import notices
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.app_state import site_of
 from pgherd.ui.live_runs import SHOWN
