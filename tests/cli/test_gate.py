@@ -8,7 +8,7 @@ import pytest
 from pgherd.cli.gate import share, wanted
 from pgherd.cli.main import run
 from pgherd.model.errors import UsageError
-from pgherd.report.gate_metrics import Wanted
+from pgherd.report.gate_metrics import MetricLimit
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -80,14 +80,14 @@ def test_an_interrupted_run_is_refused(two, name, capsys):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("throughput", Wanted("throughput", 0.05)),
-        ("p95:10%", Wanted("p95", 0.1)),
-        ("p95:.1", Wanted("p95", 0.1)),
-        ("knee:2%:lower", Wanted("knee", 0.02, "lower")),
-        ("knee:higher", Wanted("knee", 0.05, "higher")),
-        ("ratio:big:throughput:3 %", Wanted("ratio:big:throughput", 0.03)),
-        ("ratio:big:throughput", Wanted("ratio:big:throughput", 0.05)),
-        ("throughput:0%", Wanted("throughput", 0.0)),
+        ("throughput", MetricLimit("throughput", 0.05)),
+        ("p95:10%", MetricLimit("p95", 0.1)),
+        ("p95:.1", MetricLimit("p95", 0.1)),
+        ("knee:2%:lower", MetricLimit("knee", 0.02, "lower")),
+        ("knee:higher", MetricLimit("knee", 0.05, "higher")),
+        ("ratio:big:throughput:3 %", MetricLimit("ratio:big:throughput", 0.03)),
+        ("ratio:big:throughput", MetricLimit("ratio:big:throughput", 0.05)),
+        ("throughput:0%", MetricLimit("throughput", 0.0)),
     ],
 )
 def test_what_is_wanted_is_read_from_the_right(text, expected):

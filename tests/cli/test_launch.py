@@ -10,7 +10,7 @@ from pgherd.cli.launch import launch, resume, resumed_on
 from pgherd.cli.output import yes_option
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.run import Surroundings
-from pgherd.report.notices import notices
+from pgherd.report.data_files import notices
 from pgherd.store.run_directory import RunDirectory
 
 

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from pgherd.model.facts import BlockDevice
-from pgherd.model.finding import Finding
-from pgherd.report import html_model
+from pgherd.model.finding import Finding, Verdict
+from pgherd.report import html_model, html_render
+from pgherd.report.html_model import percent_change, with_labels
 
 
 def column(table, head):
@@ -94,3 +95,78 @@ def test_timing_says_the_share_spent_measuring(run8):
     rows = dict(html_model.timing(run8[0]))
     assert rows["share of the wall time spent measuring"] == "82 %"
     assert html_model.timing(run8[0].model_copy(update={"timing": {"wall": 0.0, "measured": 0.0}}))[-1][0] == "measured"
+
+
+def test_ratios_are_read_as_changes_and_metrics_by_their_names(comparison):
+    rows = with_labels(comparison.comparison_run().analysis.tables["comparison"])
+    ratio = comparison.comparison_run().analysis.tables["comparison"][1]["ratio"]
+    assert rows[1]["metric"] == "CPU per transaction"
+    assert rows[1]["change"].value == (ratio.value - 1) * 100 and rows[1]["change"].unit == "%"
+    assert rows[1]["A/A"].low < 0 < rows[1]["A/A"].high
+
+
+def test_a_row_says_itself_what_its_metric_is_called():
+    (one,) = with_labels([{"metric": "cpu_per_tx", "label": "CPU per I/O"}])
+    assert one["metric"] == "CPU per I/O"
+
+
+def test_what_is_missing_stays_missing():
+    empty = percent_change(Finding(value=None, unit="", note="no ratio"))
+    assert empty.value is None and empty.note == "no ratio"
+    assert percent_change(None) is None and with_labels([{}])[0]["change"] is None
+
+
+def test_the_page_shows_changes_first_and_what_differs_before_the_figures(comparison):
+    record = comparison.comparison_run()
+    tables = {**record.analysis.tables, "differences": [{"option": "settings.shared_buffers", "base": "128MB", "big_buffers": "1GB"}]}
+    text = html_render.render(record.model_copy(update={"analysis": record.analysis.model_copy(update={"tables": tables})}), [])
+    assert text.index("change, %") < text.index("What differs between the variants") < text.index('id="figures"')
+    assert text.count("1GB") == 1
+    table = html_model.main_table("comparison", record.analysis.tables["comparison"])
+    assert table.heads == ("variant", "metric", "baseline", "value", "change, %", "verdict", "A/A, %")
+
+
+def verdict(check, result, kind="noise", **more):
+    return Verdict(check=check, kind=kind, result=result, observed=f"{check} was seen", wanted="less", **more)
+
+
+def trials(run8, *lists):
+    first = run8[1][0]
+    return [first.model_copy(update={"id": f"{i:04d}", "verdicts": list(found)}) for i, found in enumerate(lists)]
+
+
+def test_intent_comes_first_and_the_worst_of_several_verdicts_shows(run8):
+    results = trials(
+        run8,
+        [verdict("steal", "pass"), verdict("cached", "pass", "intent"), verdict("steal", "fail"), verdict("steal", "unknown")],
+        [verdict("steal", "pass")],
+    )
+    matrix = html_model.check_matrix(results)
+    assert matrix.checks == ("cached", "steal") and matrix.intents == 1
+    (_, first), (_, second) = matrix.rows
+    assert [cell.result for cell in first] == ["pass", "fail"] and first[1].symbol == "✗"
+    assert "fail: steal was seen, wanted less" in first[1].words and "unknown" in first[1].words
+    assert [cell.result for cell in second] == ["", "pass"] and second[0].words == "not checked"
+
+
+def test_exceptions_say_errors_first_and_group_trials_that_failed_alike(run8):
+    results = trials(
+        run8,
+        [verdict("steal", "fail", why="the hypervisor took it")],
+        [verdict("steal", "fail", why="the hypervisor took it"), verdict("vacuums", "unknown", severity="warn")],
+        [verdict("steal", "pass")],
+    )
+    lines = html_model.exceptions([*results, run8[1][-1]])
+    assert lines[0].startswith("Trial 0025 did not finish")
+    assert lines[1] == "steal failed in trials 0000, 0001: steal was seen in trial 0000; wanted: less (the hypervisor took it)."
+    assert lines[2] == "vacuums could not be seen in trial 0001 (a warning only): vacuums was seen; wanted: less."
+    assert len(lines) == 3
+
+
+def test_what_failed_in_every_trial_does_not_list_them(run8):
+    lines = html_model.exceptions(trials(run8, *[[verdict("steal", "fail")]] * 12))
+    assert lines == ["steal failed in all 12 trials: steal was seen in trial 0000; wanted: less."]
+
+
+def test_no_trial_no_exception():
+    assert html_model.exceptions([]) == [] and html_model.check_matrix([]).rows == ()

@@ -114,7 +114,7 @@ def test_the_rest_is_there(page8, run8):
 
 def test_hostile_names_stay_text(hostile8, synthetic):
     record, results = hostile8
-    drawn, _ = drawing.draw(drawing.Inputs(record, record.analysis, results))
+    drawn, _ = drawing.draw(drawing.FigureInputs(record, record.analysis, results))
     page = Page(html_render.render(record, results, drawn, {"x": synthetic.HOSTILE}))
     assert "script" not in {tag for tag, _ in page.tags}
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]

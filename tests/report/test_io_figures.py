@@ -9,7 +9,7 @@ from pgherd.model.finding import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report import chart_style, drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.report.io_figures import io, io_gaps, io_latency, io_sizes, io_waiting
 
 
@@ -24,7 +24,7 @@ def simulator():
 
 def inputs(results):
     analysis = Analysis(answer="x", grade="A")
-    return Inputs(RunRecord(run="r", study="scaling", options={}, started=0.0, pgherd="0", analysis=analysis), analysis, results)
+    return FigureInputs(RunRecord(run="r", study="scaling", options={}, started=0.0, pgherd="0", analysis=analysis), analysis, results)
 
 
 def trial(clients):
@@ -65,7 +65,7 @@ def test_what_is_not_told_of_a_queue_is_not_drawn(simulator):
         seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
         told = inputs([result.model_copy(update={"phases": [seen]})])
         if title is None:
-            with pytest.raises(NotDrawn):
+            with pytest.raises(FigureUnavailable):
                 io_waiting(told)
         else:
             assert io_waiting(told).title == title
@@ -92,7 +92,7 @@ def test_there_is_room_for_every_label_that_is_drawn(simulator):
 def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
     plain = inputs([simulator.result_of(trial(1))])
     for builder in (io_sizes, io_latency, io_gaps):
-        with pytest.raises(NotDrawn) as caught:
+        with pytest.raises(FigureUnavailable) as caught:
             builder(plain)
         assert str(caught.value) == ""
 
@@ -132,7 +132,7 @@ def test_gaps_between_traced_requests(simulator):
 
 
 def test_a_run_without_a_view_has_no_figure():
-    with pytest.raises(NotDrawn):
+    with pytest.raises(FigureUnavailable):
         io(inputs([]))
 
 

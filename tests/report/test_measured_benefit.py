@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report.measured_benefit import differing, of_run, worths
+from pgherd.report.measured_benefit import differing, measured_benefits, of_run
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -103,9 +103,9 @@ def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
         directory.save(record(run=f"run-{number}", host=host, new={"wal_dir": "/wal"}))
     (tmp_path / "20260101-000000-compare-bbbb").mkdir()
     (tmp_path / "20260101-000000-compare-bbbb" / "run.json").write_text("{")
-    found = worths(tmp_path, "here")["devices-apart"]
+    found = measured_benefits(tmp_path, "here")["devices-apart"]
     assert sorted(worth.run for worth in found) == ["run-0", "run-2"]
-    assert worths(tmp_path / "gone", "here") == {}
+    assert measured_benefits(tmp_path / "gone", "here") == {}
 
 
 def test_differences_name_options_and_settings():

@@ -71,8 +71,8 @@ def test_what_writes_may_write_and_takes_the_users_script(tmp_path):
 
 
 def test_only_where_all_is_theirs():
-    assert repro_external.is_theirs(result("host=one"))
-    assert not repro_external.is_theirs(result("host=one", load=Load(driver="fio", scripts=())))
+    assert repro_external.uses_external_servers(result("host=one"))
+    assert not repro_external.uses_external_servers(result("host=one", load=Load(driver="fio", scripts=())))
 
 
 def test_shellcheck_has_nothing_to_object(tmp_path):

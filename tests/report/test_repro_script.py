@@ -1,5 +1,3 @@
-"""The script that repeats a trial: what it tells PostgreSQL's programs, whatever the names are. tests/it/test_commands.py runs it."""
-
 from __future__ import annotations
 
 import os
@@ -21,7 +19,8 @@ from pgherd.model.run import RunRecord, Surroundings, Swap
 from pgherd.model.trial import Trial
 from pgherd.postgres import configuration, instance
 from pgherd.postgres.golden import LOADING
-from pgherd.report.repro_script import script
+from pgherd.report import repro_script
+from pgherd.report.repro_script import of_one_host, script
 
 HOSTILE = '/o p\'t/"$(touch pwned)"`touch pwned`;&\\\n*'
 STEPS = ("create", "settings", "start", "ready", "client", "quietly", "settle", "loaded", "copy", "warm", "run", "report", "take", "size")
@@ -445,3 +444,72 @@ def test_swap_of_the_runs_own_is_said_not_made():
     assert "# In the run these servers had zram swap of 512 MB." in text and "mkswap" not in text
     assert "had no swap." in script(result(), around(Swap(kind="none")))
     assert "swap" not in script(result(), record()).partition("set -eu")[0]
+
+
+ZRAM = Swap(kind="zram", size=2**30)
+
+
+def swap_record(swap=ZRAM, runtime="cgroup"):
+    around = Surroundings(runtime=runtime, cores=2, memory=2**31, swap=swap)
+    return RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", surroundings=around)
+
+
+def test_memory_is_taken_away_once_the_servers_are_warm():
+    host = Host(memory=2**30)
+    assert repro_script._initial_memory(host, swap_record()) == 2**31
+    assert f"group '' '' {2**30} ''" in list(repro_script._reduce_memory(host, swap_record()))
+
+
+@pytest.mark.parametrize(
+    ("host", "run"),
+    [
+        (Host(memory=2**31), swap_record()),
+        (Host(), swap_record()),
+        (Host(memory=2**30), swap_record(swap=None)),
+        (Host(memory=2**30), swap_record(swap=Swap(kind="none"))),
+        (Host(memory=2**30), swap_record(runtime="process")),
+    ],
+)
+def test_otherwise_it_is_so_from_the_beginning(host, run):
+    assert repro_script._initial_memory(host, run) == host.memory
+    assert not list(repro_script._reduce_memory(host, run))
+
+
+def named_host(name, *containers):
+    server = Server(bin="/pg/bin", version="18.6", databases=(Database(name="bench"),))
+    return Host(name=name, containers=tuple(Container(name=one, servers=(server,)) for one in containers))
+
+
+def hosts_result(*hosts, loads, volumes=()):
+    trial = Trial(point={}, deployment=Deployment(hosts=hosts, volumes=volumes), phases=(Phase(loads=loads),))
+    return TrialResult(id="0007", trial=trial, started=0, ended=1)
+
+
+def test_of_several_hosts_it_is_the_first_with_servers():
+    loads = {"b/db01/pg/bench": Load(clients=1), "c/db02/pg/bench": Load(clients=2)}
+    volumes = tuple(Volume(name="fast", kind="directory", path="/x", host=name) for name in ("b", "c"))
+    part, said = of_one_host(hosts_result(named_host("a"), named_host("b", "db01"), named_host("c", "db02"), loads=loads, volumes=volumes))
+    assert said == "In the run 2 hosts did this at the same time: b, c. This is what b did."
+    assert [one.name for one in part.trial.deployment.hosts] == ["b"] and [one.host for one in part.trial.deployment.volumes] == ["b"]
+    assert list(part.trial.phases[0].loads) == ["b/db01/pg/bench"]
+
+
+def test_one_host_is_the_trial_itself():
+    whole = hosts_result(named_host("b", "db01"), loads={"b/db01/pg/bench": Load()})
+    assert of_one_host(whole) == (whole, "")
+    beside = hosts_result(named_host("a"), named_host("b", "db01"), loads={"b/db01/pg/bench": Load()})
+    assert of_one_host(beside) == (whole, "")
+
+
+def test_clients_on_another_host_are_refused_with_both_names():
+    with pytest.raises(UsageError, match="clients were on host a, its server on b, .* without --client-host"):
+        of_one_host(hosts_result(named_host("b", "db01"), loads={"b/db01/pg/bench": Load(host="a")}))
+
+
+def test_the_script_says_whose_part_it_is():
+    loads = {"a/db01/pg/bench": Load(clients=1), "b/db02/pg/bench": Load(clients=2)}
+    facts = {name: HostFacts(hostname=name, kernel="k", cores=2, logical_cpus=2, memory=2**33) for name in ("a", "b")}
+    record = RunRecord(run="20260101-000000-density-ab12", study="density", options={}, started=0, pgherd="1", hosts=facts)
+    text = script(hosts_result(named_host("a", "db01"), named_host("b", "db02"), loads=loads), record)
+    assert "# In the run 2 hosts did this at the same time: a, b. This is what a did." in text
+    assert "a/db01/pg/bench" in text and "db02" not in text

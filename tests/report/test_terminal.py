@@ -99,7 +99,7 @@ def test_it_names_the_report_when_there_is_one(run8, tmp_path):
 
 def test_terminal_and_document_import_neither_plotting_nor_scientific_libraries():
     code = (
-        "import sys, pgherd.report.terminal, pgherd.report.json_document, pgherd.report.csv_tables\n"
+        "import sys, pgherd.report.terminal, pgherd.report.data_files\n"
         "print(sorted({'altair', 'vl_convert', 'jinja2', 'numpy', 'scipy', 'duckdb'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"

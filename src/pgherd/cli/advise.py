@@ -29,13 +29,13 @@ def advise(dsn: str | None, runs: Path, *, as_json: bool) -> int:
     from pgherd.host import practice as host_practice
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
-    from pgherd.report.measured_benefit import worths
+    from pgherd.report.measured_benefit import measured_benefits
 
     node = LocalNode()
     host = host_practice.look(node, gather(node))
     server = _server(node, dsn) if dsn is not None else None
     found = host_advice(host) + (server_advice(server, host) if server is not None else [])
-    known = worths(runs, host.hostname)
+    known = measured_benefits(runs, host.hostname)
     found = [advice.model_copy(update={"worth": tuple(known.get(advice.check, ()))}) for advice in found]
     if as_json:
         print_document(

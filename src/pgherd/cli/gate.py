@@ -13,7 +13,7 @@ from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
     from pgherd.report.gate import Gate
-    from pgherd.report.gate_metrics import Wanted
+    from pgherd.report.gate_metrics import MetricLimit
 
 _SHARE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*(%?)\s*")
 
@@ -27,13 +27,13 @@ def share(text: str) -> float:
     return value
 
 
-def wanted(text: str, allowed: float) -> Wanted:
+def wanted(text: str, allowed: float) -> MetricLimit:
     """``NAME[:ALLOW][:higher|lower]``; a finding's name may hold colons of its own.
 
     Raises:
         UsageError: there is no name, or the share cannot be read.
     """
-    from pgherd.report.gate_metrics import Wanted
+    from pgherd.report.gate_metrics import MetricLimit
 
     name, better = text, None
     head, colon, last = name.rpartition(":")
@@ -44,7 +44,7 @@ def wanted(text: str, allowed: float) -> Wanted:
         name, allowed = head, share(last)
     if not name:
         raise UsageError(f"--metric '{text}' names no metric; write NAME or NAME:5%, such as p95:10%")
-    return Wanted(name, allowed, better)  # type: ignore[arg-type]  # one of the two words
+    return MetricLimit(name, allowed, better)  # type: ignore[arg-type]  # one of the two words
 
 
 @click.command("gate")
@@ -79,7 +79,7 @@ def command(
     pgherd gate main last --junit gate.xml --markdown gate.md
     """
     from pgherd.report.gate import gate
-    from pgherd.report.gate_metrics import Run, Wanted, default_metric
+    from pgherd.report.gate_metrics import MetricLimit, Run, default_metric
     from pgherd.store.run_directory import RunDirectory
 
     allowed = share(allow)
@@ -93,7 +93,7 @@ def command(
         return Run(directory.name, directory.record(), directory.results())
 
     old, new = side(baseline), side(run)
-    found = gate(old, new, asked or [Wanted(default_metric(new.record), allowed)])
+    found = gate(old, new, asked or [MetricLimit(default_metric(new.record), allowed)])
     written = _write(found, junit, markdown)
     if as_json:
         print_document(document(found, written))
@@ -104,12 +104,11 @@ def command(
 
 def _write(found: Gate, junit: Path | None, markdown: Path | None) -> list[Path]:
     """Write the files that were asked for, each whole or not at all."""
-    from pgherd.report import junit as xml
-    from pgherd.report import markdown as summary
+    from pgherd.report.gate_documents import to_junit, to_markdown
     from pgherd.store.run_directory import RunDirectory
 
     written = []
-    for path, text in ((junit, xml.junit), (markdown, summary.markdown)):
+    for path, text in ((junit, to_junit), (markdown, to_markdown)):
         if path is None:
             continue
         try:

@@ -24,7 +24,7 @@ def command(run: str, trial: str | None, commands: bool, runs: Path, as_json: bo
     pgherd show last 7                 trial 7: what was measured and judged, and where its raw files are
     pgherd show last 7 --commands      a script that repeats it without pgherd
     """
-    from pgherd.report import json_document, terminal
+    from pgherd.report import data_files, terminal
     from pgherd.store.run_directory import RunDirectory
 
     directory = RunDirectory.find(run, runs)
@@ -33,7 +33,7 @@ def command(run: str, trial: str | None, commands: bool, runs: Path, as_json: bo
         if commands:
             raise UsageError(f"--commands needs a trial; run {directory.name} has {_range(len(results))}")
         if as_json:
-            print_document(json_document.document(record, results))
+            print_document(data_files.document(record, results))
         else:
             terminal.show(answer_console(), record, results, directory.path)
         return 0

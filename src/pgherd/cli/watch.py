@@ -13,8 +13,7 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pgherd.report.live_models import Present
-    from pgherd.report.live_status import LiveRun
+    from pgherd.report.live_status import LiveRun, LiveStatus
     from pgherd.store.run_directory import RunDirectory
 
 _PERIOD = 1.0
@@ -65,7 +64,7 @@ def _found(run: str | None, runs: Path) -> RunDirectory:
     return found
 
 
-def _drawn(console: Console, live: LiveRun, present: Present) -> Present:
+def _drawn(console: Console, live: LiveRun, present: LiveStatus) -> LiveStatus:
     from rich.live import Live
 
     from pgherd.report.watch_view import picture
@@ -78,10 +77,10 @@ def _drawn(console: Console, live: LiveRun, present: Present) -> Present:
     return present
 
 
-def _lines(console: Console, live: LiveRun, present: Present) -> Present:
-    from pgherd.report.watch_view import changes, measured_words
+def _lines(console: Console, live: LiveRun, present: LiveStatus) -> LiveStatus:
+    from pgherd.report.watch_view import changes, measured_text
 
-    before: Present | None = None
+    before: LiveStatus | None = None
     said = time.monotonic()
     while True:
         for line in changes(before, present):
@@ -89,7 +88,7 @@ def _lines(console: Console, live: LiveRun, present: Present) -> Present:
             said = time.monotonic()
         if present.state != "running":
             return present
-        if time.monotonic() - said >= _LINES_EVERY and (words := measured_words(present)):
+        if time.monotonic() - said >= _LINES_EVERY and (words := measured_text(present)):
             console.print(words, markup=False, soft_wrap=True)
             said = time.monotonic()
         before = present
@@ -97,7 +96,7 @@ def _lines(console: Console, live: LiveRun, present: Present) -> Present:
         present = live.look()
 
 
-def _conclude(console: Console, directory: RunDirectory, present: Present) -> int:
+def _conclude(console: Console, directory: RunDirectory, present: LiveStatus) -> int:
     """How it ended: the answer, or why there is none and how to go on; exit code 1 for grade C, or no answer."""
     from pgherd.report import terminal
     from pgherd.report.watch_view import heading

@@ -1,6 +1,7 @@
 """OpenMetrics samples of a running run, collected from its directory at each scrape.
 
-Only the last reading of each source is parsed, so a scrape costs the same after one second or one minute. A value carries the time at which it was read.
+Only the last reading of each source is parsed, so a scrape costs the same after one second or one minute. A value carries the time at
+which it was read.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ _GENERIC = (
 
 
 @dataclass(frozen=True)
-class Inputs:
+class FigureInputs:
     """All that a figure may be made of."""
 
     record: RunRecord
@@ -65,7 +65,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Drawn:
+class RenderedFigure:
     """A figure as SVG text under its file name's stem."""
 
     name: str
@@ -78,27 +78,27 @@ class Drawn:
         return f"{self.figure.caption} Made from {', '.join(self.figure.sources)}.".strip()
 
 
-class NotDrawn(Exception):
+class FigureUnavailable(Exception):
     """The data cannot support this figure; the message says why. Empty: it is not meant for this run, and not missed."""
 
 
-Builder = Callable[[Inputs], Figure]
-_builders: dict[str, dict[str, Builder]] = {}
+FigureBuilder = Callable[[FigureInputs], Figure]
+_builders: dict[str, dict[str, FigureBuilder]] = {}
 
 
-def register(name: str) -> Callable[[Builder], Builder]:
+def register(name: str) -> Callable[[FigureBuilder], FigureBuilder]:
     """Make a builder known under a file name, as one of its module's."""
 
-    def keep(builder: Builder) -> Builder:
+    def keep(builder: FigureBuilder) -> FigureBuilder:
         _builders.setdefault(builder.__module__, {})[name] = builder
         return builder
 
     return keep
 
 
-def builders(study: str) -> dict[str, Builder]:
+def builders(study: str) -> dict[str, FigureBuilder]:
     """Name → builder of all figures for a study, its own first; one of its own replaces the general one of that name."""
-    found: dict[str, Builder] = {}
+    found: dict[str, FigureBuilder] = {}
     known = studies().get(study)
     modules = [known.module(name) for name in known.figures] if known is not None else []
     for module in (*modules, *map(importlib.import_module, _GENERIC)):
@@ -106,11 +106,11 @@ def builders(study: str) -> dict[str, Builder]:
     return found
 
 
-def draw(inputs: Inputs) -> tuple[list[Drawn], dict[str, str]]:
+def draw(inputs: FigureInputs) -> tuple[list[RenderedFigure], dict[str, str]]:
     """Draw all figures of the run's study; the second part says why each missing one was left out."""
     from altair.utils.schemapi import debug_mode
 
-    drawn: list[Drawn] = []
+    drawn: list[RenderedFigure] = []
     left_out: dict[str, str] = {}
     for name, builder in builders(inputs.record.study).items():
         if inputs.analysis.tables.get(FUNCTIONAL) and name not in _OF_MEMORY:
@@ -119,8 +119,8 @@ def draw(inputs: Inputs) -> tuple[list[Drawn], dict[str, str]]:
         try:
             with debug_mode(False):  # checking every part against the schema takes longer than drawing it; tests do it
                 figure = builder(inputs)
-            drawn.append(Drawn(name, figure, svg(figure, prefix=name)))
-        except NotDrawn as reason:
+            drawn.append(RenderedFigure(name, figure, svg(figure, prefix=name)))
+        except FigureUnavailable as reason:
             if str(reason):
                 left_out[name] = str(reason)
         except Exception as error:  # a faulty figure must not cost the reader the answer; it is said in the report

@@ -57,6 +57,11 @@ def clean(text: object) -> str:
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text))
 
 
+def shell_comment(text: object) -> str:
+    """Return the text as one comment line of a shell script."""
+    return "# " + " ".join(clean(text).split())
+
+
 def label(name: str) -> str:
     """A column's or finding's name in words: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
     ``ratio: scheme 3: rate 0.4``."""

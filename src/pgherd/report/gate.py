@@ -14,7 +14,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
 from pgherd.report.formatting import clean
-from pgherd.report.gate_metrics import Compared, Run, Wanted
+from pgherd.report.gate_metrics import MetricLimit, MetricPair, Run
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
 from pgherd.study.comparison.metrics import Metric
@@ -98,7 +98,7 @@ class Gate:
         return _answer(self)
 
 
-def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
+def gate(baseline: Run, run: Run, wanted: Sequence[MetricLimit] = ()) -> Gate:
     """Hold a run against its baseline by the metrics wanted (none: the study's own, 5 % allowed).
 
     Raises:
@@ -106,7 +106,7 @@ def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
             metric is not in one of them.
     """
     _check(baseline, run)
-    wanted = wanted or [Wanted(gate_metrics.default_metric(run.record))]
+    wanted = wanted or [MetricLimit(gate_metrics.default_metric(run.record))]
     metrics = [one for one in wanted if gate_metrics.is_metric(baseline, run, one.name)]
     by_metric = {one.name: gate_metrics.compared(baseline, run, one.name) for one in metrics}
     by_finding = {one.name: gate_metrics.finding(baseline, run, one.name) for one in wanted if one not in metrics}
@@ -151,13 +151,13 @@ def _check(baseline: Run, run: Run) -> None:
         raise UsageError(f"{baseline.name} and {run.name} are the same run; give two")
 
 
-def _count(compared: Sequence[Compared]) -> int:
+def _count(compared: Sequence[MetricPair]) -> int:
     """How many comparisons a metric makes: one for each point, and one over all of several."""
     usable = sum(one.pair is not None for one in compared)
     return usable + (usable > 1)
 
 
-def _by_points(wanted: Wanted, metric: Metric, compared: Sequence[Compared], confidence: float, count: int) -> list[Comparison]:
+def _by_points(wanted: MetricLimit, metric: Metric, compared: Sequence[MetricPair], confidence: float, count: int) -> list[Comparison]:
     """A metric over all points, then at each of them."""
     better = gate_metrics.direction(wanted, metric.unit, metric.better)
     limit = two_sample.limit_of(wanted.allowed, better)
@@ -191,7 +191,7 @@ def _unsupported(one: Comparison, why: str) -> Comparison:
     return replace(one, verdict="cannot tell", more=None, why=why)
 
 
-def _by_finding(wanted: Wanted, old: Finding, new: Finding, confidence: float, count: int) -> Comparison:
+def _by_finding(wanted: MetricLimit, old: Finding, new: Finding, confidence: float, count: int) -> Comparison:
     """A study's own finding."""
     better = gate_metrics.direction(wanted, new.unit)
     try:

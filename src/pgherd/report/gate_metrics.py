@@ -38,7 +38,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class MetricLimit:
     """A metric or finding by name, the share of it that may be lost (0.05: 5 %), and which direction is better where the caller
     says so."""
 
@@ -48,7 +48,7 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Compared:
+class MetricPair:
     """A metric at one point of both runs. ``pair`` None: there is no ratio, and ``why`` says why; ``tainted``: it rests on tainted
     trials, which support nothing."""
 
@@ -74,7 +74,7 @@ def metric_of(name: str, results: Sequence[TrialResult]) -> Metric:
     return metrics.of(name, results, "" if name in METRICS else name.rpartition("_")[2])
 
 
-def direction(wanted: Wanted, unit: str, known: str = "") -> Direction:
+def direction(wanted: MetricLimit, unit: str, known: str = "") -> Direction:
     """Which direction is better.
 
     Raises:
@@ -91,7 +91,7 @@ def direction(wanted: Wanted, unit: str, known: str = "") -> Direction:
     raise UsageError(f"whether higher or lower is better is not known of '{wanted.name}'; say it: --metric '{wanted.name}:5%:higher'")
 
 
-def compared(old: Run, new: Run, name: str) -> list[Compared]:
+def compared(old: Run, new: Run, name: str) -> list[MetricPair]:
     """The metric at every point that both runs have, smallest first.
 
     Only clean trials count; where a side has none at a point, those that finished stand in, as an indication.
@@ -181,7 +181,7 @@ def _values(results: Sequence[TrialResult], metric: Metric) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _compare(old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tuple[str, list[TrialResult]], metric: Metric) -> Compared:
+def _compare(old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tuple[str, list[TrialResult]], metric: Metric) -> MetricPair:
     point = here[0]
     sides: list[tuple[float, ...]] = []
     tainted = []
@@ -192,12 +192,12 @@ def _compare(old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tup
             values = _values(results, metric)
             tainted += [run.name] if values else []
         if not values:
-            return Compared(point, None, why=f"{run.name}: {metric.absent or 'no trial has it'}")
+            return MetricPair(point, None, why=f"{run.name}: {metric.absent or 'no trial has it'}")
         if min(values) <= 0 or sum(values) / len(values) < metric.least:
-            return Compared(point, None, why=f"{run.name}: below {metric.least:g} {metric.unit}, nothing to compare".replace("  ", " "))
+            return MetricPair(point, None, why=f"{run.name}: below {metric.least:g} {metric.unit}, nothing to compare".replace("  ", " "))
         sides.append(tuple(values))
     said = f"only tainted trials in {' and '.join(tainted)}" if tainted else ""
-    return Compared(point, Pair(sides[0], sides[1], exact=metric.name not in METRICS), said)
+    return MetricPair(point, Pair(sides[0], sides[1], exact=metric.name not in METRICS), said)
 
 
 def _readings(run: Run) -> set[str]:

@@ -1,24 +1,139 @@
-"""The figure of guests' memory over time (E6): in memory, in the balloon, compressed, swapped, untouched, second by second.
-
-For any study; of a run without guests nothing is missed.
-"""
+"""The figure of guests' memory over time (E6): resident, in the balloon, compressed, swapped and untouched."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 
 import altair as alt
 
+from pgherd.analysis import memory_effects
 from pgherd.analysis.memory_effects import Effects
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, point_text, share
-from pgherd.report.guest_memory_series import GuestMemories, GuestMemory, read
+from pgherd.report.memory_figures import Series
+from pgherd.store.samples import read_samples
 from pgherd.study.guest_memory import MERGED, merged
+
+_GUEST, _CONTAINER, _SERVER = "guest:", "container:", "server:"
+_LEAST_SWAP = 2**20
+"""Bytes: of less than this in swap nobody asks which part is compressed."""
+
+
+@dataclass(frozen=True)
+class GuestMemorySeries:
+    """One guest: its parts at each instant (seconds since the first phase's window began), what its balloon was asked for (bytes the
+    guest is to keep), and whether its hypervisor's process itself was read (else its control group stands for that)."""
+
+    name: str
+    parts: Sequence[tuple[float, Effects]]
+    target: Series
+    by_process: bool = True
+
+
+@dataclass(frozen=True)
+class TrialGuestMemory:
+    """One trial: ``borders`` are the phases' (name, begin, end), seconds."""
+
+    borders: Sequence[tuple[str, float, float]]
+    guests: Mapping[str, GuestMemorySeries] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> float:
+        """The largest residue as a share of a guest's memory, in the windows of the phases."""
+        inside = (
+            abs(one.gap)
+            for guest in self.guests.values()
+            for t, one in guest.parts
+            if any(begin <= t <= end for _, begin, end in self.borders)
+        )
+        return max(inside, default=0.0)
+
+
+def read(directory: Path, result: TrialResult) -> TrialGuestMemory | None:
+    """Those of one trial of a run; None where it has no finished phase or had no guests."""
+    if not result.phases:
+        return None
+    phases = tuple((phase.phase, phase.start, phase.end) for phase in result.phases)
+    return _read_series(directory / "trials" / result.id, phases, result.trial.phases[0].ramp)
+
+
+@lru_cache(maxsize=8)
+def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp: float) -> TrialGuestMemory | None:
+    zero, end = phases[0][1], phases[-1][2]
+
+    def series(sampler: str, metric: str, prefix: str) -> dict[str, Series]:
+        found: dict[str, Series] = {}
+        for t, entity, value in read_samples(trial, sampler, metric):
+            if entity.startswith(prefix) and zero - ramp - memory_effects.APART <= t <= end + memory_effects.APART:
+                found.setdefault(entity.removeprefix(prefix), []).append((t - zero, value))
+        return found
+
+    actual = series("guest_balloon", "guest.actual", _GUEST)
+    if not actual:
+        return None
+    told = {name: series("guest_balloon", f"guest.{name}", _GUEST) for name in ("memory", "target", "free")}
+    process = {name: series("qemu_process", f"qemu.{name}", _GUEST) for name in ("anon", "shared", "overhead", "swapped")}
+    group = {name: series("cgroup_memory", f"memory.{name}", _CONTAINER) for name in ("anon", "shmem", "swap", "zswapped")}
+    balloons = series("balloon", "balloon.bytes", _SERVER)
+    shares = _compressible(series("swap", "swap.used", "swap:"), series("zram", "zram.original", "zram:"))
+    guests = {}
+    for name in sorted(actual):
+        by_process = name in process["anon"]
+        first, second = (process["anon"], process["shared"]) if by_process else (group["anon"], group["shmem"])
+        read_as = {
+            "configured": told["memory"].get(name, []),
+            "actual": actual[name],
+            "held": _sum([first.get(name, []), second.get(name, [])]),
+            "overhead": process["overhead"].get(name, []),
+            "swapped": group["swap"].get(name) or process["swapped"].get(name, []),
+            "compressible": shares or _zswap(group["zswapped"].get(name, []), group["swap"].get(name, [])),
+            "free": told["free"].get(name, []),
+            "database": _sum([one for server, one in balloons.items() if server.partition("/")[0] == name]),
+        }
+        parts = [one for one in memory_effects.over_time(read_as) if -ramp <= one[0] <= end - zero]
+        if parts:
+            target = [one for one in told["target"].get(name, []) if -ramp <= one[0] <= end - zero]
+            guests[name] = GuestMemorySeries(name, parts, target, by_process)
+    return TrialGuestMemory([(name, begin - zero, stop - zero) for name, begin, stop in phases], guests) if guests else None
+
+
+def _sum(all_of: Sequence[Series]) -> Series:
+    """The sum of series at the instants of the first; one that is not there adds nothing."""
+    some = [one for one in all_of if one]
+    if not some:
+        return []
+    return [(t, value + sum(memory_effects.at(other, t) or 0.0 for other in some[1:])) for t, value in some[0]]
+
+
+def _compressible(areas: Mapping[str, Series], devices: Mapping[str, Series]) -> Series:
+    """The share of the host's swap that lies in compressed devices, over time; empty where there are none."""
+    original = _sum(list(devices.values()))
+    used = _sum(list(areas.values()))
+    found = []
+    for t, before in original:
+        whole = memory_effects.at(used, t) or 0.0
+        if whole >= _LEAST_SWAP:
+            found.append((t, memory_effects.compressible(whole, before)))
+    return found or [(t, 1.0) for t, _ in original]
+
+
+def _zswap(compressed: Series, out: Series) -> Series:
+    """The share of a control group's swap that lies in the compressed swap cache."""
+    found = []
+    for t, value in compressed:
+        whole = memory_effects.at(out, t) or 0.0
+        if whole >= _LEAST_SWAP:
+            found.append((t, min(value / whole, 1.0)))
+    return found
+
 
 TRIALS_SHOWN = 2
 GUESTS_SHOWN = 6
@@ -46,7 +161,7 @@ def bands(one: Effects) -> dict[str, float]:
 
 
 @register("guest_memory")
-def guest_memory(inputs: Inputs) -> Figure:
+def guest_memory(inputs: FigureInputs) -> Figure:
     """Each guest's memory stacked over time, a panel each, with what its balloon was asked for."""
     trials = _chosen(inputs)
     shown = [(result, memories, name) for result, memories in trials for name in list(memories.guests)[:GUESTS_SHOWN]]
@@ -64,7 +179,7 @@ def guest_memory(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (SAMPLES,), _caption(trials))
 
 
-def _finding(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
+def _finding(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
     """The most that any balloon held, and how much of that came from a database; or what there was instead of balloons."""
     seen = [(one, name) for _, memories in trials for name, guest in memories.guests.items() for _, one in guest.parts]
     most, name = max(seen, key=lambda pair: pair[0].ballooned)
@@ -82,7 +197,7 @@ def _finding(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
     return said
 
 
-def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
+def _caption(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
     worst = max(memories.worst for _, memories in trials)
     said = f"The parts add up to each guest's memory within {share(worst, 1)} in every second; a balloon that moves leaves more."
     if any(not guest.by_process for _, memories in trials for guest in memories.guests.values()):
@@ -93,10 +208,10 @@ def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
     return said + (f" {hidden} more guests are not shown." if hidden > 0 else "")
 
 
-def _chosen(inputs: Inputs) -> list[tuple[TrialResult, GuestMemories]]:
+def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, TrialGuestMemory]]:
     """The trials that had guests and least memory for them, clean ones first; raises NotDrawn, without a word where none had guests."""
     if inputs.directory is None:
-        raise NotDrawn
+        raise FigureUnavailable
     guests = [
         result for result in inputs.results if any(container.runtime == "vm" for _, container in result.trial.deployment.containers())
     ]
@@ -104,20 +219,20 @@ def _chosen(inputs: Inputs) -> list[tuple[TrialResult, GuestMemories]]:
     points: dict[str, TrialResult] = {}
     for result in finished:
         points.setdefault(point_text(result.trial.point), result)
-    found: list[tuple[TrialResult, GuestMemories]] = []
+    found: list[tuple[TrialResult, TrialGuestMemory]] = []
     for result in points.values():
         if len(found) < TRIALS_SHOWN and (memories := read(inputs.directory, result)) is not None:
             found.append((result, memories))
     if found:
         return found
-    raise NotDrawn("the guests' balloons were not seen" if finished else "")
+    raise FigureUnavailable("the guests' balloons were not seen" if finished else "")
 
 
 def _memory(result: TrialResult) -> float:
     return min((host.memory for host in result.trial.deployment.hosts if host.memory is not None), default=math.inf)
 
 
-def _panel(words: str, guest: GuestMemory, memories: GuestMemories, *, last: bool) -> Panel:
+def _panel(words: str, guest: GuestMemorySeries, memories: TrialGuestMemory, *, last: bool) -> Panel:
     parts = _thinned(guest.parts)
     rows = [
         {"x": t, "y": size / _MB, "band": band, "order": order} for t, one in parts for order, (band, size) in enumerate(bands(one).items())

@@ -1,4 +1,4 @@
-"""What the HTML pages show, as plain data: tables of cells, host facts, raw files. The template only lays it out."""
+"""Contents of HTML pages as plain data: tables of cells, checks, host facts, raw files. Templates do the layout."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.model.facts import BlockDevice, HostFacts
-from pgherd.model.finding import Finding
+from pgherd.model.finding import Finding, Verdict, VerdictResult
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.report import comparison_table, formatting
-from pgherd.report.csv_tables import Row, columns
+from pgherd.report import formatting
+from pgherd.report.data_files import Row, columns
 from pgherd.report.formatting import MISSING, Cell, clean, finite, half_width, interval, number
 from pgherd.study.registry import table_view
 
@@ -27,7 +27,7 @@ FLAGS = {"chosen"}
 
 
 @dataclass(frozen=True)
-class Shown:
+class CellText:
     """One cell: its text, a second smaller line, what a pointer resting on it says, whether it is a number."""
 
     text: str
@@ -42,13 +42,13 @@ class Table:
 
     name: str
     heads: tuple[str, ...]
-    rows: tuple[tuple[Shown, ...], ...]
+    rows: tuple[tuple[CellText, ...], ...]
 
 
 def main_table(name: str, rows: Sequence[Row]) -> Table:
     """The study's leading table as it is shown below the answer: its main columns, or all where it has none."""
     view = table_view(name)
-    return table(name, comparison_table.readable(rows) if view.ratios_as_changes else rows, view.main or None)
+    return table(name, with_labels(rows) if view.ratios_as_changes else rows, view.main or None)
 
 
 def table(name: str, rows: Sequence[Row], only: Sequence[str] | None = None) -> Table:
@@ -62,10 +62,10 @@ def table(name: str, rows: Sequence[Row], only: Sequence[str] | None = None) -> 
     return Table(name, tuple(head for head, _ in made), tuple(zip(*(cells for _, cells in made), strict=True)))
 
 
-def _column(name: str, cells: Sequence[Cell], *, plain: bool) -> tuple[str, list[Shown]]:
+def _column(name: str, cells: Sequence[Cell], *, plain: bool) -> tuple[str, list[CellText]]:
     """Head and cells of one column."""
     if name in FLAGS:
-        return formatting.label(name), [Shown("yes" if value else "") for value in cells]
+        return formatting.label(name), [CellText("yes" if value else "") for value in cells]
     share = formatting.is_percent_column(name) and all(_share_like(value) for value in cells)
     units = {value.unit for value in cells if isinstance(value, Finding)}
     mixed = len(units) > 1
@@ -98,7 +98,7 @@ def _head(column: str, unit: str) -> str:
     return f"{text}, {clean(unit)}" if unit and unit not in ("fraction", "share", "ratio", "1", column) else text
 
 
-def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float | None = None) -> Shown:
+def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float | None = None) -> CellText:
     """How one cell looks: as a share in percent if asked, with its own unit if the head has none.
 
     ``spread`` decides the decimals in place of the cell's own interval.
@@ -107,12 +107,12 @@ def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float 
         shown = formatting.as_percent(value) if share else value
         text = number(shown.value, spread or half_width(shown) or None)
         text += f" {clean(shown.unit)}" if unit and shown.value is not None else ""
-        return Shown(text, interval(shown, spread), formatting.explained(shown), numeric=True)
+        return CellText(text, interval(shown, spread), formatting.explained(shown), numeric=True)
     if value is None:
-        return Shown(MISSING)
+        return CellText(MISSING)
     if isinstance(value, int | float):
-        return Shown(number(value * 100 if share else value), numeric=True)
-    return Shown(clean(value))
+        return CellText(number(value * 100 if share else value), numeric=True)
+    return CellText(clean(value))
 
 
 def findings_table(findings: Mapping[str, Finding]) -> Table:
@@ -124,15 +124,15 @@ def findings_table(findings: Mapping[str, Finding]) -> Table:
         beside = " ".join(filter(None, (f"{clean(finding.experiment)}:" if finding.experiment else "", clean(finding.published or ""))))
         rows.append(
             (
-                Shown(formatting.label(name), title=clean(name)),
-                Shown(number(finding.value, half_width(finding) or None), numeric=True),
-                Shown(clean(finding.unit)),
-                Shown(beside if finding.published else ""),
-                Shown(interval(finding) or MISSING),
-                Shown(formatting.share(finding.confidence) if finding.confidence else MISSING),
-                Shown(str(finding.n), numeric=True),
-                Shown(clean(finding.method)),
-                Shown(clean(finding.note)),
+                CellText(formatting.label(name), title=clean(name)),
+                CellText(number(finding.value, half_width(finding) or None), numeric=True),
+                CellText(clean(finding.unit)),
+                CellText(beside if finding.published else ""),
+                CellText(interval(finding) or MISSING),
+                CellText(formatting.share(finding.confidence) if finding.confidence else MISSING),
+                CellText(str(finding.n), numeric=True),
+                CellText(clean(finding.method)),
+                CellText(clean(finding.note)),
             )
         )
     return Table("findings", heads, tuple(rows))
@@ -227,3 +227,95 @@ def proposals(record: RunRecord) -> list[dict[str, Any]]:
         {"at": formatting.instant(one.at), "after": one.after, "trials": [clean(key) for key in one.trials], "stop": clean(one.stop or "")}
         for one in record.proposals
     ]
+
+
+def with_labels(rows: Sequence[Row]) -> list[Row]:
+    """The rows with ``metric`` in words, ``change`` in place of ``ratio`` and ``A/A`` in place of ``floor``, both in per cent."""
+    return [
+        row | {"metric": metric_label(row), "change": percent_change(row.get("ratio")), "A/A": percent_change(row.get("floor"))}
+        for row in rows
+    ]
+
+
+def metric_label(row: Row) -> str:
+    """A row's metric in words, as it is of its trials."""
+    return clean(row.get("label", ""))
+
+
+def percent_change(ratio: object) -> Finding | None:
+    """A ratio to the baseline as a change in percent."""
+    if not isinstance(ratio, Finding):
+        return None
+    ends = {name: None if (end := getattr(ratio, name)) is None else (end - 1) * 100 for name in ("value", "low", "high")}
+    return ratio.model_copy(update={**ends, "unit": "%"})
+
+
+SYMBOLS: dict[str, str] = {"pass": "✓", "fail": "✗", "unknown": "?", "": ""}
+
+
+@dataclass(frozen=True)
+class CheckCell:
+    """What one check says of one trial: the worst of its verdicts (empty: not checked), and all of them in words."""
+
+    result: VerdictResult | str
+    words: str
+
+    @property
+    def symbol(self) -> str:
+        """One character for it."""
+        return SYMBOLS[self.result]
+
+
+@dataclass(frozen=True)
+class CheckMatrix:
+    """Checks (intent first) and, per trial in the order given, one cell for each."""
+
+    checks: tuple[str, ...]
+    intents: int
+    rows: tuple[tuple[TrialResult, tuple[CheckCell, ...]], ...]
+
+
+def check_matrix(results: Sequence[TrialResult]) -> CheckMatrix:
+    """Trial × check over all results."""
+    kinds: dict[str, str] = {}
+    for result in results:
+        for verdict in result.verdicts:
+            kinds.setdefault(verdict.check, verdict.kind)
+    checks = tuple(sorted(kinds, key=lambda check: kinds[check] != "intent"))
+    rows = []
+    for result in results:
+        cells = []
+        for check in checks:
+            own = sorted((verdict for verdict in result.verdicts if verdict.check == check), key=lambda v: v.gravity, reverse=True)
+            cells.append(CheckCell(own[0].result if own else "", "; ".join(map(_check_text, own)) if own else "not checked"))
+        rows.append((result, tuple(cells)))
+    return CheckMatrix(checks, sum(kind == "intent" for kind in kinds.values()), tuple(rows))
+
+
+def exceptions(results: Sequence[TrialResult]) -> list[str]:
+    """Everything that did not pass, as sentences: errors, failed checks, then what could not be seen, with its trials.
+
+    Verdicts that say the same of several trials are one sentence; what was observed is given for the first.
+    """
+    lines = [f"Trial {clean(result.id)} did not finish: {clean(result.error)}" for result in results if result.error is not None]
+    grouped: dict[tuple[str, str, str, str, str], list[tuple[str, str]]] = {}
+    for result in results:
+        for verdict in result.verdicts:
+            if verdict.result != "pass":
+                key = (verdict.result, verdict.check, verdict.wanted, verdict.why, verdict.severity)
+                grouped.setdefault(key, []).append((result.id, verdict.observed))
+    for (outcome, check, wanted, why, severity), found in sorted(grouped.items(), key=lambda item: (item[0][0] != "fail", item[0][1])):
+        named = list(dict.fromkeys(clean(trial) for trial, _ in found))
+        everywhere = len(named) == len(results) > 1
+        trials = f"all {len(named)} trials" if everywhere else f"trial{'s' if len(found) > 1 else ''} {', '.join(named)}"
+        said = "failed" if outcome == "fail" else "could not be seen"
+        effect = " (a warning only)" if severity == "warn" else ""
+        line = f"{clean(check)} {said} in {trials}{effect}: {clean(found[0][1])}"
+        line += f" in trial {clean(found[0][0])}" if len(found) > 1 else ""
+        lines.append(f"{line}; wanted: {clean(wanted)}{f' ({clean(why)})' if why else ''}.")
+    return lines
+
+
+def _check_text(verdict: Verdict) -> str:
+    text = f"{verdict.result}: {clean(verdict.observed)}, wanted {clean(verdict.wanted)}"
+    return f"{text} ({clean(verdict.why)})" if verdict.why else text

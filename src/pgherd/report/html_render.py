@@ -14,14 +14,13 @@ from markupsafe import Markup
 
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report import check_matrix, formatting, html_model
-from pgherd.report.csv_tables import leading
+from pgherd.report import formatting, html_model
+from pgherd.report.data_files import leading, notices
 from pgherd.report.formatting import clean
-from pgherd.report.notices import notices
 from pgherd.study.registry import table_view
 
 if TYPE_CHECKING:
-    from pgherd.report.drawing import Drawn
+    from pgherd.report.drawing import RenderedFigure
 
 
 @cache
@@ -36,7 +35,7 @@ def environment() -> Environment:
 def render(
     record: RunRecord,
     results: Sequence[TrialResult],
-    figures: Sequence[Drawn] = (),
+    figures: Sequence[RenderedFigure] = (),
     left_out: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> str:
@@ -67,8 +66,8 @@ def render(
             look_at=[clean(text) for text in analysis.look_at] if analysis else [],
             figures=[(figure.name, figure.figure.title, figure.caption, inline(figure)) for figure in figures],
             left_out={clean(name): clean(reason) for name, reason in (left_out or {}).items()},
-            matrix=check_matrix.matrix(results),
-            exceptions=check_matrix.exceptions(results),
+            matrix=html_model.check_matrix(results),
+            exceptions=html_model.exceptions(results),
             point=formatting.point_text,
             label=formatting.label,
             findings=html_model.findings_table(analysis.findings) if analysis and analysis.findings else None,
@@ -86,7 +85,7 @@ def render(
     )
 
 
-def inline(figure: Drawn) -> Markup:
+def inline(figure: RenderedFigure) -> Markup:
     """A figure's SVG for a page: named for a screen reader, free to shrink. It comes from our own renderer, which escapes text."""
     opening = Markup('<svg role="img" aria-label="{}" ').format(clean(figure.figure.title))
     return opening + Markup(figure.svg.removeprefix("<svg "))

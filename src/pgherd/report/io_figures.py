@@ -12,7 +12,7 @@ from pgherd.model.io_view import DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean
 from pgherd.study.device_io import MB, point_name, role_words, series_numbers
 
@@ -35,11 +35,11 @@ _SOURCES = (TRIALS, "trials/*/block-trace.txt.gz")
 
 
 @register("io")
-def io(inputs: Inputs) -> Figure:
+def io(inputs: FigureInputs) -> Figure:
     """Transactions and bytes by second of one trial of a point, with its checkpoints as bands."""
     shown = _shown(inputs)
     if not shown:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     names = _names([view for _, phase in shown for view in _drawn(phase)])
     labels = [_label(names[view.number], kind) for _, phase in shown for view in _drawn(phase) for kind, _, _ in _kinds(view)]
     width = chart_style.plot_width(labels or [""])
@@ -57,7 +57,7 @@ def io(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,), "The table 'io' has every device's means over all trials.")
 
 
-def _shown(inputs: Inputs) -> list[tuple[TrialResult, PhaseResult]]:
+def _shown(inputs: FigureInputs) -> list[tuple[TrialResult, PhaseResult]]:
     """A trial of each point that is drawn, with its first phase that has a view of a device with a role."""
     points: dict[str, tuple[TrialResult, PhaseResult]] = {}
     for result in sorted(inputs.results, key=lambda one: (one.tainted, one.started)):
@@ -173,26 +173,26 @@ def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
         rate, read, peak = found.get("write_rate"), found.get("read_rate"), found.get("peak_to_mean")
         who = f"{clean(view.name)} ({role_words(view, {})})"
         if rate is not None and read is not None and read > rate:
-            parts.append(f"{who} gives {charts_number(read)} MB/s of reads")
+            parts.append(f"{who} gives {three_digits(read)} MB/s of reads")
         elif rate is not None:
-            text = f"{who} takes {charts_number(rate)} MB/s of writes"
+            text = f"{who} takes {three_digits(rate)} MB/s of writes"
             parts.append(text + (f", {peak:.1f} × that at its peak" if peak is not None else ""))
     if not parts:
         return "What the devices did by second"
     return (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + "; ".join(parts)
 
 
-def charts_number(value: float) -> str:
+def three_digits(value: float) -> str:
     """Three significant digits."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 @register("io_waiting")
-def io_waiting(inputs: Inputs) -> Figure:
+def io_waiting(inputs: FigureInputs) -> Figure:
     """How deep each device's queue was and how long requests took, by second of one trial of the last point, with its checkpoints."""
     shown = _shown(inputs)
     if not shown:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     result, phase = shown[-1]
     drawn = _drawn(phase)[:WAITING_SHOWN]
     names = _names(drawn)
@@ -212,7 +212,7 @@ def io_waiting(inputs: Inputs) -> Figure:
         panels.append(alt.layer(*_bands(_checkpoint_bands(phase), x), *layers, width=width, height=_LOW))
     said = [sentence for view in drawn for sentence in _waits(view, names[view.number])]
     if not panels:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     sentence = (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + ("; ".join(said) or "how long the devices' queues were")
     subtitle = (
         "Means over the intervals between two samples, about a second each: requests in flight, and time from issue to completion (flushes "
@@ -246,13 +246,13 @@ def _waits(view: DeviceView, name: str) -> list[str]:
     found = series_numbers(view.series)
     queue, wait = found.get("queue"), found.get("write_await")
     deepest = max((value for value in view.series.queue if value is not None), default=None)
-    parts = [] if queue is None or deepest is None else [f"a queue of {charts_number(queue)}, {charts_number(deepest)} at most"]
-    parts += [] if wait is None else [f"{charts_number(wait)} ms a write"]
+    parts = [] if queue is None or deepest is None else [f"a queue of {three_digits(queue)}, {three_digits(deepest)} at most"]
+    parts += [] if wait is None else [f"{three_digits(wait)} ms a write"]
     return [f"{name}: {', '.join(parts)}"] if parts else []
 
 
 @register("io_sizes")
-def io_sizes(inputs: Inputs) -> Figure:
+def io_sizes(inputs: FigureInputs) -> Figure:
     """The share of each request size, by device and direction, of all traced trials of the last point."""
     traced = _traced(inputs)
     rows: list[dict[str, object]] = []
@@ -267,7 +267,7 @@ def io_sizes(inputs: Inputs) -> Figure:
                 row = {"size": f"{size / _KB:g}", "order": size, "share": 100 * count / total, "panel": f"{name}, {kind}s", "count": count}
                 rows.append(row)
     if not rows:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     order = [f"{size / _KB:g}" for size in sorted({int(str(row["order"])) for row in rows})]
     most = max(rows, key=lambda row: int(str(row["count"])))
     sentence = f"{most['panel']}: {float(str(most['share'])):.0f} % of the requests are of {most['size']} kB"
@@ -294,7 +294,7 @@ def io_sizes(inputs: Inputs) -> Figure:
 
 
 @register("io_latency")
-def io_latency(inputs: Inputs) -> Figure:
+def io_latency(inputs: FigureInputs) -> Figure:
     """How long requests took: the share that was done within a time, by device and direction."""
     curves = _curves({name: [one.latency for one in found] for name, found in _patterns(inputs, ("read", "write", "flush")).items()})
     said = [f"{name}: {100 * (histogram.share_below(counts, 1000.0) or 0.0):.1f} %" for name, counts in curves.items()]
@@ -305,7 +305,7 @@ def io_latency(inputs: Inputs) -> Figure:
 
 
 @register("io_gaps")
-def io_gaps(inputs: Inputs) -> Figure:
+def io_gaps(inputs: FigureInputs) -> Figure:
     """How soon one request followed another: the share that did within a time, by device."""
     curves = _curves({name: [one.gaps for one in found] for name, found in _patterns(inputs, ("all",)).items()})
     said = [f"{name}: {(histogram.quantile(counts, 0.5) or 0.0) / 1000:.3g} ms" for name, counts in curves.items()]
@@ -315,7 +315,7 @@ def io_gaps(inputs: Inputs) -> Figure:
     return Figure(sentence, chart.properties(title=chart_style.title(sentence, subtitle)), _SOURCES)
 
 
-def _patterns(inputs: Inputs, kinds: Sequence[str]) -> dict[str, list[Pattern]]:
+def _patterns(inputs: FigureInputs, kinds: Sequence[str]) -> dict[str, list[Pattern]]:
     """Device and direction in words → what was traced of it."""
     plural = {"read": ", reads", "write": ", writes", "flush": ", flushes", "all": ""}
     return {
@@ -329,7 +329,7 @@ def _curves(histograms: Mapping[str, Sequence[Mapping[int, int]]]) -> dict[str, 
     found = {name: histogram.merged(parts) for name, parts in histograms.items()}
     enough = {name: counts for name, counts in found.items() if sum(counts.values()) >= LEAST}
     if not enough:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     return enough
 
 
@@ -357,7 +357,7 @@ def _cumulative(
     return alt.layer(*layers, width=chart_style.plot_width(), height=240)
 
 
-def _traced(inputs: Inputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:
+def _traced(inputs: FigureInputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:
     """(device with roles, direction) → its views in all finished trials of the last point, where it was traced."""
     shown = _shown(inputs)
     if not shown:

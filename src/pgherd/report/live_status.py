@@ -1,31 +1,206 @@
-"""What a run shows at one instant: progress, the trial that runs, throughput, CPU and memory, verdicts, the answer.
-
-Everything comes from the run's directory (see pgherd.store.live), so any process that can read it can watch: the terminal's
-``pgherd watch``, the web page. Each look reads only what has been added since the one before.
-"""
+"""Status of a run while it executes: progress, current trial, throughput, CPU and memory, checks, answer."""
 
 from __future__ import annotations
 
 import shlex
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal, Protocol
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pgherd.drivers.registry import read_rates, tells
 from pgherd.metrics.registry import metric
 from pgherd.metrics.spool import Spool
+from pgherd.model.base import Model
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Grade, Verdict
 from pgherd.model.result import MIXED, TrialResult, counted, counted_by
 from pgherd.model.run import RunRecord
-from pgherd.report import live_host_status
 from pgherd.report.formatting import trial_throughput
-from pgherd.report.live_host_status import Series
-from pgherd.report.live_models import Present, PresentDevice, PresentResult, PresentThroughput, PresentTrial, PresentUse, State
 from pgherd.store.live import Lines, LivePhase, LiveState, LiveTrial, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.emulation import emulated
+
+State = Literal["running", "finished", "interrupted", "failed", "killed"]
+
+
+class LiveTrialStatus(Model):
+    """The trial that runs. ``phase`` is the one that runs, of ``phases``; None while servers are made ready or the drivers end.
+
+    ``part`` is its ramp-up or its measured period, ``seconds`` its planned length and ``elapsed`` what of it is over.
+    """
+
+    number: int
+    point: dict[str, int | float | str]
+    repeat: int
+    reason: str
+    phases: int
+    phase: int | None = Field(None, description="from 1 on")
+    name: str | None = None
+    part: Literal["ramp", "measured"] | None = None
+    elapsed: float | None = None
+    seconds: float | None = None
+    until: Literal["clock", "drivers"] = Field("clock", description="'drivers': the part ends when they do, after 'seconds' at the latest")
+    drivers: dict[str, int] = Field(default_factory=dict, description="driver → how many of it run")
+
+
+class LiveThroughput(Model):
+    """Transactions per second over the latest second that all drivers have told of; ``told`` of ``targets`` drivers tell it while
+    they run. ``series`` holds the trial's seconds so far: (seconds since the epoch, transactions per second)."""
+
+    value: float | None
+    unit: str = "tps"
+    told: int
+    targets: int
+    series: list[tuple[float, float]] = Field(default_factory=list)
+
+
+class LiveUsage(Model):
+    """What a container, or the host, uses: ``cpu`` of ``vcpus`` in cores, ``memory`` of ``limit`` in bytes. None: not seen, or no
+    limit."""
+
+    name: str
+    cpu: float | None = None
+    vcpus: float | None = None
+    memory: float | None = None
+    limit: float | None = None
+
+
+class LiveDevice(Model):
+    """A block device: requests and bytes per second, of reads and of writes."""
+
+    name: str
+    reads: float
+    writes: float
+    read_bytes: float
+    write_bytes: float
+
+
+class LiveTrialResult(Model):
+    """A trial that has ended: ``throughput`` over its phases, None where its drivers do not count the same, or are commands; the
+    verdicts that did not pass, and how many did."""
+
+    id: str
+    point: dict[str, int | float | str]
+    repeat: int
+    seconds: float
+    throughput: float | None
+    unit: str
+    tainted: bool
+    error: str | None
+    verdicts: list[Verdict] = Field(default_factory=list)
+    passed: int = 0
+
+
+class LiveStatus(Model):
+    """All of it. ``trials_left`` counts the trials that are proposed and have not ended, the present one included; ``seconds_left`` is
+    what they are taken to need. Both are None where nobody executes the run."""
+
+    run: str
+    study: str
+    state: State
+    at: float
+    started: float
+    ended: float | None
+    elapsed: float
+    step: str | None = None
+    trials_done: int
+    trials_left: int | None = None
+    seconds_left: float | None = None
+    trial: LiveTrialStatus | None = None
+    throughput: LiveThroughput | None = None
+    host: LiveUsage | None = None
+    hosts: list[LiveUsage] = Field(default_factory=list, description="each of several; 'host' is then all together")
+    containers: list[LiveUsage] = Field(default_factory=list)
+    devices: list[LiveDevice] = Field(default_factory=list)
+    trials: list[LiveTrialResult] = Field(default_factory=list)
+    answer: str | None = None
+    grade: Grade | None = None
+    error: str | None = None
+    resume: str | None = Field(None, description="the command that goes on with it, where there is anything to go on with")
+
+
+_IN_USE = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
+
+Series = list[tuple[float, float]]
+"""(seconds since the epoch, value), in order of time."""
+
+
+class ReadingsSource(Protocol):
+    """What is asked of the samples of the trial that runs."""
+
+    def series(self, entity: str, name: str) -> Series:
+        """A gauge's readings, or a counter's increase per second."""
+        ...
+
+    def latest(self, entity: str, name: str) -> float | None:
+        """The last of them; None where there is none."""
+        ...
+
+
+def participating_hosts(record: RunRecord, trial: LiveTrial) -> Mapping[str, HostFacts]:
+    """The hosts of a cluster that take part in a trial; none in a run on this host."""
+    if record.surroundings is None or record.surroundings.cluster is None:
+        return {}
+    return {name: facts for name, facts in record.hosts.items() if name in trial.hosts}
+
+
+def host_usage(readings: ReadingsSource, record: RunRecord, trial: LiveTrial) -> tuple[LiveUsage, list[LiveUsage]]:
+    """What the host uses, CPU in cores and its memory that is not available; of several hosts, all together and then each."""
+    hosts = participating_hosts(record, trial)
+    if not hosts:
+        facts = next(iter(record.hosts.values()), None)
+        return _use(readings, "host", "host", None if facts is None else facts.logical_cpus), []
+    each = [_use(readings, name, f"host:{name}", facts.logical_cpus) for name, facts in hosts.items()]
+    whole = LiveUsage(
+        name="all hosts",
+        cpu=_total([one.cpu for one in each]),
+        vcpus=_total([one.vcpus for one in each]),
+        memory=_total([one.memory for one in each]),
+        limit=_total([one.limit for one in each]),
+    )
+    return whole, each
+
+
+def cpu_in_use(readings: ReadingsSource, record: RunRecord, trial: LiveTrial) -> Series:
+    """The CPU in use over time, in cores; of several hosts what all of them said last, at each instant at which one said something."""
+    entities = [f"host:{name}" for name in participating_hosts(record, trial)] or ["host"]
+    each = [_by_instant([readings.series(entity, name) for name in _IN_USE]) for entity in entities]
+    if len(each) == 1:
+        return each[0]
+    found: Series = []
+    last: dict[int, float] = {}
+    for t, number, value in sorted((t, number, value) for number, series in enumerate(each) for t, value in series):
+        last[number] = value
+        if len(last) == len(each):
+            found.append((t, sum(last.values())))
+    return found
+
+
+def _use(readings: ReadingsSource, name: str, entity: str, cores: float | None) -> LiveUsage:
+    used = [rate for mode in _IN_USE if (rate := readings.latest(entity, mode)) is not None]
+    total, available = readings.latest(entity, "memory.total"), readings.latest(entity, "memory.available")
+    memory = None if total is None or available is None else total - available
+    return LiveUsage(name=name, cpu=sum(used) if used else None, vcpus=cores, memory=memory, limit=total)
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    """None where one is not known: a sum over some hosts would pass for that of all."""
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _by_instant(parts: Sequence[Series]) -> Series:
+    """Series of one source, summed up instant by instant."""
+    found: dict[float, float] = {}
+    for part in parts:
+        for t, value in part:
+            found[t] = found.get(t, 0.0) + value
+    return sorted(found.items())
+
 
 _LEAST_SPAN = 0.8
 """Seconds that two readings of a counter must lie apart to make a rate: readings beside the ticks follow each other closely."""
@@ -39,7 +214,7 @@ _SAMPLERS = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memor
 """Those whose readings are shown; the rest of a spool is passed over."""
 
 
-class Readings:
+class SpooledReadings:
     """The samples of the trial that runs, by entity and metric, as far as they have been spooled: the last quarter of an hour."""
 
     def __init__(self, spool: Path) -> None:
@@ -83,7 +258,7 @@ class Readings:
         return series[-1][1] if series else None
 
 
-class Together:
+class SummedSeries:
     """The sum of several series by whole second, of the seconds of which all of them tell."""
 
     def __init__(self, parts: int) -> None:
@@ -109,15 +284,15 @@ class LiveRun:
     def __init__(self, directory: RunDirectory) -> None:
         """Name the run; nothing is read yet."""
         self.directory = directory
-        self.readings: Readings | None = None
+        self.readings: SpooledReadings | None = None
         """The samples of the trial that runs; None while there is none."""
         self.cpu: Series = []
         """The CPU in use over the trial that runs, in cores."""
         self._trial: int | None = None
-        self._drivers: dict[int, tuple[Together, list[tuple[str, Lines]]]] = {}
-        self._results: dict[str, PresentResult] = {}
+        self._drivers: dict[int, tuple[SummedSeries, list[tuple[str, Lines]]]] = {}
+        self._results: dict[str, LiveTrialResult] = {}
 
-    def look(self) -> Present:
+    def look(self) -> LiveStatus:
         """What the run shows now.
 
         Raises:
@@ -126,12 +301,12 @@ class LiveRun:
         alive = self.directory.alive()  # before run.json is read: a run that ends in between is then said to have ended
         record = self.directory.record()
         now = time.time()
-        state = present_state(record, self.directory, alive, now)
+        state = run_state(record, self.directory, alive, now)
         told = read_live(self.directory.path) if state == "running" else None
         self._follow(told.trial if told else None)
         self._read_results()
         analysis = record.analysis
-        shown = Present(
+        shown = LiveStatus(
             run=self.directory.name,
             study=record.study,
             state=state,
@@ -153,7 +328,7 @@ class LiveRun:
         number = None if trial is None else trial.number
         if number != self._trial:
             self._trial = number
-            self.readings = None if number is None else Readings(spool_file(self.directory.path, number))
+            self.readings = None if number is None else SpooledReadings(spool_file(self.directory.path, number))
             self._drivers = {}
         if self.readings is not None:
             self.readings.read()
@@ -166,19 +341,19 @@ class LiveRun:
         }
         if told.trial is None or self.readings is None:
             return found
-        self.cpu = live_host_status.cpu_in_use(self.readings, record, told.trial)
-        host, hosts = live_host_status.host_uses(self.readings, record, told.trial)
+        self.cpu = cpu_in_use(self.readings, record, told.trial)
+        host, hosts = host_usage(self.readings, record, told.trial)
         return {
             **found,
-            "trial": present_trial(told, now),
+            "trial": trial_status(told, now),
             "throughput": self._throughput(told),
             "host": host,
             "hosts": hosts,
-            "containers": container_uses(self.readings, told.trial),
+            "containers": container_usage(self.readings, told.trial),
             "devices": devices(self.readings),
         }
 
-    def _throughput(self, told: LiveState) -> PresentThroughput | None:
+    def _throughput(self, told: LiveState) -> LiveThroughput | None:
         """Of all phases so far; None where no driver runs that tells it."""
         trial = told.trial
         if trial is None or told.phase is None or told.phase >= len(trial.phases):
@@ -191,14 +366,14 @@ class LiveRun:
             series += together.series
         targets = len(trial.phases[told.phase].loads)
         value = series[-1][1] if series else None
-        return PresentThroughput(value=value, told=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
+        return LiveThroughput(value=value, told=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
 
-    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[Together, list[tuple[str, Lines]]]:
+    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[SummedSeries, list[tuple[str, Lines]]]:
         """The outputs of a phase's drivers which tell, and what they tell together."""
         if phase not in self._drivers:
             places = [(driver, output_dir(trial, phase, target)) for target, driver in trial.phases[phase].loads.items() if tells(driver)]
             outputs = [(driver, Lines(place / "stderr", recent=_RECENT_BYTES)) for driver, place in places if place is not None]
-            self._drivers[phase] = Together(len(outputs)), outputs
+            self._drivers[phase] = SummedSeries(len(outputs)), outputs
         return self._drivers[phase]
 
     def _read_results(self) -> None:
@@ -208,12 +383,12 @@ class LiveRun:
             if name in self._results or name.endswith(".partial"):
                 continue
             try:
-                self._results[name] = present_result(TrialResult.model_validate_json(file.read_bytes()))
+                self._results[name] = trial_result(TrialResult.model_validate_json(file.read_bytes()))
             except (OSError, ValidationError):
                 continue
 
 
-def present_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:
+def run_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:
     """As run.json has it; but a run that says it is running and is executed by nobody was killed, and one that is executed and says
     that it was interrupted has just been resumed, or is about to end."""
     if alive:
@@ -248,11 +423,11 @@ def seconds_left(told: LiveState, now: float) -> float | None:
     return told.seconds_left + max(this, 0.0)
 
 
-def present_trial(told: LiveState, now: float) -> PresentTrial:
+def trial_status(told: LiveState, now: float) -> LiveTrialStatus:
     """The trial that runs, and where in its phases it is."""
     trial = told.trial
     assert trial is not None
-    shown = PresentTrial(number=trial.number, point=trial.point, repeat=trial.repeat, reason=trial.reason, phases=len(trial.phases))
+    shown = LiveTrialStatus(number=trial.number, point=trial.point, repeat=trial.repeat, reason=trial.reason, phases=len(trial.phases))
     if told.phase is None or told.phase_begun is None or told.phase >= len(trial.phases):
         return shown
     phase = trial.phases[told.phase]
@@ -277,7 +452,7 @@ def _within(value: float, most: float) -> float:
     return min(max(value, 0.0), most)
 
 
-def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:
+def container_usage(readings: SpooledReadings, trial: LiveTrial) -> list[LiveUsage]:
     """Each container that is seen: CPU in cores, memory in bytes (charged to its group, else resident), and its limits."""
     found = []
     for entity in readings.entities("container:"):
@@ -287,7 +462,7 @@ def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:
             continue  # a group of pgherd's own, such as one that withholds memory
         memory = readings.latest(entity, "memory.usage")
         found.append(
-            PresentUse(
+            LiveUsage(
                 name=name,
                 cpu=readings.latest(entity, "cpu.usage"),
                 vcpus=given.vcpus,
@@ -298,7 +473,7 @@ def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:
     return found
 
 
-def devices(readings: Readings) -> list[PresentDevice]:
+def devices(readings: SpooledReadings) -> list[LiveDevice]:
     """Block devices that do anything at present."""
     found = []
     for entity in readings.entities("disk:"):
@@ -307,15 +482,15 @@ def devices(readings: Readings) -> list[PresentDevice]:
         )
         if reads or writes:
             name = entity.partition(":")[2]
-            found.append(PresentDevice(name=name, reads=reads, writes=writes, read_bytes=read_bytes, write_bytes=write_bytes))
+            found.append(LiveDevice(name=name, reads=reads, writes=writes, read_bytes=read_bytes, write_bytes=write_bytes))
     return found
 
 
-def present_result(result: TrialResult) -> PresentResult:
+def trial_result(result: TrialResult) -> LiveTrialResult:
     """A trial that has ended, with the verdicts that did not pass."""
     open_ = [verdict for verdict in result.verdicts if verdict.result != "pass"]
     what = counted([result])
-    return PresentResult(
+    return LiveTrialResult(
         id=result.id,
         point=result.trial.point,
         repeat=result.trial.repeat,

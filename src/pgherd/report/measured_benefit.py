@@ -35,7 +35,7 @@ _MOST = 3
 """Runs to name for one check: the latest."""
 
 
-def worths(runs: Path, hostname: str) -> dict[str, list[Worth]]:
+def measured_benefits(runs: Path, hostname: str) -> dict[str, list[Worth]]:
     """Check → what the runs below ``runs`` of this host say, the latest first. Runs that cannot be read are passed over."""
     found: dict[str, list[Worth]] = {}
     if not runs.is_dir():

@@ -1,38 +1,179 @@
-"""Figures of a host's memory over time (E6): what each container has, what is swapped and compressed, who waits for memory.
-
-For any study whose run makes swap of its own or has trials with less memory than its budget; of other runs nothing is missed.
-"""
+"""Figures of a host's memory over time (E6): memory by container, swap, compression and memory pressure."""
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
 
 import altair as alt
 
-from pgherd.metrics.cgroup import LOCKED
+from pgherd.analysis import memory_accounting
+from pgherd.metrics.cgroup import BUDGET, LOCKED
+from pgherd.metrics.processes import PAGE
+from pgherd.metrics.swap import OURS
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, point_text, share
-from pgherd.report.memory_series import (
-    CACHE,
-    COMPRESSED,
-    IN_SWAP,
-    KINDS,
-    PRIVATE,
-    REST,
-    SHARED,
-    SWAPPED_IN,
-    SWAPPED_OUT,
-    TAKEN,
-    MemorySeries,
-    Series,
-    read,
-    thinned,
+from pgherd.store.samples import read_samples
+
+Series = list[tuple[float, float]]
+"""(seconds since the first phase's window began, value), in order of time."""
+
+_LEAST_INTERVAL = 0.5
+
+CONTAINER, SERVER = "container:", "server:"
+SHARED, CACHE, PRIVATE, REST = "shared memory", "page cache", "private memory", "kernel's and rest"
+KINDS = (SHARED, CACHE, PRIVATE, REST)
+"""What a container's usage consists of. Shared buffers are shared memory, which the kernel counts within the page cache."""
+SWAPPED_IN, SWAPPED_OUT, COMPRESSED, TAKEN, IN_SWAP = (
+    "swapped in",
+    "swapped out",
+    "swapped out, before compression",
+    "memory that it takes compressed",
+    "in the run's swap",
 )
+
+
+@dataclass(frozen=True)
+class MemorySeries:
+    """One trial. Sizes in bytes, rates in bytes per second, stalls as shares of the time; by container or server name.
+
+    ``borders`` are the phases' (name, begin, end); ``budget`` is the memory that all containers had together. ``host`` holds what
+    is known of the whole host only, by name.
+    """
+
+    borders: Sequence[tuple[str, float, float]]
+    budget: float
+    parts: Mapping[str, Mapping[str, Series]]
+    unallocated: Series
+    swapped: Mapping[str, Series] = field(default_factory=dict)
+    refaults: Mapping[str, Series] = field(default_factory=dict)
+    ballooned: Mapping[str, Series] = field(default_factory=dict)
+    stalled: Mapping[str, Mapping[str, Series]] = field(default_factory=dict)
+    host: Mapping[str, Series] = field(default_factory=dict)
+
+    @property
+    def ratio(self) -> float | None:
+        """Bytes before compression ÷ bytes of memory that they took, where most was compressed; None where nothing was."""
+        pairs = list(zip(self.host.get(COMPRESSED, []), self.host.get(TAKEN, []), strict=False))
+        most = max(pairs, key=lambda pair: pair[0][1], default=None)
+        return None if most is None else memory_accounting.ratio(most[0][1], most[1][1])
+
+
+def read(directory: Path, result: TrialResult) -> MemorySeries | None:
+    """The series of one trial of a run; None where no group held its budget, or it has no finished phase. Several figures read the
+    same trial: it is kept for a while."""
+    if not result.phases:
+        return None
+    ramp = result.trial.phases[0].ramp
+    return _read_series(directory / "trials" / result.id, tuple((phase.phase, phase.start, phase.end) for phase in result.phases), ramp)
+
+
+@lru_cache(maxsize=8)
+def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp: float) -> MemorySeries | None:
+    zero, end = phases[0][1], phases[-1][2]
+    first = zero - ramp
+
+    def series(sampler: str, metric: str, prefix: str) -> dict[str, Series]:
+        found: dict[str, Series] = {}
+        for t, entity, value in read_samples(trial, sampler, metric):
+            if entity.startswith(prefix) and first <= t <= end:
+                found.setdefault(entity.removeprefix(prefix), []).append((t - zero, value))
+        return found
+
+    memory = {name: series("cgroup_memory", f"memory.{name}", CONTAINER) for name in ("usage", "anon", "file", "shmem")}
+    charged, limit = (series("cgroup_memory", f"memory.{name}", BUDGET).get("", []) for name in ("usage", "limit"))
+    if not charged or not limit or not memory["usage"]:
+        return None
+    budget = max(value for _, value in limit)
+    zram = {name: next(iter(series("zram", f"zram.{name}", "zram:").values()), []) for name in ("original", "used")}
+    if not zram["used"]:
+        host = {name: series("memory", f"memory.{name}", "host").get("", []) for name in ("zswapped", "zswap")}
+        zram = {"original": host["zswapped"], "used": host["zswap"]} if any(value for _, value in host["zswap"]) else zram
+    return MemorySeries(
+        borders=[(name, begin - zero, stop - zero) for name, begin, stop in phases],
+        budget=budget,
+        parts={name: _memory_by_kind(name, memory) for name in sorted(memory["usage"])},
+        unallocated=[(t, max(budget - value, 0.0)) for t, value in charged],
+        swapped=series("cgroup_memory", "memory.swap", CONTAINER),
+        refaults=_refaults(*(series("cgroup_memory", f"memory.refault_{kind}", CONTAINER) for kind in ("anon", "file"))),
+        ballooned=series("balloon", "balloon.bytes", SERVER),
+        stalled={
+            what: {name: rates(one) for name, one in series("pressure", f"psi.{what}.some", CONTAINER).items()} for what in ("memory", "io")
+        },
+        host={
+            SWAPPED_IN: scaled(rates(series("vmstat", "vm.pswpin", "host").get("", [])), PAGE),
+            SWAPPED_OUT: scaled(rates(series("vmstat", "vm.pswpout", "host").get("", [])), PAGE),
+            COMPRESSED: zram["original"],
+            TAKEN: zram["used"],
+            IN_SWAP: series("swap", "swap.used", OURS).get("", []),
+        },
+    )
+
+
+def rates(counter: Series) -> Series:
+    """A growing counter as its rate per second, at the end of each interval; one that falls gives nothing there.
+
+    Readings that follow each other closely (a phase's border has one of its own) make no interval: what happened in a few
+    milliseconds would be taken for a second's worth.
+    """
+    apart = counter[:1]
+    for reading in counter[1:]:
+        if reading[0] - apart[-1][0] >= _LEAST_INTERVAL:
+            apart.append(reading)
+    return [(t1, (after - before) / (t1 - t0)) for (t0, before), (t1, after) in pairwise(apart) if after >= before]
+
+
+def scaled(series: Series, factor: float) -> Series:
+    """Every value times a factor."""
+    return [(t, value * factor) for t, value in series]
+
+
+def thinned(series: Series, most: int) -> Series:
+    """At most so many points: means of neighbours, each at their mean instant."""
+    step = -(-len(series) // most) if most > 0 else 1
+    if step <= 1:
+        return series
+    groups = [series[i : i + step] for i in range(0, len(series), step)]
+    return [(sum(t for t, _ in one) / len(one), sum(value for _, value in one) / len(one)) for one in groups]
+
+
+def _memory_by_kind(name: str, memory: Mapping[str, Mapping[str, Series]]) -> dict[str, Series]:
+    """What a container's usage consists of, at the instants at which its usage was read."""
+    found: dict[str, Series] = {kind: [] for kind in KINDS}
+    for t, usage in memory["usage"][name]:
+        anon, file, shmem = (_near(memory[what].get(name, []), t) for what in ("anon", "file", "shmem"))
+        # The three are read a millisecond after the sum, and must not come to more than it.
+        parts = [min(shmem, usage), max(file - shmem, 0.0), anon]
+        scale = min(1.0, usage / total) if (total := sum(parts)) > 0 else 1.0
+        for kind, value in zip((SHARED, CACHE, PRIVATE), parts, strict=True):
+            found[kind].append((t, value * scale))
+        found[REST].append((t, max(usage - total * scale, 0.0)))
+    return found
+
+
+def _near(series: Series, at: float) -> float:
+    index = bisect_left(series, (at, float("-inf")))
+    around = [series[i] for i in (index - 1, index) if 0 <= i < len(series)]
+    return min(around, key=lambda one: abs(one[0] - at))[1] if around else 0.0
+
+
+def _refaults(anonymous: Mapping[str, Series], files: Mapping[str, Series]) -> dict[str, Series]:
+    """Bytes per second that came back after they had been evicted, of both kinds."""
+    found: dict[str, Series] = {}
+    for name, series in anonymous.items():
+        other = rates(files.get(name, []))
+        found[name] = [(t, (value + _near(other, t)) * PAGE) for t, value in rates(series)]
+    return found
+
 
 TRIALS_SHOWN = 4
 KINDS_SHOWN = 3
@@ -46,7 +187,7 @@ _OPACITY = {SHARED: 0.9, CACHE: 0.6, PRIVATE: 0.4, REST: 0.2}
 
 
 @register("memory")
-def memory(inputs: Inputs) -> Figure:
+def memory(inputs: FigureInputs) -> Figure:
     """Each container's memory stacked over time with the phases' borders, and below it what is swapped out."""
     trials = _chosen(inputs)
     panels = [panel for result, series in trials for panel in _memory_panels(result, series)]
@@ -64,11 +205,11 @@ def memory(inputs: Inputs) -> Figure:
 
 
 @register("swapping")
-def swapping(inputs: Inputs) -> Figure:
+def swapping(inputs: FigureInputs) -> Figure:
     """What the host's swap holds, before and after compression, and how fast pages go there and come back."""
     trials = [(result, series) for result, series in _chosen(inputs) if any(series.host.get(name) for name in (IN_SWAP, COMPRESSED))]
     if not trials:
-        raise NotDrawn("the run had no swap of its own to look at")
+        raise FigureUnavailable("the run had no swap of its own to look at")
     panels = []
     moves = {SWAPPED_IN: BLUE, SWAPPED_OUT: VERMILLION}
     for result, series in trials:
@@ -93,7 +234,7 @@ def swapping(inputs: Inputs) -> Figure:
 
 
 @register("memory_pressure")
-def memory_pressure(inputs: Inputs) -> Figure:
+def memory_pressure(inputs: FigureInputs) -> Figure:
     """For how much of the time somebody in each container waited for memory or for I/O, and how much came back after eviction."""
     trials = _chosen(inputs)
     panels: list[Panel] = []
@@ -109,7 +250,7 @@ def memory_pressure(inputs: Inputs) -> Figure:
         waited = series.stalled.get("memory", {})
         worst = max([worst, *((max((v for _, v in one), default=0.0), where, name) for where, one in waited.items())])
     if not panels:
-        raise NotDrawn("the kernel tells no pressure of these containers' groups, and counted no page that came back")
+        raise FigureUnavailable("the kernel tells no pressure of these containers' groups, and counted no page that came back")
     sentence = "Nobody waits for memory"
     if worst[0] > 0:
         sentence = f"Somebody in {worst[1]} waits for memory up to {share(worst[0])} of a second: {worst[2]}"
@@ -124,18 +265,18 @@ def memory_pressure(inputs: Inputs) -> Figure:
 _WAITED = {"memory": "memory", "io": "I/O"}
 
 
-def _chosen(inputs: Inputs) -> list[tuple[TrialResult, MemorySeries]]:
+def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, MemorySeries]]:
     """Finished trials of the least memory, clean ones first, one of each point; raises NotDrawn where memory was no matter."""
     around = inputs.record.surroundings
     if around is None or inputs.directory is None:
-        raise NotDrawn
+        raise FigureUnavailable
     deployed = [result for result in inputs.results if result.trial.deployment.hosts]
     budgets = {result.id: result.trial.deployment.memory or around.memory for result in deployed}
     if (around.swap is None or around.swap.kind == "none") and not any(memory < around.memory for memory in budgets.values()):
-        raise NotDrawn
+        raise FigureUnavailable
     finished = [result for result in inputs.results if result.phases and result.id in budgets]
     if not finished:
-        raise NotDrawn("no trial was finished")
+        raise FigureUnavailable("no trial was finished")
     least = min(budgets[result.id] for result in finished)
     points: dict[str, TrialResult] = {}
     for result in sorted(finished, key=lambda one: (one.tainted, one.started)):
@@ -146,7 +287,7 @@ def _chosen(inputs: Inputs) -> list[tuple[TrialResult, MemorySeries]]:
     chosen = alike[-TRIALS_SHOWN:]
     found = [(result, series) for result in chosen if (series := read(inputs.directory, result)) is not None]
     if not found:
-        raise NotDrawn("no control group held the containers' memory together, so that nothing tells how they shared it")
+        raise FigureUnavailable("no control group held the containers' memory together, so that nothing tells how they shared it")
     return found
 
 

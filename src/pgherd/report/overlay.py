@@ -13,7 +13,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import formatting, html_model, html_render, run_differences
 from pgherd.report.formatting import MISSING, Cell, clean, finite
-from pgherd.report.html_model import Shown, Table
+from pgherd.report.html_model import CellText, Table
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies
 from pgherd.study.study import SideBySide
@@ -57,8 +57,8 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
     for name, builder in ((name, builder) for _, builders in shown for name, builder in builders.items()):
         try:
             figure = builder(pairs)
-            drawn.append(drawing.Drawn(f"overlay-{name}", figure, drawing.svg(figure, prefix=f"overlay-{name}")))
-        except drawing.NotDrawn as reason:
+            drawn.append(drawing.RenderedFigure(f"overlay-{name}", figure, drawing.svg(figure, prefix=f"overlay-{name}")))
+        except drawing.FigureUnavailable as reason:
             left_out[name] = str(reason)
     tables = [_summary(named)]
     tables += [table for study in studies().values() if study.side_by_side and (table := _points(pairs, study.side_by_side))]
@@ -74,7 +74,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
         "figures": [(one.name, one.figure.title, one.caption, html_render.inline(one)) for one in drawn],
         "left_out": left_out,
         "differences": differing,
-        "same": run_differences.same(differing),
+        "same": run_differences.same_kinds(differing),
     }
 
 
@@ -103,7 +103,9 @@ def _summary(runs: Sequence[Run]) -> Table:
         answer = clean(record.analysis.answer) if record.analysis else formatting.no_answer(record.state, record.error)
         grade = record.analysis.grade if record.analysis else MISSING
         trials = f"{len(results)}, {tainted} tainted" if tainted else str(len(results))
-        rows.append((Shown(clean(name)), Shown(answer), Shown(grade), Shown(trials), Shown(formatting.instant(record.started))))
+        rows.append(
+            (CellText(clean(name)), CellText(answer), CellText(grade), CellText(trials), CellText(formatting.instant(record.started)))
+        )
     return Table("runs", ("run", "answer", "grade", "trials", "started"), tuple(rows))
 
 
@@ -123,7 +125,7 @@ def _points(runs: Sequence[tuple[str, RunRecord]], view: SideBySide) -> Table | 
         ]
     lines = []
     for point in points:
-        line = [Shown(formatting.number(point), numeric=True)]
+        line = [CellText(formatting.number(point), numeric=True)]
         for column in view.columns:
             line += [_number(rows.get(point, {}).get(column), share=formatting.is_percent_column(column)) for _, rows in by_run]
         lines.append(tuple(line))
@@ -138,10 +140,10 @@ def _findings(runs: Sequence[tuple[str, RunRecord]]) -> Table:
     for name in names:
         units = {findings[name].unit for findings in held if name in findings}
         cells = [_number(findings.get(name), unit=len(units) > 1) for findings in held]
-        rows.append((Shown(formatting.label(name)), Shown(clean(units.pop()) if len(units) == 1 else ""), *cells))
+        rows.append((CellText(formatting.label(name)), CellText(clean(units.pop()) if len(units) == 1 else ""), *cells))
     return Table("findings", ("finding", "unit", *(clean(name) for name, _ in runs)), tuple(rows))
 
 
-def _number(value: Cell, *, share: bool = False, unit: bool = False) -> Shown:
+def _number(value: Cell, *, share: bool = False, unit: bool = False) -> CellText:
     """A cell among numbers, also where it is missing."""
     return replace(html_model.cell(value, share=share, unit=unit), numeric=True)

@@ -19,7 +19,7 @@ _ADDRESS = 7
 """Words at the end of pgbench's command line that name the server: -h HOST -p PORT -U USER DATABASE."""
 
 
-def is_theirs(result: TrialResult) -> bool:
+def uses_external_servers(result: TrialResult) -> bool:
     """Whether all that the trial loads by pgbench is somebody else's."""
     servers = [server for _, _, server in result.trial.deployment.servers()]
     used = {load.driver for phase in result.trial.phases for load in phase.loads.values()}

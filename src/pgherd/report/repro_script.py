@@ -1,11 +1,11 @@
-"""A trial as a shell script that repeats it with nothing but PostgreSQL and pgbench.
+"""A trial as a shell script that repeats it with PostgreSQL and pgbench only.
 
-The script's functions are the files of ``report/repeat``, the same for every trial; what follows them is the trial: one
-call per step. Whatever PostgreSQL's programs are told comes from the very code that ran the trial: initdb's arguments,
-the settings, what loads a database, the statement that warms it, pgbench's command line.
+The functions of the script are the files of ``report/repeat``, equal for every trial. The trial follows as one call per step. Arguments
+and settings of PostgreSQL's programs come from the code that ran the trial: initdb's arguments, settings, data loading, the statement
+that warms a database, and pgbench's command line.
 
-What pgherd adds beyond that (sampling, verdicts, a common window) is left out: pgbench's own figure covers its whole
-run, ramp-up included. Which CPUs a container was given is not part of a trial's record; the script takes the first ones.
+The script does not sample, check or compute a common window: pgbench reports its complete run, warm-up included. The CPUs of a container
+are not recorded, so the script uses the first ones.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, instance
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
-from pgherd.report import repro_exec, repro_external, repro_fio, repro_iperf3, repro_memory, repro_volumes
-from pgherd.report.formatting import clean
-from pgherd.report.single_host_trial import of_one_host
+from pgherd.report import repro_external, repro_tools, repro_volumes
+from pgherd.report.formatting import shell_comment
 from pgherd.runtimes.runtime import Placement
 from pgherd.study.registry import studies
 from pgherd.workloads import shipped
@@ -64,16 +63,16 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         UsageError: the trial needs more than PostgreSQL and pgbench, or its clients were on another host than its servers.
     """
     trial = result.trial
-    if repro_external.is_theirs(result):
+    if repro_external.uses_external_servers(result):
         return repro_external.script(result, record, {name: _kept(name, inputs) for name in _files(result)})
     servers = [server for _, _, server in trial.deployment.servers()]
     drivers_used = {load.driver for phase in trial.phases for load in phase.loads.values()}
     if not servers and drivers_used == {"fio"}:
-        return repro_fio.script(result, record)
+        return repro_tools.fio_script(result, record)
     if not servers and drivers_used == {"iperf3"}:
-        return repro_iperf3.script(result, record)
+        return repro_tools.iperf3_script(result, record)
     if not servers and drivers_used == {"command"}:
-        return repro_exec.script(result, record)
+        return repro_tools.command_script(result, record)
     result, together = of_one_host(result)
     trial, servers = result.trial, [server for _, _, server in result.trial.deployment.servers()]
     _insist_plain(result, servers)
@@ -84,19 +83,19 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     files = {name: _kept(name, inputs) for name in _files(result)}
     parts: list[Iterable[str]] = [
         _head(result, record, servers[0]),
-        [_comment(together), ""] if together else [],
+        [shell_comment(together), ""] if together else [],
         [_functions("base")],
         [_functions("groups")] if grouped else [],
         [_functions("pages")] if any(_pages("", server) for server in servers) else [],
         [_functions("volumes")] if any(server.volumes or server.tablespaces for server in servers) else [],
         ["# ==== The trial", ""],
-        repro_volumes.defaults(trial.deployment),
+        repro_volumes.default_lines(trial.deployment),
         _groups(host, record) if grouped else [],
         ["prewarm=$(", "cat <<'END'", PREWARM, "END", ")", ""],
         *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
     if trial.phases:
-        parts += [repro_volumes.relations(servers), _start(host, rooms, loaded), repro_memory.taken_away(host, record)]
+        parts += [repro_volumes.relations_lines(servers), _start(host, rooms, loaded), _reduce_memory(host, record)]
         parts += [_checkpoints(result), *_phases(result, rooms, files)]
     text = "\n".join(line for part in parts for line in part) + "\n"
     if "\0" in text:
@@ -198,7 +197,7 @@ def _kept(name: str, inputs: Path | None) -> str:
 def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[str]:
     run_as = record.surroundings.run_as if record.surroundings else None
     yield "#!/bin/sh"
-    yield _comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with nothing but PostgreSQL and pgbench.")
+    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with nothing but PostgreSQL and pgbench.")
     yield "#"
     yield "# It loads the databases, copies them for each server of the trial, starts all servers with the trial's settings and limits,"
     yield "# runs the trial's own pgbench command lines, prints each database's transactions per second and their sum, and removes"
@@ -206,21 +205,17 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "#"
     yield "# In the environment: BIN, where PostgreSQL's programs are; ACCOUNT, as whom it runs if root starts this; TMPDIR, a"
     yield "# directory on the disk that is to be used."
-    yield from repro_volumes.environment(result.trial.deployment)
+    yield from repro_volumes.environment_comments(result.trial.deployment)
     swap = record.surroundings.swap if record.surroundings else None
     if swap is not None:
         yield "#"
         had = "no swap" if swap.kind == "none" else f"{swap.kind} swap of {format_bytes(swap.size)}"
-        yield _comment(f"In the run these servers had {had}. This script leaves the host's swap as it is: arrange that before.")
+        yield shell_comment(f"In the run these servers had {had}. This script leaves the host's swap as it is: arrange that before.")
     yield "set -eu"
     yield f"VERSION={shlex.quote(server.version)}"
     yield f'[ -n "${{BIN:-}}" ] || BIN={shlex.quote(server.bin)}'
     yield f'[ -n "${{ACCOUNT:-}}" ] || ACCOUNT={shlex.quote(run_as or "nobody")}'
     yield ""
-
-
-def _comment(text: str) -> str:
-    return "# " + " ".join(clean(text).split())
 
 
 def _groups(host: Host, record: RunRecord) -> Iterator[str]:
@@ -229,7 +224,7 @@ def _groups(host: Host, record: RunRecord) -> Iterator[str]:
     budget = host.cores if host.cores is not None and (facts is None or host.cores < facts.cores) else None
     yield "find_groups || :"
     yield "told"
-    yield _group("", None if budget is None else quota_us(budget), repro_memory.at_first(host, record), None)
+    yield _group("", None if budget is None else quota_us(budget), _initial_memory(host, record), None)
     for container in host.containers:
         cores = container.vcpus if container.cpu_mode == "quota" else None
         quota = None if cores is None else quota_us(min(cores, budget or cores), container.cpu_period)
@@ -295,7 +290,7 @@ def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tu
     yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those that get no load were up in the trial too."
     for container, server in pairs:
         name = f"{container.name}.{server.name}"
-        yield from repro_volumes.copied(loaded[_contents(server)][0], name, server)
+        yield from repro_volumes.copy_lines(loaded[_contents(server)][0], name, server)
         yield from _settings(name, server.settings, f"{container.name}/{server.name}", "As the trial had it.")
     yield "on_disk"
     for container, server in pairs:
@@ -306,7 +301,7 @@ def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tu
     for container, server in pairs:
         yield f"ready {container.name}.{server.name}"
     for container, server in pairs:
-        yield from repro_volumes.populated(f"{container.name}.{server.name}", server)
+        yield from repro_volumes.tablespace_lines(f"{container.name}.{server.name}", server)
     for container, server in pairs:
         yield from (f"warm {container.name}.{server.name} {shlex.quote(database.name)}" for database in server.databases)
     yield ""
@@ -346,7 +341,7 @@ def _phase(
     files: Mapping[str, str],
     staged: dict[str, str],
 ) -> Iterator[str]:
-    yield _comment(f"Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s that pgherd measured.")
+    yield shell_comment(f"Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s that pgherd measured.")
     if phase.turns is not None:
         yield f"# The loads took turns of {phase.turns.seconds:g} s: the others were stopped. Here each has its time in one piece."
         for name in phase.turns.of:
@@ -407,3 +402,56 @@ def _quoted(word: str) -> str:
     """A word for the shell, with its variables where the placeholders stand."""
     pieces = re.split(f"({_BIN}|{_WORK})", word)
     return "".join(_VARIABLES.get(piece) or shlex.quote(piece) for piece in pieces if piece) or "''"
+
+
+def _initial_memory(host: Host, record: RunRecord) -> int | None:
+    """Bytes until the servers are warm: the run's whole where the rest is taken away only then, as with swap of the run's own."""
+    around = record.surroundings
+    return around.memory if around is not None and _is_reduced(host, record) else host.memory
+
+
+def _reduce_memory(host: Host, record: RunRecord) -> Iterator[str]:
+    """What follows once the servers are warm."""
+    if _is_reduced(host, record):
+        yield "# All are warm: memory is taken away."
+        yield f"group '' '' {host.memory} ''"
+        yield ""
+
+
+def _is_reduced(host: Host, record: RunRecord) -> bool:
+    around = record.surroundings
+    if around is None or around.swap is None or around.swap.kind == "none" or around.runtime != "cgroup":
+        return False
+    return host.memory is not None and host.memory < around.memory
+
+
+def of_one_host(result: TrialResult) -> tuple[TrialResult, str]:
+    """The part of the first host that had servers, and a sentence that says so; the trial itself and '' where it ran on one host.
+
+    Raises UsageError when clients ran on another host than their servers: then no host's part is the trial.
+    """
+    trial = result.trial
+    away = {load.host: target.split("/")[0] for phase in trial.phases for target, load in phase.loads.items() if load.host is not None}
+    if away:
+        client, server = next(iter(away.items()))
+        raise UsageError(
+            f"trial {result.id} cannot be repeated by a script, which runs on one host: its clients were on host {client}, its server on "
+            f"{server}, reached over TLS with a password made for the run. Run the study without --client-host to have a script of it"
+        )
+    used = [host for host in trial.deployment.hosts if host.containers]
+    if len(used) < 2:
+        hosts = tuple(used) or trial.deployment.hosts
+        deployment = trial.deployment.model_copy(update={"hosts": hosts[:1]})
+        return result.model_copy(update={"trial": trial.model_copy(update={"deployment": deployment})}), ""
+    own = used[0]
+
+    def here(target: str) -> bool:
+        return target.startswith(f"{own.name}/")
+
+    volumes = tuple(volume for volume in trial.deployment.volumes if volume.host in (None, own.name))
+    deployment = trial.deployment.model_copy(update={"hosts": (own,), "volumes": volumes})
+    planned = tuple(one.model_copy(update={"loads": {t: load for t, load in one.loads.items() if here(t)}}) for one in trial.phases)
+    measured = [one.model_copy(update={"targets": [t for t in one.targets if here(t.target)]}) for one in result.phases]
+    alone = trial.model_copy(update={"deployment": deployment, "phases": planned})
+    said = f"In the run {len(used)} hosts did this at the same time: {', '.join(host.name for host in used)}. This is what {own.name} did."
+    return result.model_copy(update={"trial": alone, "phases": measured}), said

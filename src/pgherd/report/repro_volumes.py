@@ -16,17 +16,17 @@ from pgherd.report.formatting import clean
 _WORDS = {"data": "data", "wal": "WAL", "temp": "temporary files"}
 
 
-def word(name: str) -> str:
+def variable_part(name: str) -> str:
     """A volume's name as a part of a shell variable's."""
     return name.replace("-", "_")
 
 
 def variable(name: str) -> str:
     """The variable that names a volume's directory."""
-    return f"DIR_{word(name)}"
+    return f"DIR_{variable_part(name)}"
 
 
-def default(volume: Volume) -> str:
+def default_line(volume: Volume) -> str:
     """The line that gives the variable its value, or ends the script where there is none to give."""
     name = variable(volume.name)
     if volume.kind == "directory" and volume.path is not None:
@@ -35,7 +35,7 @@ def default(volume: Volume) -> str:
     return f': "${{{name}:?{what}}}"'
 
 
-def used(deployment: Deployment) -> dict[str, tuple[Volume, list[str]]]:
+def used_volumes(deployment: Deployment) -> dict[str, tuple[Volume, list[str]]]:
     """The volumes on which parts of servers lie, and which parts, in words."""
     volumes = {volume.name: volume for volume in deployment.volumes}
     found: dict[str, tuple[Volume, list[str]]] = {}
@@ -48,28 +48,28 @@ def used(deployment: Deployment) -> dict[str, tuple[Volume, list[str]]]:
     return found
 
 
-def environment(deployment: Deployment) -> Iterator[str]:
+def environment_comments(deployment: Deployment) -> Iterator[str]:
     """Comments for the script's head: what may be named in the environment."""
-    for name, (volume, parts) in used(deployment).items():
+    for name, (volume, parts) in used_volumes(deployment).items():
         was = " ".join(clean(volume.path).split()) if volume.kind == "directory" and volume.path else f"a {volume.kind} volume of pgherd's"
         yield f"# {variable(name)}, a directory for the servers' {' and '.join(parts)} (it was {was})."
 
 
-def defaults(deployment: Deployment) -> Iterator[str]:
+def default_lines(deployment: Deployment) -> Iterator[str]:
     """The lines that give all variables their values."""
-    volumes = [volume for volume, _ in used(deployment).values()]
-    yield from (default(volume) for volume in volumes)
+    volumes = [volume for volume, _ in used_volumes(deployment).values()]
+    yield from (default_line(volume) for volume in volumes)
     if volumes:
         yield ""
 
 
-def relations(servers: Sequence[Server]) -> Iterator[str]:
+def relations_lines(servers: Sequence[Server]) -> Iterator[str]:
     """The query for what is spread over tablespaces, as a variable, where a server has some."""
     if any(server.tablespaces for server in servers):
         yield from ("relations=$(", "cat <<'END'", RELATIONS, "END", ")", "")
 
 
-def copied(loaded: str, name: str, server: Server) -> Iterator[str]:
+def copy_lines(loaded: str, name: str, server: Server) -> Iterator[str]:
     """A server's cluster from a loaded one, its data and its WAL where they lay; it is not running yet."""
     data, wal = server.volumes.get("data"), server.volumes.get("wal")
     if data is not None:
@@ -79,7 +79,7 @@ def copied(loaded: str, name: str, server: Server) -> Iterator[str]:
         yield f'wal {name} "${variable(wal)}"'
 
 
-def populated(name: str, server: Server) -> Iterator[str]:
+def tablespace_lines(name: str, server: Server) -> Iterator[str]:
     """The tablespaces of a running server, and what goes to them."""
     temp = server.volumes.get("temp")
     if temp is not None:

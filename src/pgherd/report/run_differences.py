@@ -8,7 +8,7 @@ from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes
 from pgherd.report import formatting
 from pgherd.report.formatting import MISSING, clean
-from pgherd.report.html_model import Shown, Table
+from pgherd.report.html_model import CellText, Table
 
 _HOST = (
     *("hostname", "cores", "logical_cpus", "physical_cores", "smt", "numa_nodes", "cpu_model", "virtualisation", "governor", "boost"),
@@ -28,7 +28,7 @@ def differences(runs: Sequence[tuple[str, RunRecord]]) -> dict[str, Table]:
     return {kind: _differing(kind, runs) for kind in kinds}
 
 
-def same(found: Mapping[str, Table]) -> str:
+def same_kinds(found: Mapping[str, Table]) -> str:
     """Which kinds are the same in all runs, and which are not, in one sentence."""
     alike = [kind for kind, table in found.items() if not table.rows]
     other = [kind for kind, table in found.items() if table.rows]
@@ -48,7 +48,7 @@ def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]]) -> Table:
         values = [one.get(name, MISSING) for one in facts]
         if len(set(values)) > 1:
             # A setting's name is PostgreSQL's own, and a file's is the user's.
-            rows.append((Shown(name if kind in ("settings", "files") else formatting.label(name)), *map(Shown, values)))
+            rows.append((CellText(name if kind in ("settings", "files") else formatting.label(name)), *map(CellText, values)))
     return Table(kind, (kind, *(clean(name) for name, _ in runs)), tuple(rows))
 
 

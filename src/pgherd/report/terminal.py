@@ -16,9 +16,8 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import formatting
-from pgherd.report.csv_tables import Row, columns, leading
+from pgherd.report.data_files import Row, columns, leading, notices
 from pgherd.report.formatting import MISSING, Cell, clean, compact, finite, half_width, number
-from pgherd.report.notices import notices
 from pgherd.study.comparison.answers import UNBOUNDED, as_change
 from pgherd.study.registry import table_view
 from pgherd.study.study import Column, Form

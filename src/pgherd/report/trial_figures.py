@@ -12,7 +12,7 @@ import altair as alt
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, MUTED, VERMILLION, data, haloed
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite, point_text, share, trial_throughput
 
 CELLS = 3000
@@ -22,22 +22,22 @@ TRIALS_SHOWN = 3
 TARGETS_SHOWN = 64
 
 
-def _measured(inputs: Inputs) -> list[TrialResult]:
+def _measured(inputs: FigureInputs) -> list[TrialResult]:
     """Trials with a throughput, in the order in which they ran."""
     found = [result for result in inputs.results if trial_throughput(result)]
     if not found and any(result.trial.probe for result in inputs.results):
-        raise NotDrawn  # a probe has no throughput, and none is missed
+        raise FigureUnavailable  # a probe has no throughput, and none is missed
     if not found:
-        raise NotDrawn("no trial has a throughput")
+        raise FigureUnavailable("no trial has a throughput")
     return sorted(found, key=lambda result: result.started)
 
 
-def _at_once(inputs: Inputs) -> list[TrialResult]:
+def _at_once(inputs: FigureInputs) -> list[TrialResult]:
     """Those of them whose targets were loaded at the same time: by turns they are variants, each of which is alone."""
     measured = _measured(inputs)
     found = [result for result in measured if all(phase.turns is None for phase in result.trial.phases)]
     if not found:
-        raise NotDrawn  # and nobody misses it
+        raise FigureUnavailable  # and nobody misses it
     return found
 
 
@@ -74,7 +74,7 @@ def _shares(phase: PhaseResult) -> list[float]:
 
 
 @register("fairness")
-def fairness(inputs: Inputs) -> Figure:
+def fairness(inputs: FigureInputs) -> Figure:
     """Each target's throughput over the mean of its trial: one tick per target, one column per trial."""
     results = _at_once(inputs)
     points = _points(results)
@@ -87,7 +87,7 @@ def fairness(inputs: Inputs) -> Figure:
             if shares and max(shares) - min(shares) > widest[0]:
                 widest = (max(shares) - min(shares), min(shares), max(shares), name)
     if not ticks:
-        raise NotDrawn("no trial loads more than one target")
+        raise FigureUnavailable("no trial loads more than one target")
     columns = max(len(group) for _, group in points)
     low, top = math.floor(min(90.0, widest[1] * 100) / 10) * 10, math.ceil(max(110.0, widest[2] * 100) / 10) * 10
     x = alt.X("x:O", sort=None, axis=alt.Axis(title=f"{_axis_title(results)}, one column per trial", labelAngle=0))
@@ -127,7 +127,7 @@ def _where(name: str, results: Sequence[TrialResult]) -> str:
 
 
 @register("seconds")
-def seconds(inputs: Inputs) -> Figure:
+def seconds(inputs: FigureInputs) -> Figure:
     """Each target's throughput by second as strips, at the largest point that fits the host and at the last point."""
     results = _at_once(inputs)
     points = [
@@ -137,7 +137,7 @@ def seconds(inputs: Inputs) -> Figure:
     series = {result.id: _series(result) for _, group in points for result in group}
     rows, longest = sum(map(len, series.values())), max((len(one) for many in series.values() for one in many), default=0)
     if not rows or not longest:
-        raise NotDrawn("no trial has a series by second")
+        raise FigureUnavailable("no trial has a series by second")
     step = math.ceil(longest / max(CELLS // rows, 8))
     strips = [_strip(_where(name, results), group, series, step) for name, group in points]
     varied = [(name, value) for name, group in points if (value := _unsteadiness(group)) is not None]
@@ -167,7 +167,7 @@ def _series(result: TrialResult) -> list[list[float]]:
     return shown if sum(map(sum, shown)) > 0 else []
 
 
-def _chosen_points(inputs: Inputs, results: Sequence[TrialResult]) -> list[tuple[str, list[TrialResult]]]:
+def _chosen_points(inputs: FigureInputs, results: Sequence[TrialResult]) -> list[tuple[str, list[TrialResult]]]:
     """The largest point within 100 % of the cores (as the density table says) and the last point."""
     points = _points(results)
     within = {
@@ -237,14 +237,14 @@ def _cells(series: Sequence[Sequence[float]], step: int) -> alt.InlineData:
 
 
 @register("order")
-def order(inputs: Inputs) -> Figure:
+def order(inputs: FigureInputs) -> Figure:
     """Throughput of each trial relative to its point's mean against the order in which they ran, so that drift shows."""
     results = _measured(inputs)
     means = {name: _mean(group) for name, group in _points(results)}
     repeated = {name for name, group in _points(results) if len(group) > 1}
     kept = [(place, result) for place, result in enumerate(results, 1) if _name(result) in repeated]
     if len(kept) < 4:
-        raise NotDrawn("fewer than four trials repeat a point, so drift cannot be told from a difference between points")
+        raise FigureUnavailable("fewer than four trials repeat a point, so drift cannot be told from a difference between points")
     trials = [
         (_name(result), float(place), ((trial_throughput(result) or 0.0) / means[_name(result)] - 1) * 100, _kind(result))
         for place, result in kept

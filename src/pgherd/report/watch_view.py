@@ -14,7 +14,7 @@ from rich.text import Text
 
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.report.formatting import MISSING, clean, compact, point_text
-from pgherd.report.live_models import Present, PresentResult, PresentTrial, PresentUse
+from pgherd.report.live_status import LiveStatus, LiveTrialResult, LiveTrialStatus, LiveUsage
 
 _STEPS = "▁▂▃▄▅▆▇█"
 _SPARK_SECONDS = 60
@@ -26,7 +26,7 @@ _FIXED = 13
 _LEAST_ROWS = 4
 
 
-def picture(present: Present, height: int = 40) -> Group:
+def picture(present: LiveStatus, height: int = 40) -> Group:
     """The picture of a run that is being executed, in about ``height`` lines."""
     rows = max(height - _FIXED - min(len(present.trials), _RESULTS), _LEAST_ROWS)
     parts: list[RenderableType] = [Text(heading(present), style="bold"), Text(progress(present))]
@@ -49,13 +49,13 @@ def picture(present: Present, height: int = 40) -> Group:
     return Group(*parts)
 
 
-def heading(present: Present) -> str:
+def heading(present: LiveStatus) -> str:
     """``density 20260131-…, running for 3 min 20 s``, or ``…, finished after …``."""
     when = "for" if present.state == "running" else "after"
     return f"{clean(present.study)} {clean(present.run)}, {present.state} {when} {format_seconds(present.elapsed)}"
 
 
-def progress(present: Present) -> str:
+def progress(present: LiveStatus) -> str:
     """``12 trials done, 4 to go, about 1 min 5 s left``."""
     done = f"{present.trials_done} trial{'' if present.trials_done == 1 else 's'} done"
     if not present.trials_left:
@@ -64,13 +64,13 @@ def progress(present: Present) -> str:
     return f"{done}, {present.trials_left} to go{left}; the study may ask for more"
 
 
-def trial_words(trial: PresentTrial) -> str:
+def trial_text(trial: LiveTrialStatus) -> str:
     """``Trial 7: databases 8, repeat 1``, with why where it was not planned."""
     why = "" if trial.reason == "planned" else f" ({clean(trial.reason)})"
     return f"Trial {trial.number}: {point_text(trial.point)}, repeat {trial.repeat}{why}"
 
 
-def phase_words(trial: PresentTrial) -> str:
+def phase_text(trial: LiveTrialStatus) -> str:
     """``phase 'steady', 1 of 1: measured 4 of 10 s, 8 × pgbench``."""
     if trial.phase is None or trial.seconds is None or trial.elapsed is None:
         return ""
@@ -83,7 +83,7 @@ def phase_words(trial: PresentTrial) -> str:
     )
 
 
-def result_words(one: PresentResult) -> str:
+def result_text(one: LiveTrialResult) -> str:
     """``0007  databases 8: 121.9k tps, all 9 verdicts pass``."""
     if one.error is not None:
         return f"{one.id}  {point_text(one.point)}: failed: {clean(one.error)}"
@@ -91,29 +91,29 @@ def result_words(one: PresentResult) -> str:
     return f"{one.id}  {point_text(one.point)}: {told}, {_verdicts(one)}"
 
 
-def changes(before: Present | None, now: Present) -> Iterator[str]:
+def changes(before: LiveStatus | None, now: LiveStatus) -> Iterator[str]:
     """What has happened between two looks, a line each; before the first, everything is new."""
     if before is None:
         yield heading(now)
         yield progress(now)
     if before is None:
-        yield from map(result_words, now.trials[-_RESULTS:])
+        yield from map(result_text, now.trials[-_RESULTS:])
     else:
         known = {one.id for one in before.trials}
-        yield from (result_words(one) for one in now.trials if one.id not in known)
+        yield from (result_text(one) for one in now.trials if one.id not in known)
     if now.step and (before is None or before.step != now.step):
         yield f"setting up: {clean(now.step)}"
     if now.trial is None:
         return
     last = before.trial if before is not None else None
     if last is None or last.number != now.trial.number:
-        yield f"{trial_words(now.trial)}; {progress(now)}"
+        yield f"{trial_text(now.trial)}; {progress(now)}"
         last = None
     if now.trial.phase is not None and (last is None or (last.phase, last.part) != (now.trial.phase, now.trial.part)):
-        yield phase_words(now.trial)
+        yield phase_text(now.trial)
 
 
-def measured_words(present: Present) -> str:
+def measured_text(present: LiveStatus) -> str:
     """One line on what runs now: throughput, the host's CPU and memory; empty where nothing is seen."""
     if present.host is None:
         return ""
@@ -129,19 +129,19 @@ def spark(values: Sequence[float]) -> str:
     return "".join(_STEPS[min(int(len(_STEPS) * max(value, 0.0) / most), len(_STEPS) - 1)] if most > 0 else _STEPS[0] for value in values)
 
 
-def _phase(trial: PresentTrial) -> Table:
+def _phase(trial: LiveTrialStatus) -> Table:
     line = Table.grid(padding=(0, 1))
     line.add_column()
     line.add_column()
-    line.add_row(Text(trial_words(trial)))
-    words = phase_words(trial)
+    line.add_row(Text(trial_text(trial)))
+    words = phase_text(trial)
     if words and trial.elapsed is not None and trial.seconds:
         bar = ProgressBar(total=trial.seconds, completed=trial.elapsed, width=_BAR)
         line.add_row(Text(words[0].upper() + words[1:]), bar)
     return line
 
 
-def _throughput(present: Present, *, drawn: bool = True) -> str:
+def _throughput(present: LiveStatus, *, drawn: bool = True) -> str:
     told = present.throughput
     if told is None:
         return ""
@@ -152,7 +152,7 @@ def _throughput(present: Present, *, drawn: bool = True) -> str:
     return f"Throughput: {compact(told.value)} {told.unit}{some}{'  ' if line else ''}{line}"
 
 
-def _uses(uses: Sequence[PresentUse], rows: int) -> Table:
+def _uses(uses: Sequence[LiveUsage], rows: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("")
     for name in ("CPU, cores", "memory"):
@@ -165,13 +165,13 @@ def _uses(uses: Sequence[PresentUse], rows: int) -> Table:
     return table
 
 
-def _cpu(use: PresentUse) -> str:
+def _cpu(use: LiveUsage) -> str:
     if use.cpu is None:
         return MISSING
     return f"{use.cpu:.2f}" + ("" if use.vcpus is None else f" of {use.vcpus:g}")
 
 
-def _memory(use: PresentUse) -> str:
+def _memory(use: LiveUsage) -> str:
     if use.memory is None:
         return MISSING
     return format_bytes(use.memory) + ("" if use.limit is None else f" of {format_bytes(use.limit)}")
@@ -183,7 +183,7 @@ def _bar(value: float | None, most: float | None) -> RenderableType:
     return ProgressBar(total=most, completed=min(value, most), width=_BAR, finished_style="bar.complete")
 
 
-def _devices(present: Present, rows: int) -> Table:
+def _devices(present: LiveStatus, rows: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("device")
     for name in ("reads/s", "writes/s", "read", "written"):
@@ -194,11 +194,11 @@ def _devices(present: Present, rows: int) -> Table:
     return table
 
 
-def _result(one: PresentResult) -> Text:
-    return Text(result_words(one), style="red" if one.error is not None or one.tainted else "")
+def _result(one: LiveTrialResult) -> Text:
+    return Text(result_text(one), style="red" if one.error is not None or one.tainted else "")
 
 
-def _verdicts(one: PresentResult) -> str:
+def _verdicts(one: LiveTrialResult) -> str:
     failed = [f"{v.check} ({clean(v.observed)}, wanted {clean(v.wanted)})" for v in one.verdicts if v.taints]
     unknown = [v.check for v in one.verdicts if v.result == "unknown" and v.severity == "taint"]
     if failed:

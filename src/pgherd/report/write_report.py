@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report import csv_tables, html_render, json_document
+from pgherd.report import data_files, html_render
 from pgherd.store.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from pgherd.report.drawing import Drawn
+    from pgherd.report.drawing import RenderedFigure
 
 
 def build(directory: Path, record: RunRecord, results: Sequence[TrialResult], *, figures: bool = True, png: bool = False) -> list[Path]:
@@ -26,13 +26,13 @@ def build(directory: Path, record: RunRecord, results: Sequence[TrialResult], *,
         UsageError: the directory cannot be written.
     """
     files: dict[str, bytes] = {}
-    drawn: list[Drawn] = []
+    drawn: list[RenderedFigure] = []
     left_out: dict[str, str] = {}
     known: set[str] = set()
     if figures and record.analysis:
         from pgherd.report import drawing  # altair costs 0.3 s of CPU: only where something is drawn
 
-        drawn, left_out = drawing.draw(drawing.Inputs(record, record.analysis, results, directory))
+        drawn, left_out = drawing.draw(drawing.FigureInputs(record, record.analysis, results, directory))
         known = set(drawing.builders(record.study))
         for one in drawn:
             files[f"figures/{one.name}.svg"] = one.svg.encode()
@@ -43,9 +43,9 @@ def build(directory: Path, record: RunRecord, results: Sequence[TrialResult], *,
     else:
         left_out = {"all": "they were not asked for"}
     page = html_render.render(record, results, drawn, left_out, directory)
-    files = {"report.html": page.encode(), "report.json": json_document.document_text(record, results).encode(), **files}
+    files = {"report.html": page.encode(), "report.json": data_files.document_text(record, results).encode(), **files}
     if record.analysis:
-        files |= {f"tables/{name}": text.encode() for name, text in csv_tables.csv_files(record.analysis).items()}
+        files |= {f"tables/{name}": text.encode() for name, text in data_files.csv_files(record.analysis).items()}
     run = RunDirectory(directory)
     try:
         for name, data in files.items():

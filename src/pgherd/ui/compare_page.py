@@ -16,7 +16,7 @@ from pgherd.model.finding import Finding
 from pgherd.report import gate_metrics
 from pgherd.report.formatting import MISSING, clean, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, verdict_text
-from pgherd.report.gate_metrics import Run, Wanted
+from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.report.overlay import content
 from pgherd.ui.reading import Whole
 from pgherd.ui.site import site_of
@@ -92,7 +92,7 @@ def _held(baseline: Whole, other: Whole, allowed: float) -> Held:
     """One run against the baseline, by every metric of ours that both have."""
     old, new = (Run(whole.name, whole.record, whole.results) for whole in (baseline, other))
     try:
-        found = gate(old, new, [Wanted(name, allowed) for name in _common(old, new)])
+        found = gate(old, new, [MetricLimit(name, allowed) for name in _common(old, new)])
     except UsageError as error:
         text = clean(error)
         return Held(other.name, None, f"{text[:1].upper()}{text[1:]}.", ())

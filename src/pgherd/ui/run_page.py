@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from pgherd.metrics.run_metrics import host_name
-from pgherd.report import check_matrix, formatting, html_model
-from pgherd.report.csv_tables import leading
+from pgherd.report import formatting, html_model
+from pgherd.report.data_files import leading, notices
 from pgherd.report.formatting import clean
-from pgherd.report.notices import notices
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.reading import Whole
 from pgherd.ui.site import site_of
@@ -97,8 +96,8 @@ def _whole(whole: Whole) -> dict[str, Any]:
         "look_at": [clean(text) for text in analysis.look_at] if analysis else [],
         "notices": notices(record),
         "figures": _figures(whole.directory),
-        "matrix": check_matrix.matrix(whole.results),
-        "exceptions": check_matrix.exceptions(whole.results),
+        "matrix": html_model.check_matrix(whole.results),
+        "exceptions": html_model.exceptions(whole.results),
         "hosts": [clean(host_name(record, name)) for name in record.hosts],
         "files": [name for name in ("report.html", "report.json", "run.json") if (whole.directory.path / name).is_file()],
         "tables": _tables(whole.directory),

@@ -6,8 +6,7 @@ import threading
 import time
 from dataclasses import dataclass
 
-from pgherd.report.live_models import Present
-from pgherd.report.live_status import LiveRun
+from pgherd.report.live_status import LiveRun, LiveStatus
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.sparkline import Sparkline, sparkline
 
@@ -21,7 +20,7 @@ SHOWN = 120.0
 class Seen:
     """What a look showed, and curves of the last two minutes: throughput per second, and CPU in use on the host (cores)."""
 
-    present: Present
+    present: LiveStatus
     throughput: Sparkline | None
     cpu: Sparkline | None
 
@@ -60,13 +59,13 @@ class Watching:
             return watched.seen
 
 
-def _throughput(present: Present) -> Sparkline | None:
+def _throughput(present: LiveStatus) -> Sparkline | None:
     if present.throughput is None:
         return None
     return sparkline(present.throughput.series, present.at, SHOWN)
 
 
-def _cpu(run: LiveRun, present: Present) -> Sparkline | None:
+def _cpu(run: LiveRun, present: LiveStatus) -> Sparkline | None:
     if run.readings is None:
         return None
     return sparkline(run.cpu, present.at, SHOWN, present.host.vcpus if present.host else None)

@@ -7,13 +7,13 @@ import pytest
 
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style, drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.compare import figures
-from pgherd.studies.compare.figures_data import Change
+from pgherd.studies.compare.figures_data import MetricChange
 
 
 def inputs(record):
-    return Inputs(record, record.analysis, [])
+    return FigureInputs(record, record.analysis, [])
 
 
 def words(svg: str) -> str:
@@ -92,7 +92,7 @@ def test_what_nothing_is_certain_of_is_said(comparison):
 
 def test_that_the_deciding_metric_cannot_tell_comes_before_what_others_can():
     def change(label, low, high, primary=False):
-        return Change("x", label, 1.0, low, high, "higher", primary, None)
+        return MetricChange("x", label, 1.0, low, high, "higher", primary, None)
 
     unclear, equal = change("throughput", 0.9, 1.1, True), change("memory", 0.999, 1.001)
     said = figures._sentence({"x": [unclear, equal]}, 0.02)
@@ -124,7 +124,7 @@ def test_no_pair_is_no_figure(record):
     values = {side: [None] * 14 for side in held["values"]}
     update = {**series, "metrics": {"throughput": {**held, "values": values}}}
     for nothing in ({}, {"series": update}):
-        with pytest.raises(NotDrawn):
+        with pytest.raises(FigureUnavailable):
             figures.pairs(inputs(changed(record, figures=nothing)))
 
 
@@ -148,9 +148,9 @@ def test_several_points_are_set_against_their_own_means(comparison):
 
 
 def test_what_cannot_be_drawn_says_why(record, comparison):
-    drawn, left_out = drawing.draw(Inputs(record, changed(record, tables={}, figures={}).analysis, []))
+    drawn, left_out = drawing.draw(FigureInputs(record, changed(record, tables={}, figures={}).analysis, []))
     assert drawn == [] and left_out["forest"] == "no metric has a ratio to the baseline"
-    with pytest.raises(NotDrawn, match="fewer than four trials"):
+    with pytest.raises(FigureUnavailable, match="fewer than four trials"):
         figures.order(inputs(comparison.comparison_run(blocks=1)))
 
 

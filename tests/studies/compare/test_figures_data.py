@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from pgherd.model.finding import Finding
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.compare import figures_data
-from pgherd.studies.compare.figures_data import Change
+from pgherd.studies.compare.figures_data import MetricChange
 
 
 def inputs(record):
-    return Inputs(record, record.analysis, [])
+    return FigureInputs(record, record.analysis, [])
 
 
 def with_rows(record, **tables):
@@ -17,7 +17,7 @@ def with_rows(record, **tables):
 
 
 def change(low=None, high=None, better="higher", value=1.0):
-    return Change("v", "throughput", value, low, high, better, True, None)
+    return MetricChange("v", "throughput", value, low, high, better, True, None)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_floor_without_an_interval_lies_on_both_sides(comparison):
 def test_without_a_ratio_there_is_nothing(comparison):
     record = comparison.comparison_run()
     row = {**record.analysis.tables["comparison"][0], "ratio": Finding(value=None, unit="")}
-    with pytest.raises(NotDrawn, match="no metric has a ratio"):
+    with pytest.raises(FigureUnavailable, match="no metric has a ratio"):
         figures_data.changes(inputs(with_rows(record, comparison=[row])))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report.drawing import Inputs, NotDrawn, builders, specification
+from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders, specification
 from pgherd.report.html_model import main_table
 from pgherd.report.terminal import compact_table
 from pgherd.studies.consolidation.figures import number, schemes
@@ -56,7 +56,7 @@ def inputs(rows=ROWS, periods=PERIODS):
     tables = {name: found for name, found in {"consolidation": rows, "periods": periods}.items() if found}
     analysis = Analysis(answer="…", grade="A", tables=tables)
     record = RunRecord(run="r", study="consolidation", options={"runtime": "cgroup"}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record=record, analysis=analysis, results=[])
+    return FigureInputs(record=record, analysis=analysis, results=[])
 
 
 def marks(figure):
@@ -100,14 +100,14 @@ def test_what_schemes_of_different_vcpus_did_is_told_with_the_correction():
 
 
 def test_databases_with_different_loads_are_not_called_unfair():
-    with pytest.raises(NotDrawn) as caught:
+    with pytest.raises(FigureUnavailable) as caught:
         builders("consolidation")["fairness"](inputs())
     assert str(caught.value) == ""
 
 
 @pytest.mark.parametrize("figure", [schemes, number])
 def test_without_a_baseline_nothing_is_drawn(figure):
-    with pytest.raises(NotDrawn, match="no undercommitted trial finished"):
+    with pytest.raises(FigureUnavailable, match="no undercommitted trial finished"):
         figure(inputs(rows=[], periods=[]))
 
 

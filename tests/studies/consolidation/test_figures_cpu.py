@@ -8,7 +8,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.report.drawing import Inputs, NotDrawn, specification
+from pgherd.report.drawing import FigureInputs, FigureUnavailable, specification
 from pgherd.store.samples import write_samples
 from pgherd.studies.consolidation.figures_cpu import cpu_over_time, rates, trials
 
@@ -39,7 +39,7 @@ def result(number, scheme, rate=0.0, cores=(1.0, 0.5), tainted=False):
 def inputs(results, directory=None):
     analysis = Analysis(answer="…", grade="A")
     record = RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record=record, analysis=analysis, results=results, directory=directory)
+    return FigureInputs(record=record, analysis=analysis, results=results, directory=directory)
 
 
 def lines(figure):
@@ -79,7 +79,7 @@ def test_one_clean_undercommitted_trial_of_each_scheme_is_shown():
 
 
 def test_nothing_seen_is_said():
-    with pytest.raises(NotDrawn, match="no undercommitted trial"):
+    with pytest.raises(FigureUnavailable, match="no undercommitted trial"):
         cpu_over_time(inputs([result(1, 1, rate=0.5)]))
-    with pytest.raises(NotDrawn, match="CPU was not seen"):
+    with pytest.raises(FigureUnavailable, match="CPU was not seen"):
         cpu_over_time(inputs([result(1, 1, cores=(None, None))]))

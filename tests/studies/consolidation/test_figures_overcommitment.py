@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report.drawing import Inputs, NotDrawn, specification
+from pgherd.report.drawing import FigureInputs, FigureUnavailable, specification
 from pgherd.studies.consolidation.figures_overcommitment import overcommitment
 
 WHAT = {1: "1/1/M", 3: "M/M/M"}
@@ -32,7 +32,7 @@ def inputs(rows, runtime="cgroup", honest=None):
     findings = {} if honest is None else {"honest_rate": Finding(value=honest, unit="share")}
     analysis = Analysis(answer="…", grade="A", tables={"consolidation": rows}, findings=findings)
     record = RunRecord(run="r", study="consolidation", options={"runtime": runtime}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record=record, analysis=analysis, results=[])
+    return FigureInputs(record=record, analysis=analysis, results=[])
 
 
 def marks(figure):
@@ -75,11 +75,11 @@ def test_the_honest_rate_is_marked():
 
 
 def test_undercommitted_runs_do_not_miss_it():
-    with pytest.raises(NotDrawn) as caught:
+    with pytest.raises(FigureUnavailable) as caught:
         overcommitment(inputs(ROWS[:2]))
     assert str(caught.value) == ""
 
 
 def test_without_any_number_it_is_said():
-    with pytest.raises(NotDrawn, match="no overcommitted trial"):
+    with pytest.raises(FigureUnavailable, match="no overcommitted trial"):
         overcommitment(inputs([row(1, 0.0), row(1, 0.3)]))

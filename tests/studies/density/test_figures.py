@@ -7,14 +7,14 @@ import pytest
 
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style, drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.density import figures
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.study import STUDY
 
 
-def inputs(record, results=()) -> Inputs:
-    return Inputs(record, record.analysis, results)
+def inputs(record, results=()) -> FigureInputs:
+    return FigureInputs(record, record.analysis, results)
 
 
 def changed(record, **update):
@@ -85,14 +85,14 @@ def test_published_names_its_source_and_its_known_end(drawn8):
 
 
 def test_published_without_a_curve_is_not_drawn(run8):
-    with pytest.raises(NotDrawn, match="no published curve"):
+    with pytest.raises(FigureUnavailable, match="no published curve"):
         figures.published(inputs(changed(run8[0], figures={})))
 
 
 def test_one_point_is_no_curve(run8):
     record = changed(run8[0], tables={"density": run8[0].analysis.tables["density"][:1]})
     for builder in (figures.throughput, figures.efficiency, figures.published):
-        with pytest.raises(NotDrawn, match="needs two numbers of databases"):
+        with pytest.raises(FigureUnavailable, match="needs two numbers of databases"):
             builder(inputs(record))
 
 
@@ -118,5 +118,5 @@ def test_the_real_study_fits_the_figures(run8, synthetic):
         points=tuple(synthetic.points(8)),
     )
     record = run8[0].model_copy(update={"analysis": STUDY.analyse(options, run8[1])})
-    drawn, left_out = drawing.draw(Inputs(record, record.analysis, run8[1]))
+    drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, run8[1]))
     assert left_out == {} and len(drawn) == 8

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pgherd.report import drawing
-from pgherd.report.drawing import NotDrawn
+from pgherd.report.drawing import FigureUnavailable
 from pgherd.studies.density import figures_overlay
 
 
@@ -15,7 +15,7 @@ def test_every_run_has_its_own_colour_and_shape(run8):
 def test_runs_without_the_table_are_left_out(run8, synthetic):
     runs = [("a", run8[0]), ("b", synthetic.other_study()[0]), ("c", run8[0].model_copy(update={"analysis": None}))]
     assert [curve.name for curve in figures_overlay.curves(runs, "efficiency")] == ["a"]
-    with pytest.raises(NotDrawn):
+    with pytest.raises(FigureUnavailable):
         figures_overlay.curves(runs[1:], "efficiency")
 
 

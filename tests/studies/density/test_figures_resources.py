@@ -6,12 +6,12 @@ import pytest
 
 from pgherd.model.finding import Finding
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.density import figures_resources
 
 
-def inputs(record, results=()) -> Inputs:
-    return Inputs(record, record.analysis, results)
+def inputs(record, results=()) -> FigureInputs:
+    return FigureInputs(record, record.analysis, results)
 
 
 def words(svg: str) -> str:
@@ -31,7 +31,7 @@ def test_what_a_runtime_does_not_show_is_not_told_apart(synthetic):
 
 
 def test_neither_host_nor_containers_no_figure(synthetic, run8):
-    with pytest.raises(NotDrawn, match="neither"):
+    with pytest.raises(FigureUnavailable, match="neither"):
         figures_resources.cpu(inputs(synthetic.without_numbers(run8[0])))
 
 
@@ -52,7 +52,7 @@ def test_a_percentile_that_is_missing_at_a_point_leaves_the_others(drawn8):
 
 def test_a_soak_shows_its_worst_window_and_its_marks(synthetic):
     record, results = synthetic.soak_run()
-    drawn, left_out = drawing.draw(Inputs(record, record.analysis, results))
+    drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, results))
     names = {one.name: one for one in drawn}
     assert "soak" in names and "seconds" in names and "throughput" in left_out
     assert names["soak"].figure.title.endswith("throughput drifted by −0.4 % per hour")
@@ -62,18 +62,18 @@ def test_a_soak_shows_its_worst_window_and_its_marks(synthetic):
     quiet = record.analysis.model_copy(
         update={"tables": {"soak": [{**row, "failed_checks": None} for row in record.analysis.tables["soak"]]}}
     )
-    assert "failed check" not in words(drawing.svg(figures_resources.soak(Inputs(record, quiet, results)), prefix="soak"))
+    assert "failed check" not in words(drawing.svg(figures_resources.soak(FigureInputs(record, quiet, results)), prefix="soak"))
 
 
 def test_of_less_than_an_hour_nothing_is_said_per_hour(synthetic):
     record, results = synthetic.soak_run()
     for figures_of, words_of in (({"soak": {"hours": 0.5}}, "; throughput drifted by −0.2 % over that time"), ({}, " of the median")):
         analysis = record.analysis.model_copy(update={"figures": figures_of})
-        title = figures_resources.soak(Inputs(record, analysis, results)).title
+        title = figures_resources.soak(FigureInputs(record, analysis, results)).title
         assert title.endswith(words_of) and "per hour" not in title
 
 
 def test_a_run_without_a_soak_does_not_miss_it(run8):
-    with pytest.raises(NotDrawn) as caught:
+    with pytest.raises(FigureUnavailable) as caught:
         figures_resources.soak(inputs(run8[0]))
     assert str(caught.value) == ""

@@ -8,7 +8,7 @@ import pytest
 
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.disk.figures import disk, steadiness
 from pgherd.studies.disk.study import STUDY
 
@@ -23,7 +23,7 @@ def inputs(volumes=1, **host):
     options = bank.options(volumes)
     results = bank.Bank(options, **host).all()
     record = RunRecord(run="r", study="disk", options={}, started=0, pgherd="1", analysis=STUDY.analyse(options, results))
-    return Inputs(record, record.analysis, results)
+    return FigureInputs(record, record.analysis, results)
 
 
 def test_each_unit_has_its_panel_and_each_bar_its_limit():
@@ -48,7 +48,7 @@ def test_how_many_trials_were_steady():
 def test_nothing_is_drawn_of_nothing():
     empty = inputs(fail=lambda trial: "full")
     for builder in (disk, steadiness):
-        with pytest.raises(NotDrawn):
+        with pytest.raises(FigureUnavailable):
             builder(empty)
 
 

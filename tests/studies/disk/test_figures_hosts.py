@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.disk.figures import disk
 from pgherd.studies.disk.figures_hosts import hosts
 from pgherd.studies.disk.study import STUDY
@@ -22,7 +22,7 @@ def inputs(names, volumes=1, **more):
     options = bank.options(volumes, hosts=names)
     results = bank.Bank(options, **more).all()
     record = RunRecord(run="r", study="disk", options={}, started=0, pgherd="1", analysis=STUDY.analyse(options, results))
-    return Inputs(record, record.analysis, results)
+    return FigureInputs(record, record.analysis, results)
 
 
 def test_each_host_has_a_dot_for_each_test():
@@ -36,7 +36,7 @@ def test_with_several_volumes_rows_are_named_after_them():
 
 
 def test_one_host_is_not_compared():
-    with pytest.raises(NotDrawn, match="^$"):
+    with pytest.raises(FigureUnavailable, match="^$"):
         hosts(inputs((None,)))
     assert "hosts" not in {one.name for one in drawing.draw(inputs((None,)))[0]}
 

@@ -4,7 +4,7 @@ from pgherd.model.deployment import Link
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.network.figures_matrix import matrix
 from pgherd.studies.network.options import NetworkOptions
 from pgherd.studies.network.study import STUDY
@@ -25,7 +25,7 @@ def inputs(hosts=("db1.example", "b", "c", "d"), scale=1e9, kind="hosts"):
         phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])
         results.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase]))
     analysis = STUDY.analyse(options, results)
-    return Inputs(RunRecord(run="r", study="network", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
+    return FigureInputs(RunRecord(run="r", study="network", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
 
 
 @pytest.mark.parametrize(("scale", "unit"), [(1e9, "Gbit/s"), (1e7, "Mbit/s")])
@@ -37,7 +37,7 @@ def test_every_pair_has_a_cell(scale, unit):
 
 
 def test_a_run_to_other_hosts_has_no_matrix():
-    with pytest.raises(NotDrawn, match="^$"):
+    with pytest.raises(FigureUnavailable, match="^$"):
         matrix(inputs(kind="remote"))
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.report import drawing, overlay
-from pgherd.report.drawing import NotDrawn
+from pgherd.report.drawing import FigureUnavailable
 from pgherd.studies.scaling import figures_overlay
 
 LINE = {"n": [0, 1, 2, 4, 8], "x": [0, 9_000, 17_000, 30_000, 40_000]}
@@ -52,7 +52,7 @@ def test_variants_of_one_name_in_runs_of_long_names_are_told_apart(run8):
 
 
 def test_nothing_to_draw(run8):
-    with pytest.raises(NotDrawn):
+    with pytest.raises(FigureUnavailable):
         figures_overlay.throughput([("density", run8[0])])
 
 

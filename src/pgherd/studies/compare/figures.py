@@ -12,10 +12,10 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLACK, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.trial_figures import drift
 from pgherd.studies.compare import figures_data
-from pgherd.studies.compare.figures_data import Blocks, Change, Class, Measured
+from pgherd.studies.compare.figures_data import BlockValues, Class, Measured, MetricChange
 from pgherd.study.comparison.answers import as_change, percent
 from pgherd.study.comparison.options import AGAIN
 
@@ -58,7 +58,7 @@ MOST = 24
 
 
 @register("forest")
-def forest(inputs: Inputs) -> Figure:
+def forest(inputs: FigureInputs) -> Figure:
     """The change of every metric against the baseline with its interval, over the A/A floor; one panel per variant."""
     found, margin, first = figures_data.changes(inputs), figures_data.margin(inputs), figures_data.baseline(inputs)
     of = {name: [change for change in found if change.variant == name] for name in figures_data.variants(found)}
@@ -78,7 +78,7 @@ def forest(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,), "The table says at which confidence the intervals hold, and that they do so jointly.")
 
 
-def _sentence(of: Mapping[str, Sequence[Change]], margin: float) -> str:
+def _sentence(of: Mapping[str, Sequence[MetricChange]], margin: float) -> str:
     """What is certain of each variant, the deciding metric first, also where it could not tell."""
     parts = []
     for name, own in of.items():
@@ -92,7 +92,7 @@ def _sentence(of: Mapping[str, Sequence[Change]], margin: float) -> str:
     return "; ".join(parts)
 
 
-def _domain(shown: Sequence[Change], margin: float) -> tuple[float, float]:
+def _domain(shown: Sequence[MetricChange], margin: float) -> tuple[float, float]:
     """The ratios that the axis of all panels reaches to.
 
     It holds what the deciding metrics and their floors need, and of the others as much as leaves those large enough to see.
@@ -111,7 +111,7 @@ def _cut(end: float | None, domain: tuple[float, float]) -> bool:
 
 
 def _panel(
-    own: Sequence[Change], name: str, first: str, domain: tuple[float, float], margin: float, looks: Mapping[str, Look]
+    own: Sequence[MetricChange], name: str, first: str, domain: tuple[float, float], margin: float, looks: Mapping[str, Look]
 ) -> alt.LayerChart | alt.FacetChart:
     """One variant: a row for each metric."""
     names = [f"{change.label}{' (decides)' if change.primary else ''}" for change in own]
@@ -139,7 +139,7 @@ def _panel(
     return alt.layer(*layers, width=width, height=_STEP * len(rows), title=head)
 
 
-def _forest_row(change: Change, name: str, words: str, margin: float, domain: tuple[float, float]) -> Row:
+def _forest_row(change: MetricChange, name: str, words: str, margin: float, domain: tuple[float, float]) -> Row:
     """A change within the axis; ``left`` and ``right`` say where it goes on beyond it."""
     kind, look = _CLASSES[change.meaning(margin)]
     low, high = change.low or change.value, change.high or change.value
@@ -237,12 +237,12 @@ def _side_looks(sides: Sequence[str], first: str) -> dict[str, Look]:
 
 
 @register("pairs")
-def pairs(inputs: Inputs) -> Figure:
+def pairs(inputs: FigureInputs) -> Figure:
     """The deciding metric in every block: above its values side by side, below the change within the block."""
     blocks, first = figures_data.deciding(inputs), figures_data.baseline(inputs)
     ratios = {side: found for side in blocks.values if side != first and (found := blocks.ratios(side, first))}
     if not ratios:
-        raise NotDrawn("no block has both a variant and the baseline")
+        raise FigureUnavailable("no block has both a variant and the baseline")
     looks = _side_looks(list(blocks.values), first)
     own = [change for change in figures_data.changes(inputs) if change.primary]
     panels = (_values_panel(blocks, first, looks), _ratios_panel(blocks, ratios, first, looks, own))
@@ -271,7 +271,7 @@ def _shifts(sides: Sequence[str]) -> dict[str, float]:
     return {side: (index - (len(sides) - 1) / 2) * step for index, side in enumerate(sides)}
 
 
-def _values_panel(blocks: Blocks, first: str, looks: Mapping[str, Look]) -> alt.LayerChart | alt.FacetChart:
+def _values_panel(blocks: BlockValues, first: str, looks: Mapping[str, Look]) -> alt.LayerChart | alt.FacetChart:
     """The values of each block, joined from the baseline to each other side."""
     shifts = _shifts(list(blocks.values))
     at = {side: dict(zip(blocks.numbers, values, strict=False)) for side, values in blocks.values.items()}
@@ -294,7 +294,7 @@ def _values_panel(blocks: Blocks, first: str, looks: Mapping[str, Look]) -> alt.
 
 
 def _ratios_panel(
-    blocks: Blocks, ratios: Mapping[str, Mapping[int, float]], first: str, looks: Mapping[str, Look], own: Sequence[Change]
+    blocks: BlockValues, ratios: Mapping[str, Mapping[int, float]], first: str, looks: Mapping[str, Look], own: Sequence[MetricChange]
 ) -> alt.LayerChart | alt.FacetChart:
     """The change of each block against its own baseline, with the estimates and their intervals."""
     shifts = _shifts(list(ratios))
@@ -335,11 +335,11 @@ def _with_unit(label: str, unit: str) -> str:
 
 
 @register("order")
-def order(inputs: Inputs) -> Figure:
+def order(inputs: FigureInputs) -> Figure:
     """The deciding metric of each trial in the order in which they ran, so that drift shows."""
     label, unit, found = figures_data.measured(inputs)
     if len(found) < 4:
-        raise NotDrawn("fewer than four trials: too few to tell a drift")
+        raise FigureUnavailable("fewer than four trials: too few to tell a drift")
     first, last = figures_data.baseline(inputs), round(found[-1].order)
     present = {one.side for one in found}
     known = [first, first + AGAIN, *figures_data.variants(figures_data.changes(inputs))]

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from pgherd.model.finding import Finding
-from pgherd.report.comparison_table import label
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.report.formatting import clean, finite
+from pgherd.report.html_model import metric_label
 from pgherd.study.comparison import metrics
 from pgherd.study.comparison.options import AGAIN
 
@@ -22,7 +22,7 @@ MARGIN = 0.02
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """One metric of one variant against the baseline: ratios, not per cent. ``low`` and ``high`` None: no interval. ``floor``: the
     A/A pair's interval (or its ratio on both sides of 1); ``better``: which direction is, '' where that is not known."""
 
@@ -69,7 +69,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Blocks:
+class BlockValues:
     """The deciding metric of all blocks that count: by side, a value for each of ``numbers`` (None where there is none)."""
 
     label: str
@@ -83,24 +83,24 @@ class Blocks:
         return {number: value / base for number, value, base in pairs if value and base}
 
 
-def changes(inputs: Inputs) -> list[Change]:
+def changes(inputs: FigureInputs) -> list[MetricChange]:
     """All rows of the table ``comparison`` that have a ratio, in its order: variant by variant, the deciding metric first."""
     found = [change for row in inputs.analysis.tables.get("comparison", []) if (change := _change(row)) is not None]
     if not found:
-        raise NotDrawn("no metric has a ratio to the baseline")
+        raise FigureUnavailable("no metric has a ratio to the baseline")
     return found
 
 
-def _change(row: Row) -> Change | None:
+def _change(row: Row) -> MetricChange | None:
     ratio = row.get("ratio")
     value = finite(ratio)
     if not isinstance(ratio, Finding) or value is None or value <= 0:
         return None
     low, high = finite(ratio.low), finite(ratio.high)
     whole = low is not None and low > 0 and high is not None
-    return Change(
+    return MetricChange(
         variant=clean(row.get("variant", "")),
-        label=label(row),
+        label=metric_label(row),
         value=value,
         low=low if whole else None,
         high=high if whole else None,
@@ -121,51 +121,51 @@ def _floor(cell: object) -> tuple[float, float] | None:
     return min(value, 1 / value), max(value, 1 / value)
 
 
-def variants(found: Sequence[Change]) -> list[str]:
+def variants(found: Sequence[MetricChange]) -> list[str]:
     """Names of the variants, in the table's order."""
     return list(dict.fromkeys(change.variant for change in found))
 
 
-def margin(inputs: Inputs) -> float:
+def margin(inputs: FigureInputs) -> float:
     """The equivalence margin that the run was judged by."""
     return finite(inputs.record.options.get("equivalence")) or MARGIN
 
 
-def baseline(inputs: Inputs) -> str:
+def baseline(inputs: FigureInputs) -> str:
     """The name of the arm that all others are held against."""
     return clean(inputs.record.options.get("baseline") or "baseline")
 
 
-def _primary(inputs: Inputs) -> Row:
+def _primary(inputs: FigureInputs) -> Row:
     rows = inputs.analysis.tables.get("comparison", [])
     return next((row for row in rows if row.get("primary")), {})
 
 
-def _series(inputs: Inputs) -> Mapping[str, Any]:
+def _series(inputs: FigureInputs) -> Mapping[str, Any]:
     found = inputs.analysis.figures.get("series")
     return found if isinstance(found, Mapping) else {}
 
 
-def deciding(inputs: Inputs) -> Blocks:
+def deciding(inputs: FigureInputs) -> BlockValues:
     """The deciding metric by blocks, the baseline first, the same again, then the variants."""
     row, series = _primary(inputs), _series(inputs)
     held = series.get("metrics", {}).get(str(row.get("metric")))
     if not held:
-        raise NotDrawn("no block has a value of the metric that decides")
+        raise FigureUnavailable("no block has a value of the metric that decides")
     values = {clean(side): [finite(value) for value in of] for side, of in held["values"].items()}
     first = baseline(inputs)
     ordered = sorted(values, key=lambda side: (side != first, side != first + AGAIN))
     numbers = tuple(int(number) for number in series.get("blocks", ()))
-    return Blocks(label(held), clean(held.get("unit") or ""), numbers, {side: values[side] for side in ordered})
+    return BlockValues(metric_label(held), clean(held.get("unit") or ""), numbers, {side: values[side] for side in ordered})
 
 
-def measured(inputs: Inputs) -> tuple[str, str, list[Measured]]:
+def measured(inputs: FigureInputs) -> tuple[str, str, list[Measured]]:
     """(label, unit, every trial's value in the order in which they ran) of the metric that decides."""
     row = _primary(inputs)
     metric = metrics.of(str(row.get("metric")).partition(metrics.AT)[0], inputs.results, clean(row.get("unit") or ""))
     found = [one for row in inputs.analysis.tables.get("blocks", []) if (one := _measured(row, metric.name)) is not None]
     if not found:
-        raise NotDrawn(f"trials have no value of {clean(metric.label)} of their own")
+        raise FigureUnavailable(f"trials have no value of {clean(metric.label)} of their own")
     return clean(metric.label), clean(row.get("unit") or metric.unit), sorted(found, key=lambda one: one.order)
 
 

@@ -10,8 +10,8 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import MUTED, SERIES, data
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, compact, finite
 from pgherd.studies.consolidation.options import SCHEMES
 
@@ -54,11 +54,11 @@ def stacked(parts: Sequence[Any], sentence: str, subtitle: str) -> alt.TopLevelM
 
 
 @register("schemes")
-def schemes(inputs: Inputs) -> Figure:
+def schemes(inputs: FigureInputs) -> Figure:
     """Each database's throughput in each period, stacked, one group of bars per scheme; a panel for each size of buffers."""
     rows = baseline(inputs.analysis.tables.get("periods", []))
     if not rows:
-        raise NotDrawn("no undercommitted trial finished")
+        raise FigureUnavailable("no undercommitted trial finished")
     totals: dict[tuple[float, float, float], float] = {}
     for row in rows:
         key = (finite(row["buffers"]) or 0.0, finite(row["scheme"]) or 0.0, finite(row["period"]) or 0.0)
@@ -116,7 +116,7 @@ def _clients(rows: Sequence[Row], name: str) -> str:
     return ", ".join(own[period] for period in sorted(own)[:6]) + (" …" if len(own) > 6 else "")
 
 
-def _sentence(inputs: Inputs, rows: Sequence[Row]) -> str:
+def _sentence(inputs: FigureInputs, rows: Sequence[Row]) -> str:
     measured = baseline(inputs.analysis.tables.get(STUDY, []))
     if not measured:
         return "Throughput of each database in each period"
@@ -131,20 +131,20 @@ def _sentence(inputs: Inputs, rows: Sequence[Row]) -> str:
 
 
 @register("fairness")
-def fairness(inputs: Inputs) -> Figure:
+def fairness(inputs: FigureInputs) -> Figure:
     """Not drawn: databases differ because their loads do, on purpose."""
-    raise NotDrawn
+    raise FigureUnavailable
 
 
 # ---- the one number
 
 
 @register("number")
-def number(inputs: Inputs) -> Figure:
+def number(inputs: FigureInputs) -> Figure:
     """Each scheme's throughput averaged over the periods, with its interval, and with E4's correction beside it."""
     rows = baseline(inputs.analysis.tables.get(STUDY, []))
     if not rows:
-        raise NotDrawn("no undercommitted trial finished")
+        raise FigureUnavailable("no undercommitted trial finished")
     ends = [value for row in rows for cell in (row["throughput"], row["corrected"]) for value in _ends(cell)]
     top = chart_style.nice_ceiling(max(ends) * 1.02)
     kinds = ["measured", "with E4's correction"]

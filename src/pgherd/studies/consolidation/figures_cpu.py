@@ -12,7 +12,7 @@ import altair as alt
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import FAINT, HEIGHT, data
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import finite
 from pgherd.store.samples import read_samples
 from pgherd.studies.consolidation.figures import COLOURS, named, stacked
@@ -23,14 +23,14 @@ Series = list[tuple[float, float]]
 
 
 @register("cpu_over_time")
-def cpu_over_time(inputs: Inputs) -> Figure:
+def cpu_over_time(inputs: FigureInputs) -> Figure:
     """One line per scheme, undercommitted; a panel for each size of buffers."""
     chosen = trials(inputs.results)
     if not chosen:
-        raise NotDrawn("no undercommitted trial finished")
+        raise FigureUnavailable("no undercommitted trial finished")
     series = {point: found for point, result in chosen.items() if (found := _series(inputs.directory, result))}
     if not series:
-        raise NotDrawn("the containers' CPU was not seen")
+        raise FigureUnavailable("the containers' CPU was not seen")
     top = chart_style.nice_ceiling(max(value for found in series.values() for _, value in found) * 1.02)
     made = [
         _panel({scheme: found for (size, scheme), found in series.items() if size == percent}, _borders(chosen), percent, top)

@@ -8,8 +8,8 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import MUTED, data
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, clean, finite
 from pgherd.studies.consolidation.figures import COLOURS, SHAPES, STUDY, named, panels, stacked
 from pgherd.studies.consolidation.words import ended_words
@@ -18,14 +18,14 @@ _HEIGHT = 260
 
 
 @register("overcommitment")
-def overcommitment(inputs: Inputs) -> Figure:
+def overcommitment(inputs: FigureInputs) -> Figure:
     """One curve per scheme over the rate, with intervals; a panel for each size of buffers. A cross: ended for want of memory."""
     rows = [row for row in inputs.analysis.tables.get(STUDY, []) if finite(row.get("rate")) is not None]
     over = [row for row in rows if (finite(row["rate"]) or 0.0) > 0]
     if not over:
-        raise NotDrawn
+        raise FigureUnavailable
     if not any(finite(row.get("normalised")) is not None or finite(row.get("killed")) for row in over):
-        raise NotDrawn("no overcommitted trial has a number that could be held against its baseline")
+        raise FigureUnavailable("no overcommitted trial has a number that could be held against its baseline")
     honest = finite(inputs.analysis.findings.get("honest_rate"))
     highest = [end for row in over for end in (finite(row["normalised"]), *bounds(row["normalised"])) if end is not None]
     top = chart_style.nice_ceiling(100 * max([1.0, *highest]) * 1.04)

@@ -8,14 +8,14 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, ORANGE, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 
 _KINDS = {"measured": (BLUE, "circle"), "predicted": (GREEN, "square"), "published (E10)": (ORANGE, "cross")}
 
 
 @register("sizes")
-def sizes(inputs: Inputs) -> Figure:
+def sizes(inputs: FigureInputs) -> Figure:
     """Sizes over scale factors, both axes logarithmic: a line that bends here is the fixed part of a small database."""
     found = [
         {"x": finite(row.get("scale")), "y": finite(row.get("size")), "kind": clean(row.get("how"))}
@@ -23,7 +23,7 @@ def sizes(inputs: Inputs) -> Figure:
     ]
     line = inputs.analysis.figures.get("line", {})
     if len(found) < 2 or not line.get("points"):
-        raise NotDrawn("fewer than two sizes were measured")
+        raise FigureUnavailable("fewer than two sizes were measured")
     beside = [{"x": one["scale"], "y": one["size"], "kind": "published (E10)"} for one in line.get("published", [])]
     points = [row for row in [*found, *beside] if row["x"] and row["y"]]
     scales, megabytes = ([float(row[name]) for row in points] for name in ("x", "y"))

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import altair as alt
 
-from pgherd.report import chart_style, model_curves
-from pgherd.report.bottleneck_markers import STORAGE, by_clients, by_host, limited_points
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, PURPLE, SKY, VERMILLION, end_labels
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, compact, finite, label, number, percent, percent_value, share
+from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.density.curve import tenths
 from pgherd.studies.density.figures_data import at_full, databases, numbers, reach, rows_with, share_point
 
@@ -20,18 +20,20 @@ BAR_NOTE = "Bars are intervals; a point without one has too few repeats."
 
 _LIMITS = {
     "quota": ("limited by its quota", "#ffffff", BLUE, "square"),
-    "host": by_host("limited by the host"),
+    "host": limited_by_host("limited by the host"),
     "rate": ("met its rate", SKY, BLUE, "diamond"),
     "storage": STORAGE,
-    "clients": by_clients("limited by the clients"),
+    "clients": limited_by_clients("limited by the clients"),
 }
 
 
-def curve_rows(inputs: Inputs, column: str) -> list[Row]:
+def curve_rows(inputs: FigureInputs, column: str) -> list[Row]:
     """The density table's rows with a number in this column; a curve needs two."""
     rows = rows_with(inputs.analysis, "density", column)
     if len(rows) < 2:
-        raise NotDrawn(f"a curve needs two numbers of databases with a number under '{label(column)}', and there {_are(len(rows))}")
+        raise FigureUnavailable(
+            f"a curve needs two numbers of databases with a number under '{label(column)}', and there {_are(len(rows))}"
+        )
     return rows
 
 
@@ -46,11 +48,11 @@ def databases_axis(right: float) -> alt.X:
 
 
 @register("throughput")
-def throughput(inputs: Inputs) -> Figure:
+def throughput(inputs: FigureInputs) -> Figure:
     """Measured throughput against both perfects, with models, where the line bends, and what limited each point."""
     rows = curve_rows(inputs, "throughput")
     last = databases(rows[-1])
-    curves = model_curves.curves(inputs, last)
+    curves = throughput_charts.model_curves(inputs, last)
     right = max([last * 1.02, *(n for _, points in curves for n, _ in points)])
     perfects = [
         (slope, name, dash)
@@ -67,7 +69,7 @@ def throughput(inputs: Inputs) -> Figure:
     for slope, name, dash in perfects:
         lines.append(([(0, 0), (right, slope * right / scale)], "#8c959f", 1.5, dash))
         labels.append((right, slope * right / scale, name, MUTED))
-    modelled, named = model_curves.drawn(inputs, curves, last, scale)
+    modelled, named = throughput_charts.curve_lines(inputs, curves, last, scale)
     lines += modelled
     labels += [(right, height, text, colour) for height, text, colour in named]
     layers = chart_style.lines(lines, x, y) + chart_style.rules(_marks(inputs, rows), x, y, (0, top), right, height=HEIGHT + 40)
@@ -83,7 +85,7 @@ def throughput(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,))
 
 
-def _sentence(inputs: Inputs, rows: Sequence[Row]) -> str:
+def _sentence(inputs: FigureInputs, rows: Sequence[Row]) -> str:
     full = at_full(rows)
     text = f"{databases(full):g} databases make {compact(finite(full['throughput']))} transactions/s"
     one, slope = percent_value(full.get("efficiency")), percent_value(full.get("efficiency_linear"))
@@ -105,7 +107,7 @@ def _slope(rows: Sequence[Row], column: str) -> float | None:
     return slopes[-1] if slopes else None
 
 
-def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
+def _marks(inputs: FigureInputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     """Vertical lines within the data: all cores given out, end of the linear region, the hinge's knee, databases held."""
     findings = inputs.analysis.findings
     marks = []
@@ -116,7 +118,7 @@ def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     if end is not None and finite(end.value) is not None and finite(end.high) is not None:
         marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}, no longer at {number(end.high, most=1)}", INK))
     knee = finite(findings.get("knee"))
-    if knee is not None and model_curves.best(inputs) == "hinge":
+    if knee is not None and throughput_charts.best_model(inputs) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     held = finite(findings.get("databases_held"))
     if held is not None:
@@ -124,13 +126,13 @@ def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     return [mark for mark in marks if mark[0] <= databases(rows[-1])]
 
 
-def _wanted(inputs: Inputs) -> str:
+def _wanted(inputs: FigureInputs) -> str:
     at = finite(inputs.record.options.get("at"))
     return share(at) if at else "what was wanted"
 
 
 @register("efficiency")
-def efficiency(inputs: Inputs) -> Figure:
+def efficiency(inputs: FigureInputs) -> Figure:
     """Efficiency in throughput (of both perfects) and in CPU per transaction, with intervals."""
     series = [
         ("efficiency", "of one database × N", BLUE, "circle"),
@@ -139,7 +141,7 @@ def efficiency(inputs: Inputs) -> Figure:
     ]
     rows = rows_with(inputs.analysis, "density", *(name for name, *_ in series))
     if len(rows) < 2:
-        raise NotDrawn(f"a curve needs two numbers of databases with an efficiency, and there {_are(len(rows))}")
+        raise FigureUnavailable(f"a curve needs two numbers of databases with an efficiency, and there {_are(len(rows))}")
     last = databases(rows[-1])
     shifts = {name: (index - 1) * last * 0.006 for index, (name, *_) in enumerate(series)}  # bars of one point stand side by side
     parts = {name: [share_point(row, name, shifts[name]) for row in rows if finite(row.get(name)) is not None] for name, *_ in series}
@@ -169,12 +171,12 @@ def efficiency(inputs: Inputs) -> Figure:
 
 
 @register("published")
-def published(inputs: Inputs) -> Figure:
+def published(inputs: FigureInputs) -> Figure:
     """Efficiency against the fraction of cores, with E1's published curve."""
     rows = [row for row in curve_rows(inputs, "efficiency") if finite(row.get("fraction")) is not None]
     theirs, source = _published(inputs)
     if not rows or not theirs:
-        raise NotDrawn("no point has a fraction of cores" if not rows else "the analysis holds no published curve")
+        raise FigureUnavailable("no point has a fraction of cores" if not rows else "the analysis holds no published curve")
     ours = [{**share_point(row, "efficiency"), "x": (finite(row["fraction"]) or 0) * 100} for row in rows]
     low, high = reach([*ours, *theirs])
     right = max(row["x"] or 0 for row in [*ours, *theirs]) * 1.02
@@ -202,7 +204,7 @@ def _pair(
     return [(ours, "this run", BLUE), (theirs, "published (E1)", PURPLE)]
 
 
-def _published(inputs: Inputs) -> tuple[list[dict[str, float | None]], str]:
+def _published(inputs: FigureInputs) -> tuple[list[dict[str, float | None]], str]:
     """E1's points in percent, and the source that the analysis names."""
     found: list[dict[str, float | None]] = []
     source = E1_SOURCE

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pgherd.model.finding import Analysis, Finding
-from pgherd.report.csv_tables import Row
+from pgherd.report.data_files import Row
 from pgherd.report.formatting import bounds, finite
 
 

@@ -10,8 +10,8 @@ import altair as alt
 from pgherd.model.run import RunRecord
 from pgherd.report import chart_style
 from pgherd.report.chart_style import HEIGHT, SERIES, end_labels
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import TRIALS, Figure, NotDrawn
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import TRIALS, Figure, FigureUnavailable
 from pgherd.report.formatting import bounds, clean, compact, finite, percent
 from pgherd.studies.density.figures import BAR_NOTE, databases_axis
 from pgherd.studies.density.figures_data import at_full, databases, numbers, reach, rows_with, share_point
@@ -35,7 +35,7 @@ def curves(runs: Sequence[tuple[str, RunRecord]], column: str) -> list[Curve]:
     """The runs that have this column at two points or more.
 
     Raises:
-        NotDrawn: there is none.
+        FigureUnavailable: no run has one.
     """
     found = []
     for index, (name, record) in enumerate(runs):
@@ -43,7 +43,7 @@ def curves(runs: Sequence[tuple[str, RunRecord]], column: str) -> list[Curve]:
         if len(rows) > 1:
             found.append(Curve(short(name), rows, SERIES[index % len(SERIES)], _SHAPES[index % len(_SHAPES)]))
     if not found:
-        raise NotDrawn("no run has two numbers of databases with a number to draw")
+        raise FigureUnavailable("no run has two numbers of databases with a number to draw")
     return found
 
 
@@ -98,7 +98,7 @@ def efficiency_cpu(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
 def _efficiency(runs: Sequence[tuple[str, RunRecord]], column: str, axis_title: str, of_what: str, against: str) -> Figure:
     drawn = [curve for curve in curves(runs, column) if all(finite(row.get("fraction")) is not None for row in curve.rows)]
     if not drawn:
-        raise NotDrawn("no run says which fraction of its cores a point is")
+        raise FigureUnavailable("no run says which fraction of its cores a point is")
     parts = {
         curve.name: [{**share_point(row, column), "x": (finite(row["fraction"]) or 0.0) * 100} for row in curve.rows] for curve in drawn
     }

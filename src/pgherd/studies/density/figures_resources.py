@@ -6,26 +6,26 @@ from collections.abc import Mapping
 
 import altair as alt
 
-from pgherd.report import chart_style, cpu_stack
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, MUTED, PURPLE, SKY, VERMILLION, data, end_labels
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, brief, finite, number
 from pgherd.studies.density.figures import BAR_NOTE, databases_axis
 from pgherd.studies.density.figures_data import at_full, databases, numbers, rows_with
 
 
 @register("cpu")
-def cpu(inputs: Inputs) -> Figure:
+def cpu(inputs: FigureInputs) -> Figure:
     """Where the host's cores went at each point, stacked."""
     rows = rows_with(inputs.analysis, "cpu", "databases_cpu", "idle")
     if not rows:
-        raise NotDrawn("neither the containers' CPU nor the host's was seen")
+        raise FigureUnavailable("neither the containers' CPU nor the host's was seen")
     total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
     sentence = _cpu_sentence(
         at_full(rows), total or sum(finite(rows[-1].get(name)) or 0.0 for name in ("databases_cpu", "clients", "idle"))
     )
-    chart = cpu_stack.stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
+    chart = throughput_charts.cpu_stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -42,13 +42,13 @@ def _cpu_sentence(row: Row, total: float) -> str:
 
 
 @register("latency")
-def latency(inputs: Inputs) -> Figure:
+def latency(inputs: FigureInputs) -> Figure:
     """p50, p95 and p99 against databases; a logarithmic axis where they span more than a factor of eight."""
     names = [("p50", SKY, "circle"), ("p95", BLUE, "square"), ("p99", VERMILLION, "triangle-up")]
     rows = rows_with(inputs.analysis, "density", *(name for name, *_ in names))
     values = [value for value in numbers(rows, *(name for name, *_ in names)) if value > 0]
     if len(rows) < 2 or not values:
-        raise NotDrawn("fewer than two numbers of databases have enough sampled transactions for a percentile")
+        raise FigureUnavailable("fewer than two numbers of databases have enough sampled transactions for a percentile")
     log = max(values) / min(values) > 8
     low, high = (min(values) / 1.3, max(values) * 1.3) if log else (0.0, chart_style.nice_ceiling(max(values) * 1.05))
     right = databases(rows[-1]) * 1.02
@@ -81,11 +81,11 @@ def latency(inputs: Inputs) -> Figure:
 
 
 @register("soak")
-def soak(inputs: Inputs) -> Figure:
+def soak(inputs: FigureInputs) -> Figure:
     """Throughput of a soak's windows relative to their median, with the windows in which a checkpoint or a vacuum ran."""
     rows = inputs.analysis.tables.get("soak", [])
     if not rows:
-        raise NotDrawn
+        raise FigureUnavailable
     times, unit = (60.0, "minutes") if (finite(rows[-1].get("hours")) or 0.0) < 2 else (1.0, "hours")
     course = [
         (start * times, value * 100)
@@ -93,7 +93,7 @@ def soak(inputs: Inputs) -> Figure:
         if (start := finite(row.get("hours"))) is not None and (value := finite(row.get("relative"))) is not None
     ]
     if len(course) < 2:
-        raise NotDrawn("the soak has fewer than two windows with throughput")
+        raise FigureUnavailable("the soak has fewer than two windows with throughput")
     least, high = min(90.0, *(value for _, value in course)), max(110.0, *(value for _, value in course)) + 2
     low = least - 0.35 * (high - least)  # a strip for the marks, below whatever was measured
     width = chart_style.plot_width(["failed check"])
@@ -127,7 +127,7 @@ def soak(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS, SAMPLES))
 
 
-def _drifted(inputs: Inputs) -> str:
+def _drifted(inputs: FigureInputs) -> str:
     """How throughput drifted; of less than an hour over that time, as in the answer: what it would make in an hour was not seen."""
     drift, soaked = finite(inputs.analysis.findings.get("soak_drift")), inputs.analysis.figures.get("soak")
     hours = finite(soaked.get("hours")) if isinstance(soaked, Mapping) else None

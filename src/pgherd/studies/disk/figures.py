@@ -12,7 +12,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, INK, ORANGE, PURPLE, SKY, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 from pgherd.studies.disk.access import TESTS
 
@@ -37,14 +37,14 @@ Bar = dict[str, object]
 
 
 @register("disk")
-def disk(inputs: Inputs) -> Figure:
+def disk(inputs: FigureInputs) -> Figure:
     """Bars with intervals, a panel for each unit; a bar's colour says what limited it."""
     rows = inputs.analysis.tables.get(STUDY, [])
     several = len({str(row.get("volume")) for row in rows}) > 1
     panels = {figure: _bars(rows, figure, several=several) for figure in _PANELS}
     shown = {figure: bars for figure, bars in panels.items() if bars}
     if not shown:
-        raise NotDrawn("no test has a figure")
+        raise FigureUnavailable("no test has a figure")
     limits = list(dict.fromkeys(str(bar["limit"]) for bars in shown.values() for bar in bars))
     colour = alt.Scale(domain=limits, range=[_COLOURS.get(limit, "#999999") for limit in limits])
     figure, bars = next(iter(shown.items()))
@@ -92,11 +92,11 @@ def _panel(bars: Sequence[Bar], words: str, colour: alt.Scale) -> alt.LayerChart
 
 
 @register("steadiness")
-def steadiness(inputs: Inputs) -> Figure:
+def steadiness(inputs: FigureInputs) -> Figure:
     """I/Os of every second relative to the trial's mean, a panel for each test: a line that falls shows a cache filling up."""
     lines = [line for result in inputs.results if (line := _line(result)) is not None]
     if not lines:
-        raise NotDrawn("no trial lasted two seconds")
+        raise FigureUnavailable("no trial lasted two seconds")
     tests = [name for name in TESTS if any(test == name for test, _ in lines)]
     top = max(value for _, values in lines for value in values)
     unsteady, judged = _count(inputs)
@@ -137,7 +137,7 @@ def _line(result: TrialResult) -> tuple[str, list[float]] | None:
     return test, [100 * value / mean for value in series]
 
 
-def _count(inputs: Inputs) -> tuple[int, int]:
+def _count(inputs: FigureInputs) -> tuple[int, int]:
     """Unsteady and judged trials, from the table's column ``steady``: ``2 of 3``."""
     steady = judged = 0
     for row in inputs.analysis.tables.get(STUDY, []):

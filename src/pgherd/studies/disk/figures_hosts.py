@@ -11,7 +11,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import INK, MUTED, SERIES, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 
 STUDY = "disk"
@@ -22,11 +22,11 @@ OTHERS = "the others"
 
 
 @register("hosts")
-def hosts(inputs: Inputs) -> Figure:
+def hosts(inputs: FigureInputs) -> Figure:
     """A row for each test, a dot for each host: its I/Os as a share of the hosts' mean, with intervals."""
     rows = inputs.analysis.tables.get("hosts", [])
     if not rows:
-        raise NotDrawn  # it was one host
+        raise FigureUnavailable  # it was one host
     several = len({str(row.get("volume")) for row in rows}) > 1
     dots: list[dict[str, Any]] = []
     for row in rows:
@@ -37,7 +37,7 @@ def hosts(inputs: Inputs) -> Figure:
             interval = {end: None if (at := finite(getattr(cell, end))) is None else 100 * at for end in ("low", "high")}
             dots.append({"name": name, "host": clean(row.get("host")), "x": 100 * value, **interval})
     if not dots:
-        raise NotDrawn("no clean trial had every host")
+        raise FigureUnavailable("no clean trial had every host")
     shown = _told_apart(dots)
     for dot in dots:
         dot["who"] = dot["host"] if dot["host"] in shown else OTHERS

@@ -11,7 +11,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, SERIES, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 
 STUDY = "exec"
@@ -21,25 +21,25 @@ _MOST_VALUES = 6
 @register("fairness")
 @register("order")
 @register("seconds")
-def untold(inputs: Inputs) -> Figure:
+def untold(inputs: FigureInputs) -> Figure:
     """The general figures of transactions are not meant for runs of a command."""
-    raise NotDrawn
+    raise FigureUnavailable
 
 
 @register("duration")
-def duration(inputs: Inputs) -> Figure:
+def duration(inputs: FigureInputs) -> Figure:
     """How long each run took, in the order in which they ran."""
     runs = inputs.analysis.figures.get("runs", [])
     points = [_point(run, place, run.get("duration")) for place, run in enumerate(runs, 1) if finite(run.get("duration")) is not None]
     if not points:
-        raise NotDrawn  # it was ended by the clock: the answer says so
+        raise FigureUnavailable  # it was ended by the clock: the answer says so
     found = inputs.analysis.findings.get("duration")
     sentence = inputs.analysis.answer.partition(";")[0].rstrip(".")
     return Figure(sentence, _dots(points, "duration, s", sentence, found), (TRIALS,))
 
 
 @register("values")
-def values(inputs: Inputs) -> Figure:
+def values(inputs: FigureInputs) -> Figure:
     """What was read from the output of each run, a panel for each value."""
     runs = inputs.analysis.figures.get("runs", [])
     names = list(dict.fromkeys(name for run in runs for name in run.get("values", {})))[:_MOST_VALUES]
@@ -56,14 +56,14 @@ def values(inputs: Inputs) -> Figure:
         words.append(f"{clean(name)} {brief(mean)}{unit.removeprefix(',')}")
         panels.append(_dots(points, f"{clean(name)}{unit}", "", found))
     if not panels:
-        raise NotDrawn if not names else NotDrawn("none of the values was found in the command's output")
+        raise FigureUnavailable if not names else FigureUnavailable("none of the values was found in the command's output")
     sentence = "Read from its output, mean over the trials: " + "; ".join(words)
     chart = alt.vconcat(*panels).properties(title=chart_style.title(sentence, _SUBTITLE))
     return Figure(sentence, chart, (TRIALS,))
 
 
 @register("host")
-def host(inputs: Inputs) -> Figure:
+def host(inputs: FigureInputs) -> Figure:
     """CPU of the command and of the whole host, by trial."""
     bars: list[dict[str, Any]] = []
     for result in inputs.results:
@@ -74,7 +74,7 @@ def host(inputs: Inputs) -> Figure:
                 bars.append({"x": int(result.id), "kind": _KINDS[0], "y": min(own, busy)})
                 bars.append({"x": int(result.id), "kind": _KINDS[1], "y": max(busy - own, 0.0)})
     if not bars:
-        raise NotDrawn("the host's CPU was not seen")
+        raise FigureUnavailable("the host's CPU was not seen")
     own, rest = (statistics.fmean(bar["y"] for bar in bars if bar["kind"] == kind) for kind in _KINDS)
     sentence = f"While it ran, the host used {brief(own + rest)} cores; {brief(own)} of them the command"
     subtitle = "Mean over each trial. The command's own CPU time is that of its processes that it has waited for, over its duration."

@@ -8,7 +8,7 @@ import altair as alt
 from pgherd.analysis import histogram
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean
 from pgherd.studies.compare import figures
 from pgherd.study.comparison.time_slices import VARIANT
@@ -19,15 +19,15 @@ LEAST = 100
 """Logged transactions below which no curve is drawn."""
 
 
-def _compared(inputs: Inputs) -> Inputs:
+def _compared(inputs: FigureInputs) -> FigureInputs:
     """For figures of a comparison: not missed where nothing was compared."""
     if "comparison" not in inputs.analysis.tables:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     return inputs
 
 
 @register("latency")
-def latency(inputs: Inputs) -> Figure:
+def latency(inputs: FigureInputs) -> Figure:
     """The share of transactions done within a time, inside and outside of checkpoints; one panel for each variant."""
     curves: dict[str, list[dict[str, object]]] = {}
     said = []
@@ -55,7 +55,7 @@ def latency(inputs: Inputs) -> Figure:
             curves[side] = rows
             said.append(f"{f'with {clean(side)} ' if side else ''}{', '.join(p95)}")
     if not curves:
-        raise NotDrawn(f"fewer than {LEAST} transactions were logged")
+        raise FigureUnavailable(f"fewer than {LEAST} transactions were logged")
     ends = [float(str(row["x"])) for rows in curves.values() for row in rows]
     panels = [_panel(side, rows, (min(ends), max(ends)), last=side == list(curves)[-1]) for side, rows in curves.items()]
     sentence = f"p95 of transactions: {'; '.join(said)}"
@@ -85,12 +85,12 @@ def _panel(side: str, rows: list[dict[str, object]], reach: tuple[float, float],
 
 
 @register("forest")
-def forest(inputs: Inputs) -> Figure:
+def forest(inputs: FigureInputs) -> Figure:
     """The comparison's own, where something was compared."""
     return figures.forest(_compared(inputs))
 
 
 @register("pairs")
-def pairs(inputs: Inputs) -> Figure:
+def pairs(inputs: FigureInputs) -> Figure:
     """The comparison's own, where something was compared."""
     return figures.pairs(_compared(inputs))

@@ -10,7 +10,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, MUTED, ORANGE, SERIES, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 from pgherd.studies.network import published
 
@@ -21,17 +21,17 @@ MOST_LINKS = 4
 
 @register("order")
 @register("seconds")
-def untold(inputs: Inputs) -> Figure:
+def untold(inputs: FigureInputs) -> Figure:
     """The general figures of transactions are not meant for bytes on a link."""
-    raise NotDrawn
+    raise FigureUnavailable
 
 
 @register("streams")
-def streams(inputs: Inputs) -> Figure:
+def streams(inputs: FigureInputs) -> Figure:
     """Throughput of each link by its parallel streams, with intervals."""
     points, chosen = _chosen(_points(inputs, "throughput"))
     if len({point["x"] for point in points}) < 2:
-        raise NotDrawn("fewer than two numbers of streams were measured")
+        raise FigureUnavailable("fewer than two numbers of streams were measured")
     small = max(point["y"] for point in points) < 1
     for point in points if small else ():
         point |= {name: 1000 * point[name] for name in ("y", "low", "high") if point[name] is not None}
@@ -43,11 +43,11 @@ def streams(inputs: Inputs) -> Figure:
 
 
 @register("shape")
-def shape(inputs: Inputs) -> Figure:
+def shape(inputs: FigureInputs) -> Figure:
     """The same as shares of the best, beside E14's two shapes."""
     own, chosen = _chosen(_points(inputs, "throughput"))
     if len({point["x"] for point in own}) < 2:
-        raise NotDrawn  # the figure of throughput says so
+        raise FigureUnavailable  # the figure of throughput says so
     points = [dict(point) for point in own]
     for link in {point["link"] for point in points}:
         best = max(point["y"] for point in points if point["link"] == link)
@@ -70,11 +70,11 @@ def shape(inputs: Inputs) -> Figure:
 
 
 @register("rtt")
-def rtt(inputs: Inputs) -> Figure:
+def rtt(inputs: FigureInputs) -> Figure:
     """Round trip times by streams, idle on the left."""
     points, chosen = _chosen(_points(inputs, "rtt", idle=True))
     if not any(point["x"] > 0 for point in points):
-        raise NotDrawn("round trip times are known to the sender only")
+        raise FigureUnavailable("round trip times are known to the sender only")
     order = ["idle", *map(str, sorted({int(point["x"]) for point in points if point["x"] > 0}))]
     for point in points:
         point["at"] = "idle" if point["x"] == 0 else str(int(point["x"]))
@@ -96,7 +96,7 @@ def rtt(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,))
 
 
-def _points(inputs: Inputs, column: str, *, idle: bool = False) -> list[dict[str, Any]]:
+def _points(inputs: FigureInputs, column: str, *, idle: bool = False) -> list[dict[str, Any]]:
     found = []
     for row in inputs.analysis.tables.get(STUDY, []):
         cell, at = row.get(column), row.get("streams")

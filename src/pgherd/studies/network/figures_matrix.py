@@ -9,7 +9,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 
 STUDY = "network"
@@ -18,7 +18,7 @@ _CELL = 64
 
 
 @register("matrix")
-def matrix(inputs: Inputs) -> Figure:
+def matrix(inputs: FigureInputs) -> Figure:
     """Senders down, receivers across; a cell says what the pair carries, and its shade how that stands to the fastest."""
     cells: list[dict[str, Any]] = [
         {"from": clean(row["from"]), "to": clean(name.removeprefix("to ")), "y": value}
@@ -27,7 +27,7 @@ def matrix(inputs: Inputs) -> Figure:
         if isinstance(found, Finding) and (value := finite(found)) is not None
     ]
     if not cells:
-        raise NotDrawn  # it was not between the hosts of a cluster
+        raise FigureUnavailable  # it was not between the hosts of a cluster
     values = [cell["y"] for cell in cells]
     top = max(values)
     small = top < 1

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 
 from pgherd.model.finding import Finding
-from pgherd.report import chart_style, model_curves
-from pgherd.report.bottleneck_markers import STORAGE, by_clients, by_host, limited_points
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, SKY, VERMILLION, data, end_labels
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, brief, clean, compact, finite, number
+from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.scaling.figures_data import Series, clients, last, points, series
 
 BAR_NOTE = "Bars are intervals; a point without one has too few repeats."
@@ -20,10 +20,10 @@ TALL = HEIGHT + 40
 
 _LIMITS = {
     "few clients": ("limited by the number of clients", "#ffffff", BLUE, "square"),
-    "host": by_host("limited by the host's cores"),
+    "host": limited_by_host("limited by the host's cores"),
     "quota": ("limited by its CPU quota", SKY, BLUE, "diamond"),
     "storage": STORAGE,
-    "clients": by_clients("limited by pgbench"),
+    "clients": limited_by_clients("limited by pgbench"),
 }
 _RATIOS = (
     ("peak_ratio", "peak", "circle"),
@@ -39,30 +39,30 @@ def clients_axis(right: float) -> alt.X:
     return alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
 
 
-def _curves(inputs: Inputs, *needed: str) -> list[Series]:
+def _curves(inputs: FigureInputs, *needed: str) -> list[Series]:
     found = series(inputs.analysis, "scaling", *needed)
     if not any(len(one.rows) > 1 for one in found):
-        raise NotDrawn("a curve needs two numbers of clients with a number, and there are fewer")
+        raise FigureUnavailable("a curve needs two numbers of clients with a number, and there are fewer")
     return found
 
 
 @register("throughput")
-def throughput(inputs: Inputs) -> Figure:
+def throughput(inputs: FigureInputs) -> Figure:
     """Throughput against clients: one curve with its models and what limited each point, or the variants' curves."""
     found = _curves(inputs, "throughput")
     return _one(inputs, found[0]) if len(found) == 1 else _several(inputs, found)
 
 
-def _one(inputs: Inputs, line: Series) -> Figure:
+def _one(inputs: FigureInputs, line: Series) -> Figure:
     rows, end = line.rows, last([line])
-    curves = model_curves.curves(inputs, end, line.name)
+    curves = throughput_charts.model_curves(inputs, end, line.name)
     right = max([end * 1.02, *(n for _, drawn in curves for n, _ in drawn)])
     values = points(rows, "throughput")
     highest = max(value for point in values for name in ("y", "high") if (value := point[name]) is not None)
     unit, scale = unit_of(highest)
     top = chart_style.nice_ceiling(highest / scale * 1.1)
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    lines, labels = model_curves.drawn(inputs, curves, end, scale, line.name)
+    lines, labels = throughput_charts.curve_lines(inputs, curves, end, scale, line.name)
     slope = finite(line.finding(inputs.analysis, "slope"))
     if slope:
         reach = min(right, top * scale / slope)
@@ -85,7 +85,7 @@ def unit_of(highest: float) -> tuple[str, float]:
     return ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
 
 
-def _sentence(inputs: Inputs, line: Series) -> str:
+def _sentence(inputs: FigureInputs, line: Series) -> str:
     best = line.best
     made = f"{compact(finite(best['throughput']))} transactions/s with {_clients(clients(best))}"
     if finite(line.finding(inputs.analysis, "peak_clients")) is None:
@@ -105,7 +105,7 @@ def _clients(count: float) -> str:
     return f"{count:g} client{'' if count == 1 else 's'}"
 
 
-def _marks(inputs: Inputs, line: Series) -> list[tuple[float, str, str]]:
+def _marks(inputs: FigureInputs, line: Series) -> list[tuple[float, str, str]]:
     """Vertical lines within the data: as many clients as cores, the end of the linear region, saturation, the knee."""
     marks = []
     per_core = [clients(row) / share for row in line.rows if (share := finite(row.get("clients_per_core")))]
@@ -118,12 +118,12 @@ def _marks(inputs: Inputs, line: Series) -> list[tuple[float, str, str]]:
     if enough is not None:
         marks.append((enough, f"95 % of the peak from {enough:g} on", VERMILLION))
     knee = finite(line.finding(inputs.analysis, "knee"))
-    if knee is not None and model_curves.best(inputs, line.name) == "hinge":
+    if knee is not None and throughput_charts.best_model(inputs, line.name) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     return [mark for mark in marks if mark[0] <= last([line])]
 
 
-def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:
+def _several(inputs: FigureInputs, found: Sequence[Series]) -> Figure:
     """The variants' curves over each other, each with the model that fits it best."""
     values = [value for one in found for point in points(one.rows, "throughput") for name in ("y", "high") if (value := point[name])]
     unit, scale = unit_of(max(values))
@@ -131,7 +131,7 @@ def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:
     end = last(found)
     right = end * 1.02
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    models = [(model_curves.best_curve(inputs, end, one.name), one.colour) for one in found]
+    models = [(throughput_charts.best_curve(inputs, end, one.name), one.colour) for one in found]
     layers = chart_style.lines(
         [([(n, min(value / scale, top)) for n, value in model], colour, 1.2, [4, 4]) for model, colour in models], x, y
     )
@@ -151,7 +151,7 @@ def _several(inputs: Inputs, found: Sequence[Series]) -> Figure:
     return Figure(sentence, alt.layer(*layers, title=chart_style.title(sentence, subtitle), **size), (TRIALS,))
 
 
-def _variants_sentence(inputs: Inputs, found: Sequence[Series]) -> str:
+def _variants_sentence(inputs: FigureInputs, found: Sequence[Series]) -> str:
     base = found[0]
     parts = [f"'{base.shown}' peaks at {compact(finite(base.best['throughput']))} transactions/s"]
     for one in found[1:]:
@@ -171,11 +171,11 @@ def _times(ratio: Finding | None) -> str:
 
 
 @register("ratios")
-def ratios(inputs: Inputs) -> Figure:
+def ratios(inputs: FigureInputs) -> Figure:
     """Each variant's ratios to the first, with their intervals."""
     table = inputs.analysis.tables.get("ratios", [])
     if not table:
-        raise NotDrawn  # no variants
+        raise FigureUnavailable  # no variants
     rows: list[dict[str, object]] = []
     for row in table:
         for column, name, shape in _RATIOS:
@@ -184,7 +184,7 @@ def ratios(inputs: Inputs) -> Figure:
                 low, high = bounds(row[column])
                 rows.append({"y": f"{clean(row['variant'])}: {name}", "x": value, "low": low, "high": high, "shape": shape, "kind": name})
     if not rows:
-        raise NotDrawn("no variant has a ratio to the first")
+        raise FigureUnavailable("no variant has a ratio to the first")
     ends = [end for row in rows for name in ("x", "low", "high") if (end := finite(row[name])) is not None]
     least, most = min([*ends, 1.0]), max([*ends, 1.0])
     room = (most / least) ** 0.08
@@ -219,7 +219,7 @@ def _ratio_text(row: Mapping[str, object]) -> str:
     return f"{value or 0:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _ratio_sentence(inputs: Inputs) -> str:
+def _ratio_sentence(inputs: FigureInputs) -> str:
     table = inputs.analysis.tables["ratios"]
     base = clean(table[0].get("to"))
     parts = []
@@ -235,12 +235,12 @@ def _ratio_sentence(inputs: Inputs) -> str:
 
 
 @register("latency")
-def latency(inputs: Inputs) -> Figure:
+def latency(inputs: FigureInputs) -> Figure:
     """Latency against throughput: past the knee more clients buy only waiting."""
     names = [("p50", SKY, "circle"), ("p95", BLUE, "square"), ("p99", VERMILLION, "triangle-up")]
     found = series(inputs.analysis, "scaling", *(name for name, *_ in names))
     if not any(len(one.rows) > 1 for one in found):
-        raise NotDrawn("fewer than two numbers of clients have enough sampled transactions for a percentile")
+        raise FigureUnavailable("fewer than two numbers of clients have enough sampled transactions for a percentile")
     if len(found) > 1:
         parts = [(f"{one.shown}", one, "p95", one.colour, one.shape) for one in found]
     else:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import altair as alt
 
-from pgherd.report import chart_style, cpu_stack
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, SKY, data, end_labels
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, finite, number, share
 from pgherd.studies.scaling.figures import BAR_NOTE, clients_axis
 from pgherd.studies.scaling.figures_data import Series, clients, last, points, series
@@ -19,11 +19,11 @@ FOREIGN = 0.05
 
 
 @register("cpu_per_tx")
-def cpu_per_tx(inputs: Inputs) -> Figure:
+def cpu_per_tx(inputs: FigureInputs) -> Figure:
     """CPU time per transaction: the server's and pgbench's, one upon the other; of variants the servers' alone."""
     found = series(inputs.analysis, "scaling", "server_cpu_per_tx")
     if not found:
-        raise NotDrawn("the CPU of the server and of pgbench was not seen apart; a runtime with accounting (cgroup) shows it")
+        raise FigureUnavailable("the CPU of the server and of pgbench was not seen apart; a runtime with accounting (cgroup) shows it")
     return _stacked(found[0]) if len(found) == 1 and not found[0].name else _lines(found)
 
 
@@ -98,13 +98,13 @@ def _lines(found: list[Series]) -> Figure:
 
 
 @register("cpu")
-def cpu(inputs: Inputs) -> Figure:
+def cpu(inputs: FigureInputs) -> Figure:
     """Where the host's cores went at each number of clients, stacked."""
     found = series(inputs.analysis, "cpu", "databases_cpu", "idle")
     if len(found) > 1:
-        raise NotDrawn  # the table has it; a stack for each variant says little more than the costs do
+        raise FigureUnavailable  # the table has it; a stack for each variant says little more than the costs do
     if not found:
-        raise NotDrawn("neither the container's CPU nor the host's was seen")
+        raise FigureUnavailable("neither the container's CPU nor the host's was seen")
     total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
     # In a table of clients their CPU has another name, since the first one is taken.
     bars = [(clients(row), {**row, "clients": row.get("clients_cpu")}) for row in found[0].rows]
@@ -121,10 +121,10 @@ def cpu(inputs: Inputs) -> Figure:
     others = max((value for row in found[0].rows if (value := finite(row.get("platform"))) is not None), default=0.0)
     if total and others > FOREIGN * total:
         sentence += f"; up to {brief(others)} of them by others than server and clients" if full else ""
-    return Figure(sentence, cpu_stack.stack(bars, total, "clients", sentence, "server"), (SAMPLES,))
+    return Figure(sentence, throughput_charts.cpu_stack(bars, total, "clients", sentence, "server"), (SAMPLES,))
 
 
 @register("fairness")
-def fairness(inputs: Inputs) -> Figure:
+def fairness(inputs: FigureInputs) -> Figure:
     """One server has nothing to share with others."""
-    raise NotDrawn
+    raise FigureUnavailable

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.report.chart_style import SERIES
-from pgherd.report.csv_tables import Row
+from pgherd.report.data_files import Row
 from pgherd.report.formatting import bounds, clean, finite
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "circle")

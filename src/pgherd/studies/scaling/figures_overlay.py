@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import altair as alt
 
 from pgherd.model.run import RunRecord
-from pgherd.report import chart_style, model_curves
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import SERIES, end_labels
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable
 from pgherd.report.formatting import clean, compact, finite
 from pgherd.studies.density.figures_overlay import LABEL, short
 from pgherd.studies.scaling.figures import BAR_NOTE, TALL, clients_axis, unit_of
@@ -31,7 +31,7 @@ def curves(runs: Sequence[tuple[str, RunRecord]]) -> list[Curve]:
     """The curves of all runs that have two numbers of clients or more.
 
     Raises:
-        NotDrawn: there is none.
+        FigureUnavailable: no run has one.
     """
     found: list[Curve] = []
     for name, record in runs:
@@ -42,10 +42,10 @@ def curves(runs: Sequence[tuple[str, RunRecord]]) -> list[Curve]:
                 continue
             place = len(found)
             coloured = Series(one.name, one.rows, SERIES[place % len(SERIES)], SHAPES[place % len(SHAPES)])
-            model = model_curves.best_curve(Inputs(record, record.analysis, []), last([one]), one.name)
+            model = throughput_charts.best_curve(FigureInputs(record, record.analysis, []), last([one]), one.name)
             found.append(Curve(_label(name, one.name), coloured, tuple(model)))
     if not found:
-        raise NotDrawn("no run has two numbers of clients with a number to draw")
+        raise FigureUnavailable("no run has two numbers of clients with a number to draw")
     return found
 
 

@@ -10,8 +10,8 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, MUTED, ORANGE, SERIES, VERMILLION, data, end_labels, text_colour
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, clean, finite
 
 STUDY = "working-set"
@@ -28,18 +28,18 @@ _ESTIMATES = (
 
 
 @register("memory")
-def memory(inputs: Inputs) -> Figure:
+def memory(inputs: FigureInputs) -> Figure:
     """Throughput against the container's memory, with shared buffers fixed."""
     return _sweep(inputs, "memory")
 
 
 @register("buffers")
-def buffers(inputs: Inputs) -> Figure:
+def buffers(inputs: FigureInputs) -> Figure:
     """Throughput against shared buffers, with the difference to the container's memory fixed."""
     return _sweep(inputs, "buffers")
 
 
-def _curves(inputs: Inputs, sweep: str) -> list[tuple[Mapping[str, Any], list[Row]]]:
+def _curves(inputs: FigureInputs, sweep: str) -> list[tuple[Mapping[str, Any], list[Row]]]:
     """What was drawn up for each curve of a sweep, with its rows that have a throughput."""
     known = [curve for curve in inputs.analysis.figures.get("curves", []) if curve.get("sweep") == sweep]
     rows = [row for row in inputs.analysis.tables.get("sweep", []) if row.get("varied") == VARIED[sweep]]
@@ -51,12 +51,12 @@ def _size(row: Row, sweep: str) -> float:
     return finite(row.get(sweep)) or 0.0
 
 
-def _sweep(inputs: Inputs, sweep: str) -> Figure:
+def _sweep(inputs: FigureInputs, sweep: str) -> Figure:
     found = _curves(inputs, sweep)
     if not found:
         if any(curve.get("sweep") == sweep for curve in inputs.analysis.figures.get("curves", [])):
-            raise NotDrawn("no server lived at any size of this sweep")
-        raise NotDrawn
+            raise FigureUnavailable("no server lived at any size of this sweep")
+        raise FigureUnavailable
     ends = [_size(row, sweep) for _, rows in found for row in rows] + [float(size) for curve, _ in found for size in curve["dead"]]
     heights = [value for _, rows in found for row in rows for value in (finite(row["throughput"]), *bounds(row["throughput"])) if value]
     unit, scale = ("thousand transactions/s", 1e3) if max(heights) >= 2e4 else ("transactions/s", 1.0)
@@ -133,7 +133,7 @@ def _clients(count: int) -> str:
     return f"{count} client{'' if count == 1 else 's'}"
 
 
-def _sentence(inputs: Inputs, sweep: str, found: Sequence[tuple[Mapping[str, Any], list[Row]]]) -> str:
+def _sentence(inputs: FigureInputs, sweep: str, found: Sequence[tuple[Mapping[str, Any], list[Row]]]) -> str:
     parts = []
     for curve, _ in found:
         finding = inputs.analysis.findings.get(f"{NAMES[sweep]}.{curve['clients']}")
@@ -151,13 +151,13 @@ def _sentence(inputs: Inputs, sweep: str, found: Sequence[tuple[Mapping[str, Any
 
 
 @register("misses")
-def misses(inputs: Inputs) -> Figure:
+def misses(inputs: FigureInputs) -> Figure:
     """What is read again, and how long tasks wait, against the container's memory."""
     found = _curves(inputs, "memory")
     found = [(curve, [row for row in rows if finite(row.get("refaults")) is not None]) for curve, rows in found]
     found = [(curve, rows) for curve, rows in found if len(rows) > 1]
     if not found:
-        raise NotDrawn("file pages read again were not seen at two sizes or more")
+        raise FigureUnavailable("file pages read again were not seen at two sizes or more")
     drawn = [
         _panel(found, "refaults", "pages read again /transaction", 1.0),
         _panel(found, "waiting", "waiting for memory or I/O, % of time", 100.0),
@@ -190,7 +190,7 @@ def _panel(found: Sequence[tuple[Mapping[str, Any], list[Row]]], column: str, ti
 
 
 @register("estimates")
-def estimates(inputs: Inputs) -> Figure:
+def estimates(inputs: FigureInputs) -> Figure:
     """The knee beside what is seen from inside, and what was published, one row for each curve and estimate."""
     rows: list[dict[str, object]] = []
     for row in inputs.analysis.tables.get(STUDY, []):
@@ -201,7 +201,7 @@ def estimates(inputs: Inputs) -> Figure:
                 low, high = bounds(row.get(column))
                 rows.append({"who": who, "kind": kind, "x": value, "low": low, "high": high, "text": _told(value, low, high)})
     if not any(row["kind"] == _ESTIMATES[0][1] for row in rows):
-        raise NotDrawn("no curve has a knee to set beside what is seen from inside")
+        raise FigureUnavailable("no curve has a knee to set beside what is seen from inside")
     kinds = [each for each in _ESTIMATES if any(row["kind"] == each[1] for row in rows)]
     ends = [end for row in rows for name in ("x", "low", "high") if (end := finite(row[name])) is not None]
     scale = alt.Scale(domain=[0, max(ends) * 1.25], nice=False)
@@ -237,7 +237,7 @@ def _told(value: float, low: float | None, high: float | None) -> str:
     return f"{value:.0f}" if low is None or high is None else f"{value:.0f} ({low:.0f}–{high:.0f})"
 
 
-def _estimates_sentence(inputs: Inputs) -> str:
+def _estimates_sentence(inputs: FigureInputs) -> str:
     rows = inputs.analysis.tables.get(STUDY, [])
     varied = next((row.get("varied") for row in rows if finite(row.get("working_set")) is not None), None)
     parts = []
