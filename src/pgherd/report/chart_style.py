@@ -9,7 +9,7 @@ import json
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import altair as alt
 
@@ -28,7 +28,7 @@ SUBTITLE_CHARACTERS = 118
 # Okabe & Ito, "Color Universal Design" (jfly.uni-koeln.de/color): eight colours that colour-blind readers can tell apart.
 BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
 YELLOW, BLUE, VERMILLION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-INK, MUTED, FAINT = "#1f2328", "#59636e", "#d5dae0"
+INK, MUTED, FAINT, GREY = "#1f2328", "#59636e", "#d5dae0", "#8c959f"
 SERIES = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, BLACK)
 """Order in which series take colours; yellow is left out, since it cannot be read on white."""
 
@@ -140,11 +140,55 @@ def ratio_ticks(domain: tuple[float, float], width: float) -> list[float]:
     return sorted(tick for tick in ticks if domain[0] <= tick <= domain[1])
 
 
-def on(channel: alt.Y, field: str) -> alt.Y:
-    """The same axis for another field: layers that share a scale must also share its title."""
-    copied: alt.Y = channel.copy(deep=False)
+Axis = TypeVar("Axis", alt.X, alt.Y)
+
+
+def x_axis(domain: Sequence[float], **options: Any) -> alt.X:
+    """Return a linear x axis of the field ``x`` over exactly this domain."""
+    return alt.X("x:Q", scale=alt.Scale(domain=list(domain), nice=False), **options)
+
+
+def y_axis(domain: Sequence[float], **options: Any) -> alt.Y:
+    """Return a linear y axis of the field ``y`` over exactly this domain."""
+    return alt.Y("y:Q", scale=alt.Scale(domain=list(domain), nice=False), **options)
+
+
+def on(axis: Axis, field: str) -> Axis:
+    """Return the axis for another field. Layers that share a scale must also share its title."""
+    copied: Axis = axis.copy(deep=False)
     copied["shorthand"] = field
     return copied
+
+
+def reference_line(axis: alt.X | alt.Y, value: float, **mark: Any) -> alt.Chart:
+    """Return a line across the plot at a value of the axis, dashed grey by default."""
+    field = "x" if isinstance(axis, alt.X) else "y"
+    line = alt.Chart(data([{field: value}])).mark_rule(**(mark or {"color": GREY, "strokeDash": [5, 4]}))
+    chart: alt.Chart = line.encode(**{field: axis})
+    return chart
+
+
+def interval_bars(
+    rows: Sequence[Mapping[str, object]], x: alt.X, y: alt.Y, *, horizontal: bool = False, mark: Mapping[str, Any], **encoding: Any
+) -> list[alt.Chart]:
+    """Return lines from ``low`` to ``high`` of the rows that have both ends, as one layer or none. ``horizontal``: along the x axis."""
+    bars = [row for row in rows if row["low"] is not None and row["high"] is not None]
+    if not bars:
+        return []
+    ends = {"x": on(x, "low:Q"), "x2": alt.X2("high:Q"), "y": y} if horizontal else {"x": x, "y": on(y, "low:Q"), "y2": alt.Y2("high:Q")}
+    return [alt.Chart(data(bars)).mark_rule(**mark).encode(**ends, **encoding)]
+
+
+def panel_title(text: str, **options: Any) -> alt.TitleParams:
+    """Return the small title of one panel of a figure."""
+    return alt.TitleParams(clean(text), fontSize=12, fontWeight="normal", anchor="start", **options)
+
+
+def panels(charts: Sequence[Any], sentence: str, subtitle: str, *, spacing: int, **scales: Any) -> alt.VConcatChart:
+    """Return charts below each other under one title. ``scales``: how each scale is resolved, such as ``color="independent"``."""
+    chart = alt.vconcat(*charts, spacing=spacing).properties(title=title(sentence, subtitle))
+    stacked: alt.VConcatChart = chart.resolve_scale(**scales) if scales else chart
+    return stacked
 
 
 def spread(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
@@ -253,7 +297,7 @@ def lines(series: Sequence[Line], x: alt.X, y: alt.Y) -> list[alt.Chart]:
 
 def level(at: float, text: str, right: float, x: alt.X, y: alt.Y, *, left: bool = False) -> list[alt.Chart]:
     """A horizontal reference line with its meaning in words at its right (or left) end."""
-    rule = alt.Chart(data([{"y": at, "text": text}])).mark_rule(color="#8c959f", strokeDash=[5, 4], strokeWidth=1.2).encode(y=y)
+    rule = alt.Chart(data([{"y": at, "text": text}])).mark_rule(color=GREY, strokeDash=[5, 4], strokeWidth=1.2).encode(y=y)
     words = alt.Chart(data([{"x": 0 if left else right, "y": at, "text": f"{text} ({at:g} %)"}])).encode(x=x, y=y, text=alt.Text("text:N"))
     return [
         rule,

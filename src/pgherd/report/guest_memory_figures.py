@@ -15,10 +15,10 @@ from pgherd.analysis.memory_effects import Effects
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
-from pgherd.report.chart_style import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, data
+from pgherd.report.chart_style import BLUE, INK, ORANGE, PURPLE, VERMILLION, data
 from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean, point_text, share
-from pgherd.report.memory_figures import Series
+from pgherd.report.formatting import point_text, share
+from pgherd.report.memory_figures import PANEL_TITLE, Series, phase_borders, time_axis, trial_name
 from pgherd.store.samples import read_samples
 from pgherd.study.guest_memory import MERGED, merged
 
@@ -166,7 +166,7 @@ def guest_memory(inputs: FigureInputs) -> Figure:
     trials = _chosen(inputs)
     shown = [(result, memories, name) for result, memories in trials for name in list(memories.guests)[:GUESTS_SHOWN]]
     panels = [
-        _panel(f"{_name(result)}: {name}", memories.guests[name], memories, last=number == len(shown))
+        _panel(f"{trial_name(result)}: {name}", memories.guests[name], memories, last=number == len(shown))
         for number, (result, memories, name) in enumerate(shown, 1)
     ]
     sentence = _finding(trials)
@@ -175,7 +175,7 @@ def guest_memory(inputs: FigureInputs) -> Figure:
         "database, a part of the same balloon), compressed and swapped by the host, and untouched. Black line: what the host lets the "
         "guest keep. Dashed: a phase begins."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="shared").properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=10, color="shared")
     return Figure(sentence, chart, (SAMPLES,), _caption(trials))
 
 
@@ -239,8 +239,7 @@ def _panel(words: str, guest: GuestMemorySeries, memories: TrialGuestMemory, *, 
     ]
     top = max(one.configured for _, one in guest.parts) / _MB
     first = min(t for t, _ in guest.parts)
-    axis = alt.Axis(title="seconds from the first phase on" if last else None, labels=last, ticks=last, grid=False, format="d")
-    x = alt.X("x:Q", scale=alt.Scale(domain=[math.floor(first), memories.borders[-1][2]], nice=False), axis=axis)
+    x = time_axis(first, memories.borders[-1][2], labels=last)
     scale = alt.Scale(domain=[0, top], nice=False)
     y = alt.Y("y:Q", title="MB", scale=scale, axis=alt.Axis(tickCount=4))
     colour = alt.Color(
@@ -252,19 +251,12 @@ def _panel(words: str, guest: GuestMemorySeries, memories: TrialGuestMemory, *, 
     area = alt.Chart(data(rows)).mark_area(clip=True).encode(x=x, y=stacked, color=colour, order=alt.Order("order:Q"))
     kept = [{"x": t, "y": value / _MB} for t, value in guest.target]
     target = alt.Chart(data(kept)).mark_line(color=INK, strokeWidth=1.5, interpolate="step-after", clip=True).encode(x=x, y=y)
-    phases = [{"x": begin, "y": top, "text": name} for name, begin, _ in memories.borders]
-    borders = alt.Chart(data(phases)).mark_rule(color="#59636e", strokeDash=[4, 3]).encode(x=x)
-    named = alt.Chart(data(phases)).encode(x=x, y=y, text=alt.Text("text:N"))
-    texts = chart_style.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if len(phases) <= 12 else []
-    title = alt.TitleParams(clean(words), fontSize=12, fontWeight="normal", anchor="start", frame="group", offset=4, color=MUTED)
-    return alt.layer(area, target, borders, *texts, width=chart_style.plot_width() - 220, height=120, title=title)
+    borders = phase_borders(memories.borders, x, y, top, words=True)
+    title = chart_style.panel_title(words, **PANEL_TITLE)
+    return alt.layer(area, target, *borders, width=chart_style.plot_width() - 220, height=120, title=title)
 
 
 def _thinned(parts: Sequence[tuple[float, Effects]]) -> list[tuple[float, Effects]]:
     """At most ``POINTS`` of them, evenly chosen: each one adds up by itself, which means of neighbours would, too."""
     step = -(-len(parts) // POINTS)
     return list(parts[:: max(step, 1)])
-
-
-def _name(result: TrialResult) -> str:
-    return clean(point_text(result.trial.point)) + (" (tainted)" if result.tainted else "")

@@ -53,7 +53,7 @@ def io(inputs: FigureInputs) -> Figure:
         f"Bytes are those of /proc/diskstats{qemu} between two samples, about a second apart; flushes are not among the writes. Each "
         f"device has a scale of its own{_hidden(shown)}. Grey bands are checkpoints. {which}"
     )
-    chart = alt.vconcat(*panels, spacing=12).properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=12)
     return Figure(sentence, chart, (TRIALS,), "The table 'io' has every device's means over all trials.")
 
 
@@ -108,11 +108,11 @@ def _panels(
     result: TrialResult, phase: PhaseResult, names: dict[str, str], width: int
 ) -> list[alt.Chart | alt.LayerChart | alt.FacetChart]:
     """Transactions above, bytes of each device below."""
-    x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
+    x = chart_style.x_axis([0, phase.seconds], title="second of the window")
     bands = _checkpoint_bands(phase)
     made: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     rows = [{"x": i + 0.5, "y": sum(t.per_second[i] for t in phase.targets)} for i in range(_length(phase))]
-    head = alt.TitleParams(clean(f"{point_name(result)}, trial {result.id}"), fontSize=12, fontWeight="normal", anchor="start", offset=4)
+    head = chart_style.panel_title(f"{point_name(result)}, trial {result.id}", offset=4)
     if rows:
         title = "I/Os per second" if any(target.driver == "fio" for target in phase.targets) else "tps"
         y = alt.Y("y:Q", title=title, scale=alt.Scale(domainMin=0))
@@ -133,7 +133,7 @@ def _panels(
         if not marks:
             continue
         top = chart_style.nice_ceiling(top)
-        y = alt.Y("y:Q", title="MB/s", scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=4))
+        y = chart_style.y_axis([0, top], title="MB/s", axis=alt.Axis(tickCount=4))
         lines = [*chart_style.lines(marks, x, y), *chart_style.end_labels(labels, x, y, (0, top), height=_HEIGHT)]
         height = _HEIGHT if top * MB * 3 > most else round(_HEIGHT * 0.7)
         made.append(alt.layer(*_bands(bands, x), *lines, width=width, height=height, **({} if made else {"title": head})))
@@ -198,12 +198,12 @@ def io_waiting(inputs: FigureInputs) -> Figure:
     names = _names(drawn)
     kept = [(place, title, lines) for place, view in enumerate(drawn) for title, lines in _waiting(view, names[view.number])]
     width = chart_style.plot_width([label for *_, lines in kept for label, _, _ in lines] or [""])
-    x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
+    x = chart_style.x_axis([0, phase.seconds], title="second of the window")
     panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     for place, title, lines in kept:
         colour = _COLOURS[place % len(_COLOURS)]
         top = chart_style.nice_ceiling(max(value for _, points, _ in lines for _, value in points))
-        y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=3))
+        y = chart_style.y_axis([0, top], title=title, axis=alt.Axis(tickCount=3))
         ends = [(phase.seconds, points[-1][1], label, colour) for label, points, _ in lines]
         layers = [
             *chart_style.lines([(points, colour, 1.8, dash) for _, points, dash in lines], x, y),
@@ -218,7 +218,7 @@ def io_waiting(inputs: FigureInputs) -> Figure:
         "Means over the intervals between two samples, about a second each: requests in flight, and time from issue to completion (flushes "
         f"are not among the writes). Each panel has a scale of its own. Grey bands are checkpoints. Trial {result.id}."
     )
-    return Figure(sentence, alt.vconcat(*panels, spacing=10).properties(title=chart_style.title(sentence, subtitle)), (TRIALS,))
+    return Figure(sentence, chart_style.panels(panels, sentence, subtitle, spacing=10), (TRIALS,))
 
 
 def _waiting(view: DeviceView, name: str) -> list[tuple[str, list[_Labelled]]]:
@@ -277,9 +277,7 @@ def io_sizes(inputs: FigureInputs) -> Figure:
         alt.Chart(data([row for row in rows if row["panel"] == panel]))
         .mark_bar(color=_COLOURS[place % len(_COLOURS)])
         .encode(x=x, y=y)
-        .properties(
-            width=chart_style.plot_width(), height=90, title=alt.TitleParams(clean(panel), fontSize=12, fontWeight="normal", anchor="start")
-        )
+        .properties(width=chart_style.plot_width(), height=90, title=chart_style.panel_title(panel))
         for place, panel in enumerate(dict.fromkeys(str(row["panel"]) for row in rows))
     ]
     subtitle = (
@@ -288,7 +286,7 @@ def io_sizes(inputs: FigureInputs) -> Figure:
     )
     return Figure(
         sentence,
-        alt.vconcat(*panels, spacing=10).properties(title=chart_style.title(sentence, subtitle)),
+        chart_style.panels(panels, sentence, subtitle, spacing=10),
         _SOURCES,
     )
 
@@ -353,7 +351,7 @@ def _cumulative(
     )
     layers = [alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)]
     if mark is not None:
-        layers.insert(0, alt.Chart(data([{"x": mark}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(x=x))
+        layers.insert(0, chart_style.reference_line(x, mark))
     return alt.layer(*layers, width=chart_style.plot_width(), height=240)
 
 

@@ -183,6 +183,7 @@ POINTS = 240
 Panel = alt.LayerChart | alt.FacetChart
 _MB = 2**20
 _GREY = "#8c959f"
+PANEL_TITLE = {"frame": "group", "offset": 4, "color": MUTED}
 _OPACITY = {SHARED: 0.9, CACHE: 0.6, PRIVATE: 0.4, REST: 0.2}
 
 
@@ -200,7 +201,7 @@ def memory(inputs: FigureInputs) -> Figure:
         "Below: swapped out of each container. What a database balloon gives up is missing from its container's shared memory, and is "
         "never to be added to it."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=10, color="independent")
     return Figure(sentence, chart, (SAMPLES,), _accounted(trials))
 
 
@@ -217,9 +218,9 @@ def swapping(inputs: FigureInputs) -> Figure:
         if series.host.get(COMPRESSED):
             sizes.pop(IN_SWAP, None)
         colours = {COMPRESSED: PURPLE, TAKEN: ORANGE, IN_SWAP: PURPLE}
-        panels.append(_lines(f"{_name(result)}: held", sizes, series, "MB", _MB, colours, last=False))
+        panels.append(_lines(f"{trial_name(result)}: held", sizes, series, "MB", _MB, colours, last=False))
         moved = {name: series.host.get(name, []) for name in (SWAPPED_IN, SWAPPED_OUT)}
-        panels.append(_lines(f"{_name(result)}: moved", moved, series, "MB/s", _MB, moves, last=True))
+        panels.append(_lines(f"{trial_name(result)}: moved", moved, series, "MB/s", _MB, moves, last=True))
     ratios = [one for _, series in trials if (one := series.ratio) is not None]
     held = [series.host.get(COMPRESSED) or series.host.get(IN_SWAP, []) for _, series in trials]
     largest = max((value for one in held for _, value in one), default=0.0)
@@ -229,7 +230,7 @@ def swapping(inputs: FigureInputs) -> Figure:
         "Swap serves the whole host: other programs' pages may be among it. The memory that compressed pages take is the host's own, and "
         "no part of the containers' budget."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=10, color="independent")
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -240,7 +241,7 @@ def memory_pressure(inputs: FigureInputs) -> Figure:
     panels: list[Panel] = []
     worst = (0.0, "", "")
     for result, series in trials:
-        colours, name = _colours(series), _name(result)
+        colours, name = _colours(series), trial_name(result)
         stalls = {f"{name}: waiting for {words}": series.stalled.get(what, {}) for what, words in _WAITED.items()}
         shown = {words: (one, "% of time", 0.01) for words, one in stalls.items() if one}
         if any(v for one in series.refaults.values() for _, v in one):
@@ -258,7 +259,7 @@ def memory_pressure(inputs: FigureInputs) -> Figure:
         "Pressure stall information: the share of each second in which at least one task of the container waited. "
         "Pages that came back are file pages read again and private or shared ones swapped in again."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="independent").properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=10, color="independent")
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -306,21 +307,26 @@ def _memory_panels(result: TrialResult, series: MemorySeries) -> list[Panel]:
             for (at, _), (_, value) in zip(instants, thinned(one, POINTS), strict=False):
                 rows.append({"x": at, "y": value / _MB, "band": band, "order": len(bands)})
             bands[band] = _mixed(colour, opacity)
-    x = _x(series, labels=False)
-    y = alt.Y("y:Q", title="MB", scale=alt.Scale(domain=[0, series.budget / _MB], nice=False))
+    x = time_axis(min((t for t, _ in series.unallocated), default=0.0), series.borders[-1][2], labels=False)
+    y = chart_style.y_axis([0, series.budget / _MB], title="MB")
     scale = alt.Scale(domain=list(bands), range=list(bands.values()))
     legend = alt.Legend(title=None, symbolType="square", symbolStrokeWidth=0, labelLimit=220)
     area = alt.Chart(data(rows)).mark_area(interpolate="linear", clip=True)
     layers = [
         area.encode(
             x=x,
-            y=alt.Y("y:Q", title="MB", stack="zero", scale=alt.Scale(domain=[0, series.budget / _MB], nice=False)),
+            y=chart_style.y_axis([0, series.budget / _MB], title="MB", stack="zero"),
             color=alt.Color("band:N", scale=scale, legend=legend),
             order=alt.Order("order:Q"),
         ),
-        *_borders(series, x, y, series.budget / _MB, words=True),
+        *phase_borders(series.borders, x, y, series.budget / _MB, words=True),
     ]
-    upper = alt.layer(*layers, width=_width(), height=190, title=_panel_title(f"{_name(result)}: {format_bytes(series.budget)} for all"))
+    upper = alt.layer(
+        *layers,
+        width=_width(),
+        height=190,
+        title=chart_style.panel_title(f"{trial_name(result)}: {format_bytes(series.budget)} for all", **PANEL_TITLE),
+    )
     below = {f"{name}: swapped": one for name, one in series.swapped.items() if name != LOCKED}
     below |= {f"{name}: in its balloon": one for name, one in series.ballooned.items()}
     lines = {f"{name}: swapped": colour for name, colour in colours.items()}
@@ -350,32 +356,31 @@ def _lines(
     names = [name for name in sorted(lines) if name != LOCKED]
     rows = [{"x": t, "y": value / divisor, "line": name} for name in names for t, value in thinned(lines[name], POINTS)]
     top = chart_style.nice_ceiling(max((float(str(row["y"])) for row in rows), default=0.0) or 1.0)
-    x = _x(series, labels=last)
-    y = alt.Y("y:Q", title=unit, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=3))
+    x = time_axis(min((t for t, _ in series.unallocated), default=0.0), series.borders[-1][2], labels=last)
+    y = chart_style.y_axis([0, top], title=unit, axis=alt.Axis(tickCount=3))
     scale = alt.Scale(domain=names, range=[colours.get(name, SERIES[i % len(SERIES)]) for i, name in enumerate(names)])
     legend = alt.Legend(title=None, symbolType="stroke", labelLimit=220)
     drawn = alt.Chart(data(rows)).mark_line(strokeWidth=1.8, clip=True)
-    layers = [drawn.encode(x=x, y=y, color=alt.Color("line:N", scale=scale, legend=legend)), *_borders(series, x, y, top, words=False)]
-    return alt.layer(*layers, width=_width(), height=70, title=_panel_title(words))
+    layers = [
+        drawn.encode(x=x, y=y, color=alt.Color("line:N", scale=scale, legend=legend)),
+        *phase_borders(series.borders, x, y, top, words=False),
+    ]
+    return alt.layer(*layers, width=_width(), height=70, title=chart_style.panel_title(words, **PANEL_TITLE))
 
 
-def _borders(series: MemorySeries, x: alt.X, y: alt.Y, top: float, *, words: bool) -> list[alt.Chart]:
+def phase_borders(borders: Sequence[tuple[str, float, float]], x: alt.X, y: alt.Y, top: float, *, words: bool) -> list[alt.Chart]:
     """A dashed line where each phase's window begins, with its name if asked."""
-    rows = [{"x": begin, "y": top, "text": name} for name, begin, _ in series.borders]
+    rows = [{"x": begin, "y": top, "text": name} for name, begin, _ in borders]
     lines = alt.Chart(data(rows)).mark_rule(color="#59636e", strokeDash=[4, 3]).encode(x=x)
     named = alt.Chart(data(rows)).encode(x=x, y=y, text=alt.Text("text:N"))
     shown = words and len(rows) <= 12
     return [lines, *(chart_style.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if shown else [])]
 
 
-def _x(series: MemorySeries, *, labels: bool) -> alt.X:
-    first = min((t for t, _ in series.unallocated), default=0.0)
+def time_axis(first: float, last: float, *, labels: bool) -> alt.X:
+    """Return the time axis of a panel. Only the lowest panel of a trial has labels."""
     axis = alt.Axis(title="seconds from the first phase on" if labels else None, labels=labels, ticks=labels, grid=False, format="d")
-    return alt.X("x:Q", scale=alt.Scale(domain=[math.floor(first), series.borders[-1][2]], nice=False), axis=axis)
-
-
-def _panel_title(words: str) -> alt.TitleParams:
-    return alt.TitleParams(clean(words), fontSize=12, fontWeight="normal", anchor="start", frame="group", offset=4, color=MUTED)
+    return chart_style.x_axis([math.floor(first), last], axis=axis)
 
 
 def _mixed(colour: str, opacity: float) -> str:
@@ -384,7 +389,7 @@ def _mixed(colour: str, opacity: float) -> str:
     return "#" + "".join(f"{round(255 - (255 - channel) * opacity):02x}" for channel in channels)
 
 
-def _name(result: TrialResult) -> str:
+def trial_name(result: TrialResult) -> str:
     return clean(point_text(result.trial.point)) + (" (tainted)" if result.tainted else "")
 
 

@@ -92,8 +92,8 @@ def fairness(inputs: FigureInputs) -> Figure:
     low, top = math.floor(min(90.0, widest[1] * 100) / 10) * 10, math.ceil(max(110.0, widest[2] * 100) / 10) * 10
     x = alt.X("x:O", sort=None, axis=alt.Axis(title=f"{_axis_title(results)}, one column per trial", labelAngle=0))
     offset = alt.XOffset("column:O", scale=alt.Scale(domain=list(range(columns)), paddingInner=0.15))
-    y = alt.Y("y:Q", title="throughput, % of the trial's mean", scale=alt.Scale(domain=[low, top], nice=False))
-    equal = alt.Chart(data([{"y": 100}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(y=y)
+    y = chart_style.y_axis([low, top], title="throughput, % of the trial's mean")
+    equal = chart_style.reference_line(y, 100)
     width = chart_style.plot_width()
     size = max(2.0, min(14.0, width / (len(points) * columns) * 0.7))
     marks = alt.Chart(data(ticks)).mark_tick(opacity=0.6, thickness=1.6, size=size, orient="horizontal")
@@ -198,19 +198,11 @@ def _strip(where: str, group: Sequence[TrialResult], series: Mapping[str, list[l
     panels = []
     for place, result in enumerate(shown):
         axis = alt.Axis(title=f"{where}", labels=False, ticks=False, grid=False) if place == 0 else None
-        y = alt.Y("y:Q", scale=alt.Scale(domain=[len(series[result.id]), 0], nice=False), axis=axis)
+        y = chart_style.y_axis([len(series[result.id]), 0], axis=axis)
         longest = max(map(len, series[result.id]))
         x_axis = alt.Axis(title="second of the window", grid=False, format="d", values=chart_style.whole_ticks(longest, most=6))
         x = alt.X("x:Q", scale=alt.Scale(nice=False), axis=x_axis)
-        words = alt.TitleParams(
-            clean(f"trial {result.id}{' (tainted)' if result.tainted else ''}"),
-            fontSize=12,
-            fontWeight="normal",
-            anchor="start",
-            frame="group",
-            offset=4,
-            color=MUTED,
-        )
+        words = chart_style.panel_title(f"trial {result.id}{' (tainted)' if result.tainted else ''}", frame="group", offset=4, color=MUTED)
         rect = (
             alt.Chart(_cells(series[result.id], step))
             .mark_rect(stroke=None)
@@ -254,9 +246,9 @@ def order(inputs: FigureInputs) -> Figure:
     ]
     reach = chart_style.nice_ceiling(max(abs(off) for _, _, off, _ in trials) * 1.15 or 1.0)
     axis = alt.Axis(title="order in which the trials ran", grid=False, values=chart_style.whole_ticks(len(results), least=1))
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0.5, len(results) + 0.5], nice=False), axis=axis)
-    y = alt.Y("y:Q", title="throughput, % off the mean of its point", scale=alt.Scale(domain=[-reach, reach], nice=False))
-    layers = [alt.Chart(data([{"y": 0}])).mark_rule(color="#8c959f").encode(y=y)]
+    x = chart_style.x_axis([0.5, len(results) + 0.5], axis=axis)
+    y = chart_style.y_axis([-reach, reach], title="throughput, % off the mean of its point")
+    layers = [chart_style.reference_line(y, 0, color="#8c959f")]
     clean_ones = [(name, place, off) for name, place, off, kind in trials if kind == "clean"]
     slope = drift(clean_ones, len(results))
     sentence = "Throughput of each trial against the mean of its point, in the order in which they ran"

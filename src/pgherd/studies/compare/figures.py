@@ -74,7 +74,7 @@ def forest(inputs: FigureInputs) -> Figure:
         subtitle += " An arrow: it lies or goes on beyond the axis."
     if max(map(len, of.values())) > MOST:
         subtitle += f" The first {MOST} metrics; the table has all."
-    chart = alt.vconcat(*panels, spacing=18).properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=18)
     return Figure(sentence, chart, (TRIALS,), "The table says at which confidence the intervals hold, and that they do so jointly.")
 
 
@@ -125,9 +125,9 @@ def _panel(
     band = alt.Chart(data(banded)).mark_bar(color=_BAND, height={"band": 0.72})
     edges = alt.Chart(data([{"x": 1 / (1 + margin)}, {"x": 1 + margin}])).mark_rule(color=_EDGE, strokeDash=[4, 3], strokeWidth=1.2)
     layers = [
-        *([band.encode(x=_along(x, "floor_low:Q"), x2=alt.X2("floor_high:Q"), y=y)] if banded else []),
+        *([band.encode(x=chart_style.on(x, "floor_low:Q"), x2=alt.X2("floor_high:Q"), y=y)] if banded else []),
         edges.encode(x=x),
-        alt.Chart(data([{"x": 1}])).mark_rule(color=INK, strokeWidth=1.2).encode(x=x),
+        chart_style.reference_line(x, 1, color=INK, strokeWidth=1.2),
         *_intervals(rows, x, y),
         _dots([row for row in rows if row["x"] is not None], x, y, "kind", looks, legend="bottom"),
     ]
@@ -170,22 +170,15 @@ def _change_axis(first: str, domain: tuple[float, float], width: float) -> alt.X
     return alt.X("x:Q", scale=alt.Scale(type="log", domain=list(domain), nice=False), axis=axis)
 
 
-def _along(x: alt.X, field: str) -> alt.X:
-    """The same horizontal axis for another field: layers that share a scale must also share its axis."""
-    copied: alt.X = x.copy(deep=False)
-    copied["shorthand"] = field
-    return copied
-
-
 def _intervals(rows: Sequence[Row], x: alt.X, y: alt.Y) -> list[alt.Chart]:
     """Bars, and arrows at the axis' ends where they go on."""
     colour = alt.Color("colour:N", scale=None)
-    bar = alt.Chart(data(rows)).mark_rule(strokeWidth=2.2).encode(x=_along(x, "low:Q"), x2=alt.X2("high:Q"), y=y, color=colour)
+    bar = alt.Chart(data(rows)).mark_rule(strokeWidth=2.2).encode(x=chart_style.on(x, "low:Q"), x2=alt.X2("high:Q"), y=y, color=colour)
     arrows = []
     for side, end in (("left", "low"), ("right", "high")):
         cut = [row for row in rows if row[side]]
         arrow = alt.Chart(data(cut)).mark_point(shape=f"triangle-{side}", filled=True, size=80, opacity=1)
-        arrows += [arrow.encode(x=_along(x, f"{end}:Q"), y=y, color=colour)] if cut else []
+        arrows += [arrow.encode(x=chart_style.on(x, f"{end}:Q"), y=y, color=colour)] if cut else []
     return [bar, *arrows]
 
 
@@ -262,7 +255,7 @@ def _block_axis(numbers: Sequence[int], title: str | None) -> alt.X:
     """Blocks side by side, the same in both panels."""
     low, high = min(numbers), max(numbers)
     axis = alt.Axis(title=title, grid=False, format="d", values=[at for at in chart_style.whole_ticks(high, most=16) if at >= low])
-    return alt.X("x:Q", scale=alt.Scale(domain=[low - 0.6, high + 0.6], nice=False), axis=axis)
+    return chart_style.x_axis([low - 0.6, high + 0.6], axis=axis)
 
 
 def _shifts(sides: Sequence[str]) -> dict[str, float]:
@@ -288,7 +281,7 @@ def _values_panel(blocks: BlockValues, first: str, looks: Mapping[str, Look]) ->
                 joins.append(([(block + shifts[first], base), (block + shifts[side], value)], colour, 1.2, [1, 0]))
     domain = _padded([value for values in blocks.values.values() for value in values if value is not None])
     x = _block_axis(blocks.numbers, None)
-    y = alt.Y("y:Q", scale=alt.Scale(domain=domain, nice=False), title=_with_unit(blocks.label, blocks.unit))
+    y = chart_style.y_axis(domain, title=_with_unit(blocks.label, blocks.unit))
     layers = [*chart_style.lines(joins, x, y), _dots(rows, x, y, "side", looks, legend="top", size=60)]
     return alt.layer(*layers, width=chart_style.plot_width(), height=210)
 
@@ -305,7 +298,7 @@ def _ratios_panel(
     ]
     domain = _padded([0.0, *((ratio - 1) * 100 for found in ratios.values() for ratio in found.values())])
     x = _block_axis(blocks.numbers, "block")
-    y = alt.Y("y:Q", scale=alt.Scale(domain=domain, nice=False), title=f"change against {first}, %")
+    y = chart_style.y_axis(domain, title=f"change against {first}, %")
     ends = (min(blocks.numbers) - 0.6, max(blocks.numbers) + 0.6)
     layers: list[alt.Chart] = []
     for change in own:
@@ -315,7 +308,7 @@ def _ratios_panel(
             band = alt.Chart(data([box])).mark_rect(color=colour, opacity=0.12)
             layers.append(band.encode(x=x, x2=alt.X2("x2:Q"), y=y, y2=alt.Y2("y2:Q")))
         layers += chart_style.lines([([(ends[0], at), (ends[1], at)], colour, 1.4, [6, 3])], x, y) if domain[0] <= at <= domain[1] else []
-    layers.append(alt.Chart(data([{"y": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(y=y))
+    layers.append(chart_style.reference_line(y, 0, color=INK, strokeWidth=1.2))
     layers.append(_dots(rows, x, y, "side", {side: looks[side] for side in ratios}, size=60))
     return alt.layer(*layers, width=chart_style.plot_width(), height=170)
 
@@ -348,7 +341,7 @@ def order(inputs: FigureInputs) -> Figure:
     offs = _off_their_means(found)
     values = offs if relative else [one.value for one in found]
     axis = alt.Axis(title="order in which the trials ran", grid=False, format="d", values=chart_style.whole_ticks(last, least=1))
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0.5, last + 0.5], nice=False), axis=axis)
+    x = chart_style.x_axis([0.5, last + 0.5], axis=axis)
     title = f"{label}, % off the mean of its variant and point" if relative else _with_unit(label, unit)
     y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=_padded(values), nice=False))
     rows: list[Row] = [{"x": one.order, "y": value, "side": one.side} for one, value in zip(found, values, strict=True)]

@@ -42,14 +42,11 @@ def kinds(inputs: FigureInputs) -> Figure:
     order = list(dict.fromkeys(point["codec"] for point in points))
     offset = alt.YOffset("codec:N", scale=alt.Scale(domain=order))
     colour = alt.Color("codec:N", scale=alt.Scale(domain=order, range=_colours(order)), legend=alt.Legend(title=None))
-    bars = [point for point in points if point["low"] and point["high"]]
     layers: list[alt.Chart] = [
-        alt.Chart(data([{"x": beside}])).mark_rule(color="#8c959f", strokeDash=[5, 4], strokeWidth=1.2).encode(x=x),
-        alt.Chart(data([{"x": 1.0}])).mark_rule(color=INK, strokeWidth=1).encode(x=x),
+        chart_style.reference_line(x, beside, color="#8c959f", strokeDash=[5, 4], strokeWidth=1.2),
+        chart_style.reference_line(x, 1.0, color=INK, strokeWidth=1),
     ]
-    if bars:
-        ruled = alt.Chart(data(bars)).mark_rule(strokeWidth=2)
-        layers.append(ruled.encode(x=alt.X("low:Q", scale=scale), x2=alt.X2("high:Q"), y=y, yOffset=offset, color=colour))
+    layers += chart_style.interval_bars(points, x, y, horizontal=True, mark={"strokeWidth": 2}, yOffset=offset, color=colour)
     layers.append(alt.Chart(data(points)).mark_point(size=60, filled=True, opacity=1).encode(x=x, y=y, yOffset=offset, color=colour))
     rows = len({point["kind"] for point in points})
     subtitle = (

@@ -47,7 +47,7 @@ def unit(rows: Sequence[Row]) -> str:
 
 def stacked(parts: Sequence[Any], sentence: str, subtitle: str) -> alt.TopLevelMixin:
     """Panels below each other, under one title."""
-    return alt.vconcat(*parts, spacing=20).properties(title=chart_style.title(sentence, subtitle))
+    return chart_style.panels(parts, sentence, subtitle, spacing=20)
 
 
 # ---- databases and periods
@@ -157,20 +157,14 @@ def number(inputs: FigureInputs) -> Figure:
             for name, kind in zip(("throughput", "corrected"), kinds, strict=True)
             if finite(row[name]) is not None
         ]
-        x = alt.X("x:Q", title=f"{unit(own)}, {percent:g} % buffers", scale=alt.Scale(domain=[0, top], nice=False))
+        x = chart_style.x_axis([0, top], title=f"{unit(own)}, {percent:g} % buffers")
         y = alt.Y("scheme:N", sort=[named(row["scheme"]) for row in own], title=None, axis=alt.Axis(ticks=False, domain=False, grid=True))
         offset = alt.YOffset("kind:N", scale=alt.Scale(domain=kinds))
         colour = alt.Color(
             "kind:N", scale=alt.Scale(domain=kinds, range=[SERIES[0], MUTED]), legend=alt.Legend(title=None, orient="bottom")
         )
         shape = alt.Shape("kind:N", scale=alt.Scale(domain=kinds, range=["circle", "diamond"]))
-        bars = [point for point in points if point["low"] is not None and point["high"] is not None]
-        layers = []
-        if bars:
-            ruled = alt.Chart(data(bars)).mark_rule(strokeWidth=2)
-            layers.append(
-                ruled.encode(x=alt.X("low:Q", scale=x["scale"], title=x["title"]), x2=alt.X2("high:Q"), y=y, yOffset=offset, color=colour)
-            )
+        layers = chart_style.interval_bars(points, x, y, horizontal=True, mark={"strokeWidth": 2}, yOffset=offset, color=colour)
         marks = alt.Chart(data(points)).mark_point(size=80, filled=True, opacity=1)
         layers.append(marks.encode(x=x, y=y, yOffset=offset, color=colour, shape=shape))
         made.append(alt.layer(*layers, width=chart_style.plot_width() - 60, height=44 * len(own)))

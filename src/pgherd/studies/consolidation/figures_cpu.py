@@ -104,8 +104,8 @@ def _borders(chosen: Mapping[tuple[int, int], TrialResult]) -> list[float]:
 
 def _panel(series: Mapping[int, Series], borders: Sequence[float], percent: int, top: float) -> alt.TopLevelMixin:
     end = max(found[-1][0] for found in series.values())
-    x = alt.X("x:Q", title="time, s", scale=alt.Scale(domain=[0, end], nice=False))
-    y = alt.Y("y:Q", title=f"CPU, % of a core; {percent} % buffers", scale=alt.Scale(domain=[0, top], nice=False))
+    x = chart_style.x_axis([0, end], title="time, s")
+    y = chart_style.y_axis([0, top], title=f"CPU, % of a core; {percent} % buffers")
     layers = []
     if borders:
         layers.append(alt.Chart(data([{"x": at} for at in borders])).mark_rule(color=FAINT, strokeDash=[4, 3], strokeWidth=1.5).encode(x=x))

@@ -49,8 +49,8 @@ def _killed(row: Row) -> bool:
 
 def _panel(rows: Sequence[Row], percent: float, top: float, honest: float | None) -> alt.TopLevelMixin:
     right = 100 * max(finite(row["rate"]) or 0.0 for row in rows)
-    x = alt.X("x:Q", title="overcommitment, %", scale=alt.Scale(domain=[0, right * 1.03], nice=False))
-    y = alt.Y("y:Q", title=f"of the own baseline, %; {percent:g} % buffers", scale=alt.Scale(domain=[0, top], nice=False))
+    x = chart_style.x_axis([0, right * 1.03], title="overcommitment, %")
+    y = chart_style.y_axis([0, top], title=f"of the own baseline, %; {percent:g} % buffers")
     layers: list[alt.Chart] = list(chart_style.level(100, "undercommitted", right * 1.03, x, y))
     labels, crosses = [], []
     found = sorted({int(finite(row["scheme"]) or 0) for row in rows})

@@ -44,7 +44,7 @@ def _are(count: int) -> str:
 def databases_axis(right: float) -> alt.X:
     """The axis of all curves."""
     axis = alt.Axis(title="databases under load", grid=False, format="d", values=chart_style.whole_ticks(right))
-    return alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
+    return chart_style.x_axis([0, right], axis=axis)
 
 
 @register("throughput")
@@ -63,7 +63,7 @@ def throughput(inputs: FigureInputs) -> Figure:
     unit, scale = ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
     top = chart_style.nice_ceiling(highest / scale * 1.02)
     x = databases_axis(right)
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    y = chart_style.y_axis([0, top], title=unit)
     lines: list[chart_style.Line] = []
     labels: list[tuple[float, float, str, str]] = []
     for slope, name, dash in perfects:
@@ -148,7 +148,7 @@ def efficiency(inputs: FigureInputs) -> Figure:
     low, high = reach([point for part in parts.values() for point in part])
     right = last * 1.02
     x = databases_axis(right)
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="efficiency, %")
+    y = chart_style.y_axis([low, high], title="efficiency, %")
     at = finite(inputs.record.options.get("at"))
     layers = chart_style.level(100, "perfect", right, x, y)
     layers += chart_style.level(at * 100, "wanted", right, x, y, left=True) if at and low <= at * 100 <= high else []
@@ -181,8 +181,8 @@ def published(inputs: FigureInputs) -> Figure:
     low, high = reach([*ours, *theirs])
     right = max(row["x"] or 0 for row in [*ours, *theirs]) * 1.02
     axis = alt.Axis(title="fraction of the host's cores given to databases, %", grid=False)
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="throughput, % of one database × N")
+    x = chart_style.x_axis([0, right], axis=axis)
+    y = chart_style.y_axis([low, high], title="throughput, % of one database × N")
     layers = chart_style.level(100, "perfect", right, x, y)
     layers += chart_style.line_with_bars(theirs, x, y, PURPLE, "diamond") + chart_style.line_with_bars(ours, x, y, BLUE, "circle")
     labels = [(part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, name, colour) for part, name, colour in _pair(ours, theirs)]

@@ -61,7 +61,7 @@ def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     top = chart_style.nice_ceiling(highest / scale * 1.02)
     right = max(databases(curve.rows[-1]) for curve in drawn) * 1.02
     x = databases_axis(right)
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    y = chart_style.y_axis([0, top], title=unit)
     layers: list[alt.Chart] = []
     labels = []
     for curve in drawn:
@@ -105,8 +105,8 @@ def _efficiency(runs: Sequence[tuple[str, RunRecord]], column: str, axis_title: 
     low, high = reach([point for part in parts.values() for point in part])
     right = max(part[-1]["x"] or 0.0 for part in parts.values()) * 1.02
     axis = alt.Axis(title="fraction of the run's cores given to databases, %", grid=False)
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title=axis_title)
+    x = chart_style.x_axis([0, right], axis=axis)
+    y = chart_style.y_axis([low, high], title=axis_title)
     layers = chart_style.level(100, "perfect", right, x, y)
     labels = []
     for curve in drawn:

@@ -98,8 +98,8 @@ def soak(inputs: FigureInputs) -> Figure:
     low = least - 0.35 * (high - least)  # a strip for the marks, below whatever was measured
     width = chart_style.plot_width(["failed check"])
     x = alt.X("x:Q", title=f"{unit} since the start", scale=alt.Scale(nice=False), axis=alt.Axis(grid=False))
-    y = alt.Y("y:Q", title="throughput, % of the median window", scale=alt.Scale(domain=[low, high], nice=False))
-    layers = [alt.Chart(data([{"y": 100}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(y=y)]
+    y = chart_style.y_axis([low, high], title="throughput, % of the median window")
+    layers = [chart_style.reference_line(y, 100)]
     layers += chart_style.lines([(course, BLUE, 1.5, [1, 0])], x, y)
     marks = (
         ("failed_checks", "failed check", MUTED, 0.16),

@@ -74,20 +74,15 @@ def _bars(rows: Sequence[Mapping[str, object]], figure: str, *, several: bool) -
 
 def _panel(bars: Sequence[Bar], words: str, colour: alt.Scale) -> alt.LayerChart | alt.FacetChart:
     ends = [end for bar in bars for end in (finite(bar["x"]), finite(bar["high"])) if end is not None]
-    scale = alt.Scale(domain=[0, 1.12 * max(ends)], nice=False)
-    x = alt.X("x:Q", title=words, scale=scale)
+    x = chart_style.x_axis([0, 1.12 * max(ends)], title=words)
     y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=240, minExtent=220, maxExtent=220))
     layers = [
         alt.Chart(data(bars))
         .mark_bar(height=13)
         .encode(x=x, y=y, color=alt.Color("limit:N", scale=colour, legend=alt.Legend(title="limited by")))
     ]
-    known = [bar for bar in bars if bar["low"] is not None]
-    if known:
-        ruled = alt.Chart(data([{**bar, "low": max(finite(bar["low"]) or 0.0, 0.0)} for bar in known])).mark_rule(
-            color=INK, strokeWidth=1.5
-        )
-        layers.append(ruled.encode(x=alt.X("low:Q", title=words, scale=scale), x2=alt.X2("high:Q"), y=y))
+    from_zero = [bar if bar["low"] is None else {**bar, "low": max(finite(bar["low"]) or 0.0, 0.0)} for bar in bars]
+    layers += chart_style.interval_bars(from_zero, x, y, horizontal=True, mark={"color": INK, "strokeWidth": 1.5})
     return alt.layer(*layers, width=chart_style.WIDTH - 220 - 110, height=_STEP * len(bars))
 
 
@@ -114,10 +109,10 @@ def steadiness(inputs: FigureInputs) -> Figure:
             if test == name
             for second, value in enumerate(values)
         ]
-        y = alt.Y("y:Q", title=None, scale=alt.Scale(domain=[0, 1.05 * top], nice=False))
+        y = chart_style.y_axis([0, 1.05 * top], title=None)
         x = alt.X("second:Q", title="second", axis=alt.Axis(tickMinStep=1, format="d"))
         marks = alt.Chart(data(points)).mark_line(color=BLUE, opacity=0.55, strokeWidth=1.4).encode(x=x, y=y, detail="line:N")
-        level = alt.Chart(data([{"y": 100}])).mark_rule(color=INK, strokeDash=[2, 3]).encode(y=y)
+        level = chart_style.reference_line(y, 100, color=INK, strokeDash=[2, 3])
         panels.append(
             alt.layer(level, marks, width=width, height=110, title=alt.TitleParams(text=TESTS[name].label, fontSize=12, offset=4))
         )

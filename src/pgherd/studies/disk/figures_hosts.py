@@ -48,21 +48,16 @@ def hosts(inputs: FigureInputs) -> Figure:
         "I/Os of each host, % of the hosts' mean in the same trial; thin lines are intervals over the repeats, which may run out of it."
     )
     reach = max(10.0, 1.3 * max(abs(dot["x"] - 100) for dot in dots))
-    scale = alt.Scale(domain=[max(0.0, 100 - reach), 100 + reach], nice=False)
-    x = alt.X("x:Q", title="% of the hosts' mean", scale=scale)
+    x = chart_style.x_axis([max(0.0, 100 - reach), 100 + reach], title="% of the hosts' mean")
     y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=240, minExtent=220, maxExtent=220))
     who = [*shown, OTHERS] if any(dot["who"] == OTHERS for dot in dots) else shown
     colours = alt.Scale(domain=who, range=[MUTED if name == OTHERS else SERIES[number] for number, name in enumerate(who)])
     colour = alt.Color("who:N", scale=colours, legend=alt.Legend(title="host"))
     beside = alt.YOffset("who:N", sort=who)
-    level = alt.Chart(data([{"x": 100}])).mark_rule(color=INK, strokeDash=[2, 3]).encode(x=x)
+    level = chart_style.reference_line(x, 100, color=INK, strokeDash=[2, 3])
     dotted = alt.Chart(data(dots)).mark_point(filled=True, size=45, opacity=1)
     layers = [level, dotted.encode(x=x, y=y, yOffset=beside, color=colour)]
-    known = [dot for dot in dots if dot["low"] is not None and dot["high"] is not None]
-    if known:
-        ruled = alt.Chart(data(known)).mark_rule(strokeWidth=1.4, clip=True)
-        low = alt.X("low:Q", title="% of the hosts' mean", scale=scale)
-        layers.append(ruled.encode(x=low, x2=alt.X2("high:Q"), y=y, yOffset=beside, color=colour))
+    layers += chart_style.interval_bars(dots, x, y, horizontal=True, mark={"strokeWidth": 1.4, "clip": True}, yOffset=beside, color=colour)
     height = (_BETWEEN + _STEP * len(who)) * len({dot["name"] for dot in dots})
     chart = alt.layer(*layers, width=chart_style.WIDTH - 220 - 110, height=height, title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,))

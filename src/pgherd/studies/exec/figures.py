@@ -99,11 +99,11 @@ def _dots(points: Sequence[dict[str, Any]], title: str, sentence: str, found: Fi
     kinds = sorted({point["kind"] for point in points})
     last = max(point["x"] for point in points)
     axis = alt.Axis(title="trial", grid=False, values=chart_style.whole_ticks(last, least=1))
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0.5, last + 0.5], nice=False), axis=axis)
+    x = chart_style.x_axis([0.5, last + 0.5], axis=axis)
     ends = [end for end in (finite(found.low), finite(found.high)) if end is not None] if found is not None else []
     highest = max([*(point["y"] for point in points), *(end for end in ends if end <= 2 * max(point["y"] for point in points))])
     lowest = min(0.0, *(point["y"] for point in points)) if len(points) > 1 else min(0.0, points[0]["y"])
-    y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[lowest, chart_style.nice_ceiling(highest) if highest > 0 else 1.0], nice=False))
+    y = chart_style.y_axis([lowest, chart_style.nice_ceiling(highest) if highest > 0 else 1.0], title=title)
     layers: list[alt.Chart] = []
     mean = finite(found) if found is not None else None
     if mean is not None and len(ends) == 2:

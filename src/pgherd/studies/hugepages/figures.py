@@ -38,18 +38,15 @@ def gain(inputs: FigureInputs) -> Figure:
     if not any(point["who"] == _OURS for point in points):
         raise FigureUnavailable("no kind of pages could be compared")
     margin = max(1.0, 0.06 * (max(ends) - min(ends)))
-    scale = alt.Scale(domain=[min(ends) - margin, max(ends) + margin], nice=False)
+    domain_x = [min(ends) - margin, max(ends) + margin]
     words = f"change in throughput against {clean(inputs.analysis.tables[STUDY][0].get('pages'))}, %"
-    x = alt.X("x:Q", scale=scale, title=words)
+    x = chart_style.x_axis(domain_x, title=words)
     y = alt.Y("kind:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False))
     domain = [who for who in (_OURS, _THEIRS) if any(point["who"] == who for point in points)]
     colours, shapes = {_OURS: BLUE, _THEIRS: ORANGE}, {_OURS: "circle", _THEIRS: "diamond"}
     offset = alt.YOffset("who:N", scale=alt.Scale(domain=domain))
-    bars = [point for point in points if point["low"] is not None and point["high"] is not None]
-    layers: list[alt.Chart] = [alt.Chart(data([{"x": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(x=x)]
-    if bars:
-        ruled = alt.Chart(data(bars)).mark_rule(color=BLUE, strokeWidth=2)
-        layers.append(ruled.encode(x=alt.X("low:Q", scale=scale, title=words), x2=alt.X2("high:Q"), y=y, yOffset=offset))
+    layers: list[alt.Chart] = [chart_style.reference_line(x, 0, color=INK, strokeWidth=1.2)]
+    layers += chart_style.interval_bars(points, x, y, horizontal=True, mark={"color": BLUE, "strokeWidth": 2}, yOffset=offset)
     marks = alt.Chart(data(points)).mark_point(size=90, filled=True, opacity=1)
     layers.append(
         marks.encode(

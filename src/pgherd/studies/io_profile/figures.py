@@ -60,7 +60,7 @@ def latency(inputs: FigureInputs) -> Figure:
     panels = [_panel(side, rows, (min(ends), max(ends)), last=side == list(curves)[-1]) for side, rows in curves.items()]
     sentence = f"p95 of transactions: {'; '.join(said)}"
     subtitle = "Logged transactions of all trials. Inside: any part of the transaction lies between a checkpoint's start and its end."
-    chart = alt.vconcat(*panels, spacing=12).properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=12)
     return Figure(sentence, chart, (TRIALS, "trials/*/drivers"))
 
 
@@ -79,7 +79,7 @@ def _panel(side: str, rows: list[dict[str, object]], reach: tuple[float, float],
         "line:N", scale=alt.Scale(domain=domain, range=[colours[name] for name in domain]), legend=alt.Legend(title=None, orient="top-left")
     )
     line = alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)
-    head = alt.TitleParams(clean(side), fontSize=12, fontWeight="normal", anchor="start", offset=4)
+    head = chart_style.panel_title(side, offset=4)
     made: alt.Chart = line.properties(width=chart_style.plot_width(), height=170, **({"title": head} if side else {}))
     return made
 

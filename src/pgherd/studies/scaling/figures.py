@@ -36,7 +36,7 @@ _RATIOS = (
 def clients_axis(right: float) -> alt.X:
     """The axis of all curves."""
     axis = alt.Axis(title="clients", grid=False, format="d", values=chart_style.whole_ticks(right))
-    return alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
+    return chart_style.x_axis([0, right], axis=axis)
 
 
 def _curves(inputs: FigureInputs, *needed: str) -> list[Series]:
@@ -61,7 +61,7 @@ def _one(inputs: FigureInputs, line: Series) -> Figure:
     highest = max(value for point in values for name in ("y", "high") if (value := point[name]) is not None)
     unit, scale = unit_of(highest)
     top = chart_style.nice_ceiling(highest / scale * 1.1)
-    x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    x, y = clients_axis(right), chart_style.y_axis([0, top], title=unit)
     lines, labels = throughput_charts.curve_lines(inputs, curves, end, scale, line.name)
     slope = finite(line.finding(inputs.analysis, "slope"))
     if slope:
@@ -130,7 +130,7 @@ def _several(inputs: FigureInputs, found: Sequence[Series]) -> Figure:
     top = chart_style.nice_ceiling(max(values) / scale * 1.02)
     end = last(found)
     right = end * 1.02
-    x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    x, y = clients_axis(right), chart_style.y_axis([0, top], title=unit)
     models = [(throughput_charts.best_curve(inputs, end, one.name), one.colour) for one in found]
     layers = chart_style.lines(
         [([(n, min(value / scale, top)) for n, value in model], colour, 1.2, [4, 4]) for model, colour in models], x, y
@@ -194,12 +194,11 @@ def ratios(inputs: FigureInputs) -> Figure:
     x = alt.X("x:Q", scale=log, axis=axis)
     y = alt.Y("y:N", sort=None, axis=alt.Axis(title=None, labelLimit=330, ticks=False, domain=False))
     shown = alt.Chart(data([{**row, "text": _ratio_text(row)} for row in rows]))
-    with_bars = alt.Chart(data([row for row in rows if row["low"] is not None and row["high"] is not None]))
     kinds = [(name, shape) for _, name, shape in _RATIOS if any(row["kind"] == name for row in rows)]
     shapes = alt.Shape("kind:N", scale=alt.Scale(domain=[k for k, _ in kinds], range=[s for _, s in kinds]), legend=None)
     layers = [
-        alt.Chart(data([{"x": 1}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(x=x),
-        with_bars.mark_rule(color=BLUE, strokeWidth=2).encode(x=alt.X("low:Q", scale=log, axis=axis), x2=alt.X2("high:Q"), y=y),
+        chart_style.reference_line(x, 1),
+        *chart_style.interval_bars(rows, x, y, horizontal=True, mark={"color": BLUE, "strokeWidth": 2}),
         shown.mark_point(color=BLUE, fill=BLUE, size=70, opacity=1).encode(x=x, y=y, shape=shapes),
     ]
     layers += chart_style.haloed(shown.encode(x=x, y=y, text=alt.Text("text:N")), dy=-12, color=MUTED, fontSize=11)
@@ -257,7 +256,7 @@ def latency(inputs: FigureInputs) -> Figure:
         else (0.0, chart_style.nice_ceiling(max(values) * 1.1))
     )
     right = highest / scale * 1.06
-    x = alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=alt.Axis(title=unit, grid=False))
+    x = chart_style.x_axis([0, right], axis=alt.Axis(title=unit, grid=False))
     title = "latency, ms" if len(found) == 1 else "p95 of the latency, ms"
     axis = alt.Axis(title=title, tickCount=6, format="~g")
     y = alt.Y("y:Q", scale=alt.Scale(type="log" if log else "linear", domain=[low, high], nice=False), axis=axis)

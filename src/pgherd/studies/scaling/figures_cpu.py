@@ -81,7 +81,7 @@ def _lines(found: list[Series]) -> Figure:
     top = chart_style.nice_ceiling(
         max(value for _, part in parts for point in part for name in ("y", "high") if (value := point[name])) * 1.03
     )
-    x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title="server's CPU time per transaction, µs")
+    x, y = clients_axis(right), chart_style.y_axis([0, top], title="server's CPU time per transaction, µs")
     layers: list[alt.Chart] = []
     for one, part in parts:
         layers += chart_style.line_with_bars(part, x, y, one.colour, one.shape)

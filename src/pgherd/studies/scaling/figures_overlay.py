@@ -64,7 +64,7 @@ def throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     unit, scale = unit_of(max(values))
     top = chart_style.nice_ceiling(max(values) / scale * 1.02)
     right = max([last([one.rows for one in drawn]) * 1.02, *(n for one in drawn for n, _ in one.model)])
-    x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    x, y = clients_axis(right), chart_style.y_axis([0, top], title=unit)
     layers: list[alt.Chart] = chart_style.lines(
         [([(n, min(value / scale, top)) for n, value in one.model], one.rows.colour, 1.4, [4, 4]) for one in drawn if one.model], x, y
     )

@@ -66,7 +66,7 @@ def _sweep(inputs: FigureInputs, sweep: str) -> Figure:
     x = alt.X(
         "x:Q", scale=alt.Scale(domain=[left, right], nice=False), axis=alt.Axis(title=f"{VARIED[sweep]}, MB", grid=False, tickCount=8)
     )
-    y = alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
+    y = chart_style.y_axis([0, top], title=unit)
     layers: list[alt.Chart] = _published(found, sweep, x, y, top, (left, right))
     labels = []
     for index, (curve, rows) in enumerate(found):
@@ -96,7 +96,7 @@ def _curve(
         band = alt.Chart(data([{"x": low, "end": high, "y": 0, "top": top}])).mark_rect(color=colour, opacity=0.13)
         layers.append(band.encode(x=x, x2=alt.X2("end:Q"), y=y, y2=alt.Y2("top:Q")))
     if knee is not None:
-        layers.append(alt.Chart(data([{"x": knee}])).mark_rule(color=colour, strokeDash=[4, 3], strokeWidth=1.4).encode(x=x))
+        layers.append(chart_style.reference_line(x, knee, color=colour, strokeDash=[4, 3], strokeWidth=1.4))
     fitted = [(at, value / scale) for at, value in curve["line"]]
     layers += chart_style.lines([(fitted, colour, 1.6, [1, 0])], x, y)
     points = []
@@ -104,10 +104,7 @@ def _curve(
         ends = bounds(row["throughput"])
         at = {"x": _size(row, sweep), "y": (finite(row["throughput"]) or 0.0) / scale}
         points.append({**at, **{name: end and end / scale for name, end in zip(("low", "high"), ends, strict=True)}})
-    bars = [point for point in points if point["low"] is not None and point["high"] is not None]
-    if bars:
-        ruled = alt.Chart(data(bars)).mark_rule(color=colour, strokeWidth=1.6, clip=True)
-        layers.append(ruled.encode(x=x, y=chart_style.on(y, "low:Q"), y2=alt.Y2("high:Q")))
+    layers += chart_style.interval_bars(points, x, y, mark={"color": colour, "strokeWidth": 1.6, "clip": True})
     layers.append(alt.Chart(data(points)).mark_point(color=colour, fill=colour, shape=shape, size=48, opacity=0.9).encode(x=x, y=y))
     if curve["dead"]:
         dead = alt.Chart(data([{"x": size, "y": top * (0.03 + 0.04 * place)} for size in curve["dead"]]))
@@ -214,11 +211,7 @@ def estimates(inputs: FigureInputs) -> Figure:
         axis = alt.Axis(title="MB" if who == everyone[-1] else None, tickCount=8)
         x = alt.X("x:Q", scale=scale, axis=axis)
         some = [row for row in rows if row["who"] == who]
-        bars = [row for row in some if row["low"] is not None and row["high"] is not None]
-        layers: list[alt.Chart] = []
-        if bars:
-            ruled = alt.Chart(data(bars)).mark_rule(strokeWidth=2)
-            layers.append(ruled.encode(x=alt.X("low:Q", scale=scale, axis=axis), x2=alt.X2("high:Q"), y=y, color=colour))
+        layers = chart_style.interval_bars(some, x, y, horizontal=True, mark={"strokeWidth": 2}, color=colour)
         source = alt.Chart(data(some))
         layers.append(source.mark_point(filled=True, size=85, opacity=1).encode(x=x, y=y, color=colour, shape=shape))
         layers += chart_style.haloed(source.encode(x=x, y=y, text=alt.Text("text:N")), dy=-11, color=MUTED, fontSize=11)
@@ -229,7 +222,7 @@ def estimates(inputs: FigureInputs) -> Figure:
         "The knee has its interval; 'in use' is a reading at the largest size; the other two are measured sizes, their bars reach down "
         "to the next smaller one. E7's own values stand in the table of findings: they are of another machine."
     )
-    chart = alt.vconcat(*panels, title=chart_style.title(sentence, subtitle), spacing=14)
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=14)
     return Figure(sentence, chart, (TRIALS, SAMPLES))
 
 
