@@ -58,7 +58,7 @@ class Run:
             out.writelines(lines)
 
     def finish(self, number, *texts, transactions=100.0, broken=False, ahead=0.0):
-        """The trial has ended: ``texts`` are what its phases' drivers told, by a clock that is so much ``ahead``."""
+        """The trial has ended: ``texts`` are its drivers' output by phase, with a clock ``ahead`` by this many seconds."""
         directory = self.path / "trials" / f"{number:04d}"
         phases = []
         for i, text in enumerate(texts):

@@ -41,7 +41,7 @@ def test_every_comparison_is_a_row_of_seven_cells(slower):
 def test_cannot_tell_says_what_would(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=16_000.0, name="20260201-120000-density-bbbb")
     page = to_markdown(gate(Run("a", *run8), Run("b", record, results)))
-    assert page.startswith("### pgherd gate: cannot tell") and "more repeats at each point in each run would tell" in page
+    assert page.startswith("### pgherd gate: inconclusive") and "more repeats at each point in each run would settle it" in page
 
 
 def test_a_run_of_grade_c_fails(synthetic, run8):
@@ -59,7 +59,7 @@ def test_any_text_stays_in_its_cell_and_is_no_markup(words):
 
 def conforms(text: str) -> ElementTree.Element:
     """The rules of the schema of Apache Ant's JUnit task, the strictest of those in use: which attributes and elements, in which
-    order, and that the counts are true. (The schema itself is not ours to keep here.)"""
+    order, and that the counts are true. (The schema itself is not included.)"""
     assert text.startswith('<?xml version="1.0" encoding="UTF-8"?>\n')
     root = ElementTree.fromstring(text)
     assert root.tag == "testsuites" and not root.attrib
@@ -113,7 +113,7 @@ def test_what_cannot_be_told_is_skipped_with_the_reason(synthetic, run8):
     record, results = synthetic.density_run(8, seed=4, seconds=4, vcpus=0.25, alone=16_000.0, name="20260201-120000-density-bbbb")
     suite = conforms(to_junit(gate(Run("a", *run8), Run("b", record, results))))
     assert suite.get("failures") == "0" and int(suite.get("skipped")) > 0
-    assert "more repeats at each point in each run would tell" in suite.find("testcase/skipped").get("message")
+    assert "more repeats at each point in each run would settle it" in suite.find("testcase/skipped").get("message")
 
 
 def test_a_run_of_grade_c_is_a_failure_of_its_own(synthetic, run8):

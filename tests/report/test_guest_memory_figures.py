@@ -98,7 +98,7 @@ def draw(given):
 def test_it_says_who_gives_up_what(tmp_path) -> None:
     figure, text = draw(inputs(tmp_path, [result(tmp_path, samples())]))
     assert figure.title == (
-        "a gives up to 330 MB of its 1000 MB by its balloon, up to 220 MB of it from a database; "
+        "a releases up to 330 MB of its 1000 MB by its balloon, up to 220 MB of it from a database; "
         "the host compresses or swaps up to 100 MB of b"
     )
     assert "scheme 3: a" in text and "scheme 3: b" in text and "first" in text
@@ -113,20 +113,20 @@ def test_no_balloon_is_said(tmp_path) -> None:
         for t, sampler, entity, values in samples()
     ]
     figure, _ = draw(inputs(tmp_path, [result(tmp_path, rows)]))
-    assert figure.title.startswith("No guest gives up memory by its balloon")
+    assert figure.title.startswith("No guest releases memory by its balloon")
 
 
 def test_the_stack_is_the_guests_memory() -> None:
     one = Effects(1000, 400, 50, 250, 90, 30, 100, 80)
     assert list(bands(one)) == list(BANDS) and sum(bands(one).values()) == 1000
     balloon = {name: size for name, size in bands(one).items() if name.startswith("balloon: ")}
-    assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == one.ballooned, "the database's part lies within the balloon"
-    assert sum(bands(Effects(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "more than there is stands out of the frame"
+    assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == one.ballooned, "the database's part belongs to the balloon"
+    assert sum(bands(Effects(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "an excess extends beyond the frame"
 
 
 def test_where_the_group_stands_for_the_process_it_is_said(tmp_path) -> None:
     figure, _ = draw(inputs(tmp_path, [result(tmp_path, samples(process=False))]))
-    assert "its hypervisor's own memory included" in figure.caption
+    assert "including its hypervisor" in figure.caption
 
 
 def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
@@ -149,5 +149,5 @@ def test_runs_without_guests_miss_nothing(tmp_path) -> None:
 
 def test_guests_that_were_not_seen_are_missed(tmp_path) -> None:
     done = result(tmp_path, samples(balloon=False))
-    with pytest.raises(FigureUnavailable, match="not seen"):
+    with pytest.raises(FigureUnavailable, match="not measured"):
         draw(inputs(tmp_path, [done]))

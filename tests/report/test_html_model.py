@@ -13,7 +13,7 @@ def column(table, head):
 
 def test_units_stand_in_the_head_and_shares_are_in_percent(run8):
     table = html_model.table("density", run8[0].analysis.tables["density"])
-    assert "measured, tps" in table.heads and "efficiency (of 1 database × N), %" in table.heads and "p95, ms" in table.heads
+    assert "throughput, tps" in table.heads and "efficiency (of 1 database × N), %" in table.heads and "p95, ms" in table.heads
     full = [cell.text for cell in column(table, "fraction")]
     assert "100" in full and "12.5" in full
 
@@ -33,8 +33,8 @@ def test_mixed_units_stay_with_their_cells():
 
 def test_a_cell_without_a_number_says_why_on_its_title(synthetic, run8):
     table = html_model.table("density", synthetic.without_numbers(run8[0]).analysis.tables["density"])
-    assert {cell.text for cell in column(table, "measured")} == {"–"}
-    assert all("too few trials" in cell.title for cell in column(table, "measured"))
+    assert {cell.text for cell in column(table, "throughput")} == {"–"}
+    assert all("too few trials" in cell.title for cell in column(table, "throughput"))
 
 
 def test_flags_are_words(run8):
@@ -54,17 +54,17 @@ def test_findings_put_the_published_figure_beside_ours(run8):
 def test_a_device_says_how_far_it_reads_ahead(run8):
     device = BlockDevice(name="vda", number="254:0", size=2**30, read_ahead=8 << 20)
     facts = run8[0].hosts["local"].model_copy(update={"devices": (device,)})
-    assert dict(html_model.host_facts(facts))["device vda"] == "1 GB, scheduler not visible, reads 8 MB ahead"
+    assert dict(html_model.host_facts(facts))["device vda"] == "1 GB, scheduler unknown, read-ahead 8 MB"
 
 
 def test_host_facts_begin_with_what_a_core_is_and_say_what_is_not_visible(run8):
     facts = run8[0].hosts["local"]
     shown = html_model.host_facts(facts)
-    assert shown[0] == ("what a core is here", facts.core_note)
+    assert shown[0] == ("meaning of a core", facts.core_note)
     blind = dict(
         html_model.host_facts(facts.model_copy(update={"smt": None, "governor": None, "core_note": "", "cgroup_missing": "read-only"}))
     )
-    assert blind["SMT"] == blind["frequency governor"] == blind["what a core is here"] == "not visible"
+    assert blind["SMT"] == blind["frequency governor"] == blind["meaning of a core"] == "unknown"
     assert blind["cgroups missing"] == "read-only"
 
 
@@ -73,7 +73,7 @@ def test_settings_hold_the_runs_and_what_servers_said_otherwise(run8):
     odd = results[0].model_copy(update={"settings": {"pg": {"shared_buffers": "128MB", "max_connections": "40"}}})
     rows = html_model.settings(record, [odd])
     assert ("shared_buffers", "256MB", "all servers") in rows
-    assert ("shared_buffers", "128MB", "servers pg, as they said") in rows
+    assert ("shared_buffers", "128MB", "servers pg, reported") in rows
     assert sum(name == "max_connections" for name, *_ in rows) == 1
 
 
@@ -93,7 +93,7 @@ def test_raw_files_are_grouped_and_leave_the_report_out(synthetic, run8, tmp_pat
 
 def test_timing_says_the_share_spent_measuring(run8):
     rows = dict(html_model.timing(run8[0]))
-    assert rows["share of the wall time spent measuring"] == "82 %"
+    assert rows["measured share of the wall time"] == "82 %"
     assert html_model.timing(run8[0].model_copy(update={"timing": {"wall": 0.0, "measured": 0.0}}))[-1][0] == "measured"
 
 
@@ -120,7 +120,7 @@ def test_the_page_shows_changes_first_and_what_differs_before_the_figures(compar
     record = comparison.comparison_run()
     tables = {**record.analysis.tables, "differences": [{"option": "settings.shared_buffers", "base": "128MB", "big_buffers": "1GB"}]}
     text = html_render.render(record.model_copy(update={"analysis": record.analysis.model_copy(update={"tables": tables})}), [])
-    assert text.index("change, %") < text.index("What differs between the variants") < text.index('id="figures"')
+    assert text.index("change, %") < text.index("Differences between variants") < text.index('id="figures"')
     assert text.count("1GB") == 1
     table = html_model.main_table("comparison", record.analysis.tables["comparison"])
     assert table.heads == ("variant", "metric", "baseline", "value", "change, %", "verdict", "A/A, %")
@@ -145,7 +145,7 @@ def test_intent_comes_first_and_the_worst_of_several_verdicts_shows(run8):
     assert matrix.checks == ("cached", "steal") and matrix.intents == 1
     (_, first), (_, second) = matrix.rows
     assert [cell.result for cell in first] == ["pass", "fail"] and first[1].symbol == "✗"
-    assert "fail: steal was seen, wanted less" in first[1].words and "unknown" in first[1].words
+    assert "fail: steal was seen, expected less" in first[1].words and "unknown" in first[1].words
     assert [cell.result for cell in second] == ["", "pass"] and second[0].words == "not checked"
 
 
@@ -158,14 +158,14 @@ def test_exceptions_say_errors_first_and_group_trials_that_failed_alike(run8):
     )
     lines = html_model.exceptions([*results, run8[1][-1]])
     assert lines[0].startswith("Trial 0025 did not finish")
-    assert lines[1] == "steal failed in trials 0000, 0001: steal was seen in trial 0000; wanted: less (the hypervisor took it)."
-    assert lines[2] == "vacuums could not be seen in trial 0001 (a warning only): vacuums was seen; wanted: less."
+    assert lines[1] == "steal failed in trials 0000, 0001: steal was seen in trial 0000; expected: less (the hypervisor took it)."
+    assert lines[2] == "vacuums unknown in trial 0001 (warning only): vacuums was seen; expected: less."
     assert len(lines) == 3
 
 
 def test_what_failed_in_every_trial_does_not_list_them(run8):
     lines = html_model.exceptions(trials(run8, *[[verdict("steal", "fail")]] * 12))
-    assert lines == ["steal failed in all 12 trials: steal was seen in trial 0000; wanted: less."]
+    assert lines == ["steal failed in all 12 trials: steal was seen in trial 0000; expected: less."]
 
 
 def test_no_trial_no_exception():

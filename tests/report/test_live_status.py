@@ -72,7 +72,7 @@ def test_several_are_shown_each_and_together(clustered):
     host, each = host_usage(ConstantReadings(series), clustered, TRIAL)
     assert (host.name, host.cpu, host.vcpus, host.memory, host.limit) == ("all hosts", 3.5, 6.0, 120.0, 200.0)
     assert [(one.name, one.cpu, one.vcpus) for one in each] == [("a", 1.0, 2), ("b", 2.5, 4)]
-    assert cpu_in_use(ConstantReadings(series), clustered, TRIAL) == [(1.0, 0.0), (2.0, 1.0), (2.4, 3.5)], "what each said last"
+    assert cpu_in_use(ConstantReadings(series), clustered, TRIAL) == [(1.0, 0.0), (2.0, 1.0), (2.4, 3.5)], "latest reading of each"
 
 
 def test_a_sum_over_some_hosts_is_none_over_all(clustered):
@@ -180,7 +180,7 @@ def test_everything_is_seen(running):
     assert (shown.trial.number, shown.trial.phase, shown.trial.part) == (3, 1, "measured")
     assert (shown.trial.elapsed, shown.trial.seconds, shown.trial.drivers) == (4.0, 9.0, {"pgbench": 2})
     assert shown.throughput.value == 300 and shown.throughput.told == shown.throughput.targets == 2
-    assert [value for _, value in shown.throughput.series] == [300, 300], "the third second only one has told"
+    assert [value for _, value in shown.throughput.series] == [300, 300], "only one reported the third second"
     assert shown.host.cpu == pytest.approx(1.5) and shown.host.memory == 1000 * 1024
     (container,) = shown.containers
     assert (container.name, container.vcpus, container.limit) == ("c01", 0.5, 2**30)

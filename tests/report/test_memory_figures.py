@@ -85,7 +85,7 @@ def test_without_a_budget_or_a_phase_there_is_none(tmp_path) -> None:
 
 def test_a_rate_is_over_whole_seconds_and_never_negative() -> None:
     counter = [(0.0, 0.0), (1.0, 10.0), (1.01, 11.0), (2.0, 20.0), (3.0, 5.0), (4.0, 6.0)]
-    assert rates(counter) == [(1, 10), (2, 10), (4, 1)], "what a border read beside the ticks makes no interval"
+    assert rates(counter) == [(1, 10), (2, 10), (4, 1)], "a reading at a phase border makes no interval"
     assert rates([]) == [] and rates([(0.0, 1.0)]) == []
 
 
@@ -144,8 +144,8 @@ def test_what_was_accounted_for_is_said(tmp_path) -> None:
 
 def test_compression_and_waiting_are_in_the_titles(tmp_path) -> None:
     given = inputs(tmp_path, [result(tmp_path, samples())])
-    assert draw("swapping", given)[0].title == "The run's swap holds up to 90 MB, compressed 3.0 times where it held most"
-    assert draw("memory_pressure", given)[0].title == "Somebody in b waits for memory up to 25 % of a second: scheme 3, rate 0.4"
+    assert draw("swapping", given)[0].title == "The run's swap holds up to 90 MB, compressed 3.0 times at its largest"
+    assert draw("memory_pressure", given)[0].title == "Tasks of b wait for memory up to 25 % of a second: scheme 3, rate 0.4"
 
 
 def test_trials_of_least_memory_that_differ_in_one_thing_stand_beside_each_other(tmp_path) -> None:
@@ -172,7 +172,7 @@ def test_other_runs_miss_nothing(tmp_path) -> None:
         with pytest.raises(FigureUnavailable) as reason:
             draw("memory", given)
         assert str(reason.value) == ""
-    with pytest.raises(FigureUnavailable, match="no trial was finished"):
+    with pytest.raises(FigureUnavailable, match="no finished trial"):
         draw("memory", inputs(tmp_path, [done.model_copy(update={"phases": []})]))
 
 
@@ -180,5 +180,5 @@ def test_less_memory_alone_is_reason_enough(tmp_path) -> None:
     done = result(tmp_path, samples(zram=False))
     given = inputs(tmp_path, [done], swap=False)
     assert draw("memory", given)[0].title
-    with pytest.raises(FigureUnavailable, match="no swap of its own"):
+    with pytest.raises(FigureUnavailable, match="no private swap"):
         draw("swapping", given)

@@ -30,7 +30,7 @@ RECORD = RunRecord(run="r", study="disk", options={}, started=0, pgherd="1", too
 
 
 def repeat(tmp_path, text, **environment):
-    """Run the script with a fio that notes its words and makes what it is told to make."""
+    """Run the script with a fio that records its arguments and creates the requested file."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     fio = bin_ / "fio"
@@ -72,7 +72,7 @@ def test_fio_several_volumes_are_loaded_at_once_and_each_reports(tmp_path):
 def test_fio_what_pgherd_has_made_itself_must_be_named(tmp_path, kind):
     volume = Volume(name="v", kind=kind, path="/dev/x" if kind == "device" else None, size=2**30)
     done, calls = repeat(tmp_path, fio_script(fio_result(volume), RECORD))
-    assert done.returncode != 0 and f"a {kind} volume that pgherd made" in done.stderr and calls == []
+    assert done.returncode != 0 and f"pgherd removed its {kind} volume" in done.stderr and calls == []
 
 
 def test_fio_names_cannot_break_out_of_a_comment(tmp_path):
@@ -88,7 +88,7 @@ def test_fio_of_several_hosts_it_is_what_the_first_did(tmp_path):
     phase = Phase(ramp=2, seconds=2.5, loads={volume.target: FIO for volume in own})
     trial = Trial(point={"test": "random-read"}, deployment=deployment, phases=(phase,))
     text = fio_script(TrialResult(id="0001", trial=trial, started=0, ended=1), RECORD)
-    assert "In the run 2 hosts did this at the same time: a, b. This is what a did." in text
+    assert "In the run 2 hosts did this at the same time: a, b. This is the part of a." in text
     done, calls = repeat(tmp_path, text)
     assert done.returncode == 0, done.stderr
     assert len(calls) == 2 and f"--filename={place}/repeat-" in calls[1]
@@ -170,7 +170,9 @@ def command_result(*words, **changes):
 def test_command_the_script_does_what_the_run_did(tmp_path):
     marker = "a b; $HOME `x` 'q'"
     text = command_script(command_result("printenv", "A", cwd=str(tmp_path), env={"A": marker}), RECORD)
-    assert "It ran as account bench." in text and "There duration seconds was 1.5 (local)." in text and "There rate was 250" in text
+    assert (
+        "It ran as user bench." in text and "In the run, duration seconds was 1.5 (local)." in text and "In the run, rate was 250" in text
+    )
     file = tmp_path / "repeat.sh"
     file.write_text(text)
     told = subprocess.run(["sh", str(file)], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "SECRET": "1"})
@@ -191,7 +193,7 @@ def test_command_one_that_is_ended_by_the_clock_is_here_too():
 
 
 def test_command_root_s_command_says_so():
-    assert "It ran as account root." in command_script(command_result(privileged=True), RECORD)
+    assert "It ran as user root." in command_script(command_result(privileged=True), RECORD)
 
 
 def test_command_show_takes_it_from_here():

@@ -19,15 +19,15 @@ from pgherd.workloads.shipped import NOTICES
 
 
 def notices(record: RunRecord) -> list[str]:
-    """The notices of all workloads that the run's options name, of its arms too, each once; and on which other host it was resumed."""
-    found = dict.fromkeys(_workloads(record.options))
-    return [*(NOTICES[name] for name in found if name in NOTICES), *record.resumed]
+    """Return the notices of all workloads in the run's options and variants, and the changed hosts on which the run was resumed."""
+    workloads = dict.fromkeys(_workloads(record.options))
+    return [*(NOTICES[name] for name in workloads if name in NOTICES), *record.resumed]
 
 
 def _workloads(options: object) -> list[str]:
     if isinstance(options, dict):
-        own = [options["workload"]] if isinstance(options.get("workload"), str) else []
-        return own + [name for value in options.values() for name in _workloads(value)]
+        names = [options["workload"]] if isinstance(options.get("workload"), str) else []
+        return names + [name for value in options.values() for name in _workloads(value)]
     return [name for value in options for name in _workloads(value)] if isinstance(options, list | tuple) else []
 
 
@@ -35,22 +35,23 @@ Row = dict[str, Cell]
 
 
 def columns(rows: Sequence[Row]) -> list[str]:
-    """All column names, in the order in which the rows first mention them."""
+    """Return all column names in the order of their first use."""
     return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def leading(study: str, tables: Mapping[str, Sequence[Row]]) -> str | None:
-    """The name of the table that is shown below the answer: the first that the study leads with, else the first of all."""
-    known = studies().get(study)
-    lead = (known.lead if known is not None else ()) or (study,)
+    """Return the name of the table shown below the answer: the study's leading table, otherwise the first one."""
+    study_object = studies().get(study)
+    lead = (study_object.lead if study_object is not None else ()) or (study,)
     return next((name for name in lead if name in tables), None) or next(iter(tables), None)
 
 
 def csv_text(rows: Sequence[Row]) -> str:
-    """One table as CSV (RFC 4180, comma, CRLF as the standard says).
+    """Return one table as CSV (RFC 4180: comma, CRLF).
 
-    A column in which any row holds a Finding becomes ``NAME``, ``NAME_low``, ``NAME_high`` and ``NAME_unit``; floats
-    are written in full (their shortest exact form), what is missing or not finite is an empty field.
+    A column with a Finding in any row becomes ``NAME``, ``NAME_low``, ``NAME_high`` and ``NAME_unit``. Floats have their shortest exact
+    form.
+    A missing value or one that is not finite is an empty field.
     """
     names = columns(rows)
     measured = {name for name in names if any(isinstance(row.get(name), Finding) for row in rows)}
@@ -73,7 +74,7 @@ def csv_text(rows: Sequence[Row]) -> str:
 
 
 def csv_files(analysis: Analysis) -> dict[str, str]:
-    """File name → CSV text of every table that has a row; names keep to letters, digits, ``_``, ``-`` and ``.``."""
+    """Return file name → CSV text of every table with rows. Names have only letters, digits, ``_``, ``-`` and ``.``."""
     files: dict[str, str] = {}
     for name, rows in sorted(analysis.tables.items()):
         stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", name).strip(".") or "table"
@@ -95,16 +96,17 @@ def _csv_value(cell: Cell) -> object:
 
 
 VERSION = 1
-"""Of the document's schema: a field keeps its meaning; what is added does not raise it."""
+"""Version of the document's schema. Added fields do not increase it, a changed meaning does."""
 
 
 def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any]:
-    """The document of one run, JSON-able; numbers that are not finite are null.
+    """Return the JSON document of one run. Numbers that are not finite are null.
 
-    Keys: ``schema`` (``pgherd/STUDY/1``), ``run``, ``study``, ``state``, ``answer``, ``grade`` (both null while there is no
-    analysis), ``findings`` {name: finding}, ``tables`` {name: [row]} in which a measured cell is a finding, ``trials``
-    [{id, point, repeat, tainted, error, verdicts}], ``warnings``, ``notices``, ``look_at``. A finding has all of value, unit, low,
-    high, confidence, n, method, note, experiment, published.
+    Keys: ``schema`` (``pgherd/STUDY/1``), ``run``, ``study``, ``state``, ``answer``, ``grade`` (both null without an analysis),
+    ``findings``
+    {name: finding}, ``tables`` {name: [row]} in which a measured cell is a finding, ``trials`` [{id, point, repeat, tainted, error,
+    verdicts}],
+    ``warnings``, ``notices``, ``look_at``. A finding has value, unit, low, high, confidence, n, method, note, experiment and published.
     """
     analysis = record.analysis
     return {
@@ -126,7 +128,7 @@ def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any
 
 
 def document_text(record: RunRecord, results: Sequence[TrialResult]) -> str:
-    """The document as indented JSON with a final newline; strict JSON, no NaN."""
+    """Return the document as indented strict JSON with a final newline."""
     return json.dumps(document(record, results), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
 
 

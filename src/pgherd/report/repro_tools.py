@@ -17,27 +17,29 @@ from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean, shell_comment
 from pgherd.report.repro_volumes import default_line, variable, variable_part
 
-_OURS = ("--output", "--write_iops_log", "--log_", "--eta", "--runtime")
-"""What of pgherd's command line is for its own reading of the results; the run time is the phase's."""
-_PLACE = "\0PLACE\0"
+_PGHERD_OPTIONS = ("--output", "--write_iops_log", "--log_", "--eta", "--runtime")
+"""Options with which pgherd reads the results. The run time is that of the phase."""
+_DIRECTORY = "\0DIRECTORY\0"
 
 
 def fio_script(result: TrialResult, record: RunRecord) -> str:
-    """The fio_script for one trial whose loads are all fio's on volumes.
+    """Return the script for one trial with loads of fio on volumes only.
 
-    It makes a private directory on each volume, writes fio's file there, runs the trial's own command lines at once, prints
-    fio's report of each, and removes the directories. A volume that pgherd made itself (a loop device, a device that it
-    formatted) is named by the user, mounted, in ``DIR_NAME``. Of a trial on several hosts it is the first one's part.
+    It creates a private directory on each volume, lays out fio's file there, runs the trial's command lines at the same time, prints fio's
+    reports and removes the directories. For a volume made by pgherd (loop device, formatted device) the user names a mounted directory in
+    ``DIR_NAME``. For a trial on several hosts it is the part of the first one.
     """
     hosts = list(dict.fromkeys(volume.host for volume in result.trial.deployment.volumes if volume.host is not None))
-    together = f"In the run {len(hosts)} hosts did this at the same time: {', '.join(hosts)}. This is what {hosts[0]} did." if hosts else ""
+    together = (
+        f"In the run {len(hosts)} hosts did this at the same time: {', '.join(hosts)}. This is the part of {hosts[0]}." if hosts else ""
+    )
     return "\n".join(_fio_lines(_fio_host_part(result, hosts[0]) if hosts else result, record, together)) + "\n"
 
 
 def _fio_host_part(result: TrialResult, host: str) -> TrialResult:
-    """What one host did of a trial, as if it had been alone."""
+    """Return the part of one host in a trial, as a trial on that host only."""
 
-    def own(target: str) -> bool:
+    def is_local(target: str) -> bool:
         return target.startswith(f"{host}/")
 
     def name(target: str) -> str:
@@ -45,10 +47,14 @@ def _fio_host_part(result: TrialResult, host: str) -> TrialResult:
 
     trial = result.trial
     volumes = tuple(volume.model_copy(update={"host": None}) for volume in trial.deployment.volumes if volume.host == host)
-    planned = tuple(p.model_copy(update={"loads": {name(t): load for t, load in p.loads.items() if own(t)}}) for p in trial.phases)
+    planned = tuple(p.model_copy(update={"loads": {name(t): load for t, load in p.loads.items() if is_local(t)}}) for p in trial.phases)
     measured = [
         phase.model_copy(
-            update={"targets": [one.model_copy(update={"target": name(one.target)}) for one in phase.targets if own(one.target)]}
+            update={
+                "targets": [
+                    target.model_copy(update={"target": name(target.target)}) for target in phase.targets if is_local(target.target)
+                ]
+            }
         )
         for phase in result.phases
     ]
@@ -60,19 +66,19 @@ def _fio_lines(result: TrialResult, record: RunRecord, together: str) -> Iterato
     trial = result.trial
     volumes = {volume.name: volume for volume in trial.deployment.volumes}
     used = {target: load for phase in trial.phases for target, load in phase.loads.items()}
-    version = record.tools.get("fio", "of any version from 3.0 on")
+    version = record.tools.get("fio", "version unknown, at least 3.0")
     yield "#!/bin/sh"
-    yield shell_comment(f"Repeats trial {result.id} ({trial.key()}) of run {record.run} with nothing but fio (it was fio {version}).")
+    yield shell_comment(f"Repeats trial {result.id} ({trial.key()}) of run {record.run} with fio only (in the run: {version}).")
     if together:
         yield shell_comment(together)
-    yield "# It writes fio's file into a private directory on each volume, runs fio on it, prints fio's own reports and removes the"
-    yield "# directories. pgherd's figures are over a common window, and so may differ a little."
+    yield "# It lays out fio's file in a private directory on each volume, runs fio on it, prints fio's reports and removes the"
+    yield "# directories. pgherd uses a common window, so its numbers may differ slightly."
     for name in used:
-        yield f"# In the environment: {variable(name)}, the directory on volume {clean(name)} in which that is done."
+        yield f"# Environment: {variable(name)}, the directory on volume {clean(name)}."
     yield "set -eu"
     for name in used:
         yield default_line(volumes[name])
-    yield "set --  # the directories that it has made"
+    yield "set --  # directories created by this script"
     yield "trap 'rm -rf -- \"$@\"' EXIT"
     yield "trap 'exit 130' INT TERM"
     yield "command -v fio >/dev/null || { echo 'fio is not installed' >&2; exit 3; }"
@@ -82,28 +88,28 @@ def _fio_lines(result: TrialResult, record: RunRecord, together: str) -> Iterato
         for target, load in phase.loads.items():
             sizes[target] = max(sizes.get(target, 0), int(load.options["size"]))
     for name, load in used.items():
-        place = f"at_{variable_part(name)}"
-        yield f'{place}=$(mktemp -d -- "${variable(name)}/repeat-XXXXXX")'
-        yield f'set -- "$@" "${place}"'
-        argv = fio.file_argv(_PLACE, sizes[name], direct=load.options.get("direct", "1") == "1")
-        yield f"{_fio_quoted([variable_part for variable_part in argv if not variable_part.startswith('--output')], place)} >/dev/null"
+        directory = f"at_{variable_part(name)}"
+        yield f'{directory}=$(mktemp -d -- "${variable(name)}/repeat-XXXXXX")'
+        yield f'set -- "$@" "${directory}"'
+        argv = fio.file_argv(_DIRECTORY, sizes[name], direct=load.options.get("direct", "1") == "1")
+        yield f"{_fio_quoted([variable_part for variable_part in argv if not variable_part.startswith('--output')], directory)} >/dev/null"
     for number, phase in enumerate(trial.phases):
         yield ""
         yield from _fio_phase(phase, result.phases[number] if number < len(result.phases) else None)
 
 
 def _fio_phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
-    yield shell_comment(f"Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s that pgherd measured.")
-    for one in measured.targets if measured else ():
-        yield shell_comment(f"In these it counted {one.throughput:,.1f} I/Os per second on {one.target}.")
+    yield shell_comment(f"Phase '{phase.name}': {phase.ramp:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
+    for target_result in measured.targets if measured else ():
+        yield shell_comment(f"In these, pgherd measured {target_result.throughput:,.1f} I/Os per second on {target_result.target}.")
     single = len(phase.loads) == 1
     for target, load in phase.loads.items():
-        place = f"at_{variable_part(target)}"
-        words = _fio_quoted(_fio_argv(load, phase), place)
+        directory = f"at_{variable_part(target)}"
+        arguments = _fio_quoted(_fio_argv(load, phase), directory)
         if single:
-            yield words
+            yield arguments
         else:
-            yield f'{words} --output="${place}/report" &'
+            yield f'{arguments} --output="${directory}/report" &'
     if not single:
         yield "wait"
         for target in phase.loads:
@@ -112,48 +118,48 @@ def _fio_phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
 
 
 def _fio_argv(load: Load, phase: Phase) -> list[str]:
-    endpoint = Endpoint(target="", bin="", host="", port=0, database="", user="", output=".", directory=_PLACE)
-    argv = [variable_part for variable_part in fio.DRIVER.argv(load, endpoint, 1) if not variable_part.startswith(_OURS)]
+    endpoint = Endpoint(target="", bin="", host="", port=0, database="", user="", output=".", directory=_DIRECTORY)
+    argv = [variable_part for variable_part in fio.DRIVER.argv(load, endpoint, 1) if not variable_part.startswith(_PGHERD_OPTIONS)]
     return [*argv, f"--runtime={ceil(phase.seconds)}"]
 
 
-def _fio_quoted(argv: list[str], place: str) -> str:
-    """The words for the shell, with the fio_script's variable where the volume's directory stands."""
-    found = []
-    for one in argv:
-        before, mark, after = one.partition(_PLACE)
-        found.append(
-            f'{shlex.quote(before) if before else ""}"${place}"{shlex.quote(after) if after else ""}' if mark else shlex.quote(one)
+def _fio_quoted(argv: list[str], variable_name: str) -> str:
+    """Return the words for the shell, with the script's variable in place of the volume's directory."""
+    words = []
+    for word in argv:
+        before, mark, after = word.partition(_DIRECTORY)
+        words.append(
+            f'{shlex.quote(before) if before else ""}"${variable_name}"{shlex.quote(after) if after else ""}' if mark else shlex.quote(word)
         )
-    return " ".join(found)
+    return " ".join(words)
 
 
 def iperf3_script(result: TrialResult, record: RunRecord) -> str:
-    """The iperf3_script for one trial whose one load is iperf3's on a link. It prints iperf3's own report in words.
+    """Return the script for one trial with one iperf3 load on a link. It prints iperf3's text report.
 
     Raises:
         UsageError: the trial has several phases or loads.
     """
     if len(result.trial.phases) != 1 or len(result.trial.phases[0].loads) != 1:
-        raise UsageError(f"trial {result.id} cannot be repeated by a iperf3_script: it loads several links, or in several phases")
+        raise UsageError(f"trial {result.id} cannot be repeated by a iperf3_script: it has several links or phases")
     return "\n".join(_iperf3_lines(result, record)) + "\n"
 
 
 def _iperf3_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     phase = result.trial.phases[0]
     (target, load), *_ = phase.loads.items()
-    link = next(one for one in result.trial.deployment.links if one.target == target)
+    link = next(link for link in result.trial.deployment.links if link.target == target)
     host = FAR if link.kind == "namespaces" else link.host
     endpoint = Endpoint(target, "", host, link.port, "", "", "")
     argv = [
         variable_part for variable_part in iperf3.DRIVER.argv(load, endpoint, ceil(phase.ramp + phase.seconds)) if variable_part != "--json"
     ]
-    # What pgherd leaves out as its ramp-up, iperf3 can leave out by itself.
+    # iperf3 can omit the warm-up from its result.
     argv[argv.index("--time") + 1] = str(max(1, ceil(phase.seconds)))
     argv += ["--omit", str(ceil(phase.ramp))] if phase.ramp else []
-    version = record.tools.get("iperf3", "of any version 3")
+    version = record.tools.get("iperf3", "version 3")
     yield "#!/bin/sh"
-    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with nothing but iperf3 (it was {version}).")
+    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with iperf3 only (in the run: {version}).")
     yield from (f"# {line}" for line in _iperf3_results(result))
     yield "set -eu"
     if link.kind == "remote":
@@ -166,7 +172,7 @@ def _iperf3_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
         )
         yield shlex.join(argv)
         return
-    yield "# As root: two network namespaces, held by two processes; they go with them."
+    yield "# As root: two network namespaces, which end with their two processes."
     yield from _iperf3_namespaces(link)
     yield f"nsenter --net=/proc/$near/ns/net -- {shlex.join(argv)}"
 
@@ -186,8 +192,8 @@ def _iperf3_namespaces(link: Link) -> Iterator[str]:
         if link.delay is not None:
             yield f"{name} tc qdisc add dev {card} root handle 1: netem delay {link.delay:g}ms limit 100000"
     if link.rate is not None:
-        place = "root" if link.delay is None else "parent 1:"
-        yield f"near tc qdisc add dev {CARDS[0]} {place} tbf rate {link.rate:.0f}bit burst {BURST} latency 50ms"
+        parent = "root" if link.delay is None else "parent 1:"
+        yield f"near tc qdisc add dev {CARDS[0]} {parent} tbf rate {link.rate:.0f}bit burst {BURST} latency 50ms"
     yield f"nsenter --net=/proc/$far/ns/net -- iperf3 --server --bind {FAR} --port {link.port} >/dev/null 2>&1 & server=$!"
     yield "sleep 0.5"
 
@@ -200,42 +206,42 @@ def _iperf3_results(result: TrialResult) -> Iterator[str]:
 
 
 def command_script(result: TrialResult, record: RunRecord) -> str:
-    """The command_script for one trial, on one host.
+    """Return the script for one trial, on one host.
 
     Raises:
-        UsageError: the trial has several phases, or a word of the command holds a NUL character.
+        UsageError: the trial has several phases, or an argument of the command contains a NUL character.
     """
     if len(result.trial.phases) != 1 or not result.trial.phases[0].loads:
-        raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it has several phases, or no load")
+        raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it has several phases or no load")
     text = "\n".join(_command_lines(result, record)) + "\n"
     if "\0" in text:
-        raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it holds a NUL character")
+        raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it contains a NUL character")
     return text
 
 
 def _command_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     phase = result.trial.phases[0]
     load = next(iter(phase.loads.values()))
-    account = record.surroundings.run_as if record.surroundings else None
-    who = "root" if load.options.get("privileged") == "1" else account
+    run_as = record.surroundings.run_as if record.surroundings else None
+    user = "root" if load.options.get("privileged") == "1" else run_as
     yield "#!/bin/sh"
-    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with nothing but the command itself.")
+    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with the command only.")
     if len(phase.loads) > 1:
         yield shell_comment(f"In the run {len(phase.loads)} hosts did this at the same time: {', '.join(phase.loads)}.")
-    if who is not None:
-        yield shell_comment(f"It ran as account {who}.")
+    if user is not None:
+        yield shell_comment(f"It ran as user {user}.")
     yield from (shell_comment(text) for text in _command_results(result))
     yield "set -eu"
     options = load.options
     directory = [f"--chdir={options['cwd']}"] if "cwd" in options else []
-    ended = [] if phase.until == "drivers" else ["timeout", f"{phase.ramp + phase.seconds:g}"]
-    words = ["LC_ALL=C", "TZ=UTC", *command.variables(load), *ended, *command.command_of(load)]
-    # As pgherd starts it: of the caller's environment it has PATH alone.
+    timeout = [] if phase.until == "drivers" else ["timeout", f"{phase.ramp + phase.seconds:g}"]
+    words = ["LC_ALL=C", "TZ=UTC", *command.variables(load), *timeout, *command.command_of(load)]
+    # As in the run, PATH is the only inherited variable.
     yield f'{shlex.join(["env", "-i", *directory])} PATH="$PATH" {shlex.join(words)}'
 
 
 def _command_results(result: TrialResult) -> Iterator[str]:
     for phase in result.phases:
-        for one in phase.targets:
-            for name, value in one.values.items():
-                yield f"There {name.removeprefix(command.VALUE).replace('_', ' ')} was {value:.6g} ({one.target})."
+        for target in phase.targets:
+            for name, value in target.values.items():
+                yield f"In the run, {name.removeprefix(command.VALUE).replace('_', ' ')} was {value:.6g} ({target.target})."

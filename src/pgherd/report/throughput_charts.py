@@ -16,13 +16,13 @@ from pgherd.report.formatting import bounds, clean, finite
 
 
 def best_model(inputs: FigureInputs, variant: str = "") -> str | None:
-    """Name of the chosen model, of one variant where the run has some."""
+    """Return the name of the chosen model, of one variant in a run with variants."""
     name = _models(inputs, variant).get("best")
     return str(name) if name else None
 
 
 def best_curve(inputs: FigureInputs, last: float, variant: str = "") -> list[tuple[float, float]]:
-    """The chosen model's curve, as ``model_curves`` has it; empty where none was chosen."""
+    """Return the curve of the chosen model as in ``model_curves``, or an empty list without one."""
     return dict(model_curves(inputs, last, variant)).get(best_model(inputs, variant) or "", [])
 
 
@@ -34,8 +34,10 @@ def _models(inputs: FigureInputs, variant: str) -> Mapping[str, Any]:
 
 
 def model_curves(inputs: FigureInputs, last: float, variant: str = "") -> list[tuple[str, list[tuple[float, float]]]]:
-    """Each model's curve as (load, throughput), at most a fifth beyond the last load measured, with a point exactly there; of one
-    variant where the run has some."""
+    """Return each model's curve as (load, throughput), of one variant in a run with variants.
+
+    Curves end at most a fifth beyond the last measured load, and have a point exactly there.
+    """
     found = []
     for name, curve in _models(inputs, variant).items():
         if not isinstance(curve, Mapping):
@@ -51,7 +53,7 @@ def model_curves(inputs: FigureInputs, last: float, variant: str = "") -> list[t
 def curve_lines(
     inputs: FigureInputs, found: list[tuple[str, list[tuple[float, float]]]], last: float, scale: float, variant: str = ""
 ) -> tuple[list[Line], list[tuple[float, str, str]]]:
-    """Lines of the curves, solid within the data and dashed beyond, and a label (height at its end, text, colour) for each.
+    """Return lines of the curves, solid within the data and dashed beyond, and their labels (height at the end, text, colour).
 
     ``scale`` divides throughputs.
     """
@@ -68,26 +70,26 @@ def curve_lines(
 
 
 def model_name(name: str) -> str:
-    """A model's name in a label."""
+    """Return a model's name for a label."""
     return {"usl": "USL", "linear": "straight line"}.get(name, clean(name))
 
 
 MarkerStyle = tuple[str, str, str, str]
-"""Words of the legend, fill, stroke and shape."""
+"""Legend text, fill, stroke and shape."""
 
 STORAGE: MarkerStyle = ("limited by storage", PURPLE, PURPLE, "triangle-up")
-UNKNOWN: MarkerStyle = ("limit not seen", "#8c959f", "#59636e", "circle")
+UNKNOWN: MarkerStyle = ("unknown", "#8c959f", "#59636e", "circle")
 TAINTED: MarkerStyle = ("has tainted trials", "transparent", VERMILLION, "circle")
 
 
-def limited_by_clients(words: str) -> MarkerStyle:
-    """How points look that the load generator limited."""
-    return (words, ORANGE, ORANGE, "triangle-down")
+def limited_by_clients(label: str) -> MarkerStyle:
+    """Return the style of points whose bottleneck is the load generator."""
+    return (label, ORANGE, ORANGE, "triangle-down")
 
 
-def limited_by_host(words: str) -> MarkerStyle:
-    """How points look that all of the host's cores limited."""
-    return (words, BLUE, BLUE, "circle")
+def limited_by_host(label: str) -> MarkerStyle:
+    """Return the style of points whose bottleneck is the CPU of the host."""
+    return (label, BLUE, BLUE, "circle")
 
 
 def limited_points(
@@ -99,16 +101,16 @@ def limited_points(
     y: alt.Y,
     legend: alt.Legend,
 ) -> list[alt.Chart]:
-    """Points with interval bars; a ring marks a point with tainted trials. The legend names only what is there.
+    """Return points with interval bars, and a ring around points with tainted trials. The legend has only the present styles.
 
     Args:
-        rows: of a table with ``throughput`` (transactions/s), ``limited_by`` and ``tainted``.
-        position: where a row's point lies on the x axis.
-        looks: what a point looks like by its ``limited_by``.
-        scale: transactions/s of one unit of the y axis.
-        x: the x axis, of a field ``x``.
-        y: the y axis, of a field ``y``.
-        legend: where the words stand.
+        rows: table rows with ``throughput`` (transactions/s), ``limited_by`` and ``tainted``.
+        position: function that returns the x position of a row.
+        looks: ``limited_by`` → style of the point.
+        scale: transactions/s per unit of the y axis.
+        x: x axis of a field ``x``.
+        y: y axis of a field ``y``.
+        legend: position of the legend.
     """
     marks, rings, bars = [], [], []
     for row in rows:
@@ -146,17 +148,17 @@ _PARTS = {
     "databases_cpu": ("databases", BLUE),
     "clients": ("clients", SKY),
     "platform": ("platform", ORANGE),
-    "": ("not told apart", "#7f9db0"),
+    "": ("not separable", "#7f9db0"),
     "pgherd": ("pgherd", VERMILLION),
     "iowait": ("iowait", PURPLE),
     "steal": ("steal", INK),
     "idle": ("idle", FAINT),
 }
-"""Column → name and colour, from the bottom of the stack to its top; '' is what only the host's total shows."""
+"""Column → name and colour, from bottom to top. '' is CPU time in the host's total that no column contains."""
 
 
 def cpu_stack(bars: Sequence[tuple[float, Row]], total: float | None, axis_title: str, sentence: str, what: str) -> alt.TopLevelMixin:
-    """One bar for each (load, row of cores), at least one; ``total`` is the host's CPUs, ``what`` names 'databases_cpu'."""
+    """Return one bar per (load, row of cores). ``total`` is the host's number of CPUs, ``what`` the name of 'databases_cpu'."""
     rows = [row for _, row in bars]
     order = _stack_order(rows, total, what)
     stacked = [segment for load, row in bars for segment in _segments(load, row, order, total)]
@@ -177,14 +179,14 @@ def cpu_stack(bars: Sequence[tuple[float, Row]], total: float | None, axis_title
     ]
     subtitle = "Mean over the common window of each point's trials."
     if any(column.startswith("platform.") for column, *_ in order):
-        subtitle += " Named parts of the platform are drawn apart from its rest."
+        subtitle += " Tracked parts of the platform are separate segments."
     if any(not column for column, *_ in order):
-        subtitle += f" This runtime does not show the containers' CPU: {what} and platform are not told apart."
+        subtitle += f" This runtime does not measure the CPU of containers, so {what} and platform are not separable."
     return alt.layer(*layers, width=width, height=HEIGHT, title=chart_style.title(sentence, subtitle))
 
 
 def _stack_order(rows: Sequence[Row], total: float | None, what: str) -> list[tuple[str, str, str]]:
-    """(column, name, colour) from the bottom to the top, of the columns that have a number."""
+    """Return (column, name, colour) from bottom to top, of the columns that have a number."""
     named = sorted({name for row in rows for name in row if name.startswith("platform.")})
     order = []
     for column, (name, colour) in _PARTS.items():
@@ -192,25 +194,25 @@ def _stack_order(rows: Sequence[Row], total: float | None, what: str) -> list[tu
             name = what
         if column == "platform":
             order += [(part, f"platform: {clean(part.removeprefix('platform.'))}", (GREEN, YELLOW)[i % 2]) for i, part in enumerate(named)]
-            name = "platform, the rest" if named else name
+            name = "platform, other" if named else name
         order.append((column, name, colour))
-    unseen = total is not None and any(finite(row.get("databases_cpu")) is None for row in rows)
-    return [part for part in order if (any(finite(row.get(part[0])) is not None for row in rows) if part[0] else unseen)]
+    missing = total is not None and any(finite(row.get("databases_cpu")) is None for row in rows)
+    return [part for part in order if (any(finite(row.get(part[0])) is not None for row in rows) if part[0] else missing)]
 
 
 def _segments(
     load: float, row: Row, order: Sequence[tuple[str, str, str]], total: float | None
 ) -> list[tuple[float, float, float, str, str]]:
-    """(load, low, high, name, colour) of one bar, in cores."""
-    held = {column: max(finite(row.get(column)) or 0.0, 0.0) for column, *_ in order if column}
-    # Named parts are contained in the platform's figure, and drawn beside it: only the rest of it is drawn under its own name.
-    parts = sum(cores for column, cores in held.items() if column.startswith("platform."))
-    if "platform" in held:
-        held["platform"] = max(held["platform"] - parts, 0.0)
-    unseen = finite(row.get("databases_cpu")) is None
-    held[""] = max((total or 0.0) - sum(held.values()), 0.0) if unseen else 0.0
+    """Return (load, low, high, name, colour) of the segments of one bar, in cores."""
+    cores_of = {column: max(finite(row.get(column)) or 0.0, 0.0) for column, *_ in order if column}
+    # The platform's value includes its tracked parts, which are separate segments. The segment 'platform' is the remainder.
+    parts = sum(cores for column, cores in cores_of.items() if column.startswith("platform."))
+    if "platform" in cores_of:
+        cores_of["platform"] = max(cores_of["platform"] - parts, 0.0)
+    missing = finite(row.get("databases_cpu")) is None
+    cores_of[""] = max((total or 0.0) - sum(cores_of.values()), 0.0) if missing else 0.0
     segments, below = [], 0.0
     for column, name, colour in order:
-        segments.append((load, below, below + held[column], name, colour))
-        below += held[column]
+        segments.append((load, below, below + cores_of[column], name, colour))
+        below += cores_of[column]
     return segments
