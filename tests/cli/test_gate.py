@@ -74,7 +74,7 @@ def test_an_interrupted_run_is_refused(two, name, capsys):
     directory = RunDirectory(two / name)
     directory.save(directory.record().model_copy(update={"state": "interrupted"}))
     assert run(["gate", name, "e0a1", "--runs", str(two)]) == 2
-    assert f"'pgherd resume {name}' goes on with it" in capsys.readouterr().err
+    assert f"resume it with 'pgherd resume {name}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

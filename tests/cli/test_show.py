@@ -26,7 +26,9 @@ def test_a_run_that_was_killed_is_not_said_to_run(runs, name, capsys):
     directory.save(directory.record().model_copy(update={"state": "running", "analysis": None}))
     assert run(["show", name, "--runs", str(runs)]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert said.startswith("No answer: this run is interrupted: its process was killed.") and f"'pgherd resume {name}' goes on" in said
+    assert (
+        said.startswith("No answer: this run is interrupted: its process was killed.") and f"resume it with 'pgherd resume {name}'" in said
+    )
     assert run(["show", name, "--runs", str(runs), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "interrupted"
 

@@ -43,7 +43,7 @@ def test_a_killed_one_is_told_with_how_to_go_on(runs, name, capsys):
     assert "waskilled" in said and f"Resumeitwith:pgherdresume{runs / name}" in said
 
 
-@pytest.mark.parametrize(("state", "stands"), [("interrupted", "is interrupted"), ("failed", "has failed")])
+@pytest.mark.parametrize(("state", "stands"), [("interrupted", "is interrupted"), ("failed", "failed")])
 def test_one_that_ended_without_an_answer_says_so(state, stands, runs, name, capsys):
     state_of(runs / name, state)
     assert run(["watch", "last", "--runs", str(runs)]) == 1

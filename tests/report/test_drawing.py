@@ -27,7 +27,7 @@ def test_a_density_run_gets_all_of_its_figures(drawn8):
 def test_every_figure_states_a_number_and_names_the_files_it_came_from(drawn8):
     for name, one in drawn8[0].items():
         assert re.search(r"\d", one.figure.title), name
-        assert "Made from" in one.caption and "trials/*/" in one.caption
+        assert "Source:" in one.caption and "trials/*/" in one.caption
 
 
 def test_every_svg_is_well_formed_and_no_wider_than_a_figure(drawn8):

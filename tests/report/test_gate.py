@@ -21,7 +21,7 @@ from pgherd.studies.database_size.study import STUDY
 
 @pytest.fixture(scope="module")
 def runs(synthetic):
-    """A function that makes a density run of 8 databases of which each alone makes so many transactions."""
+    """A function that makes a density run of 8 databases with this throughput of a single database."""
 
     def make(alone: float, seed: int, **update: object) -> Run:
         record, results = synthetic.density_run(
@@ -56,7 +56,7 @@ def test_a_run_that_is_much_slower_everywhere_is_worse(baseline, runs):
 def test_an_equal_run_is_not_worse(baseline, runs):
     found = gate(baseline, runs(17_000.0, 2))
     assert not found.failed and by_point(found)[ALL].verdict == "within"
-    assert found.answer.startswith("Nothing is shown to be worse than allowed: throughput over all points")
+    assert found.answer.startswith("Nothing is significantly worse than allowed: throughput over all points")
 
 
 def test_a_faster_run_is_better(baseline, runs):
@@ -68,8 +68,8 @@ def test_worse_but_not_for_certain_cannot_tell_and_says_what_would(baseline, run
     found = gate(baseline, runs(15_800.0, 4))
     over = by_point(found)[ALL]
     assert not found.failed and found.outcome == "cannot tell" and over.doubtful
-    assert found.answer.startswith("Cannot tell whether it is worse than allowed: throughput over all points −")
-    assert over.more is not None and f"about {over.more} more repeats at each point in each run would tell." in found.answer
+    assert found.answer.startswith("Inconclusive: throughput over all points −")
+    assert over.more is not None and f"about {over.more} more repeats at each point in each run would settle it." in found.answer
 
 
 def test_what_is_allowed_decides(baseline, runs):
@@ -119,7 +119,7 @@ def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side)
     found = gate(graded["baseline"], graded["run"])
     assert found.failed and not found.worse
     assert {one.verdict for one in found.comparisons} == {"cannot tell"}
-    assert found.answer == f"The gate cannot be passed: run {was.name} has grade C: it is an indication only and supports nothing."
+    assert found.answer == f"The gate fails: run {was.name} has grade C: it is an indication only and supports no conclusion."
 
 
 @settings(deadline=None, max_examples=25)
@@ -233,7 +233,7 @@ def test_another_host_is_another_platform(baseline, runs, synthetic):
     found = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(4.0, "other")}))
     assert found.warnings[0].startswith("The hosts differ (cores, logical cpus, physical cores): this compares two platforms")
     named = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(2.0, "other")}))
-    assert named.warnings[0] == "The runs are of two hosts that look alike by all that was seen of them but their names"
+    assert named.warnings[0] == "The runs are of two hosts whose known facts are equal except for their names"
 
 
 def test_a_run_that_was_resumed_on_another_host_says_so(baseline, runs):
@@ -256,7 +256,7 @@ def test_settings_options_and_days_apart_are_said(baseline, runs):
         started=record.started + 90_000,
     )
     words = " ".join(gate(baseline, other).warnings)
-    for said in ("The settings differ (io_method)", "The options differ (at)", "The runs began 25 h apart"):
+    for said in ("The settings differ (io_method)", "The options differ (at)", "The runs started 25 h apart"):
         assert said in words
 
 
@@ -279,7 +279,7 @@ def test_what_cannot_be_compared_is_one_message(baseline, runs, synthetic):
     other = runs(17_000.0, 2)
     assert "are the same run" in refused(baseline, baseline)
     assert "of different studies" in refused(baseline, Run("x", *synthetic.other_study()))
-    assert "is not finished (it is interrupted); 'pgherd resume x'" in refused(
+    assert "is not finished (it is interrupted); resume it with 'pgherd resume x'" in refused(
         baseline, Run("x", other.record.model_copy(update={"state": "interrupted"}), other.results)
     )
     record, results = synthetic.density_run(80, seconds=2, repeats=1)
@@ -295,7 +295,7 @@ def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs
         result.model_copy(update={"phases": [phase.model_copy(update={"metrics": {}}) for phase in result.phases]})
         for result in other.results
     ]
-    assert "'cpu_per_tx' is not in run x: the container's CPU was not measured" in refused(
+    assert "'cpu_per_tx' is not in run x: the container's CPU was not seen" in refused(
         baseline, Run("x", other.record, blind), [MetricLimit("cpu_per_tx")]
     )
     empty = other.record.model_copy(
@@ -328,7 +328,7 @@ def test_a_point_that_only_one_run_has_is_left_out_and_said(baseline, runs):
     fewer = [result for result in other.results if result.trial.point != {"databases": 1}]
     found = gate(baseline, Run("b", other.record, fewer))
     assert "databases 1" not in by_point(found)
-    assert "Only run-1 has databases 1; that is not compared" in found.warnings
+    assert "Only run-1 has databases 1, which is not compared" in found.warnings
 
 
 def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
@@ -347,7 +347,7 @@ def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
 
     found = gate(baseline, Run("b", other.record, [without(result) for result in other.results]), [MetricLimit("p99")])
     assert "databases 1" not in by_point(found)
-    assert any(re.match(r"p99 at databases 1 is left out \(b: fewer than ten", warning) for warning in found.warnings)
+    assert any(re.match(r"p99 at databases 1 is omitted \(b: fewer than ten", warning) for warning in found.warnings)
 
 
 def test_changes_are_written_with_the_digits_that_they_deserve():

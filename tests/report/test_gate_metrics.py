@@ -81,5 +81,5 @@ def test_zero_has_no_ratio(run):
         for result in run.results
     ]
     quiet = Run("q", run.record, still)
-    with pytest.raises(UsageError, match="'wal_per_tx' cannot be compared: q: below 1 bytes, nothing to compare"):
+    with pytest.raises(UsageError, match="cannot compare 'wal_per_tx': q: below 1 bytes, too small to compare"):
         compared(quiet, quiet, "wal_per_tx")

@@ -43,8 +43,8 @@ def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check)
 @pytest.mark.parametrize(
     ("new", "said"),
     [
-        ({"wal_dir": "/wal"}, "all in one place → WAL on /wal: throughput"),
-        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all in one place → WAL on /wal: throughput"),
+        ({"wal_dir": "/wal"}, "all on one volume → WAL on /wal: throughput"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all on one volume → WAL on /wal: throughput"),
         ({"volumes": [{"name": "on-wal", "kind": "loop", "size": 1}], "roles": {"wal": "on-wal"}}, "→ WAL on a loop device: throughput"),
         ({"volumes": [{"name": "x", "path": "/a"}], "roles": {"wal": "x", "temp": "x"}}, "→ WAL on /a, temp on /a: throughput"),
     ],

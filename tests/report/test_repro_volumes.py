@@ -1,4 +1,4 @@
-"""The directories that stand for volumes in a script. What the steps are in a whole script: test_commands.py; that they work: tests/it."""
+"""Directories of volumes in a script. Steps of a whole script: test_commands.py; that they work: tests/it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_only_volumes_that_servers_use_are_asked_for() -> None:
         "lo": ["WAL", "tables and indexes"],
     }
     assert list(repro_volumes.environment_comments(given)) == [
-        "# DIR_on_data, a directory for the servers' data and tables and indexes (it was /it's here).",
-        "# DIR_lo, a directory for the servers' WAL and tables and indexes (it was a loop volume of pgherd's).",
+        "# DIR_on_data, directory for the servers' data and tables and indexes (in the run: /it's here).",
+        "# DIR_lo, directory for the servers' WAL and tables and indexes (in the run: a loop volume made by pgherd).",
     ]
     assert list(repro_volumes.default_lines(deployment(volumes=VOLUMES))) == []
 

@@ -56,7 +56,7 @@ def test_the_picture_has_all_of_it():
     text = drawn(present())
     for words in (
         "density 20260131-120000-density-0a1b, running for 3 min 20 s",
-        "1 trial done, 3 to go, about 1 min 5 s left; the study may ask for more",
+        "1 trial done, 3 left, about 1 min 5 s (more may be added)",
         "Trial 7: databases 8, repeat 1",
         "Phase 'steady', 1 of 1: measured 4 of 9 s, 8 × pgbench",
         "Throughput: 121.9k tps",
@@ -65,7 +65,7 @@ def test_the_picture_has_all_of_it():
         "0.25 of 0.25",
         "512 MB of 1 GB",
         "sda",
-        "0006  databases 8: 121.9k tps, all 9 verdicts pass",
+        "0006  databases 8: 121.9k tps, all 9 checks pass",
     ):
         assert words in text, words
     assert "c02" in text and "–" in text, "what is not seen has a dash"
@@ -89,20 +89,20 @@ def test_names_with_brackets_and_escapes_are_text():
 
 
 def test_a_driver_that_tells_nothing_is_said():
-    assert "told at the trial's end only" in drawn(present(throughput=LiveThroughput(value=None, told=0, targets=1)))
-    assert "not told yet" in drawn(present(throughput=LiveThroughput(value=None, told=2, targets=2)))
+    assert "known at the end of the trial" in drawn(present(throughput=LiveThroughput(value=None, told=0, targets=1)))
+    assert "not reported yet" in drawn(present(throughput=LiveThroughput(value=None, told=2, targets=2)))
     assert "of 1 of 2 drivers" in drawn(present(throughput=LiveThroughput(value=5.0, told=1, targets=2)))
 
 
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (result(), "all 9 verdicts pass"),
+        (result(), "all 9 checks pass"),
         (result(error="a server died"), "0006  databases 8: failed: a server died"),
-        (result(tainted=True, verdicts=[verdict("steal", "fail")]), "tainted: steal (3.1 %, wanted at most 2 %)"),
-        (result(verdicts=[verdict("steal", "unknown")], passed=8), "8 verdicts pass; not seen: steal"),
-        (result(verdicts=[verdict("x", "fail", "warn")]), "all 9 verdicts pass"),
-        (result(passed=0), "nothing to judge"),
+        (result(tainted=True, verdicts=[verdict("steal", "fail")]), "tainted: steal (3.1 %, expected at most 2 %)"),
+        (result(verdicts=[verdict("steal", "unknown")], passed=8), "8 checks pass; unknown: steal"),
+        (result(verdicts=[verdict("x", "fail", "warn")]), "all 9 checks pass"),
+        (result(passed=0), "no checks"),
         (result(throughput=None), "databases 8: took 11 s"),
     ],
 )
@@ -122,7 +122,7 @@ def test_a_part_that_ends_with_its_drivers_has_a_bound_only():
 def test_lines_tell_what_has_changed():
     first = present(trial=TRIAL.model_copy(update={"part": "ramp", "elapsed": 0.5, "seconds": 1.0}))
     said = list(changes(None, first))
-    assert said[0] == heading(first) and said[1] == progress(first) and any("ramp-up" in line for line in said)
+    assert said[0] == heading(first) and said[1] == progress(first) and any("warm-up" in line for line in said)
     assert list(changes(first, first)) == []
     now = present()
     assert list(changes(first, now)) == [phase_text(TRIAL)]
@@ -147,7 +147,7 @@ def test_several_hosts_stand_below_all_of_them():
 
 def test_progress_says_no_more_than_is_known():
     assert progress(present(trials_left=0, trials_done=12)) == "12 trials done"
-    assert progress(present(seconds_left=None)) == "1 trial done, 3 to go; the study may ask for more"
+    assert progress(present(seconds_left=None)) == "1 trial done, 3 left (more may be added)"
 
 
 def test_a_run_that_ended_is_said_to_have():

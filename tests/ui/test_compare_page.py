@@ -39,7 +39,7 @@ def test_what_cannot_be_held_against_each_other_says_why(client, runs, synthetic
     record = record.model_copy(update={"run": "20260131-140000-hugepages-0003"})
     synthetic.write_run(runs / record.run, record, results)
     text = client.get(f"/compare?run={FIRST}&run={record.run}").text
-    assert "The runs are of different studies" in text and "These runs answer different questions" in text
+    assert "The runs are of different studies" in text and "These runs are of different studies" in text
 
 
 @pytest.mark.parametrize("query, code", [("run=a&run=b", 404), ("run=../x&run=y", 404), ("&".join(f"run={i}" for i in range(9)), 400)])

@@ -35,7 +35,15 @@ def test_the_first_values_of_the_fields_are_taken(study):
 
 
 def test_words_of_the_command_line():
-    given = {"databases": " 1, 2,4", "workload": "tpcb-like", "duration": "5s", "vcpus": "0.5", "memory": "512MB", "scale": "", "efficiency": "0.85"}
+    given = {
+        "databases": " 1, 2,4",
+        "workload": "tpcb-like",
+        "duration": "5s",
+        "vcpus": "0.5",
+        "memory": "512MB",
+        "scale": "",
+        "efficiency": "0.85",
+    }
     assert arguments("density", given) == [
         *("--databases=1,2,4", "--workload=tpcb-like", "--duration=5s", "--efficiency=0.85", "--vcpus=0.5", "--memory=512MB"),
     ]

@@ -112,12 +112,11 @@ def command(
 
 def _write(result: Gate, junit: Path | None, markdown: Path | None) -> list[Path]:
     """Write the requested files, each completely or not at all."""
-    from pgherd.report import junit as xml
-    from pgherd.report import markdown as summary
+    from pgherd.report.gate_documents import to_junit, to_markdown
     from pgherd.store.run_directory import RunDirectory
 
     written = []
-    for path, text in ((junit, xml.junit), (markdown, summary.markdown)):
+    for path, text in ((junit, to_junit), (markdown, to_markdown)):
         if path is None:
             continue
         try:

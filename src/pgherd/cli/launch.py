@@ -213,19 +213,19 @@ def _execute(
         open_live_writer(directory.path, watcher) as told,
         standing(node, directory.name, record, surroundings, told) as (bench, study),
     ):
-        metrics_options.show(directory.path, record, watcher.note)
+        metrics_options.show(directory.path, record)
         return execute(directory, record, study, options, bench, record.thresholds, told)
 
 
 def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:
     """Make the report and print the answer; exit code 1 for grade C, or no answer at all."""
-    from pgherd.report import json_document, terminal, write_report
+    from pgherd.report import data_files, terminal, write_report
 
     results = directory.results()
     if report:
         write_report.build(directory.path, record, results)
     if as_json:
-        print_document(json_document.document(record, results))
+        print_document(data_files.document(record, results))
     else:
         terminal.show(answer_console(), record, results, directory.path)
     return 1 if record.analysis is None or record.analysis.grade == "C" else 0

@@ -40,7 +40,7 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
     pgherd show last 7                 trial 7: measurements, checks, raw files
     pgherd show last 7 --repro-script  a script that repeats it without pgherd
     """
-    from pgherd.report import json_document, terminal
+    from pgherd.report import data_files, terminal
     from pgherd.store.run_directory import RunDirectory
 
     directory = RunDirectory.find(run, runs)
@@ -49,7 +49,7 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
         if repro_script:
             raise UsageError(f"--repro-script requires a trial; run {directory.name} has {_trial_range(len(results))}")
         if as_json:
-            print_document(json_document.document(record, results))
+            print_document(data_files.document(record, results))
         else:
             terminal.show(answer_console(), record, results, directory.path)
         return 0

@@ -13,8 +13,7 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pgherd.report.live_status import LiveStatus
-    from pgherd.report.live_status import LiveRun
+    from pgherd.report.live_status import LiveRun, LiveStatus
     from pgherd.store.run_directory import RunDirectory
 
 _POLL_INTERVAL_S = 1.0

@@ -10,8 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pgherd.report.live_status import LiveStatus
-from pgherd.report.live_status import LiveRun
+from pgherd.report.live_status import LiveRun, LiveStatus
 from pgherd.store.run_directory import RunDirectory
 
 _POLL_INTERVAL_S = 0.8

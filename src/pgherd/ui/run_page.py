@@ -12,10 +12,9 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from pgherd.metrics.run_metrics import host_name
-from pgherd.report import check_matrix, formatting, html_model
-from pgherd.report.data_files import leading
+from pgherd.report import formatting, html_model
+from pgherd.report.data_files import leading, notices
 from pgherd.report.formatting import clean
-from pgherd.report.data_files import notices
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.app_state import site_of
 from pgherd.ui.live_runs import SHOWN
@@ -101,8 +100,8 @@ def _context(loaded: LoadedRun) -> dict[str, Any]:
         "look_at": [clean(text) for text in analysis.look_at] if analysis else [],
         "notices": notices(record),
         "figures": _figures(loaded.directory),
-        "matrix": check_matrix.matrix(loaded.results),
-        "exceptions": check_matrix.exceptions(loaded.results),
+        "matrix": html_model.check_matrix(loaded.results),
+        "exceptions": html_model.exceptions(loaded.results),
         "hosts": [clean(host_name(record, name)) for name in record.hosts],
         "files": [name for name in ("report.html", "report.json", "run.json") if (loaded.directory.path / name).is_file()],
         "tables": _tables(loaded.directory),

@@ -13,10 +13,10 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLACK, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data
-from pgherd.report.html_model import metric_label
 from pgherd.report.data_files import Row
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, TRIALS, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
+from pgherd.report.html_model import metric_label
 from pgherd.report.trial_figures import drift
 from pgherd.study.comparison import metrics
 from pgherd.study.comparison.answers import as_change, percent_change
@@ -42,7 +42,7 @@ class MetricChange:
     """
 
     variant: str
-    metric_label: str
+    label: str
     value: float
     low: float | None
     high: float | None
@@ -93,7 +93,7 @@ class BlockValues:
     ``values`` has a list for each variant, in the order of ``numbers``. None: no value in that block.
     """
 
-    metric_label: str
+    label: str
     unit: str
     numbers: tuple[int, ...]
     values: dict[str, list[float | None]]

@@ -12,7 +12,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import HEIGHT, INK, SERIES, data
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, TRIALS, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 
 STUDY = "compression"

@@ -15,7 +15,7 @@ from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import FAINT, HEIGHT, MUTED, SERIES, data
 from pgherd.report.data_files import Row
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, SAMPLES, TRIALS, register
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, clean, compact, finite
 from pgherd.store.samples import read_samples
 from pgherd.studies.consolidation.analyse import oom_text

@@ -8,7 +8,7 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, ORANGE, data
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, TRIALS, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 
 _KINDS = {"measured": (BLUE, "circle"), "predicted": (GREEN, "square"), "published (E10)": (ORANGE, "cross")}

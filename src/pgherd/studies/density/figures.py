@@ -10,12 +10,12 @@ import altair as alt
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report import chart_style, cpu_stack, model_curves
-from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, PURPLE, SERIES, SKY, VERMILLION, data, end_labels
 from pgherd.report.data_files import Row
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, SAMPLES, TRIALS, register
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, brief, clean, compact, finite, label, number, percent, percent_value, share
+from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.density.curve import floor_tenths
 
 E1_SOURCE = "E1, n0derunner.com"
@@ -95,7 +95,7 @@ def throughput(inputs: FigureInputs) -> Figure:
     """Draw measured and ideal throughput, fitted models, the end of the linear region, and the bottleneck of each point."""
     rows = curve_rows(inputs, "throughput")
     last = databases(rows[-1])
-    curves = model_curves.curves(inputs, last)
+    curves = throughput_charts.model_curves(inputs, last)
     right = max([last * 1.02, *(n for _, points in curves for n, _ in points)])
     ideals = [
         (slope, name, dash)
@@ -112,7 +112,7 @@ def throughput(inputs: FigureInputs) -> Figure:
     for slope, name, dash in ideals:
         lines.append(([(0, 0), (right, slope * right / scale)], "#8c959f", 1.5, dash))
         labels.append((right, slope * right / scale, name, MUTED))
-    modelled, named = model_curves.drawn(inputs, curves, last, scale)
+    modelled, named = throughput_charts.curve_lines(inputs, curves, last, scale)
     lines += modelled
     labels += [(right, height, text, colour) for height, text, colour in named]
     layers = chart_style.lines(lines, x, y) + chart_style.rules(_marks(inputs, rows), x, y, (0, top), right, height=HEIGHT + 40)
@@ -161,7 +161,7 @@ def _marks(inputs: FigureInputs, rows: Sequence[Row]) -> list[tuple[float, str, 
     if end is not None and finite(end.value) is not None and finite(end.high) is not None:
         marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}, not at {number(end.high, most=1)}", INK))
     knee = finite(findings.get("knee"))
-    if knee is not None and model_curves.best(inputs) == "hinge":
+    if knee is not None and throughput_charts.best_model(inputs) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     capacity = finite(findings.get("databases_held"))
     if capacity is not None:
@@ -270,7 +270,7 @@ def cpu(inputs: FigureInputs) -> Figure:
     sentence = _cpu_sentence(
         at_full(rows), total or sum(finite(rows[-1].get(name)) or 0.0 for name in ("databases_cpu", "clients", "idle"))
     )
-    chart = cpu_stack.stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
+    chart = throughput_charts.cpu_stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
     return Figure(sentence, chart, (SAMPLES,))
 
 

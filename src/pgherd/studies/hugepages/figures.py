@@ -9,7 +9,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, ORANGE, data
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, TRIALS, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 from pgherd.studies.hugepages.analyse import SOURCE, published_gain
 from pgherd.study.comparison.answers import as_change

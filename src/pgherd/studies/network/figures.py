@@ -10,7 +10,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, MUTED, ORANGE, SERIES, data
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, TRIALS, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 from pgherd.studies.network.link_results import PUBLISHED_SERIES, PUBLISHED_STREAMS
 

@@ -10,12 +10,12 @@ import altair as alt
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report import chart_style, model_curves
-from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, SERIES, SKY, VERMILLION, data, end_labels
 from pgherd.report.data_files import Row
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, SAMPLES, TRIALS, register
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, brief, clean, compact, finite, number
+from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.density.figures import MAX_LABEL, short_name
 
 BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
@@ -123,14 +123,14 @@ def throughput(inputs: FigureInputs) -> Figure:
 
 def _single_throughput(inputs: FigureInputs, line: VariantSeries) -> Figure:
     rows, end = line.rows, last_clients([line])
-    curves = model_curves.curves(inputs, end, line.name)
+    curves = throughput_charts.model_curves(inputs, end, line.name)
     right = max([end * 1.02, *(n for _, curve in curves for n, _ in curve)])
     values = points(rows, "throughput")
     highest = max(value for point in values for name in ("y", "high") if (value := point[name]) is not None)
     unit, scale = unit_of(highest)
     top = chart_style.nice_ceiling(highest / scale * 1.1)
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    lines, labels = model_curves.drawn(inputs, curves, end, scale, line.name)
+    lines, labels = throughput_charts.curve_lines(inputs, curves, end, scale, line.name)
     slope = finite(line.finding(inputs.analysis, "slope"))
     if slope:
         reach = min(right, top * scale / slope)
@@ -184,7 +184,7 @@ def _marks(inputs: FigureInputs, line: VariantSeries) -> list[tuple[float, str, 
     if saturated is not None:
         marks.append((saturated, f"95 % of the peak from {saturated:g} on", VERMILLION))
     knee = finite(line.finding(inputs.analysis, "knee"))
-    if knee is not None and model_curves.best(inputs, line.name) == "hinge":
+    if knee is not None and throughput_charts.best_model(inputs, line.name) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     return [mark for mark in marks if mark[0] <= last_clients([line])]
 
@@ -199,7 +199,7 @@ def _variants_throughput(inputs: FigureInputs, variants: Sequence[VariantSeries]
     end = last_clients(variants)
     right = end * 1.02
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    models = [(model_curves.best_curve(inputs, end, series.name), series.colour) for series in variants]
+    models = [(throughput_charts.best_curve(inputs, end, series.name), series.colour) for series in variants]
     layers = chart_style.lines(
         [([(n, min(value / scale, top)) for n, value in model], colour, 1.2, [4, 4]) for model, colour in models], x, y
     )
@@ -432,7 +432,7 @@ def overlay_lines(runs: Sequence[tuple[str, RunRecord]]) -> list[ScalingOverlayL
                 continue
             style = len(lines)
             coloured = VariantSeries(series.name, series.rows, SERIES[style % len(SERIES)], SHAPES[style % len(SHAPES)])
-            model = model_curves.best_curve(FigureInputs(record, record.analysis, []), last_clients([series]), series.name)
+            model = throughput_charts.best_curve(FigureInputs(record, record.analysis, []), last_clients([series]), series.name)
             lines.append(ScalingOverlayLine(_overlay_label(name, series.name), coloured, tuple(model)))
     if not lines:
         raise FigureUnavailable("no run has two numbers of clients to draw")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import altair as alt
 
-from pgherd.report import chart_style, cpu_stack
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, SKY, data, end_labels
-from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable, SAMPLES, register
+from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, finite, number, share
 from pgherd.studies.scaling.figures import BAR_NOTE, VariantSeries, clients, clients_axis, last_clients, points, variant_series
 
@@ -120,7 +120,7 @@ def cpu(inputs: FigureInputs) -> Figure:
     foreign = max((value for row in variants[0].rows if (value := finite(row.get("platform"))) is not None), default=0.0)
     if total and foreign > FOREIGN_SHARE * total:
         sentence += f"; other processes use up to {brief(foreign)} of them" if full else ""
-    return Figure(sentence, cpu_stack.stack(bars, total, "clients", sentence, "server"), (SAMPLES,))
+    return Figure(sentence, throughput_charts.cpu_stack(bars, total, "clients", sentence, "server"), (SAMPLES,))
 
 
 @register("fairness")
