@@ -295,7 +295,7 @@ def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs
         result.model_copy(update={"phases": [phase.model_copy(update={"metrics": {}}) for phase in result.phases]})
         for result in other.results
     ]
-    assert "'cpu_per_tx' is not in run x: the container's CPU was not seen" in refused(
+    assert "'cpu_per_tx' is not in run x: the container's CPU was not measured" in refused(
         baseline, Run("x", other.record, blind), [MetricLimit("cpu_per_tx")]
     )
     empty = other.record.model_copy(

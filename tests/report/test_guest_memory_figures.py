@@ -135,7 +135,7 @@ def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
     asked = tuple(one.model_copy(update={"guest": GuestMachine(merge=True)}) for one in host.containers)
     deployment = Deployment(hosts=(host.model_copy(update={"containers": asked}),))
     merging = found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
-    assert "Pages that the host has merged (KSM) are counted in each guest" in draw(inputs(tmp_path, [merging]))[0].caption
+    assert "Pages merged by KSM count in each guest" in draw(inputs(tmp_path, [merging]))[0].caption
     assert "KSM" not in draw(inputs(tmp_path, [found]))[0].caption
 
 

@@ -13,13 +13,13 @@ def column(table, head):
 
 def test_units_stand_in_the_head_and_shares_are_in_percent(run8):
     table = html_model.table("density", run8[0].analysis.tables["density"])
-    assert "throughput, tps" in table.heads and "efficiency (of 1 database × N), %" in table.heads and "p95, ms" in table.heads
-    full = [cell.text for cell in column(table, "fraction")]
+    assert "throughput, tps" in table.heads and "efficiency vs. single database, %" in table.heads and "p95, ms" in table.heads
+    full = [cell.text for cell in column(table, "cores allocated")]
     assert "100" in full and "12.5" in full
 
 
 def test_values_of_one_size_have_the_same_decimals(run8):
-    cells = column(html_model.table("density", run8[0].analysis.tables["density"]), "efficiency (of 1")
+    cells = column(html_model.table("density", run8[0].analysis.tables["density"]), "efficiency vs. single")
     assert {len(cell.text.partition(".")[2]) for cell in cells} == {1}
     assert all(" to " in cell.detail for cell in cells)
 

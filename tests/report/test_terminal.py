@@ -22,7 +22,7 @@ def test_the_answer_comes_first_then_the_grade_then_the_table(run40):
     assert lines[0].startswith("This host holds 40 databases")
     assert any(line.startswith("Grade B: ") for line in lines[:4])
     text = "\n".join(lines)
-    assert text.index("Grade B") < text.index("databases  cores") < text.index("Warnings") < text.index("Next steps")
+    assert text.index("Grade B") < text.index("databases  allocated") < text.index("Warnings") < text.index("Next steps")
 
 
 def test_without_a_trial_neither_taints_nor_their_absence_are_told(run40):
@@ -34,7 +34,7 @@ def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
     text = printed(*run40)
     assert max(map(len, text.splitlines())) <= 100
     head = next(line for line in text.splitlines() if line.lstrip().startswith("databases"))
-    assert head.split() == ["databases", "cores", "tps", "%", "%", "by", "ms", "trials", "tps"]
+    assert head.split() == ["databases", "allocated", "tps", "%", "%", "bottleneck", "ms", "trials", "tps"]
     row = next(line for line in text.splitlines() if line.split()[:1] == ["40"])
     assert "2.191M ±" in row and "85.6 ±" in row and " 1/3 " in row and " host " in row
 
@@ -42,7 +42,7 @@ def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
 def test_a_narrow_terminal_loses_whole_columns_and_never_wraps_a_head(run8):
     text = printed(*run8, width=60)
     head = next(line for line in text.splitlines() if line.lstrip().startswith("databases"))
-    assert head.split() == ["databases", "cores", "tps", "%", "%"] and "more column" in text
+    assert head.split() == ["databases", "allocated", "tps", "%", "%"] and "more column" in text
 
 
 def test_where_there_is_no_number_there_is_a_dash(synthetic, run8):

@@ -133,7 +133,7 @@ def test_what_a_runtime_does_not_show_is_not_told_apart(synthetic):
     record, _ = synthetic.process_run()
     figure = figures.cpu(inputs(record))
     text = words(drawing.svg(figure, prefix="cpu"))
-    assert "not told apart" in text and "platform" in text and "serve databases" not in figure.title
+    assert "not separ" in text and "platform" in text and "serve databases" not in figure.title
 
 
 def test_neither_host_nor_containers_no_figure(synthetic, run8):
