@@ -138,7 +138,7 @@ def collected(trial: Path, remotes: Sequence[Remote], pool: ThreadPoolExecutor) 
 def planned(made: engine.DaskEngine, address: str) -> tuple[float, float]:
     """Seconds, and CPU seconds of this process, to plan a density study over all hosts, placement included. What the first of them does
     by itself for it is not in it."""
-    from pgherd.cli import plan_hosts
+    from pgherd.cli import dry_run
     from pgherd.distributed import preparation as prepare_cluster
     from pgherd.distributed.crew import Crew
     from pgherd.studies.density.options import DensityRequest
@@ -149,7 +149,7 @@ def planned(made: engine.DaskEngine, address: str) -> tuple[float, float]:
     prepare_cluster.prepare_over(made, "density", request, dry=True)
     began, cpu = time.monotonic(), time.process_time()
     prepared, _ = prepare_cluster.prepare_over(made, "density", request, dry=True)
-    plan_hosts.lines(prepared, study_of("density").propose(prepared.options, []).trials)
+    dry_run.host_lines(prepared, study_of("density").propose(prepared.options, []).trials)
     return time.monotonic() - began, time.process_time() - cpu
 
 

@@ -22,8 +22,8 @@ from pgherd.node.protocol import Sampling, Source
 from pgherd.prepare.prepared_study import runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.session import RunSession, session
 from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession, session
 from pgherd.studies.density.options import DensityOptions, DensityRequest, deployment
 
 

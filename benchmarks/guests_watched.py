@@ -24,9 +24,9 @@ from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
+from pgherd.runner.observer import RunObserver
 from pgherd.runner.play.guest_sampling import GuestSampling
 from pgherd.runner.session import RunSession, session
-from pgherd.runner.observer import RunObserver
 from pgherd.runtimes.runtime import Room
 from pgherd.runtimes.vm import images
 from pgherd.runtimes.vm.acceleration import OVERHEAD

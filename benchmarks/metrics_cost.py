@@ -23,11 +23,11 @@ from outcome import Figure
 import pgherd
 from pgherd.analysis.intervals import mean_interval
 from pgherd.distributed.agent import Lookout
-from pgherd.export.server import Endpoint, MetricsServer
+from pgherd.export.server import ListenAddress, MetricsServer
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
-from pgherd.runner.play import phases
 from pgherd.runner.live_writer import LiveWriter
+from pgherd.runner.play import phases
 
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
@@ -69,7 +69,7 @@ def trial(
     one = up.trial(dict.fromkeys(up.targets(), load), ramp=1.0, seconds=seconds)
     scratch = up.fleet.scratch / "0001"
     node.make_dir(str(scratch), mode=0o711)
-    server = MetricsServer(Endpoint("127.0.0.1", 0))
+    server = MetricsServer(ListenAddress("127.0.0.1", 0))
     ended = threading.Event()
     found: list[dict[str, float]] = []
     glimpses: list[dict[str, float]] = []

@@ -1,4 +1,4 @@
-"""Whether what `pgherd show RUN TRIAL --commands` prints repeats the trial: throughput of the script against pgherd's own trial.
+"""Whether what `pgherd show RUN TRIAL --repro-script` prints repeats the trial: throughput of the script against pgherd's own trial.
 
 Each pair is a whole `pgherd density` of one trial, and a whole run of the script that was made from a first such trial: each deploys its
 databases anew, loads them for the same time, and takes all back.
@@ -42,7 +42,7 @@ def main() -> None:
         words += ["--no-report", "--runs-dir", name]
         measured(place, words)  # its golden copy is made once, as a script's files are: neither is in the load
         script = place / "repeat.sh"
-        script.write_text(said(["show", "last", "1", "--commands", "--runs-dir", name]))
+        script.write_text(said(["show", "last", "1", "--repro-script", "--runs-dir", name]))
 
         def note(number: int, pair: dict[str, float]) -> bool:
             raw.append(dict(pair))

@@ -152,10 +152,13 @@ def clients(large: Path, many: Path) -> dict[str, Callable[[], int]]:
     from starlette.testclient import TestClient
 
     from pgherd.ui.app import application
-    from pgherd.ui.security import Door
-    from pgherd.ui.site import Site
+    from pgherd.ui.app_state import AppState
+    from pgherd.ui.security import AccessPolicy
 
-    made = {root: TestClient(application(Site.of(root, Door(frozenset({"127.0.0.1"})))), base_url=ADDRESS) for root in (large, many)}
+    made = {}
+    for root in (large, many):
+        policy = AccessPolicy(frozenset({"127.0.0.1"}))
+        made[root] = TestClient(application(AppState.for_runs(root, policy)), base_url=ADDRESS, cookies={policy.cookie: policy.session})
 
     def asker(root: Path, address: str) -> Callable[[], int]:
         def ask() -> int:
@@ -194,11 +197,11 @@ def _own_process(place: Path) -> dict[str, float]:
 
 def first_requests(place: Path) -> dict[str, float]:
     """In a process of its own: the server's modules are imported, as they are before it listens, and nothing else."""
-    from pgherd.ui import samples
+    from pgherd.ui import sample_queries
     from pgherd.ui.rendering import environment
 
     asked = clients(place / "large", place / "many")
-    samples.make_ready()  # as the server does beside its start, with the templates
+    sample_queries.make_ready()  # as the server does beside its start, with the templates
     for name in environment().list_templates(extensions=["j2"]):
         environment().get_template(name)
     return {"list": timed(asked["list, a page of 100"]), "plot": timed(asked["explorer, first plot"])}

@@ -176,5 +176,5 @@ def drawn8(run8):
     """(figures by name, reasons of those left out) of the run with 8 databases."""
     from pgherd.report import drawing
 
-    drawn, left_out = drawing.draw(drawing.Inputs(run8[0], run8[0].analysis, run8[1]))
+    drawn, left_out = drawing.draw(drawing.FigureInputs(run8[0], run8[0].analysis, run8[1]))
     return {one.name: one for one in drawn}, left_out

@@ -5,10 +5,12 @@ A real first use is in tests/it/test_first_use.py.
 
 from __future__ import annotations
 
+import ast
 import importlib.metadata
 import os
 import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -334,6 +336,26 @@ def test_locks_are_whole(locked):
                 other = canonicalize_name(needed.name)
                 assert other in locked, f"{name} needs {needed}"
                 assert needed.specifier.contains(pinned(locked[other])), f"{name} needs {needed}"
+
+
+def test_every_import_of_the_source_is_locked():
+    """So that each command works from a fresh checkout: there is nothing to install for one of them."""
+    imported = set()
+    files = list((ROOT / "src").rglob("*.py"))
+    for path in files:
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
+            imported |= {name.partition(".")[0] for name in names}
+    own = {path.stem for path in files} | {"pgherd"}  # a guest's agent imports its modules by their bare names
+    distributions = importlib.metadata.packages_distributions()
+    missing = [
+        name
+        for name in imported - set(sys.stdlib_module_names) - own
+        if not set(RUN) & {canonicalize_name(distribution) for distribution in distributions.get(name, ())}
+    ]
+    assert missing == []
+    assert set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]) == {"dev"}
 
 
 def test_launchers_are_executable():

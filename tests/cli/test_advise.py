@@ -8,13 +8,13 @@ from pgherd.model.facts import Advice
 
 
 def test_this_host_is_checked_and_nothing_asked_of_it(tmp_path, capsys):
-    assert run(["doctor", "--advise", "--runs-dir", str(tmp_path / "none")]) == 0
+    assert run(["advise", "--runs-dir", str(tmp_path / "none")]) == 0
     said = capsys.readouterr().out
-    assert "checks of good practice" in said and "Nothing was changed" in said and "--dsn DSN adds" in said
+    assert "recommended settings checked" in said and "Nothing was changed" in said and "--dsn DSN also checks" in said
 
 
 def test_as_a_document(tmp_path, capsys):
-    assert run(["doctor", "--advise", "--json", "--runs-dir", str(tmp_path / "none")]) == 0
+    assert run(["advise", "--json", "--runs-dir", str(tmp_path / "none")]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["schema"] == "pgherd/advise/1" and document["server"] is None
     assert sum(document["counts"].values()) == len(document["advice"]) >= 8
@@ -24,16 +24,15 @@ def test_as_a_document(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--dsn", "host=x"], "--dsn is for --advise"),
-        (["--advise", "--dsn", "what?"], "--dsn what?: this is not a DSN"),
-        (["--advise", "--dsn", "host=/nonexistent"], "no connection"),
+        (["--dsn", "what?"], "--dsn what?: this is not a DSN"),
+        (["--dsn", "host=/nonexistent"], "no connection"),
     ],
 )
 def test_bad_input_is_one_message(words, message, capsys):
-    assert run(["doctor", *words]) == 2
+    assert run(["advise", *words]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_the_answer_counts_every_outcome():
     one = Advice(check="a", about="host", outcome="change", found="x", wanted="y", why="z")
-    assert answer([one, one.model_copy(update={"outcome": "ok"})]).startswith("2 checks of good practice: 1 to change, 0 to consider")
+    assert answer([one, one.model_copy(update={"outcome": "ok"})]).startswith("2 recommended settings checked: 1 to change, 0 to consider")

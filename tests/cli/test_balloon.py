@@ -22,9 +22,9 @@ pytestmark = pytest.mark.usefixtures("own_directories")
         (["status", "no dsn at all"], 2, "DSN no dsn at all: this is not a DSN"),
         (["status", "host=/nowhere user=u"], 2, "no connection"),
         (["status"], 2, "Missing argument 'DSN'"),
-        (["demo", "--memory", "12"], 2, "--memory 12 B is too little"),
-        (["demo", "--phase", "1s"], 2, "--phase 1 s is too short"),
-        (["demo", "--overcommitted", "90"], 2, "--overcommitted 90"),
+        (["demo", "--memory", "12"], 2, "--memory 12 B is too small"),
+        (["demo", "--phase-length", "1s"], 2, "--phase-length 1 s is too short"),
+        (["demo", "--overcommit", "90"], 2, "--overcommit 90"),
     ],
 )
 def test_bad_words_are_refused_with_one_message(words, code, message, capsys):
@@ -43,4 +43,4 @@ def test_a_built_library_is_told_with_its_settings(capsys):
     assert first["built"] and first["settings"]["shared_preload_libraries"] == "pg_balloon"
     assert run(["balloon", "build", "--pg-bin", able[0].bin]) == 0
     said = capsys.readouterr().out
-    assert "in the cache already" in said and first["library"] in said.replace("\n", "")
+    assert "cached" in said and first["library"] in said.replace("\n", "")

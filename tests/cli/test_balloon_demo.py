@@ -6,41 +6,41 @@ import json
 
 import pytest
 
-from pgherd.cli.balloon_demo import MB, Demo, Moment, SideNow, Told
+from pgherd.cli.balloon_demo import MB, DemoLog, DemoOptions, DemoSample, ServerSample
 from pgherd.model.errors import UsageError
 
 
-def side(tps: float, ballooned: int = 0) -> SideNow:
-    return SideNow(tps, 384 * MB, ballooned, 100 * MB, 50 * MB, 60 * MB, 512 * MB, "nothing to do", "")
+def side(tps: float, ballooned: int = 0) -> ServerSample:
+    return ServerSample(tps, 384 * MB, ballooned, 100 * MB, 50 * MB, 60 * MB, 512 * MB, "nothing to do", "")
 
 
 def test_sizes_follow_from_the_containers():
-    demo = Demo(memory=512 * MB, overcommitted=30)
+    demo = DemoOptions(memory=512 * MB, overcommitted=30)
     assert (demo.pool, demo.host) == (384 * MB, int(1024 * MB * 0.7)) and demo.scale == 20
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"memory": 100 * MB}, "--memory 100 MB is too little"),
-        ({"overcommitted": 60}, "--overcommitted 60 is not a percentage from 0 to 55"),
-        ({"phase": 1}, "--phase 1 s is too short"),
+        ({"memory": 100 * MB}, "--memory 100 MB is too small"),
+        ({"overcommitted": 60}, "--overcommit 60 is not a percentage from 0 to 55"),
+        ({"phase": 1}, "--phase-length 1 s is too short"),
         ({"phases": 0}, "--phases 0 and --clients 4 must both be at least 1"),
     ],
 )
 def test_what_cannot_be_shown_is_refused(given, message):
     with pytest.raises(UsageError, match=message):
-        Demo(**given)
+        DemoOptions(**given)
 
 
 def test_phases_are_summed_up():
-    told = Told(Demo(phase=10, phases=2), "15.1")
+    told = DemoLog(DemoOptions(phase=10, phases=2), "15.1")
     for number in range(1, 3):
         busy = "ab"[number - 1]
         for second in range(1, 11):
             rate = 100.0 * second
             sides = {name: side(rate if name == busy else 20.0, ballooned=0 if name == busy else second * MB) for name in "ab"}
-            told.moments.append(Moment((number - 1) * 10 + second, number, busy, sides))
+            told.moments.append(DemoSample((number - 1) * 10 + second, number, busy, sides))
     first, second = told.phases()
     assert (first["busy"], first["early_tps"], first["late_tps"]) == ("a", 200, 800)
     assert second["ballooned"] == {"a": 10 * MB, "b": 0}
@@ -48,4 +48,4 @@ def test_phases_are_summed_up():
 
 
 def test_nothing_seen_is_nothing_said():
-    assert Told(Demo(), "15.1").phases() == []
+    assert DemoLog(DemoOptions(), "15.1").phases() == []

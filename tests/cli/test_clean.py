@@ -14,7 +14,7 @@ def own_state(tmp_path_factory, monkeypatch):
 
 def test_nothing_to_clean_is_said(tmp_path, capsys):
     assert run(["clean", "--runs-dir", str(tmp_path)]) == 0
-    assert "Nothing was left" in capsys.readouterr().out
+    assert "No leftovers found" in capsys.readouterr().out
 
 
 def test_a_killed_run_keeps_its_finished_trials_and_loses_the_torn_one(runs, name, capsys):
@@ -41,5 +41,5 @@ def test_a_live_run_is_left_alone(runs, name, capsys):
 
 
 def test_golden_copies_go_only_when_asked(tmp_path, capsys):
-    assert run(["clean", "--golden", "--runs-dir", str(tmp_path)]) == 0
-    assert "Nothing was left" in capsys.readouterr().out
+    assert run(["clean", "--templates", "--runs-dir", str(tmp_path)]) == 0
+    assert "No leftovers found" in capsys.readouterr().out

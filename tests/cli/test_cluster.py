@@ -43,12 +43,12 @@ def test_bad_input_is_one_message(own_directories, capsys, words, why):
     assert code == 2 and why in err and "Traceback" not in err
 
 
-def test_a_missing_extra_is_said_with_the_command(own_directories, capsys, monkeypatch):
+def test_a_missing_library_is_said_with_the_command(own_directories, capsys, monkeypatch):
     from pgherd.cluster import versions
 
     monkeypatch.setattr(versions, "LIBRARIES", ("no_such_library",))
     code, _, err = _call(capsys, "cluster", "start", "--hosts", "a")
-    assert code == 3 and "pip install 'pgherd[cluster]'" in err
+    assert code == 3 and "pip install no_such_library" in err
 
 
 def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
@@ -60,7 +60,7 @@ def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
 
     monkeypatch.setattr(start, "stop", stop)
     code, out, _ = _call(capsys, "cluster", "stop")
-    assert code == 1 and "Left: b." in out and "--forget" in out
+    assert code == 1 and "Unreachable: b." in out and "--forget" in out
     code, out, _ = _call(capsys, "cluster", "stop", "--forget")
     assert code == 0 and "Cluster 'default' has ended. Forgotten: b." in out
     code, out, _ = _call(capsys, "cluster", "stop", "--forget", "--json")
@@ -82,12 +82,12 @@ def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_director
     monkeypatch.setattr(state, "look", lambda cluster: state.ClusterState(cluster, "tls://x:1", (gone,), ()))
     monkeypatch.setattr(start, "scheduler_lives", lambda known: True)
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
-    assert code == 1 and "Start what is gone again: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'\n" in out
+    assert code == 1 and "Restart the missing hosts: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'\n" in out
     record.save(known.model_copy(update={"private": True}))
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
-    assert code == 1 and "--ssh-config '/my config' --private-environment\n" in out
+    assert code == 1 and "--ssh-config '/my config' --private-venv\n" in out
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
-    assert code == 1 and "Cluster at tls://x:1: 0 of 1 hosts are there." in out and "Start what" not in out
+    assert code == 1 and "Cluster at tls://x:1: 0 of 1 hosts joined." in out and "Restart the missing" not in out
 
 
 def test_labels_are_shown_where_there_are_any(own_directories, capsys, monkeypatch):

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pgherd.cli import doctor
+from pgherd.cli import doctor, doctor_checks
 from pgherd.cli.main import run
 from pgherd.model.facts import BlockDevice, HostFacts
 from pgherd.node.local import LocalNode
@@ -42,14 +42,14 @@ NO_CGROUPS = FACTS.model_copy(update={"cgroup_writable": None, "cgroup_missing":
 
 def test_host_lines() -> None:
     lines = dict(doctor.host_lines(FACTS))
-    assert lines["cores"] == "6 of 8 CPUs to use, 4 physical cores, SMT on, 2 NUMA nodes: A CPU"
-    assert lines["virtualisation"] == "none seen (bare metal)"
-    assert lines["clock"] == "source tsc, governor performance, boosts"
+    assert lines["cores"] == "6 of 8 CPUs usable, 4 physical cores, SMT on, 2 NUMA nodes: A CPU"
+    assert lines["virtualisation"] == "none detected (bare metal)"
+    assert lines["clock"] == "source tsc, governor performance, boost on"
     assert lines["memory"] == "16 GB, 8 GB available"
     assert lines["swap"] == "none"
     assert lines["huge pages"] == "reserved 2 MB: 512; transparent: madvise"
     assert lines["block devices"] == "sda (8:0): 1 TB, scheduler none"
-    assert lines["cgroups"] == "v2, groups below /sys/fs/cgroup"
+    assert lines["cgroups"] == "v2, writable below /sys/fs/cgroup"
     assert lines[""] == FACTS.core_note
 
 
@@ -62,12 +62,12 @@ def test_what_can_not_be_seen_is_said() -> None:
 
 def test_a_host_that_can_do_everything() -> None:
     as_root = FACTS.model_copy(update={"root": True})
-    found = {x.study: (x.able, x.more) for x in doctor.abilities(as_root, POSTGRES, "")}
+    found = {x.study: (x.able, x.more) for x in doctor_checks.server_studies(as_root, POSTGRES, "")}
     assert {"density", "compare", "database-size"} <= set(found) and set(found.values()) == {("yes", "")}
 
 
 def test_without_cgroups_density_says_what_is_missing() -> None:
-    found = {x.study: x for x in doctor.abilities(NO_CGROUPS, POSTGRES, "")}
+    found = {x.study: x for x in doctor_checks.server_studies(NO_CGROUPS, POSTGRES, "")}
     for study in ("density", "compare"):
         assert (found[study].able, found[study].more) == ("partly", "start it with systemd-run")
     assert "without quota" in found["density"].what and "limits" not in found["compare"].what
@@ -83,7 +83,7 @@ def test_without_cgroups_density_says_what_is_missing() -> None:
     ],
 )
 def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str, more: str) -> None:
-    found = {x.study: x for x in doctor.abilities(FACTS.model_copy(update=changes), POSTGRES, "")}["hugepages"]
+    found = {x.study: x for x in doctor_checks.server_studies(FACTS.model_copy(update=changes), POSTGRES, "")}["hugepages"]
     assert found.able == able and more in found.more
 
 
@@ -91,7 +91,7 @@ def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str
     ("installations", "refusal", "more"), [([], "", "install PostgreSQL"), (POSTGRES, "make an account", "make an account")]
 )
 def test_without_servers_nothing_can_be_studied(installations: list[Installation], refusal: str, more: str) -> None:
-    for ability in doctor.abilities(FACTS, installations, refusal):
+    for ability in doctor_checks.server_studies(FACTS, installations, refusal):
         assert ability.able == "no"
         assert more in ability.more
 
@@ -101,9 +101,9 @@ def test_without_servers_nothing_can_be_studied(installations: list[Installation
     [("/bin/fio", 0, "yes", ""), ("/bin/fio", 1000, "partly", "as root for loop devices"), (None, 0, "no", "install the package fio")],
 )
 def test_disks_need_fio_but_no_server(monkeypatch: pytest.MonkeyPatch, fio: str | None, uid: int, able: str, more: str) -> None:
-    monkeypatch.setattr(doctor.shutil, "which", lambda name: fio)
-    monkeypatch.setattr(doctor.os, "geteuid", lambda: uid)
-    found = doctor.disk_ability()
+    monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: fio)
+    monkeypatch.setattr(doctor_checks.os, "geteuid", lambda: uid)
+    found = doctor_checks.disk_check()
     assert found.able == able and more in found.more
 
 
@@ -159,10 +159,10 @@ def test_which_swap_a_run_could_have(monkeypatch: pytest.MonkeyPatch) -> None:
             raise CapabilityError(f"no {wanted.kind} here")  # type: ignore[attr-defined]
 
     monkeypatch.setattr(swap, "check", check)
-    found = doctor.swap_ability(LocalNode())
+    found = doctor_checks.swap_check(LocalNode())
     assert (found.able, found.more) == ("yes", "") and found.what.endswith("zram, file")
     refused.add("zram")
-    assert (doctor.swap_ability(LocalNode()).able, doctor.swap_ability(LocalNode()).more) == ("partly", "no zram here")
+    assert (doctor_checks.swap_check(LocalNode()).able, doctor_checks.swap_check(LocalNode()).more) == ("partly", "no zram here")
     refused.add("file")
-    found = doctor.swap_ability(LocalNode())
+    found = doctor_checks.swap_check(LocalNode())
     assert found.able == "no" and found.what.endswith("none")

@@ -18,7 +18,7 @@ def test_a_dry_run_shows_the_command_and_starts_nothing(tmp_path, capsys):
     assert run(["exec", "--dry-run", "--runs-dir", str(tmp_path / "runs"), "--", "touch", str(marker)]) == 0
     out = capsys.readouterr().out
     said = " ".join(out.split())
-    assert "command on local" in said and "5 trials, each as long as its command takes, 10 min at most" in said
+    assert "command on local" in said and "5 trials, each ends with its command, at most 10 min" in said
     assert f"touch{marker}" in "".join(out.split())  # a long path is wrapped
     assert not marker.exists() and not (tmp_path / "runs").exists()
 

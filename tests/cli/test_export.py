@@ -25,7 +25,7 @@ def test_by_default_it_lies_in_the_run_s_directory(runs, name, capsys):
 
 def test_as_json_it_says_what_it_wrote(runs, name, tmp_path, capsys):
     file = tmp_path / "run.om"
-    assert run(["export", name, "--runs-dir", str(runs), "--openmetrics", str(file), "--json"]) == 0
+    assert run(["export", name, "--runs-dir", str(runs), "--output", str(file), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["schema"], said["run"], said["file"]) == ("pgherd/export/1", name, str(file))
     families = list(text_string_to_metric_families(file.read_text()))
@@ -34,7 +34,7 @@ def test_as_json_it_says_what_it_wrote(runs, name, tmp_path, capsys):
 
 
 def test_a_dash_is_stdout(runs, name, capsys):
-    assert run(["export", name, "--runs-dir", str(runs), "--openmetrics", "-"]) == 0
+    assert run(["export", name, "--runs-dir", str(runs), "--output", "-"]) == 0
     assert capsys.readouterr().out.endswith("# EOF\n")
     assert not (runs / name / "openmetrics.txt").exists()
 
@@ -43,9 +43,9 @@ def test_a_dash_is_stdout(runs, name, capsys):
     ("arguments", "message"),
     [
         (["nothing"], "no run 'nothing'"),
-        (["last", "--openmetrics", "-", "--json"], "both want stdout"),
-        (["last", "--openmetrics", "/nowhere/at/all.om"], "/nowhere/at/all.om cannot be written: No such file or directory"),
-        (["last", "--openmetrics", "/"], "/ is no regular file"),
+        (["last", "--output", "-", "--json"], "both write to stdout"),
+        (["last", "--output", "/nowhere/at/all.om"], "/nowhere/at/all.om cannot be written: No such file or directory"),
+        (["last", "--output", "/"], "/ is no regular file"),
     ],
 )
 def test_what_cannot_be_exported_is_one_message(runs, name, capsys, arguments, message):

@@ -5,10 +5,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pgherd.cli.gate import share, wanted
+from pgherd.cli.gate import parse_metric, regression
 from pgherd.cli.main import run
 from pgherd.model.errors import UsageError
-from pgherd.report.gate_metrics import Wanted
+from pgherd.report.gate_metrics import MetricLimit
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -39,7 +39,10 @@ def test_equal_exits_0(two, name, capsys):
 
 
 def test_the_document_holds_every_comparison_as_findings(two, name, capsys):
-    assert run(["gate", name, "5105", "--runs-dir", str(two), "--metric", "p95:10%", "--metric", "efficiency_at_saturation:50%", "--json"]) == 1
+    assert (
+        run(["gate", name, "5105", "--runs-dir", str(two), "--metric", "p95:10%", "--metric", "efficiency_at_saturation:50%", "--json"])
+        == 1
+    )
     out = json.loads(capsys.readouterr().out)
     assert out["schema"] == "pgherd/gate/1" and out["failed"] is True and out["verdict"] == "worse"
     assert {row["metric"] for row in out["tables"]["comparison"]} == {"p95", "efficiency_at_saturation"}
@@ -56,10 +59,10 @@ def test_the_document_holds_every_comparison_as_findings(two, name, capsys):
         (["last", "nothing"], "no run 'nothing'"),
         (["last", "last"], "are the same run"),
         (["5105", "e0a1", "--metric", "speed"], "'speed' is not in run"),
-        (["5105", "e0a1", "--metric", "p95:lots%"], "'lots%' is not a share"),
-        (["5105", "e0a1", "--allow", "5"], "'5' is not a share"),
+        (["5105", "e0a1", "--metric", "p95:lots%"], "'lots%' is no allowed regression"),
+        (["5105", "e0a1", "--max-regression", "5"], "'5' is no allowed regression"),
         (["5105", "e0a1", "--metric", "p95", "--metric", "p95:2%"], "names p95 more than once"),
-        (["5105", "e0a1", "--metric", ":5%"], "names no metric"),
+        (["5105", "e0a1", "--metric", ":5%"], "has no metric"),
         (["5105", "e0a1", "--junit", "{file}/x/gate.xml"], "cannot be written"),
     ],
 )
@@ -74,27 +77,27 @@ def test_an_interrupted_run_is_refused(two, name, capsys):
     directory = RunDirectory(two / name)
     directory.save(directory.record().model_copy(update={"state": "interrupted"}))
     assert run(["gate", name, "e0a1", "--runs-dir", str(two)]) == 2
-    assert f"'pgherd resume {name}' goes on with it" in capsys.readouterr().err
+    assert f"resume it with 'pgherd resume {name}'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("throughput", Wanted("throughput", 0.05)),
-        ("p95:10%", Wanted("p95", 0.1)),
-        ("p95:.1", Wanted("p95", 0.1)),
-        ("knee:2%:lower", Wanted("knee", 0.02, "lower")),
-        ("knee:higher", Wanted("knee", 0.05, "higher")),
-        ("ratio:big:throughput:3 %", Wanted("ratio:big:throughput", 0.03)),
-        ("ratio:big:throughput", Wanted("ratio:big:throughput", 0.05)),
-        ("throughput:0%", Wanted("throughput", 0.0)),
+        ("throughput", MetricLimit("throughput", 0.05)),
+        ("p95:10%", MetricLimit("p95", 0.1)),
+        ("p95:.1", MetricLimit("p95", 0.1)),
+        ("knee:2%:lower", MetricLimit("knee", 0.02, "lower")),
+        ("knee:higher", MetricLimit("knee", 0.05, "higher")),
+        ("ratio:big:throughput:3 %", MetricLimit("ratio:big:throughput", 0.03)),
+        ("ratio:big:throughput", MetricLimit("ratio:big:throughput", 0.05)),
+        ("throughput:0%", MetricLimit("throughput", 0.0)),
     ],
 )
 def test_what_is_wanted_is_read_from_the_right(text, expected):
-    assert wanted(text, 0.05) == expected
+    assert parse_metric(text, 0.05) == expected
 
 
 @pytest.mark.parametrize("text", ["", "5", "100%", "-5%", "five", "5%%", "nan"])
 def test_what_is_no_share_is_refused(text):
-    with pytest.raises(UsageError, match="is not a share"):
-        share(text)
+    with pytest.raises(UsageError, match="is no allowed regression"):
+        regression(text)

@@ -10,7 +10,7 @@ from pgherd.cli.launch import launch, resume, resumed_on
 from pgherd.cli.output import yes_option
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.run import Surroundings
-from pgherd.report.notices import notices
+from pgherd.report.data_files import notices
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -103,13 +103,13 @@ class Paused:
 def test_what_changes_the_host_is_asked_for_on_a_terminal_only(monkeypatch):
     watcher, asked = Paused(), []
     module.confirm_changes((), watcher.note, watcher.paused)
-    with pytest.raises(UsageError, match="this changes the host: 99 pages; a word.* give --yes"):
+    with pytest.raises(UsageError, match="this run changes the host: 99 pages; a word.* give --yes"):
         module.confirm_changes(("99 pages", "a word"), watcher.note, watcher.paused)
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(module.sys, stream, SimpleNamespace(isatty=lambda: True))
     monkeypatch.setattr(module.click, "confirm", lambda question, abort, err: asked.append((question, abort, err, watcher.asleep)))
     module.confirm_changes(("99 pages",), watcher.note, watcher.paused)
-    assert asked == [("Go on?", True, True, True)] and "99 pages" in watcher.notes[-1] and not watcher.asleep
+    assert asked == [("Continue?", True, True, True)] and "99 pages" in watcher.notes[-1] and not watcher.asleep
 
 
 def test_yes_agrees_beforehand():

@@ -141,13 +141,13 @@ def test_verb_returns_its_exit_code(returned, code, verb):
         (click.FileError("a.yaml", "gone"), 2, "Could not open file 'a.yaml': gone"),
         (click.Abort(), 130, "interrupted"),
         (KeyboardInterrupt(), 130, "interrupted"),
-        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), 1, "No space left on device: /x/y. Make room there and try again."),
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y"), 1, "No space left on device: /x/y. Free some space and try again."),
         (
             PermissionError(errno.EACCES, "Permission denied", "/x"),
             3,
-            "Permission denied: /x. Run as a user who may do this, or choose another place.",
+            "Permission denied: /x. Run as a user with this permission, or choose another path.",
         ),
-        (OSError("odd"), 1, "odd. PGHERD_DEBUG=1 in the environment shows where."),
+        (OSError("odd"), 1, "odd. PGHERD_DEBUG=1 prints the traceback."),
     ],
 )
 def test_errors_are_one_message_and_an_exit_code(error, code, message, verb, capsys):
@@ -175,7 +175,7 @@ def test_defect_keeps_its_traceback_in_a_file(verb, capsys, monkeypatch, tmp_pat
     assert run(["density"]) == 1
     said = capsys.readouterr().err
     (kept,) = tmp_path.iterdir()
-    assert "defect" in said and "KeyError: 'clients'" in said and str(kept) in said and len(said.splitlines()) == 1
+    assert "internal error" in said and "KeyError: 'clients'" in said and str(kept) in said and len(said.splitlines()) == 1
     assert "Traceback" in kept.read_text() and __version__ in kept.read_text()
 
 

@@ -18,7 +18,7 @@ def test_a_report_is_made_again_from_the_directory_alone(runs, name, capsys):
 
 
 def test_several_runs_are_overlaid(runs, name, tmp_path, capsys):
-    assert run(["report", name, name, "--runs-dir", str(runs), "--out", str(tmp_path / "two.html")]) == 0
+    assert run(["report", name, name, "--runs-dir", str(runs), "--output", str(tmp_path / "two.html")]) == 0
     assert (tmp_path / "two.html").read_text().count("<svg") >= 1
 
 
@@ -27,14 +27,14 @@ def test_a_run_that_was_interrupted_is_overlaid_with_what_it_has(runs, name, tmp
     known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=(1, 8)).model_dump(mode="json")
     for options, answer in ((known, "Capacity: "), ({"from": "the future"}, "No answer: this run is interrupted")):
         directory.save(directory.record().model_copy(update={"state": "running", "analysis": None, "options": options}))
-        assert run(["report", name, name, "--runs-dir", str(runs), "--out", str(out)]) == 0
+        assert run(["report", name, name, "--runs-dir", str(runs), "--output", str(out)]) == 0
         assert answer in out.read_text()
         assert directory.record().analysis is None, "laying over changes no run"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["report", "nothing"], "no run 'nothing'"), (["report", "last", "--out", "x.html"], "--out is for several runs")],
+    [(["report", "nothing"], "no run 'nothing'"), (["report", "last", "--output", "x.html"], "--output applies to several runs")],
 )
 def test_what_cannot_be_reported_is_said(runs, name, capsys, arguments, message):
     assert run([*arguments, "--runs-dir", str(runs)]) == 2
@@ -46,7 +46,7 @@ def test_a_run_without_trials_has_no_report(tmp_path, runs, name, capsys):
     empty = RunDirectory.create(tmp_path / "other", "density")
     empty.save(record.model_copy(update={"run": empty.name}))
     assert run(["report", empty.name, "--runs-dir", str(tmp_path / "other")]) == 2
-    assert "has no finished trial to report on" in capsys.readouterr().err
+    assert "has no finished trial to report; resume it with" in capsys.readouterr().err
 
 
 def test_a_run_of_other_options_keeps_its_own_analysis_or_says_so(runs, name, capsys):
@@ -57,7 +57,7 @@ def test_a_run_of_other_options_keeps_its_own_analysis_or_says_so(runs, name, ca
     assert directory.record().analysis == record.analysis
     directory.save(record.model_copy(update={"options": {"from": "the future"}, "analysis": None}))
     assert run(["report", name, "--runs-dir", str(runs)]) == 2
-    assert "whose options this one does not know" in capsys.readouterr().err
+    assert "with options that this version does not have" in capsys.readouterr().err
 
 
 def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs, name):

@@ -6,7 +6,7 @@ from pgherd.cli.main import run
 
 
 def test_the_schema_is_json(capsys):
-    assert run(["run", "--schema"]) == 0
+    assert run(["run", "--print-schema"]) == 0
     assert "density" in json.loads(capsys.readouterr().out)["$defs"]
 
 

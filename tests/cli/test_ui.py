@@ -12,7 +12,7 @@ import pytest
 
 from pgherd.cli.main import run
 
-pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
+pytest.importorskip("starlette", reason="starlette is not installed")
 
 
 @pytest.fixture
@@ -57,8 +57,10 @@ def document_of(process: subprocess.Popen[str]) -> dict:
 def test_one_document_with_the_address(start, runs):
     process = start("--json")
     document = document_of(process)
-    assert document["schema"] == "pgherd/ui/1" and document["token"] is None and document["runs"] == str(runs)
-    with urllib.request.urlopen(document["address"], timeout=20) as answer:
+    assert document["schema"] == "pgherd/ui/1" and document["runs"] == str(runs)
+    assert document["sign_in"] == f"{document['address']}sign-in?token={document['token']}"
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(document["sign_in"], timeout=20) as answer:
         assert answer.status == 200 and b"<h1>Runs</h1>" in answer.read()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)
@@ -66,11 +68,11 @@ def test_one_document_with_the_address(start, runs):
 
 
 def test_the_address_for_a_reader(start):
-    process = start("--token")
+    process = start()
     assert process.stdout is not None
     lines = [process.stdout.readline() for _ in range(3)]
-    assert "/sign-in?token=" in lines[0] and lines[0].startswith("The runs in ")
-    assert "not printed again" in lines[1] and lines[2] == "Ctrl-C ends it.\n"
+    assert "/sign-in?token=" in lines[0] and lines[0].startswith("Runs in ")
+    assert "not printed again" in lines[1] and lines[2] == "Ctrl-C ends the page.\n"
     process.send_signal(signal.SIGTERM)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 130 and out == "" and err.strip() == "pgherd: interrupted"
@@ -87,10 +89,10 @@ def test_bad_usage(words, capsys):
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn", "python_multipart"])
-def test_without_the_extra_it_says_what_to_install(runs, capsys, monkeypatch, missing):
+def test_without_its_libraries_it_says_what_to_install(runs, capsys, monkeypatch, missing):
     for name in [name for name in sys.modules if name.startswith("pgherd.ui") or name.partition(".")[0] == missing]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, missing, None)
     assert run(["ui", "--runs-dir", str(runs)]) == 3
     err = capsys.readouterr().err
-    assert "pip install 'pgherd[ui]'" in err and missing in err
+    assert f"-m pip install {missing.replace('_', '-')}\n" in err and "the web page requires" in err

@@ -23,15 +23,15 @@ GUEST = Running("101010-ab", 77, 2, 2**30, 300 * 2**20, 0, "tcg", 7001, "/run/v/
     [
         (["build", "--pg-version", "14"], "PostgreSQL 14 is not supported"),
         (["build", "--pg-bin", "/nowhere"], "/nowhere does not hold postgres"),
-        (["build", "--accelerator", "hvf"], "'hvf' is not one of"),
+        (["build", "--accel", "hvf"], "'hvf' is not one of"),
         (["boot", "--memory", "much"], "'much' is not a memory size"),
-        (["boot", "--for", "soon"], "'soon' is not a duration"),
-        (["boot", "--vm-huge-pages", "0"], "--vm-huge-pages 0 is no size of a page"),
-        (["boot", "--vm-huge-pages", "2MB", "--vm-ksm"], "leave one out"),
-        (["boot", "--vm-pin-vcpus", "--vcpus", "9999"], "a guest has 9999 and the run"),
+        (["boot", "--duration", "soon"], "'soon' is not a duration"),
+        (["boot", "--huge-pages", "0"], " 0 is no size of a page"),
+        (["boot", "--huge-pages", "2MB", "--ksm"], "leave one out"),
+        (["boot", "--pin-vcpus", "--vcpus", "9999"], "a guest has 9999 and the run"),
         (["boot", "--scale", "-1"], "-1 is not in the range"),
         (["shell"], "no guest runs"),
-        (["shell", "db07"], "no guest with a console is called 'db07'"),
+        (["shell", "db07"], "no guest with a console has the name 'db07'"),
         (["frob"], "No such command 'frob'"),
     ],
 )
@@ -42,7 +42,7 @@ def test_bad_words_are_refused_with_one_message(words, message, capsys, monkeypa
     assert message in said and said.count("pgherd: ") == 1
 
 
-@pytest.mark.parametrize("words", [["build"], ["boot", "--for", "1s"]])
+@pytest.mark.parametrize("words", [["build"], ["boot", "--duration", "1s"]])
 def test_a_missing_hypervisor_is_exit_code_3(words, capsys, monkeypatch) -> None:
     def missing() -> str:
         raise CapabilityError("qemu-system-x86_64 is missing, which runs virtual machines; install the package qemu-system-x86")
@@ -56,9 +56,9 @@ def test_a_missing_hypervisor_is_exit_code_3(words, capsys, monkeypatch) -> None
 def test_an_empty_cache_and_no_guest(capsys, monkeypatch) -> None:
     monkeypatch.setattr(running, "find_all", lambda node: [])
     assert run(["vm", "list"]) == 0
-    assert capsys.readouterr().out == "The cache keeps nothing for guests; 'pgherd vm build' makes it.\nNo guest runs.\n"
+    assert capsys.readouterr().out == "There are no cached images; 'pgherd vm build' builds them.\nNo guest runs.\n"
     assert run(["vm", "clean"]) == 0
-    assert capsys.readouterr().out == "The cache keeps nothing for guests.\n"
+    assert capsys.readouterr().out == "There are no cached images.\n"
 
 
 def test_what_is_kept_and_what_runs(capsys, monkeypatch) -> None:
@@ -80,7 +80,7 @@ def test_what_is_in_use_is_left(capsys, monkeypatch) -> None:
     monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
     monkeypatch.setattr(images, "clean", lambda cache, used, kernels: ([], [kept]) if "/r" in used else ([kept], []))
     assert run(["vm", "clean"]) == 0
-    assert capsys.readouterr().out == "left root image /r (1 MB): it is in use\n"
+    assert capsys.readouterr().out == "kept root image /r (1 MB): in use\n"
 
 
 def test_one_command_in_the_only_guest(capsys, monkeypatch) -> None:

@@ -25,9 +25,9 @@ def test_a_finished_run_shows_its_answer(runs, name, capsys):
 
 def test_without_one_that_runs_the_newest_is_named(runs, name, capsys, tmp_path):
     assert run(["watch", "--runs-dir", str(runs)]) == 2
-    assert f"no run in {runs} is running; the newest is {name}" in capsys.readouterr().err
+    assert f"no run in {runs} is running; 'pgherd watch {name}' shows the newest one" in capsys.readouterr().err
     assert run(["watch", "--runs-dir", str(tmp_path / "none")]) == 2
-    assert "it holds none at all" in capsys.readouterr().err
+    assert "there are no runs" in capsys.readouterr().err
 
 
 def test_what_is_no_run_is_said(runs, capsys):
@@ -40,10 +40,10 @@ def test_a_killed_one_is_told_with_how_to_go_on(runs, name, capsys):
     (runs / name / "lock").touch()
     assert run(["watch", name, "--runs-dir", str(runs)]) == 1
     said = "".join(capsys.readouterr().out.split())  # a long path is folded where the line ends
-    assert "doesnotrunanymore" in said and f"Goonwithit:pgherdresume{runs / name}" in said
+    assert "waskilled" in said and f"Resumeitwith:pgherdresume{runs / name}" in said
 
 
-@pytest.mark.parametrize(("state", "stands"), [("interrupted", "is interrupted"), ("failed", "has failed")])
+@pytest.mark.parametrize(("state", "stands"), [("interrupted", "is interrupted"), ("failed", "failed")])
 def test_one_that_ended_without_an_answer_says_so(state, stands, runs, name, capsys):
     state_of(runs / name, state)
     assert run(["watch", "last", "--runs-dir", str(runs)]) == 1
@@ -67,7 +67,7 @@ def test_it_watches_until_the_run_ends(terminal, runs, name, capsys, monkeypatch
     finished = (runs / name / "run.json").read_bytes()
     state_of(runs / name, "running")
     write_live(runs / name, LiveState(pid=1, written=0, step="copying 8 databases"))
-    monkeypatch.setattr(watch, "_PERIOD", 0.02)
+    monkeypatch.setattr(watch, "_POLL_INTERVAL_S", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     looked = threading.Event()
 

@@ -46,7 +46,9 @@ def test_all_that_a_host_is_sent_counts(monkeypatch):
 
 def test_what_is_missing_is_said_with_the_command(monkeypatch):
     monkeypatch.setattr(versions, "LIBRARIES", ("json", "no_such_library"))
-    with pytest.raises(CapabilityError, match=r"a cluster needs no_such_library.*pip install 'pgherd\[cluster\]'"):
-        versions.require_extra()
+    with pytest.raises(
+        CapabilityError, match=r"a cluster requires the Python package no_such_library; install with: .*pip install no_such_library"
+    ):
+        versions.require_cluster_libraries()
     monkeypatch.setattr(versions, "LIBRARIES", ("json",))
-    versions.require_extra()
+    versions.require_cluster_libraries()

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pgherd.export.collection import BORDER, FRESH, Collection
+from pgherd.export.collection import FRESH, Collection
 from pgherd.metrics import run_metrics
 from pgherd.model.deployment import Container, Deployment, Host, Server
 from pgherd.model.facts import HostFacts
@@ -58,7 +58,7 @@ class Run:
             out.writelines(lines)
 
     def finish(self, number, *texts, transactions=100.0, broken=False, ahead=0.0):
-        """The trial has ended: ``texts`` are what its phases' drivers told, by a clock that is so much ``ahead``."""
+        """The trial has ended: ``texts`` are its drivers' output by phase, with a clock ``ahead`` by this many seconds."""
         directory = self.path / "trials" / f"{number:04d}"
         phases = []
         for i, text in enumerate(texts):
@@ -88,10 +88,9 @@ def value(collection, name):
 
 
 def test_before_its_first_trial_a_run_tells_what_it_is(run):
-    collection = Collection(run.path, run.record, ("127.0.0.1:9100", "1.5.0"))
+    collection = Collection(run.path, run.record)
     ((labels, one, t),) = told(collection, "pgherd_run_info")
     assert labels["study"] == "density" and labels["host"] == "db7" and (one, t) == (1, None)
-    assert told(collection, "pgherd_node_exporter_info")[0][0]["address"] == "127.0.0.1:9100"
     assert value(collection, "pgherd_trials_left") == 0 and not told(collection, "pgherd_trial_info")
 
 
@@ -220,17 +219,6 @@ def test_what_a_driver_told_long_ago_is_not_told(run):
     run.live(1, phase=0)
     run.tell(1, 0, line(time.time() - FRESH - 10, 100))
     assert not told(Collection(run.path, run.record), "pgherd_driver_transactions_total")
-
-
-def test_near_a_border_it_asks_to_wait(run):
-    collection = Collection(run.path, run.record)
-    assert collection.pause() == 0
-    run.live(1, phase=0, begun=-1)  # the ramp's end
-    assert 0 < collection.pause() <= 2 * BORDER
-    run.live(1, phase=0, begun=-11)  # the period's end
-    assert 0 < collection.pause() <= 2 * BORDER
-    run.live(1, phase=0, begun=-5)
-    assert collection.pause() == 0
 
 
 def test_after_its_end_a_run_still_tells_its_totals(run):

@@ -16,7 +16,7 @@ promtool = pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool
 
 
 def sampled(result):
-    """What the samplers of a trial would have read: a host that works, counters that are torn or fall once."""
+    """Samples of a trial: a host that works, counters that are torn or fall once."""
     start = result.started
     for i in range(6):
         t = start + i + 0.1234567
@@ -45,7 +45,7 @@ def run(synthetic, tmp_path_factory):
             for i, target in enumerate(phase.targets):
                 name = f"drivers/00-steady/{i}/stderr"
                 (directory / name).parent.mkdir(parents=True)
-                ahead = 1000.0 * i  # as on hosts with clocks of their own
+                ahead = 1000.0 * i  # as on hosts with different clocks
                 phase.targets[i] = target = target.model_copy(update={"ahead": ahead})
                 at = [phase.start + 1 + n + ahead for n in range(3)]
                 lines = [f"progress: {t:.3f} s, 100.0 tps, lat 2.500 ms stddev 0.1, 0 failed, lag 0.500 ms" for t in at]
@@ -179,7 +179,7 @@ def test_samples_that_cannot_be_read_are_one_error(synthetic, tmp_path):
     broken = tmp_path / "trials" / results[0].id / "samples"
     broken.mkdir(parents=True)
     (broken / "cpu.parquet").write_bytes(b"no parquet")
-    with pytest.raises(RunDirectoryError, match=f"samples of run {record.run} cannot be read"):
+    with pytest.raises(RunDirectoryError, match=f"cannot read the samples of run {record.run}"):
         write(tmp_path, record, results[:1], io.StringIO())
 
 

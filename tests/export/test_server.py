@@ -1,16 +1,11 @@
 import http.client
-import shutil
 import socket
-import subprocess
-import threading
-import time
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
-from prometheus_client.parser import text_string_to_metric_families as parse_text
 
 from pgherd.export import server as metrics_server
-from pgherd.export.server import Endpoint, MetricsServer, endpoint, grouped
+from pgherd.export.server import ListenAddress, MetricsServer, grouped, listen_address
 from pgherd.metrics.openmetrics import Sample, named
 from pgherd.metrics.run_metrics import RUN, TRIALS
 from pgherd.model.errors import UsageError
@@ -29,13 +24,10 @@ SAMPLES = [
 
 
 class Fixed:
-    """A collection that tells the same each time, and counts how often."""
+    """Collection with constant samples that counts its calls."""
 
-    def __init__(self, pause=0.0):
-        self.times, self._pause = 0, pause
-
-    def pause(self):
-        return self._pause
+    def __init__(self):
+        self.times = 0
 
     def samples(self):
         self.times += 1
@@ -44,11 +36,11 @@ class Fixed:
 
 @pytest.fixture
 def serve(monkeypatch):
-    monkeypatch.setattr(metrics_server, "_ENDING_SECONDS", 0.01)
+    monkeypatch.setattr(metrics_server, "_POLL_SECONDS", 0.01)
     servers = []
 
     def start(token=None, address="127.0.0.1", collection=None):
-        server = MetricsServer(Endpoint(address, 0, token))
+        server = MetricsServer(ListenAddress(address, 0, token))
         servers.append(server)
         server._collection = collection or Fixed()
         return server
@@ -81,8 +73,9 @@ def flat(families):
 WANTED = {(one.family.sample, tuple(sorted(one.labels.items()))): (one.value, one.t) for one in SAMPLES}
 
 
-def test_openmetrics_is_what_another_parser_reads(serve):
-    status, headers, text = get(serve(), Accept=OPENMETRICS)
+@pytest.mark.parametrize("accept", [OPENMETRICS, "", "text/plain;version=0.0.4", "*/*"])
+def test_another_parser_reads_openmetrics(serve, accept):
+    status, headers, text = get(serve(), Accept=accept)
     assert status == 200 and headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
     families = list(text_string_to_metric_families(text))
     assert flat(families) == WANTED
@@ -94,43 +87,21 @@ def test_openmetrics_is_what_another_parser_reads(serve):
     }
 
 
-@pytest.mark.parametrize("accept", ["", "text/plain;version=0.0.4", "*/*", "application/json; version=x"])
-def test_the_older_text_format_for_everybody_else(serve, accept):
-    status, headers, text = get(serve(), Accept=accept)
-    assert status == 200 and headers["Content-Type"].startswith("text/plain; version=0.0.4")
-    assert {key: value for key, (value, _) in flat(parse_text(text)).items()} == {key: value for key, (value, _) in WANTED.items()}
-
-
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian: prometheus)")
-def test_promtool_has_nothing_to_say(serve):
-    _, _, text = get(serve())
-    done = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
 def test_within_half_a_second_nothing_is_collected_again(serve):
     collection = Fixed()
     server = serve(collection=collection)
     for _ in range(5):
         assert get(server)[0] == 200
     assert collection.times == 1
-    server._collected -= metrics_server.LEAST_INTERVAL
+    server._collected -= metrics_server.MIN_INTERVAL
     get(server)
     assert collection.times == 2
-
-
-def test_near_a_border_a_scrape_waits(serve, monkeypatch):
-    slept = []
-    server = serve(collection=Fixed(pause=0.2))
-    monkeypatch.setattr(metrics_server.time, "sleep", slept.append)
-    get(server)
-    assert slept == [0.2]
 
 
 def test_what_scrapes_cost_is_told(serve):
     server = serve()
     get(server)
-    server._collected -= metrics_server.LEAST_INTERVAL
+    server._collected -= metrics_server.MIN_INTERVAL
     found = {family.name: family.samples[0].value for family in text_string_to_metric_families(get(server, Accept=OPENMETRICS)[2])}
     assert 0 < found["pgherd_exporter_cpu_seconds"] < 5
 
@@ -192,7 +163,7 @@ def test_what_fails_is_told_to_whoever_asks(serve, capfd):
 
     for headers in ({}, {"Accept": OPENMETRICS}):
         status, _, text = get(serve(collection=Failing()), **headers)
-        assert status == 500 and text == "the metrics cannot be written: ValueError: no disk\n"
+        assert status == 500 and text == "cannot write the metrics: ValueError: no disk\n"
     assert capfd.readouterr().err == ""
 
 
@@ -211,45 +182,22 @@ def test_ipv6(serve):
     assert get(serve(address="::1"))[0] == 200
 
 
-def test_a_run_is_shown_with_its_node_exporter(serve, tmp_path, monkeypatch):
-    monkeypatch.setattr(metrics_server.node_exporter, "find", lambda: ("127.0.0.1:9100", "1.5.0"))
+def test_a_run_is_served_after_show(serve, tmp_path):
     hosts = {"local": HostFacts(hostname="db7", kernel="6.1", cores=2, logical_cpus=2, memory=2**34)}
     server = serve()
     record = RunRecord(run="r1", study="density", options={}, started=1.0, pgherd="1.0", hosts=hosts)
-    assert server.show(tmp_path, record) == ("127.0.0.1:9100", "1.5.0")
+    server.show(tmp_path, record)
     text = get(server)[2]
-    assert 'pgherd_node_exporter_info{address="127.0.0.1:9100",host="db7",run="r1",version="1.5.0"} 1.0' in text
+    assert 'pgherd_run_info{cores="2",host="db7"' in text
     assert "pgherd_exporter_cpu_seconds_total{" in text
-
-
-def test_a_regular_scraper_is_awaited_and_nobody_else(serve):
-    server = serve()
-    assert server.expected() is None
-    get(server)
-    assert server.expected() is None, "one scrape may be somebody's look"
-    now = time.monotonic()
-    server._scrapes = [now - 6, now - 1]
-    assert 8 < server.expected() <= 9
-    server._scrapes = [now - 200, now - 20]
-    assert server.expected() is None, "too long to wait for"
-    server._scrapes = [now - 100, now - 95]
-    assert server.expected() is None, "it has gone"
-
-
-def test_waiting_ends_with_the_scrape(serve):
-    server = serve()
-    get(server)
-    threading.Timer(0.2, get, (server,)).start()
-    assert server.await_scrape(20)
-    assert not server.await_scrape(0.05)
 
 
 def test_a_port_that_is_taken_is_one_message(serve):
     port = int(serve().url.rsplit(":", 1)[1].removesuffix("/metrics"))
     with pytest.raises(UsageError, match=f"port {port}: Address already in use; choose another"):
-        MetricsServer(Endpoint("127.0.0.1", port))
+        MetricsServer(ListenAddress("127.0.0.1", port))
     with pytest.raises(UsageError, match="192.0.2.1"):
-        MetricsServer(Endpoint("192.0.2.1", 0, "x" * 20))
+        MetricsServer(ListenAddress("192.0.2.1", 0, "x" * 20))
 
 
 @pytest.mark.parametrize(
@@ -257,13 +205,13 @@ def test_a_port_that_is_taken_is_one_message(serve):
     [("9187", "127.0.0.1", 9187), ("localhost:0", "localhost", 0), ("[::1]:9187", "::1", 9187), (":80", "127.0.0.1", 80)],
 )
 def test_endpoints(text, address, port):
-    assert endpoint(text, None) == Endpoint(address, port)
+    assert listen_address(text, None) == ListenAddress(address, port)
 
 
 @pytest.mark.parametrize("text", ["", "x", "127.0.0.1", "1:65536", "-1", "²", "0.0.0.0:9187", "db7:9187", "[::]:9187"])
 def test_no_endpoints(text):
     with pytest.raises(UsageError, match="--metrics-listen"):
-        endpoint(text, None)
+        listen_address(text, None)
 
 
 def test_elsewhere_a_token_is_needed(tmp_path):
@@ -271,11 +219,11 @@ def test_elsewhere_a_token_is_needed(tmp_path):
     for bad, why in (("", "0 characters"), ("short\n", "5 characters")):
         file.write_text(bad)
         with pytest.raises(UsageError, match=why):
-            endpoint("0.0.0.0:9187", file)
+            listen_address("0.0.0.0:9187", file)
     with pytest.raises(UsageError, match="No such file"):
-        endpoint("0.0.0.0:9187", tmp_path / "none")
+        listen_address("0.0.0.0:9187", tmp_path / "none")
     file.write_text("a long enough token\nand more\n")
-    assert endpoint("0.0.0.0:9187", file) == Endpoint("0.0.0.0", 9187, "a long enough token")
+    assert listen_address("0.0.0.0:9187", file) == ListenAddress("0.0.0.0", 9187, "a long enough token")
 
 
 def test_one_family_is_told_in_one_piece():

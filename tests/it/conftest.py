@@ -50,7 +50,7 @@ class Ended:
     @property
     def message(self) -> str:
         """The one message on stderr; there must be one, and no traceback."""
-        assert "Traceback" not in self.err and "this is a defect" not in self.err, self.err
+        assert "Traceback" not in self.err and "internal error" not in self.err, self.err
         lines = self.err.splitlines()
         told = [index for index, line in enumerate(lines) if line.startswith("pgherd: ")]
         assert len(told) == 1, self.err

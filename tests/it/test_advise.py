@@ -1,4 +1,4 @@
-"""`pgherd doctor --advise --dsn`: a real server's practice is read, by a superuser and by an ordinary user; nothing is changed."""
+"""`pgherd advise --dsn`: a real server's practice is read, by a superuser and by an ordinary user; nothing is changed."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def theirs(request: pytest.FixtureRequest) -> Iterator[Instance]:
 
 
 def advice(pgherd, theirs, user):
-    ended = pgherd("doctor", "--advise", "--dsn", f"host={theirs.socket_dir} user={user} dbname=postgres", "--json")
+    ended = pgherd("advise", "--dsn", f"host={theirs.socket_dir} user={user} dbname=postgres", "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
     return document, {one["check"]: one for one in document["advice"] if one["about"] == "server"}

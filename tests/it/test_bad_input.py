@@ -140,7 +140,7 @@ def test_run_directories_that_cannot_be_read(pgherd, finished):
             assert ended.code == BAD_USAGE and said in ended.message, (verb, ended)
         assert (finished / "run.json").read_text() == text and pgherd.digests() == before
     cleaned = pgherd("clean")
-    assert cleaned.code == 0 and "left alone: " in cleaned.out and pgherd.digests() == before
+    assert cleaned.code == 0 and "left unchanged: " in cleaned.out and pgherd.digests() == before
     (finished / "run.json").write_text(whole)
     trial = sorted(finished.glob("trials/*/trial.json"))[-1]
     trial.write_text(trial.read_text()[:100])

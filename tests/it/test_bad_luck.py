@@ -55,7 +55,7 @@ def test_a_program_killed_in_a_trial(pgherd, chance, name, said):
     assert trials[2]["transition"] == "1 kept"
     pgherd.nothing_left()
     shown = pgherd("show", str(pgherd.run), "1")
-    assert shown.code == 0 and "It could not be finished" in shown.out
+    assert shown.code == 0 and "Not finished:" in shown.out
 
 
 def test_a_container_with_too_little_memory(pgherd):

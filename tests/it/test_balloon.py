@@ -113,7 +113,7 @@ def test_the_status_of_a_server_without_it(cache: Path, pgherd) -> None:
 
 
 needs_groups = pytest.mark.skipif(gather(NODE).cgroup_writable is None, reason="control groups cannot be made here")
-DEMO = ("balloon", "demo", "--memory", "256MB", "--phase", "4s", "--phases", "2", "--clients", "2", "--yes")
+DEMO = ("balloon", "demo", "--memory", "256MB", "--phase-length", "4s", "--phases", "2", "--clients", "2", "--yes")
 
 
 def _skip_where_it_cannot_be_built() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
+pytest.importorskip("distributed", reason="distributed is not installed")
 from pgherd.cluster import certificates
 
 NAMES = ("a", "b")
@@ -33,7 +33,7 @@ def trials(bed, study):
 @pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_host_that_has_nothing_gets_all_of_it_over_ssh(bed):
-    start = ("cluster", "start", "--hosts", "a", "--ssh-config", str(bed.config), "--private-environment")
+    start = ("cluster", "start", "--hosts", "a", "--ssh-config", str(bed.config), "--private-venv")
     started = bed.pgherd(*start, "--json", timeout=280)
     assert started.returncode == 0, started.stderr
     assert "with the libraries of this machine" in started.stderr

@@ -11,7 +11,7 @@ import pytest
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 
-pytest.importorskip("distributed", reason="the extra [cluster] is not installed")
+pytest.importorskip("distributed", reason="distributed is not installed")
 
 NAMES = ("a", "b")
 QUICK = (

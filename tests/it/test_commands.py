@@ -1,4 +1,4 @@
-"""`pgherd show RUN TRIAL --commands`: the script really repeats the trial, and leaves nothing."""
+"""`pgherd show RUN TRIAL --repro-script`: the script really repeats the trial, and leaves nothing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def nothing_left(program) -> None:
 
 def written(program, number: int) -> Path:
     """The script of a trial of the only run, as a file that the program's account can read."""
-    shown = program("show", "last", str(number), "--commands")
+    shown = program("show", "last", str(number), "--repro-script")
     assert shown.code == 0, shown
     file = program.runs / f"repeat-{number}.sh"
     file.write_text(shown.out)

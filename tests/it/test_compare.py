@@ -49,8 +49,8 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     assert {row["trial"] for row in document["tables"]["blocks"]} <= {trial["id"] for trial in trials}
     shown = pgherd("show", "last")
     assert shown.code == 0 and document["answer"][:40] in re.sub(r"\s+", " ", shown.out) and "throughput" in shown.out
-    assert "compare" in pgherd("runs").out
-    repeated = pgherd("show", "last", "1", "--commands")
+    assert "compare" in pgherd("list").out
+    repeated = pgherd("show", "last", "1", "--repro-script")
     assert repeated.code == 0 and "pgbench" in repeated.out
 
 
@@ -82,7 +82,7 @@ def test_side_by_side_loads_take_turns(pgherd):
     assert record["options"]["side_by_side"]
     assert {name: said["shared_buffers"] for name, said in record["variant_settings"].items()}["tiny"] == "128kB"
     assert "shared_buffers" not in record["settings"], "the two differ in it"
-    repeated = pgherd("show", "last", "2", "--commands")
+    repeated = pgherd("show", "last", "2", "--repro-script")
     assert repeated.code == 0 and repeated.out.count("\nwarm ") == 3 and repeated.out.count("\nreport\n") == 3, "one after the other"
 
 

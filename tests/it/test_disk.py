@@ -1,4 +1,4 @@
-"""`pgherd disk` with the real fio: a short run, what it leaves, what `show --commands` prints, and what is left after kill -9.
+"""`pgherd disk` with the real fio: a short run, what it leaves, what `show --repro-script` prints, and what is left after kill -9.
 
 The numbers mean nothing on a busy machine; that they were counted, and that nothing is left, does.
 """
@@ -64,7 +64,7 @@ def test_a_volume_is_measured_and_left_as_it_was(pgherd, volume):
     assert os.listdir(volume) == ["precious"]
     record = pgherd.record()
     assert record["postgres"] == {} and record["tools"]["fio"] and (pgherd.run / "report.html").is_file()
-    shown = pgherd("show", "last", "1", "--commands")
+    shown = pgherd("show", "last", "1", "--repro-script")
     assert shown.code == 0 and "--name=load" in shown.out
     assert subprocess.run(["sh", "-n"], input=shown.out, text=True, capture_output=True).stderr == ""
     pgherd.nothing_left()
@@ -161,7 +161,7 @@ def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
 
 def repeated(pgherd, places):
     """The script of the trial puts all parts there again, and takes them away."""
-    shown = pgherd("show", "last", "1", "--commands")
+    shown = pgherd("show", "last", "1", "--repro-script")
     assert shown.code == 0, shown
     lines = shown.out.splitlines()
     # What lies where is noted by the script itself, before it begins to load.

@@ -16,6 +16,14 @@ from pgherd import __version__
 ROOT = Path(__file__).parent.parent.parent
 NEEDED = ("pgherd", "environment", "extension", "src", "pyproject.toml", "LICENSE", "README.md")
 ORDINARY_USER = "nobody"
+OF_SINGLE_COMMANDS = """
+import pgherd.ui.server
+from pgherd.cluster.versions import require_cluster_libraries
+from pgherd.cli.doctor_checks import compression_check
+require_cluster_libraries()
+assert compression_check().able == "yes"
+"""
+"""Raises if a library is missing that only the web page, clusters or compression require."""
 
 
 @pytest.fixture
@@ -75,9 +83,10 @@ def test_first_use(checkout, directory):
     assert len(first.stderr.splitlines()) == 1
     assert list((checkout / "src/pgherd/cli/__pycache__").glob("main.*.pyc"))
 
-    # Its packages are whole, and edits are seen
+    # Its packages are whole, those of every command are there, and edits are seen
     python = checkout / ".venv/bin/python"
     assert run(python, "-I", "-m", "pip", "check").returncode == 0
+    assert run(python, "-I", "-c", OF_SINGLE_COMMANDS).stderr == ""
     (checkout / "src/pgherd/__init__.py").write_text('"""Edited."""\n__version__ = "edited"\n')
     assert run(checkout / "pgherd", "--version").stdout == "pgherd edited\n"
 
@@ -102,7 +111,8 @@ def test_first_use_by_an_ordinary_user_in_a_read_only_checkout(checkout, directo
     first = run(*command, env=environment)
     assert (first.returncode, first.stdout) == (0, f"pgherd {__version__}\n"), first.stderr
     assert not (checkout / ".venv").exists()
-    assert list((directory / "home/.cache/pgherd").iterdir())
+    (environment_directory,) = (directory / "home/.cache/pgherd").glob("venv-*")
+    assert run(environment_directory / "bin/python", "-I", "-c", OF_SINGLE_COMMANDS).stderr == ""
     assert run(*command, env=environment).stderr == ""
 
 

@@ -180,7 +180,7 @@ def test_a_guest_that_hangs_is_given_up_after_its_time(bare: tuple[Images, Journ
 def test_after_a_kill_nothing_of_a_guest_is_left(up: Visit, places: Path, tmp_path: Path) -> None:
     """pgherd itself is killed while its guest runs: QEMU goes with it, and 'pgherd clean' removes the rest."""
     process = subprocess.Popen(
-        [*PYTHON, "vm", "boot", "--scale", "0", "--memory", "192MB", "--accelerator", "tcg", "--json"],
+        [*PYTHON, "vm", "boot", "--scale", "0", "--memory", "192MB", "--accel", "tcg", "--json"],
         stdout=subprocess.PIPE,
         text=True,
         cwd="/",

@@ -179,17 +179,17 @@ def test_a_run_that_is_alive_is_left_alone(pgherd):
     process = pgherd.start_density(*FOREVER)
     pgherd.wait_until(lambda: pgherd.in_trial(1) or process.poll() is not None)
     golden = sorted(pgherd.cache.glob("golden/pg*"))
-    cleaned = pgherd("clean", "--golden")
+    cleaned = pgherd("clean", "--templates")
     assert cleaned.code == 0 and f"left run {pgherd.run.name} alone: it is running (pid {process.pid})" in cleaned.out, cleaned
-    assert sorted(pgherd.cache.glob("golden/pg*")) == golden and "left the golden copies alone" in cleaned.out
+    assert sorted(pgherd.cache.glob("golden/pg*")) == golden and "kept the templates" in cleaned.out
     refused = pgherd("resume", "last")
     assert refused.code == 1 and f"run {pgherd.run.name} is being executed by another pgherd" in refused.message
     assert process.poll() is None and pgherd.in_trial(1)
-    listed = pgherd("runs", "--json")
+    listed = pgherd("list", "--json")
     assert json.loads(listed.out)["runs"][0]["state"] == "running"
     _interrupt(pgherd, process)
     cleaned = pgherd("clean")
-    assert cleaned.code == 0 and "Nothing was left" in cleaned.out, cleaned
+    assert cleaned.code == 0 and "No leftovers found" in cleaned.out, cleaned
 
 
 def test_resuming_a_finished_run_only_reports(pgherd):

@@ -146,7 +146,7 @@ def test_a_link_of_known_bandwidth_is_bound_by_it(elsewhere, able):
         assert document["findings"][name]["value"] == pytest.approx(0.097, rel=0.15)
     assert document["findings"]["rtt_loaded"]["value"] > document["findings"]["rtt_idle"]["value"], "a queue fills before a limit"
     assert all(result["trial"]["deployment"]["links"][0]["kind"] == "namespaces" for result in elsewhere.trials())
-    script = elsewhere("show", "last", "1", "--commands")
+    script = elsewhere("show", "last", "1", "--repro-script")
     assert script.code == 0 and "tbf rate 100000000bit" in script.out
 
 

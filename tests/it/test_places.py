@@ -141,7 +141,7 @@ def test_a_whole_run_with_the_wal_elsewhere_and_its_script(pgherd, wal_disk):
     )
     assert ended.code in (0, 1), ended
     assert os.listdir(wal_disk) == ["precious"]
-    shown = pgherd("show", "last", "1", "--commands")
+    shown = pgherd("show", "last", "1", "--repro-script")
     assert f"DIR_wal='{wal_disk}'" in shown.out and '.pg "$DIR_wal"' in shown.out, shown
     file = pgherd.runs / "repeat.sh"
     file.write_text(shown.out)

@@ -29,7 +29,7 @@ def test_two_variants_from_servers_to_report(pgherd):
     run = pgherd.run
     assert {"throughput", "ratios"} <= {file.stem for file in (run / "figures").glob("*.svg")}
     number = next(int(trial["id"]) for trial in trials if trial["trial"]["point"] == {"variant": "odd", "clients": 3})
-    shown = pgherd("show", "last", str(number), "--commands")
+    shown = pgherd("show", "last", str(number), "--repro-script")
     assert shown.code == 0, shown
     assert "shared_buffers = '48MB'" in shown.out
     assert " -M simple -c 3 " in shown.out

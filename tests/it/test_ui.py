@@ -21,7 +21,7 @@ import pytest
 from pgherd.report.write_report import build
 from pgherd.store.samples import write_samples
 
-pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
+pytest.importorskip("starlette", reason="starlette is not installed")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 CHROMIUM = shutil.which("chromium")
@@ -66,7 +66,14 @@ class Served:
                 break
         document = json.loads(text)
         self.address: str = document["address"].rstrip("/")
-        self.token: str | None = document["token"]
+        self.token: str = document["token"]
+        self.sign_in: str = document["sign_in"]
+
+    def open(self, page: Any, path: str = "/") -> None:
+        """Show a page to a user who has opened the printed address."""
+        page.goto(self.sign_in)
+        if path != "/":
+            page.goto(self.address + path)
 
     def end(self) -> str:
         self.process.send_signal(signal.SIGINT)
@@ -168,7 +175,7 @@ def samples_of(result: Any) -> list[Any]:
 
 
 def _plan(page: Any, served: Served, **values: str) -> None:
-    page.goto(f"{served.address}/start")
+    served.open(page, "/start")
     page.get_by_role("link", name=re.compile("^density")).click()
     page.get_by_text("Further options").click()
     for label, value in values.items():
@@ -177,55 +184,55 @@ def _plan(page: Any, served: Served, **values: str) -> None:
 
 
 def test_from_nothing_to_an_answer(live, page):
-    page.goto(live.address)
-    page.get_by_text("There is no run in").wait_for()
+    live.open(page)
+    page.get_by_text("There are no runs in").wait_for()
     _plan(page, live, Numbers_of_databases="one")  # refused by the page itself; what the command line refuses: tests/ui/test_jobs.py
     page.get_by_role("alert").wait_for()
     assert page.get_by_label("Numbers of databases").input_value() == "one"
     short = {"Numbers_of_databases": "1,2", "Scale": "1", "Measured_period": "1s", "Ramp-up": "0s", "Repeats": "1"}
     _plan(page, live, **short, Time_for_all_trials="5s")
-    page.get_by_role("heading", name="What it does to this host").wait_for()
+    page.get_by_role("heading", name="Host changes").wait_for()
     assert not list(live.runs.glob("*"))  # a plan changes nothing
     assert faults(page) == []
-    page.get_by_role("button", name="Start it on this host").click()
+    page.get_by_role("button", name="Start on this host").click()
     page.wait_for_url("**/runs/*")
-    page.get_by_text("At present").wait_for()
-    page.get_by_text("Verdicts as they fall").wait_for()
+    page.get_by_role("heading", name="Now").wait_for()
+    page.get_by_role("heading", name="Checks").first.wait_for()
     page.get_by_role("link", name="Full report").wait_for(timeout=2 * PATIENCE)  # the page loads itself anew when the run has ended
     page.get_by_text("Grade").first.wait_for()
     assert page.locator(".figures img").count() >= 2
-    page.get_by_role("link", name="Explore the samples").click()
+    page.get_by_role("link", name="Show samples").click()
     page.locator("#plot[data-drawn] canvas").wait_for()
 
 
 def test_stop_and_go_on(live, page):
     _plan(page, live, Numbers_of_databases="1,2", Scale="1", Measured_period="15s", Repeats="1", Time_for_all_trials="60s")
-    page.get_by_role("button", name="Start it on this host").click()
-    page.get_by_text(re.compile(r"(ramp-up|measuring), \d+ of")).wait_for()
+    page.get_by_role("button", name="Start on this host").click()
+    page.get_by_text(re.compile(r"(warm-up|measuring), \d+ of")).wait_for()
     name = urlsplit(page.url).path.rpartition("/")[2]
     page.locator(".curve .line").first.wait_for(state="attached")
     assert faults(page) == []
     page.get_by_role("link", name="Stop …").click()
     assert faults(page) == []
     page.get_by_role("button", name="Stop it").click()
-    page.get_by_role("link", name="Go on with it …").wait_for()
+    page.get_by_role("link", name="Resume …").wait_for()
     assert json.loads((live.runs / name / "run.json").read_text())["state"] == "interrupted"
-    page.get_by_role("link", name="Go on with it …").click()
+    page.get_by_role("link", name="Resume …").click()
     page.get_by_role("button", name="Go on with it").click()
-    page.get_by_text(re.compile(r"(ramp-up|measuring), \d+ of")).wait_for()
-    page.goto(f"{live.address}/runs/{name}/stop")
+    page.get_by_text(re.compile(r"(warm-up|measuring), \d+ of")).wait_for()
+    live.open(page, f"/runs/{name}/stop")
     page.get_by_role("button", name="Stop it").click()
-    page.get_by_role("link", name="Go on with it …").wait_for()
+    page.get_by_role("link", name="Resume …").wait_for()
 
 
 def test_browse_and_read(made, page):
-    page.goto(made.address)
+    made.open(page)
     assert page.locator("table.runs td.answer").count() == 2
     page.get_by_label("Host").select_option("db-host-1")
     page.get_by_text("1 run of 2").wait_for()
     assert "host=db-host-1" in page.url
     page.get_by_label("Find").fill("nothing like it")
-    page.get_by_text("None of 2 runs is like that").wait_for()
+    page.get_by_text("No match among 2 runs").wait_for()
     page.get_by_role("link", name="All", exact=True).click()
     page.locator("table.runs td", has_text="<b>other</b>").wait_for()
     assert faults(page) == []
@@ -240,11 +247,11 @@ def test_browse_and_read(made, page):
 
 
 def test_explore(made, page):
-    page.goto(f"{made.address}/runs/{FIRST}/explore")
+    made.open(page, f"/runs/{FIRST}/explore")
     page.locator("#plot[data-drawn] canvas").wait_for()
     page.get_by_role("heading", name=re.compile("cpu.usage of containers")).wait_for()
     assert faults(page) == []
-    page.get_by_label("Drawn").select_option("spread")
+    page.get_by_label("View").select_option("spread")
     page.wait_for_url("**view=spread**")
     page.get_by_label("Metric").select_option("host/cpu/cpu.user")
     page.get_by_role("heading", name=re.compile("cpu.user of the host")).wait_for()
@@ -259,7 +266,7 @@ def test_explore(made, page):
 
 def test_what_is_chosen_in_a_part_that_has_just_come_is_not_lost(made, page):
     """The next choice is made in the same turn of the browser's loop that brought the part: nothing can be quicker."""
-    page.goto(f"{made.address}/runs/{FIRST}/explore")
+    made.open(page, f"/runs/{FIRST}/explore")
     page.locator("#plot[data-drawn] canvas").wait_for()
     page.evaluate(
         """() => document.addEventListener("htmx:afterSwap", () => queueMicrotask(() => {
@@ -268,28 +275,28 @@ def test_what_is_chosen_in_a_part_that_has_just_come_is_not_lost(made, page):
             metric.dispatchEvent(new Event("change", { bubbles: true }));
         }), { once: true })"""
     )
-    page.get_by_label("Drawn").select_option("spread")
+    page.get_by_label("View").select_option("spread")
     page.get_by_role("heading", name=re.compile("cpu.user of the host")).wait_for()
     assert faults(page) == []
 
 
 def test_compare(made, page):
-    page.goto(made.address)
+    made.open(page)
     for box in page.locator("table.runs").get_by_role("checkbox").all():
         box.check()
-    page.get_by_role("button", name="Compare the chosen ones").click()
-    page.get_by_role("heading", name=f"{SECOND} against {FIRST}").wait_for()
-    page.get_by_text("Changes with intervals").wait_for()
+    page.get_by_role("button", name="Compare selected runs").click()
+    page.get_by_role("heading", name=f"{SECOND} vs. {FIRST}").wait_for()
+    page.get_by_text("Changes with simultaneous").wait_for()
     page.get_by_text("<b>other</b>").first.wait_for()
     assert faults(page) == []
     page.get_by_label("Baseline").select_option(SECOND)
     page.get_by_role("button", name="Show").click()
-    page.get_by_role("heading", name=f"{FIRST} against {SECOND}").wait_for()
+    page.get_by_role("heading", name=f"{FIRST} vs. {SECOND}").wait_for()
 
 
 def test_signing_in(made, page):
-    """Where a token is asked for nothing is seen without it; and what is not there is a page, too."""
-    served = Served(made.root, made.runs, "--token")
+    """Without the token no page is shown; and an address that does not exist is a page, too."""
+    served = Served(made.root, made.runs)
     try:
         page.goto(f"{served.address}/runs/{FIRST}")
         page.get_by_label("Token").fill("not the token")
@@ -301,7 +308,7 @@ def test_signing_in(made, page):
         page.locator("table.runs td.answer").nth(1).wait_for()
         assert page.locator("table.runs td.answer").count() == 2
         page.goto(f"{served.address}/runs/no-such-run")
-        page.get_by_role("link", name="To the runs").wait_for()
+        page.get_by_role("link", name="Show all runs").wait_for()
         assert faults(page) == []
     finally:
         served.end()
@@ -309,7 +316,7 @@ def test_signing_in(made, page):
 
 def test_by_keyboard(made, page):
     """From the address bar to a run without a pointer; where the keyboard is can be seen."""
-    page.goto(made.address)
+    made.open(page)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
@@ -331,7 +338,7 @@ def test_in_the_dark_on_a_phone(made, page):
     page.set_viewport_size({"width": 375, "height": 740})
     paths = ("/", "/start", "/start/density", f"/runs/{FIRST}", f"/runs/{FIRST}/explore", f"/compare?run={FIRST}&run={SECOND}", "/compare")
     for path in paths:
-        page.goto(made.address + path)
+        made.open(page, path)
         page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
         assert no_wider_than_its_window(page), path
         assert faults(page) == [], path

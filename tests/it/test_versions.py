@@ -78,7 +78,7 @@ def test_two_databases_and_their_script(pgherd, installation):
     assert record["postgres"] == {installation.bin: installation.version}
     if installation.major < 18:
         assert any("Data checksums on" in sentence for sentence in record["choices"])
-    shown = pgherd("show", "last", "1", "--commands")
+    shown = pgherd("show", "last", "1", "--repro-script")
     assert shown.code == 0 and "--data-checksums" in shown.out
     file = pgherd.runs / "repeat.sh"
     file.write_text(shown.out)

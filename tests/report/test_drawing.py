@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 import pytest
 
 from pgherd.report import chart_style, drawing
-from pgherd.report.drawing import Figure, Inputs, NotDrawn
+from pgherd.report.drawing import Figure, FigureInputs, FigureUnavailable
 
 
-def inputs(run) -> Inputs:
-    return Inputs(run[0], run[0].analysis, run[1])
+def inputs(run) -> FigureInputs:
+    return FigureInputs(run[0], run[0].analysis, run[1])
 
 
 def words(svg: str) -> str:
@@ -27,7 +27,7 @@ def test_a_density_run_gets_all_of_its_figures(drawn8):
 def test_every_figure_states_a_number_and_names_the_files_it_came_from(drawn8):
     for name, one in drawn8[0].items():
         assert re.search(r"\d", one.figure.title), name
-        assert "Made from" in one.caption and "trials/*/" in one.caption
+        assert "Source:" in one.caption and "trials/*/" in one.caption
 
 
 def test_every_svg_is_well_formed_and_no_wider_than_a_figure(drawn8):
@@ -49,7 +49,7 @@ def test_ids_of_figures_on_one_page_do_not_meet(drawn8):
 
 def test_specifications_are_valid_vega_lite(run8):
     for builder in drawing.builders("density").values():
-        with contextlib.suppress(NotDrawn):  # a soak, the devices: not of this run
+        with contextlib.suppress(FigureUnavailable):  # a soak, the devices: not of this run
             drawing.specification(builder(inputs(run8)), validate=True)
 
 
@@ -59,14 +59,14 @@ def test_an_unknown_study_gets_the_general_figures():
 
 
 def test_a_faulty_builder_costs_its_figure_only(run8, monkeypatch):
-    def broken(_: Inputs) -> Figure:
+    def broken(_: FigureInputs) -> Figure:
         raise KeyError("gone")
 
-    def refused(_: Inputs) -> Figure:
-        raise NotDrawn("too little data")
+    def refused(_: FigureInputs) -> Figure:
+        raise FigureUnavailable("too little data")
 
-    def unsuitable(_: Inputs) -> Figure:
-        raise NotDrawn
+    def unsuitable(_: FigureInputs) -> Figure:
+        raise FigureUnavailable
 
     monkeypatch.setattr(drawing, "builders", lambda study: {"a": broken, "b": refused, "c": unsuitable})
     drawn, left_out = drawing.draw(inputs(run8))
@@ -86,7 +86,7 @@ def test_hostile_names_stay_text(hostile8):
 
 def test_without_numbers_every_curve_is_left_out_with_its_reason(synthetic, run8):
     record = synthetic.without_numbers(run8[0])
-    drawn, left_out = drawing.draw(Inputs(record, record.analysis, []))
+    drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, []))
     assert drawn == []
     assert set(left_out) == {"throughput", "efficiency", "published", "cpu", "latency", "fairness", "seconds", "order"}
     assert not any("could not be drawn" in reason for reason in left_out.values())

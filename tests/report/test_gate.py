@@ -14,14 +14,14 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import gate as gates
 from pgherd.report.gate import ALL, Comparison, Gate, change_text, gate, remedy
-from pgherd.report.gate_metrics import Run, Wanted
+from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.studies.database_size.options import SizesOptions
 from pgherd.studies.database_size.study import STUDY
 
 
 @pytest.fixture(scope="module")
 def runs(synthetic):
-    """A function that makes a density run of 8 databases of which each alone makes so many transactions."""
+    """A function that makes a density run of 8 databases with this throughput of a single database."""
 
     def make(alone: float, seed: int, **update: object) -> Run:
         record, results = synthetic.density_run(
@@ -56,7 +56,7 @@ def test_a_run_that_is_much_slower_everywhere_is_worse(baseline, runs):
 def test_an_equal_run_is_not_worse(baseline, runs):
     found = gate(baseline, runs(17_000.0, 2))
     assert not found.failed and by_point(found)[ALL].verdict == "within"
-    assert found.answer.startswith("Nothing is shown to be worse than allowed: throughput over all points")
+    assert found.answer.startswith("Nothing is significantly worse than allowed: throughput over all points")
 
 
 def test_a_faster_run_is_better(baseline, runs):
@@ -68,20 +68,20 @@ def test_worse_but_not_for_certain_cannot_tell_and_says_what_would(baseline, run
     found = gate(baseline, runs(15_800.0, 4))
     over = by_point(found)[ALL]
     assert not found.failed and found.outcome == "cannot tell" and over.doubtful
-    assert found.answer.startswith("Cannot tell whether it is worse than allowed: throughput over all points −")
-    assert over.more is not None and f"about {over.more} more repeats at each point in each run would tell." in found.answer
+    assert found.answer.startswith("Inconclusive: throughput over all points −")
+    assert over.more is not None and f"about {over.more} more repeats at each point in each run would settle it." in found.answer
 
 
 def test_what_is_allowed_decides(baseline, runs):
     slower = runs(15_000.0, 3)
-    assert by_point(gate(baseline, slower, [Wanted("throughput", 0.2)]))[ALL].verdict == "within"
-    assert gate(baseline, slower, [Wanted("throughput", 0.0)]).failed
+    assert by_point(gate(baseline, slower, [MetricLimit("throughput", 0.2)]))[ALL].verdict == "within"
+    assert gate(baseline, slower, [MetricLimit("throughput", 0.0)]).failed
 
 
 def test_lower_is_better_of_latency(baseline, runs):
-    slower = gate(baseline, runs(14_000.0, 3), [Wanted("p95", 0.05)])
+    slower = gate(baseline, runs(14_000.0, 3), [MetricLimit("p95", 0.05)])
     assert slower.failed and slower.worse[0].limit == "+5 %" and slower.worse[0].change.value > 5
-    assert not gate(baseline, runs(20_000.0, 3), [Wanted("p95", 0.05)]).failed
+    assert not gate(baseline, runs(20_000.0, 3), [MetricLimit("p95", 0.05)]).failed
 
 
 def test_more_comparisons_widen_all_intervals(baseline, runs):
@@ -89,7 +89,7 @@ def test_more_comparisons_widen_all_intervals(baseline, runs):
     alone = by_point(gate(baseline, other))[ALL].change
     among = next(
         one.change
-        for one in gate(baseline, other, [Wanted("throughput"), Wanted("p95"), Wanted("cpu_per_tx")]).comparisons
+        for one in gate(baseline, other, [MetricLimit("throughput"), MetricLimit("p95"), MetricLimit("cpu_per_tx")]).comparisons
         if one.point == ALL
     )
     assert among.low < alone.low and among.high > alone.high
@@ -119,7 +119,7 @@ def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side)
     found = gate(graded["baseline"], graded["run"])
     assert found.failed and not found.worse
     assert {one.verdict for one in found.comparisons} == {"cannot tell"}
-    assert found.answer == f"The gate cannot be passed: run {was.name} has grade C: it is an indication only and supports nothing."
+    assert found.answer == f"The gate fails: run {was.name} has grade C: it is an indication only and supports no conclusion."
 
 
 @settings(deadline=None, max_examples=25)
@@ -128,8 +128,8 @@ def test_a_large_loss_fails_and_the_same_gain_never_does(synthetic, loss, allowe
     record, results = synthetic.density_run(8, seconds=2, vcpus=0.25, alone=17_000.0)
     slower = [scaled(result, 1 - loss) for result in results]
     old, new = Run("a", record, results), Run("b", record.model_copy(update={"run": "b"}), slower)
-    assert gate(old, new, [Wanted("throughput", allowed)]).failed
-    assert not gate(new, old, [Wanted("throughput", allowed)]).failed
+    assert gate(old, new, [MetricLimit("throughput", allowed)]).failed
+    assert not gate(new, old, [MetricLimit("throughput", allowed)]).failed
 
 
 def scaled(result: TrialResult, factor: float) -> TrialResult:
@@ -151,9 +151,9 @@ def test_a_finding_is_compared_by_its_intervals(baseline, runs):
     record = other.record.model_copy(
         update={"analysis": other.record.analysis.model_copy(update={"findings": {"efficiency_at_saturation": value}})}
     )
-    (one,) = gate(baseline, Run("b", record, other.results), [Wanted("efficiency_at_saturation", 0.1)]).comparisons
+    (one,) = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation", 0.1)]).comparisons
     assert one.verdict == "worse" and one.change.value == pytest.approx(100 * (0.70 / 0.857 - 1), abs=2)
-    (same,) = gate(baseline, other, [Wanted("efficiency_at_saturation", 0.5)]).comparisons
+    (same,) = gate(baseline, other, [MetricLimit("efficiency_at_saturation", 0.5)]).comparisons
     assert same.verdict == "within"
 
 
@@ -161,7 +161,7 @@ def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
     other = runs(17_000.0, 2)
     findings = {"efficiency_at_saturation": Finding(value=0.5, unit="ratio")}
     record = other.record.model_copy(update={"analysis": other.record.analysis.model_copy(update={"findings": findings})})
-    found = gate(baseline, Run("b", record, other.results), [Wanted("efficiency_at_saturation")])
+    found = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation")])
     assert not found.failed and "no interval: one of the two has none" in found.answer
 
 
@@ -233,7 +233,7 @@ def test_another_host_is_another_platform(baseline, runs, synthetic):
     found = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(4.0, "other")}))
     assert found.warnings[0].startswith("The hosts differ (cores, logical cpus, physical cores): this compares two platforms")
     named = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(2.0, "other")}))
-    assert named.warnings[0] == "The runs are of two hosts that look alike by all that was seen of them but their names"
+    assert named.warnings[0] == "The runs are of two hosts whose known facts are equal except for their names"
 
 
 def test_a_run_that_was_resumed_on_another_host_says_so(baseline, runs):
@@ -256,7 +256,7 @@ def test_settings_options_and_days_apart_are_said(baseline, runs):
         started=record.started + 90_000,
     )
     words = " ".join(gate(baseline, other).warnings)
-    for said in ("The settings differ (io_method)", "The options differ (at)", "The runs began 25 h apart"):
+    for said in ("The settings differ (io_method)", "The options differ (at)", "The runs started 25 h apart"):
         assert said in words
 
 
@@ -279,7 +279,7 @@ def test_what_cannot_be_compared_is_one_message(baseline, runs, synthetic):
     other = runs(17_000.0, 2)
     assert "are the same run" in refused(baseline, baseline)
     assert "of different studies" in refused(baseline, Run("x", *synthetic.other_study()))
-    assert "is not finished (it is interrupted); 'pgherd resume x'" in refused(
+    assert "is not finished (it is interrupted); resume it with 'pgherd resume x'" in refused(
         baseline, Run("x", other.record.model_copy(update={"state": "interrupted"}), other.results)
     )
     record, results = synthetic.density_run(80, seconds=2, repeats=1)
@@ -289,14 +289,14 @@ def test_what_cannot_be_compared_is_one_message(baseline, runs, synthetic):
 
 def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs):
     other = runs(17_000.0, 2)
-    said = refused(baseline, other, [Wanted("speed")])
+    said = refused(baseline, other, [MetricLimit("speed")])
     assert "'speed' is not in run run-1" in said and "throughput, cpu_per_tx, p50, p95, p99" in said and "efficiency_at_saturation" in said
     blind = [
         result.model_copy(update={"phases": [phase.model_copy(update={"metrics": {}}) for phase in result.phases]})
         for result in other.results
     ]
     assert "'cpu_per_tx' is not in run x: the container's CPU was not measured" in refused(
-        baseline, Run("x", other.record, blind), [Wanted("cpu_per_tx")]
+        baseline, Run("x", other.record, blind), [MetricLimit("cpu_per_tx")]
     )
     empty = other.record.model_copy(
         update={
@@ -305,7 +305,7 @@ def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs
             )
         }
     )
-    assert "has no number in run x: too few" in refused(baseline, Run("x", empty, other.results), [Wanted("efficiency_at_saturation")])
+    assert "has no number in run x: too few" in refused(baseline, Run("x", empty, other.results), [MetricLimit("efficiency_at_saturation")])
 
 
 def test_a_direction_that_is_not_known_must_be_said(baseline, runs):
@@ -319,8 +319,8 @@ def test_a_direction_that_is_not_known_must_be_said(baseline, runs):
         )
 
     sides = with_bends(baseline), with_bends(runs(17_000.0, 2))
-    assert "--metric 'bends:5%:higher'" in refused(*sides, [Wanted("bends")])
-    assert not gate(*sides, [Wanted("bends", 0.05, "lower")]).failed
+    assert "--metric 'bends:5%:higher'" in refused(*sides, [MetricLimit("bends")])
+    assert not gate(*sides, [MetricLimit("bends", 0.05, "lower")]).failed
 
 
 def test_a_point_that_only_one_run_has_is_left_out_and_said(baseline, runs):
@@ -328,7 +328,7 @@ def test_a_point_that_only_one_run_has_is_left_out_and_said(baseline, runs):
     fewer = [result for result in other.results if result.trial.point != {"databases": 1}]
     found = gate(baseline, Run("b", other.record, fewer))
     assert "databases 1" not in by_point(found)
-    assert "Only run-1 has databases 1; that is not compared" in found.warnings
+    assert "Only run-1 has databases 1, which is not compared" in found.warnings
 
 
 def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
@@ -345,9 +345,9 @@ def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
         ]
         return result.model_copy(update={"phases": phases})
 
-    found = gate(baseline, Run("b", other.record, [without(result) for result in other.results]), [Wanted("p99")])
+    found = gate(baseline, Run("b", other.record, [without(result) for result in other.results]), [MetricLimit("p99")])
     assert "databases 1" not in by_point(found)
-    assert any(re.match(r"p99 at databases 1 is left out \(b: fewer than ten", warning) for warning in found.warnings)
+    assert any(re.match(r"p99 at databases 1 is omitted \(b: fewer than ten", warning) for warning in found.warnings)
 
 
 def test_changes_are_written_with_the_digits_that_they_deserve():

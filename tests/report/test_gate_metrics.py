@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pgherd.model.errors import UsageError
-from pgherd.report.gate_metrics import Run, Wanted, compared, default_metric, direction, is_metric, metric_of
+from pgherd.report.gate_metrics import MetricLimit, Run, compared, default_metric, direction, is_metric, metric_of
 
 
 @pytest.fixture(scope="module")
@@ -61,14 +61,14 @@ def _with_driver(result, driver):
     ],
 )
 def test_which_direction_is_better(name, unit, known, better):
-    assert direction(Wanted(name), unit, known) == better
+    assert direction(MetricLimit(name), unit, known) == better
     other = "lower" if better == "higher" else "higher"
-    assert direction(Wanted(name, 0.05, other), unit, known) == other
+    assert direction(MetricLimit(name, 0.05, other), unit, known) == other
 
 
 def test_of_what_is_not_known_it_must_be_said():
     with pytest.raises(UsageError, match="--metric 'ratio:big:knee:5%:higher'"):
-        direction(Wanted("ratio:big:knee"), "")
+        direction(MetricLimit("ratio:big:knee"), "")
 
 
 def test_zero_has_no_ratio(run):
@@ -81,5 +81,5 @@ def test_zero_has_no_ratio(run):
         for result in run.results
     ]
     quiet = Run("q", run.record, still)
-    with pytest.raises(UsageError, match="'wal_per_tx' cannot be compared: q: below 1 bytes, nothing to compare"):
+    with pytest.raises(UsageError, match="cannot compare 'wal_per_tx': q: below 1 bytes, too small to compare"):
         compared(quiet, quiet, "wal_per_tx")

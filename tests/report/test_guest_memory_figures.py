@@ -1,32 +1,93 @@
-import importlib.util
+from __future__ import annotations
+
 import json
 from pathlib import Path
 
 import pytest
 
 from pgherd.analysis.memory_effects import Effects
-from pgherd.model.deployment import Deployment, GuestMachine
+from pgherd.model.deployment import Container, Deployment, GuestMachine, Host
 from pgherd.model.finding import Analysis
+from pgherd.model.load import Phase
+from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.model.trial import Trial
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
-from pgherd.report.guest_memory_figures import BANDS, bands
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
+from pgherd.report.guest_memory_figures import BANDS, bands, read
+from pgherd.store.samples import write_samples
+
+MB, BEGAN = 2.0**20, 1_000_000.0
 
 
-def _module(name: str):
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def samples(*, process=True, zram=True, balloon=True):
+    """Ten seconds of two guests of 1000 MB: a gives up 30 MB a second, two thirds of it from its database; of b 100 MB are swapped."""
+    for i in range(-2, 11):
+        t = BEGAN + i
+        for name in ("a", "b"):
+            given_up = 30 * (i + 2) if name == "a" else 0
+            swapped = 100 if name == "b" else 0
+            resident = 800 - given_up - swapped
+            told = {"guest.memory": 1000 * MB, "guest.actual": (1000 - given_up) * MB, "guest.target": (1000 - given_up - 20) * MB}
+            if balloon:
+                yield t, "guest_balloon", f"guest:{name}", told | {"guest.free": 250 * MB}
+            if process:
+                yield t + 0.01, "qemu_process", f"guest:{name}", {"qemu.anon": (resident + 50) * MB, "qemu.shared": 10 * MB}
+                yield BEGAN - 2, "qemu_process", f"guest:{name}", {"qemu.overhead": 60 * MB}
+            group = {"memory.anon": (resident + 60) * MB, "memory.shmem": 0.0, "memory.swap": swapped * MB}
+            yield t, "cgroup_memory", f"container:{name}", group
+        yield t, "balloon", "server:a/pg", {"balloon.bytes": 20 * (i + 2) * MB}
+        yield t, "swap", "swap:ours", {"swap.used": 200 * MB}
+        if zram:
+            yield t, "zram", "zram:zram1", {"zram.original": 150 * MB}
 
 
-MADE = _module("test_guest_memory_series")
+def result(directory: Path, rows, name="0001", point=None, runtime="vm") -> TrialResult:
+    (directory / "trials" / name).mkdir(parents=True)
+    write_samples(directory / "trials" / name, sorted(rows, key=lambda row: row[0]))
+    host = Host(memory=int(1400 * MB), containers=(Container(name="a", runtime=runtime), Container(name="b", runtime=runtime)))
+    phases = (Phase(name="first", ramp=2, seconds=5), Phase(name="second", ramp=0, seconds=5))
+    trial = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=phases)
+    done = [PhaseResult(phase=one.name, start=BEGAN + 5 * i, end=BEGAN + 5 * i + 5, overlap=1, targets=[]) for i, one in enumerate(phases)]
+    return TrialResult(id=name, trial=trial, started=BEGAN - 5, ended=BEGAN + 12, phases=done)
+
+
+def test_every_second_adds_up(tmp_path) -> None:
+    memories = read(tmp_path, result(tmp_path, samples()))
+    assert memories is not None and list(memories.guests) == ["a", "b"]
+    assert memories.borders == [("first", 0, 5), ("second", 5, 10)]
+    for guest in memories.guests.values():
+        assert len(guest.parts) >= 12 and guest.by_process
+        for _, one in guest.parts:
+            assert one.accounted + one.residue == pytest.approx(1000 * MB)
+    assert memories.worst < 0.001
+    at, one = memories.guests["a"].parts[7]
+    assert at == pytest.approx(5.01)
+    assert one.ballooned / MB == pytest.approx(210, abs=1) and one.by_database / MB == pytest.approx(140, abs=1)
+    assert memories.guests["a"].target[7] == (5, 770 * MB)
+    _, other = memories.guests["b"].parts[3]
+    assert (other.compressed / MB, other.swapped / MB) == pytest.approx((75, 25)), "three quarters of the host's swap are in zram"
+
+
+def test_without_the_process_its_control_group_stands_for_it(tmp_path) -> None:
+    memories = read(tmp_path, result(tmp_path, samples(process=False, zram=False)))
+    assert memories is not None
+    guest = memories.guests["b"]
+    assert not guest.by_process
+    _, one = guest.parts[3]
+    assert (one.resident / MB, one.swapped / MB, one.compressed) == pytest.approx((760, 100, 0))
+
+
+def test_without_guests_or_phases_there_is_none(tmp_path) -> None:
+    done = result(tmp_path, samples(balloon=False))
+    assert read(tmp_path, done) is None
+    assert read(tmp_path, done.model_copy(update={"phases": []})) is None
+    assert read(tmp_path / "elsewhere", done) is None
 
 
 def inputs(directory, results):
     record = RunRecord(run="r", study="consolidation", options={}, started=0, pgherd="0")
-    return Inputs(record, Analysis(answer="", grade="A"), results, directory)
+    return FigureInputs(record, Analysis(answer="", grade="A"), results, directory)
 
 
 def draw(given):
@@ -35,9 +96,9 @@ def draw(given):
 
 
 def test_it_says_who_gives_up_what(tmp_path) -> None:
-    figure, text = draw(inputs(tmp_path, [MADE.result(tmp_path, MADE.samples())]))
+    figure, text = draw(inputs(tmp_path, [result(tmp_path, samples())]))
     assert figure.title == (
-        "a gives up to 330 MB of its 1000 MB by its balloon, up to 220 MB of it from a database; "
+        "a releases up to 330 MB of its 1000 MB by its balloon, up to 220 MB of it from a database; "
         "the host compresses or swaps up to 100 MB of b"
     )
     assert "scheme 3: a" in text and "scheme 3: b" in text and "first" in text
@@ -49,27 +110,27 @@ def test_it_says_who_gives_up_what(tmp_path) -> None:
 def test_no_balloon_is_said(tmp_path) -> None:
     rows = [
         (t, sampler, entity, values | ({"guest.actual": values["guest.memory"]} if "guest.memory" in values else {}))
-        for t, sampler, entity, values in MADE.samples()
+        for t, sampler, entity, values in samples()
     ]
-    figure, _ = draw(inputs(tmp_path, [MADE.result(tmp_path, rows)]))
-    assert figure.title.startswith("No guest gives up memory by its balloon")
+    figure, _ = draw(inputs(tmp_path, [result(tmp_path, rows)]))
+    assert figure.title.startswith("No guest releases memory by its balloon")
 
 
 def test_the_stack_is_the_guests_memory() -> None:
     one = Effects(1000, 400, 50, 250, 90, 30, 100, 80)
     assert list(bands(one)) == list(BANDS) and sum(bands(one).values()) == 1000
     balloon = {name: size for name, size in bands(one).items() if name.startswith("balloon: ")}
-    assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == one.ballooned, "the database's part lies within the balloon"
-    assert sum(bands(Effects(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "more than there is stands out of the frame"
+    assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == one.ballooned, "the database's part belongs to the balloon"
+    assert sum(bands(Effects(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "an excess extends beyond the frame"
 
 
 def test_where_the_group_stands_for_the_process_it_is_said(tmp_path) -> None:
-    figure, _ = draw(inputs(tmp_path, [MADE.result(tmp_path, MADE.samples(process=False))]))
-    assert "its hypervisor's own memory included" in figure.caption
+    figure, _ = draw(inputs(tmp_path, [result(tmp_path, samples(process=False))]))
+    assert "including its hypervisor" in figure.caption
 
 
 def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
-    found = MADE.result(tmp_path, MADE.samples())
+    found = result(tmp_path, samples())
     (host,) = found.trial.deployment.hosts
     asked = tuple(one.model_copy(update={"guest": GuestMachine(merge=True)}) for one in host.containers)
     deployment = Deployment(hosts=(host.model_copy(update={"containers": asked}),))
@@ -79,14 +140,14 @@ def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
 
 
 def test_runs_without_guests_miss_nothing(tmp_path) -> None:
-    done = MADE.result(tmp_path, MADE.samples(), runtime="cgroup")
+    done = result(tmp_path, samples(), runtime="cgroup")
     for given in (inputs(tmp_path, [done]), inputs(None, [done])):
-        with pytest.raises(NotDrawn) as reason:
+        with pytest.raises(FigureUnavailable) as reason:
             draw(given)
         assert str(reason.value) == ""
 
 
 def test_guests_that_were_not_seen_are_missed(tmp_path) -> None:
-    done = MADE.result(tmp_path, MADE.samples(balloon=False))
-    with pytest.raises(NotDrawn, match="not seen"):
+    done = result(tmp_path, samples(balloon=False))
+    with pytest.raises(FigureUnavailable, match="not measured"):
         draw(inputs(tmp_path, [done]))

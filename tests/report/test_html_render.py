@@ -53,7 +53,7 @@ def page8(run8, drawn8, synthetic, tmp_path_factory):
 def test_the_answer_is_the_heading_and_the_grade_says_what_it_means(page8, run8):
     _, page = page8
     text = page.text
-    assert text.index(run8[0].analysis.answer) < text.index("Grade B: in some trials") < text.index("All columns are below")
+    assert text.index(run8[0].analysis.answer) < text.index("Grade B: Some trials") < text.index("All columns are below")
     assert [tag for tag, _ in page.tags].count("h1") == 1
 
 
@@ -90,7 +90,7 @@ def test_figures_have_captions_that_name_their_files_and_a_name_for_a_screen_rea
     _, page = page8
     svgs = [attrs for tag, attrs in page.tags if tag == "svg"]
     assert len(svgs) == len(drawn8[0]) and all(attrs["role"] == "img" and attrs["aria-label"] for attrs in svgs)
-    assert page.text.count("Made from trials/*/") == len(drawn8[0])
+    assert page.text.count("Source: trials/*/") == len(drawn8[0])
     assert "soak: there was none" in page.text
 
 
@@ -98,7 +98,7 @@ def test_verdicts_are_a_matrix_with_what_was_observed_and_wanted(page8, run8):
     _, page = page8
     cells = [attrs for tag, attrs in page.tags if tag == "td" and attrs.get("class") in ("pass", "fail", "unknown")]
     assert len(cells) == sum(len(result.verdicts) for result in run8[1])
-    assert any("5.1% of the host's cores, wanted at most 2 %" in attrs["title"] for attrs in cells if attrs["class"] == "fail")
+    assert any("5.1% of the host's cores, expected at most 2 %" in attrs["title"] for attrs in cells if attrs["class"] == "fail")
     assert "steal failed in trials" in page.text and "not finished" in page.text
 
 
@@ -106,7 +106,7 @@ def test_the_rest_is_there(page8, run8):
     text = page8[1].text
     for said in (
         *("boosts up to 3.9 GHz", "pgherd density --vcpus 0.25", "--commands", "trials/*/trial.json", "io_method"),
-        *("stopped: all points have their repeats", "share of the wall time spent measuring", "85.7 % of perfect (n0derunner.com)"),
+        *("stopped: all points have their repeats", "measured share of the wall time", "85.7 % of perfect (n0derunner.com)"),
         *("/usr/lib/postgresql/18/bin", "runtime cgroup (v2, quota)", "platform: controller"),
     ):
         assert said in text, said
@@ -114,7 +114,7 @@ def test_the_rest_is_there(page8, run8):
 
 def test_hostile_names_stay_text(hostile8, synthetic):
     record, results = hostile8
-    drawn, _ = drawing.draw(drawing.Inputs(record, record.analysis, results))
+    drawn, _ = drawing.draw(drawing.FigureInputs(record, record.analysis, results))
     page = Page(html_render.render(record, results, drawn, {"x": synthetic.HOSTILE}))
     assert "script" not in {tag for tag, _ in page.tags}
     assert not [name for _, attrs in page.tags for name in attrs if name.startswith("on")]
@@ -140,7 +140,7 @@ def test_a_run_without_analysis_or_anything_else_gives_a_page(run8):
     bare = {"analysis": None, "state": "failed", "error": "no <space> left", "hosts": {}, "settings": {}, "choices": [], "proposals": []}
     record = run8[0].model_copy(update={**bare, "timing": {}, "command": [], "ended": None})
     page = Page(html_render.render(record, []))
-    assert "No answer: this run has failed: no <space> left." in page.text and "There is no trial." in page.text
+    assert "No answer: this run failed: no <space> left." in page.text and "No trials." in page.text
     assert not [tag for tag, attrs in page.tags if (attrs.get("class") or "").startswith("grade")]
 
 

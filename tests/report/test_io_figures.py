@@ -9,7 +9,7 @@ from pgherd.model.finding import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report import chart_style, drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.report.io_figures import io, io_gaps, io_latency, io_sizes, io_waiting
 
 
@@ -24,7 +24,7 @@ def simulator():
 
 def inputs(results):
     analysis = Analysis(answer="x", grade="A")
-    return Inputs(RunRecord(run="r", study="scaling", options={}, started=0.0, pgherd="0", analysis=analysis), analysis, results)
+    return FigureInputs(RunRecord(run="r", study="scaling", options={}, started=0.0, pgherd="0", analysis=analysis), analysis, results)
 
 
 def trial(clients):
@@ -37,7 +37,7 @@ def test_the_first_and_the_last_point_by_second(simulator):
     figure = io(inputs([simulator.result_of(trial(n), n) for n in (1, 2, 16)]))
     text = str(drawing.specification(figure, validate=True))
     assert "clients 1, trial" in text and "clients 16, trial" in text and "clients 2, trial" not in text
-    assert "sda (data) takes" in figure.title and "sdb (WAL) takes" in figure.title
+    assert "sda (data) writes" in figure.title and "sdb (WAL) writes" in figure.title
 
 
 def test_queues_and_response_times_by_second_of_the_last_point(simulator):
@@ -48,31 +48,29 @@ def test_queues_and_response_times_by_second_of_the_last_point(simulator):
     seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
     figure = io_waiting(inputs([results[0], results[1].model_copy(update={"phases": [seen]})]))
     text = str(drawing.specification(figure, validate=True))
-    assert figure.title == (
-        "clients 16: sda: data: a queue of 4, 63 at most, 1 ms a write; sdb: WAL: a queue of 1, 1 at most, 1 ms a write"
-    )
-    assert "0017" in text and ", a write" in text and ", a read" not in text, "nothing was read"
+    assert figure.title == ("clients 16: sda: data: queue 4, at most 63, 1 ms per write; sdb: WAL: queue 1, at most 1, 1 ms per write")
+    assert "0017" in text and ", write" in text and ", read" not in text, "nothing was read"
 
 
 def test_what_is_not_told_of_a_queue_is_not_drawn(simulator):
-    """A hypervisor tells response times alone."""
+    """A hypervisor reports response times only."""
     result = simulator.result_of(trial(1), apart=False)
     (phase,) = result.phases
     (device,) = phase.io.devices
     silent = device.series.model_copy(update={"queue": [None] * 60, "busy": [None] * 60})
-    for series, title in ((silent, "sda: data, WAL: 1 ms a write"), (silent.model_copy(update={"write_await": [None] * 60}), None)):
+    for series, title in ((silent, "sda: data, WAL: 1 ms per write"), (silent.model_copy(update={"write_await": [None] * 60}), None)):
         devices = [device.model_copy(update={"series": series})]
         seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
         told = inputs([result.model_copy(update={"phases": [seen]})])
         if title is None:
-            with pytest.raises(NotDrawn):
+            with pytest.raises(FigureUnavailable):
                 io_waiting(told)
         else:
             assert io_waiting(told).title == title
 
 
 def test_there_is_room_for_every_label_that_is_drawn(simulator):
-    """Reads are drawn beside writes, under labels that are longer than the devices' names."""
+    """Reads are drawn next to writes, with labels longer than the devices' names."""
     result = simulator.result_of(trial(1), apart=False)
     (phase,) = result.phases
     (device,) = phase.io.devices
@@ -82,7 +80,7 @@ def test_there_is_room_for_every_label_that_is_drawn(simulator):
     told = inputs([result.model_copy(update={"phases": [seen]})])
     for figure, longest in (
         (io(told), "a-device-of-a-long-name: data, WAL, read"),
-        (io_waiting(told), "a-device-of-a-long-name: data, WAL, a write"),
+        (io_waiting(told), "a-device-of-a-long-name: data, WAL, write"),
     ):
         drawn = drawing.specification(figure, validate=True)
         assert longest in str(drawn)
@@ -92,7 +90,7 @@ def test_there_is_room_for_every_label_that_is_drawn(simulator):
 def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
     plain = inputs([simulator.result_of(trial(1))])
     for builder in (io_sizes, io_latency, io_gaps):
-        with pytest.raises(NotDrawn) as caught:
+        with pytest.raises(FigureUnavailable) as caught:
             builder(plain)
         assert str(caught.value) == ""
 
@@ -100,7 +98,7 @@ def test_what_was_not_traced_has_no_figure_and_is_not_missed(simulator):
 def test_latencies_of_traced_requests(simulator):
     figure = io_latency(inputs([simulator.result_of(trial(1), traced=True)]))
     drawing.specification(figure, validate=True)
-    assert figure.title == "Requests done in under 1 ms: sda: data, reads: 90.0 %"
+    assert figure.title == "Requests completed in under 1 ms: sda: data, reads: 90.0 %"
 
 
 def test_sizes_of_traced_requests(simulator):
@@ -113,7 +111,7 @@ def test_sizes_of_traced_requests(simulator):
     device = phase.io.devices[0].model_copy(update={"trace": traced})
     seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
     figure = io_sizes(inputs([result.model_copy(update={"phases": [seen]})]))
-    assert figure.title == "sda: data, writes: 60 % of the requests are of 8 kB"
+    assert figure.title == "sda: data, writes: 60 % of the requests have 8 kB"
     assert "reads" not in str(drawing.specification(figure, validate=True))
 
 
@@ -127,12 +125,12 @@ def test_gaps_between_traced_requests(simulator):
     seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
     figure = io_gaps(inputs([result.model_copy(update={"phases": [seen]})]))
     drawing.specification(figure, validate=True)
-    assert figure.title.startswith("Half of the requests follow the one before within: sda: data: 0.2")
+    assert figure.title.startswith("Half of the requests follow the previous one within: sda: data: 0.2")
     assert float(figure.title.rpartition(": ")[2].removesuffix(" ms")) == pytest.approx(0.2, rel=1 / 32)
 
 
 def test_a_run_without_a_view_has_no_figure():
-    with pytest.raises(NotDrawn):
+    with pytest.raises(FigureUnavailable):
         io(inputs([]))
 
 

@@ -7,9 +7,87 @@ from pgherd.model.deployment import Host
 from pgherd.model.errors import RunDirectoryError
 from pgherd.model.run import Cluster, Surroundings
 from pgherd.report import live_status as module
-from pgherd.report.live_status import LiveRun, Readings, Together, newest_running, resume_command, seconds_left
+from pgherd.report.live_status import (
+    LiveRun,
+    SpooledReadings,
+    SummedSeries,
+    cpu_in_use,
+    host_usage,
+    newest_running,
+    resume_command,
+    seconds_left,
+)
 from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
 from pgherd.store.run_directory import RunDirectory
+
+TRIAL = LiveTrial(number=1, point={}, repeat=0, reason="planned", begun=0.0, hosts=("a", "b"))
+
+
+class ConstantReadings:
+    """(entity, metric) → its series."""
+
+    def __init__(self, series):
+        self._series = series
+
+    def series(self, entity, name):
+        return self._series.get((entity, name), [])
+
+    def latest(self, entity, name):
+        return self._series[entity, name][-1][1] if (entity, name) in self._series else None
+
+
+@pytest.fixture
+def record(synthetic):
+    return synthetic.density_run(8, seconds=3)[0]
+
+
+@pytest.fixture
+def clustered(record):
+    (facts,) = record.hosts.values()
+    hosts = {name: facts.model_copy(update={"logical_cpus": cpus}) for name, cpus in (("a", 2), ("b", 4))}
+    over = Cluster(address="default", hosts=tuple(Host(name=name) for name in hosts))
+    return record.model_copy(update={"hosts": hosts, "surroundings": Surroundings(runtime="cgroup", cores=6, memory=2**30, cluster=over)})
+
+
+def test_of_one_host_there_is_one(record):
+    seen = ConstantReadings(
+        {
+            ("host", "cpu.user"): [(1.0, 1.0), (2.0, 1.5)],
+            ("host", "cpu.system"): [(1.0, 0.25), (2.0, 0.25)],
+            ("host", "memory.total"): [(1.0, 100.0)],
+            ("host", "memory.available"): [(1.0, 40.0)],
+        }
+    )
+    host, each = host_usage(seen, record, TRIAL)
+    (facts,) = record.hosts.values()
+    assert (host.name, host.cpu, host.vcpus, host.memory, host.limit, each) == ("host", 1.75, facts.logical_cpus, 60.0, 100.0, [])
+    assert cpu_in_use(seen, record, TRIAL) == [(1.0, 1.25), (2.0, 1.75)]
+
+
+def test_several_are_shown_each_and_together(clustered):
+    series = {}
+    for name, cpu in (("a", 1.0), ("b", 2.5)):
+        series |= {(f"host:{name}", "cpu.user"): [(1.0, 0.0), (2.0 if name == "a" else 2.4, cpu)]}
+        series |= {(f"host:{name}", "memory.total"): [(1.0, 100.0)], (f"host:{name}", "memory.available"): [(1.0, 40.0)]}
+    host, each = host_usage(ConstantReadings(series), clustered, TRIAL)
+    assert (host.name, host.cpu, host.vcpus, host.memory, host.limit) == ("all hosts", 3.5, 6.0, 120.0, 200.0)
+    assert [(one.name, one.cpu, one.vcpus) for one in each] == [("a", 1.0, 2), ("b", 2.5, 4)]
+    assert cpu_in_use(ConstantReadings(series), clustered, TRIAL) == [(1.0, 0.0), (2.0, 1.0), (2.4, 3.5)], "latest reading of each"
+
+
+def test_a_sum_over_some_hosts_is_none_over_all(clustered):
+    one = ConstantReadings({("host:a", "cpu.user"): [(1.0, 1.0)]})
+    host, each = host_usage(one, clustered, TRIAL)
+    assert host.cpu is None and host.memory is None and each[0].cpu == 1.0 and each[1].cpu is None
+    assert cpu_in_use(one, clustered, TRIAL) == []
+
+
+def test_only_hosts_that_take_part_are_shown(clustered):
+    one, alone = ConstantReadings({("host:a", "cpu.user"): [(1.0, 1.0)]}), TRIAL.model_copy(update={"hosts": ("a",)})
+    host, each = host_usage(one, clustered, alone)
+    assert (host.cpu, host.vcpus) == (1.0, 2) and [use.name for use in each] == ["a"]
+    assert cpu_in_use(one, clustered, alone) == [(1.0, 1.0)]
+
 
 NOW = 1_790_000_100.0
 TARGETS = ("local/c01/pg/bench", "local/c02/pg/bench")
@@ -102,7 +180,7 @@ def test_everything_is_seen(running):
     assert (shown.trial.number, shown.trial.phase, shown.trial.part) == (3, 1, "measured")
     assert (shown.trial.elapsed, shown.trial.seconds, shown.trial.drivers) == (4.0, 9.0, {"pgbench": 2})
     assert shown.throughput.value == 300 and shown.throughput.told == shown.throughput.targets == 2
-    assert [value for _, value in shown.throughput.series] == [300, 300], "the third second only one has told"
+    assert [value for _, value in shown.throughput.series] == [300, 300], "only one reported the third second"
     assert shown.host.cpu == pytest.approx(1.5) and shown.host.memory == 1000 * 1024
     (container,) = shown.containers
     assert (container.name, container.vcpus, container.limit) == ("c01", 0.5, 2**30)
@@ -225,7 +303,7 @@ def test_the_command_that_goes_on_can_be_pasted(tmp_path):
 def test_a_counter_that_falls_begins_anew(tmp_path):
     spool = tmp_path / "spool.jsonl"
     spool.write_text(SOURCES + "\n" + "".join(line(NOW + t, 0, stat(user)) for t, user in ((0, 1000), (1, 1100), (2, 50), (3, 250))))
-    readings = Readings(spool)
+    readings = SpooledReadings(spool)
     readings.read()
     assert readings.series("host", "cpu.user") == [(NOW + 1, pytest.approx(1)), (NOW + 3, pytest.approx(2))]
     assert readings.latest("host", "cpu.steal") == 0 and readings.latest("host", "no.such") is None
@@ -233,7 +311,7 @@ def test_a_counter_that_falls_begins_anew(tmp_path):
 
 
 def test_parts_are_summed_when_all_have_told():
-    both = Together(2)
+    both = SummedSeries(2)
     both.add(0, [(1.2, 10), (2.2, 20), (4.1, 40)])
     assert list(both.series) == []
     both.add(1, [(1.9, 1), (3.0, 3), (4.9, 4)])

@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report.measured_benefit import differing, of_run, worths
+from pgherd.report.measured_benefit import differing, measured_benefits, of_run
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -43,8 +43,8 @@ def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check)
 @pytest.mark.parametrize(
     ("new", "said"),
     [
-        ({"wal_dir": "/wal"}, "all in one place → WAL on /wal: throughput"),
-        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all in one place → WAL on /wal: throughput"),
+        ({"wal_dir": "/wal"}, "all on one volume → WAL on /wal: throughput"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all on one volume → WAL on /wal: throughput"),
         ({"volumes": [{"name": "on-wal", "kind": "loop", "size": 1}], "roles": {"wal": "on-wal"}}, "→ WAL on a loop device: throughput"),
         ({"volumes": [{"name": "x", "path": "/a"}], "roles": {"wal": "x", "temp": "x"}}, "→ WAL on /a, temp on /a: throughput"),
     ],
@@ -103,9 +103,9 @@ def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
         directory.save(record(run=f"run-{number}", host=host, new={"wal_dir": "/wal"}))
     (tmp_path / "20260101-000000-compare-bbbb").mkdir()
     (tmp_path / "20260101-000000-compare-bbbb" / "run.json").write_text("{")
-    found = worths(tmp_path, "here")["devices-apart"]
+    found = measured_benefits(tmp_path, "here")["devices-apart"]
     assert sorted(worth.run for worth in found) == ["run-0", "run-2"]
-    assert worths(tmp_path / "gone", "here") == {}
+    assert measured_benefits(tmp_path / "gone", "here") == {}
 
 
 def test_differences_name_options_and_settings():

@@ -16,7 +16,7 @@ def test_curves_and_numbers_stand_side_by_side(run8, synthetic, tmp_path):
     out = overlay([("first", *run8), ("second", *other(synthetic))], tmp_path / "both.html")
     text = out.read_text()
     assert text.count("<figure ") == 3 and text.count("<svg ") == 3
-    assert "measured, tps: first" in text and "measured, tps: second" in text and "efficiency at saturation" in text
+    assert "throughput, tps: first" in text and "throughput, tps: second" in text and "efficiency at saturation" in text
     assert text.index("first 85.6 %") and not list(tmp_path.glob("*.tmp"))
 
 
@@ -36,7 +36,7 @@ def test_the_same_run_twice_differs_in_nothing_and_keeps_two_names(run8):
 
 def test_studies_that_share_nothing_are_still_shown(run8, synthetic):
     text = render([("density", *run8), ("pages", *synthetic.other_study())])
-    assert "These runs answer different questions" in text and "2 MB pages gain 7.5 %." in text
+    assert "These runs are of different studies" in text and "2 MB pages gain 7.5 %." in text
     only = render([("pages", *synthetic.other_study())])
     assert "No figure was drawn." in only and "no run has two numbers of databases" in only
 
@@ -55,5 +55,5 @@ def test_no_run_and_no_place_are_messages(run8, tmp_path):
     with pytest.raises(UsageError, match="no run"):
         overlay([], tmp_path / "x.html")
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="cannot be written"):
+    with pytest.raises(UsageError, match="cannot write"):
         overlay([("a", *run8)], tmp_path / "file" / "x.html")

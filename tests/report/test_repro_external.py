@@ -1,4 +1,4 @@
-"""Trials on somebody else's servers as scripts: run with a pgbench that only notes how it was called."""
+"""Trials on external servers as scripts: run with a pgbench that only notes how it was called."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def test_each_server_gets_pgbench_by_its_dsn(tmp_path):
     assert {arguments[-1] for arguments, _ in calls} == {"host=one dbname=app", HOSTILE}
     for arguments, options in calls:
         assert arguments[arguments.index("-T") + 1] == "3" and arguments[arguments.index("-c") + 1] == "2"
-        assert not {"-h", "-p", "-U"} & set(arguments), "the DSN says where"
+        assert not {"-h", "-p", "-U"} & set(arguments), "the DSN has the address"
         assert options == "-c default_transaction_read_only=on"
     assert out == "local/db01/pg/bench\ntps = 12.5 (without initial connection time)\n" + (
         "local/db02/pg/bench\ntps = 12.5 (without initial connection time)\n"
@@ -71,8 +71,8 @@ def test_what_writes_may_write_and_takes_the_users_script(tmp_path):
 
 
 def test_only_where_all_is_theirs():
-    assert repro_external.is_theirs(result("host=one"))
-    assert not repro_external.is_theirs(result("host=one", load=Load(driver="fio", scripts=())))
+    assert repro_external.uses_external_servers(result("host=one"))
+    assert not repro_external.uses_external_servers(result("host=one", load=Load(driver="fio", scripts=())))
 
 
 def test_shellcheck_has_nothing_to_object(tmp_path):

@@ -1,5 +1,3 @@
-"""The script that repeats a trial: what it tells PostgreSQL's programs, whatever the names are. tests/it/test_commands.py runs it."""
-
 from __future__ import annotations
 
 import os
@@ -21,13 +19,14 @@ from pgherd.model.run import RunRecord, Surroundings, Swap
 from pgherd.model.trial import Trial
 from pgherd.postgres import configuration, instance
 from pgherd.postgres.golden import LOADING
-from pgherd.report.repro_script import script
+from pgherd.report import repro_script
+from pgherd.report.repro_script import of_one_host, script
 
 HOSTILE = '/o p\'t/"$(touch pwned)"`touch pwned`;&\\\n*'
 STEPS = ("create", "settings", "start", "ready", "client", "quietly", "settle", "loaded", "copy", "warm", "run", "report", "take", "size")
 STEPS += ("on_disk", "find_groups", "told", "group", "data", "wal", "space", "temporary", "spread", "reserve", "transparent")
 
-# Each step notes its words, and what comes in by standard input, instead of doing anything.
+# Each step only records its arguments and standard input.
 # One write each: steps that run at the same time write whole records.
 STUBS = "\n".join(f'{name}() {{ printf "%s\\0" {name} "$@" "$(cat)" "$END" >>calls; }}' for name in STEPS)
 
@@ -72,7 +71,7 @@ def steps(text, tmp_path, bin_=None) -> list[list[str]]:
 
 
 def named(calls, *name):
-    """The words after the name, of the steps that begin with it; the last word is what came in by standard input."""
+    """The words after the name, of the steps that begin with it; the last argument is the standard input."""
     return [call[len(name) :] for call in calls if call[: len(name)] == list(name)]
 
 
@@ -124,7 +123,7 @@ def test_the_log_goes_where_it_was(tmp_path):
     assert named(found, "wal") == [["db01.pg", place, ""]]
     names = [call[0] for call in found]
     assert names.index("copy") < names.index("wal") < names.index("on_disk"), "it is moved while the server is down"
-    assert "# DIR_fast, a directory for the servers' WAL (it was " in text and "each_elsewhere()" in text
+    assert "# DIR_fast, directory for the servers' WAL (in the run: " in text and "each_elsewhere()" in text
     assert "each_elsewhere()" not in script(result(), record())
 
 
@@ -153,12 +152,12 @@ def test_every_part_goes_where_it_was(tmp_path):
 def test_a_volume_that_was_made_for_the_run_must_be_named(tmp_path):
     apart = container(servers=(server(volumes={"data": "on-data"}),))
     text = script(result(apart, volumes=(Volume(name="on-data", kind="loop", size=2**30),)), record())
-    assert "# DIR_on_data, a directory for the servers' data (it was a loop volume of pgherd's)." in text
+    assert "# DIR_on_data, directory for the servers' data (in the run: a loop volume made by pgherd)." in text
     lines = [line for line in text.splitlines() if "DIR_on_data:?" in line]
     for there in ("", "/somewhere"):
         done = subprocess.run(["sh", "-c", f"set -eu\n{lines[0]}"], env={"DIR_on_data": there}, capture_output=True, text=True)
         assert (done.returncode == 0) == bool(there)
-        assert there or "a loop volume that pgherd made and took away: name a mounted directory in DIR_on_data" in done.stderr
+        assert there or "pgherd removed its loop volume: set DIR_on_data to a mounted directory" in done.stderr
 
 
 def test_what_is_loaded_and_in_which_order(tmp_path):
@@ -186,7 +185,7 @@ def test_what_is_loaded_and_in_which_order(tmp_path):
         ],
     ]
     assert [call[:2] for call in named(found, "settle")] == [["loaded1", "a"], ["loaded1", "own"], ["loaded2", "bench"]]
-    assert not named(found, "copy"), "without phases nothing is to be measured under load"
+    assert not named(found, "copy"), "without phases there is no load"
 
 
 def test_data_of_an_init_file_are_found_where_they_were(tmp_path):
@@ -316,9 +315,12 @@ def test_the_shell_and_shellcheck_have_nothing_to_object(tmp_path, name, found):
                 Container(name="db01", runtime="external", servers=(server(dsn="host=theirs"),)),
                 container("db02"),
             ),
-            r"its server \(host=theirs\) is somebody else's",
+            r"its server \(host=theirs\) is external",
         ),
-        (lambda: result(container(), container("db02", servers=(server(bin="/other"),))), "its servers are not all of one PostgreSQL"),
+        (
+            lambda: result(container(), container("db02", servers=(server(bin="/other"),))),
+            "its servers use different PostgreSQL installations",
+        ),
         (lambda: result(phases=(Phase(loads={"local": Load(driver="fio")}),)), "it needs the driver fio"),
         (lambda: result(phases=(), probe="compression"), "it is the probe 'compression'"),
         (lambda: result(container(servers=(server(settings={"a.b": "x\0"}),))), "NUL"),
@@ -350,7 +352,7 @@ def test_the_files_of_a_comparisons_arms_lie_in_directories_of_their_own(tmp_pat
 
 
 def grouped(tmp_path, mounts, own, calls):
-    """Run the functions for groups; returns every file that they wrote and what they said."""
+    """Run the functions for groups; returns their files and output."""
     text = (Path(__file__).parents[2] / "src/pgherd/report/repeat/groups.sh").read_text()
     (tmp_path / "mounts").write_text(mounts)
     (tmp_path / "own").write_text(own)
@@ -445,3 +447,72 @@ def test_swap_of_the_runs_own_is_said_not_made():
     assert "# In the run these servers had zram swap of 512 MB." in text and "mkswap" not in text
     assert "had no swap." in script(result(), around(Swap(kind="none")))
     assert "swap" not in script(result(), record()).partition("set -eu")[0]
+
+
+ZRAM = Swap(kind="zram", size=2**30)
+
+
+def swap_record(swap=ZRAM, runtime="cgroup"):
+    around = Surroundings(runtime=runtime, cores=2, memory=2**31, swap=swap)
+    return RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", surroundings=around)
+
+
+def test_memory_is_taken_away_once_the_servers_are_warm():
+    host = Host(memory=2**30)
+    assert repro_script._initial_memory(host, swap_record()) == 2**31
+    assert f"group '' '' {2**30} ''" in list(repro_script._reduce_memory(host, swap_record()))
+
+
+@pytest.mark.parametrize(
+    ("host", "run"),
+    [
+        (Host(memory=2**31), swap_record()),
+        (Host(), swap_record()),
+        (Host(memory=2**30), swap_record(swap=None)),
+        (Host(memory=2**30), swap_record(swap=Swap(kind="none"))),
+        (Host(memory=2**30), swap_record(runtime="process")),
+    ],
+)
+def test_otherwise_it_is_so_from_the_beginning(host, run):
+    assert repro_script._initial_memory(host, run) == host.memory
+    assert not list(repro_script._reduce_memory(host, run))
+
+
+def named_host(name, *containers):
+    server = Server(bin="/pg/bin", version="18.6", databases=(Database(name="bench"),))
+    return Host(name=name, containers=tuple(Container(name=one, servers=(server,)) for one in containers))
+
+
+def hosts_result(*hosts, loads, volumes=()):
+    trial = Trial(point={}, deployment=Deployment(hosts=hosts, volumes=volumes), phases=(Phase(loads=loads),))
+    return TrialResult(id="0007", trial=trial, started=0, ended=1)
+
+
+def test_of_several_hosts_it_is_the_first_with_servers():
+    loads = {"b/db01/pg/bench": Load(clients=1), "c/db02/pg/bench": Load(clients=2)}
+    volumes = tuple(Volume(name="fast", kind="directory", path="/x", host=name) for name in ("b", "c"))
+    part, said = of_one_host(hosts_result(named_host("a"), named_host("b", "db01"), named_host("c", "db02"), loads=loads, volumes=volumes))
+    assert said == "In the run 2 hosts did this at the same time: b, c. This is the part of b."
+    assert [one.name for one in part.trial.deployment.hosts] == ["b"] and [one.host for one in part.trial.deployment.volumes] == ["b"]
+    assert list(part.trial.phases[0].loads) == ["b/db01/pg/bench"]
+
+
+def test_one_host_is_the_trial_itself():
+    whole = hosts_result(named_host("b", "db01"), loads={"b/db01/pg/bench": Load()})
+    assert of_one_host(whole) == (whole, "")
+    beside = hosts_result(named_host("a"), named_host("b", "db01"), loads={"b/db01/pg/bench": Load()})
+    assert of_one_host(beside) == (whole, "")
+
+
+def test_clients_on_another_host_are_refused_with_both_names():
+    with pytest.raises(UsageError, match="clients were on host a, its server on b, .* without --client-host"):
+        of_one_host(hosts_result(named_host("b", "db01"), loads={"b/db01/pg/bench": Load(host="a")}))
+
+
+def test_the_script_says_whose_part_it_is():
+    loads = {"a/db01/pg/bench": Load(clients=1), "b/db02/pg/bench": Load(clients=2)}
+    facts = {name: HostFacts(hostname=name, kernel="k", cores=2, logical_cpus=2, memory=2**33) for name in ("a", "b")}
+    record = RunRecord(run="20260101-000000-density-ab12", study="density", options={}, started=0, pgherd="1", hosts=facts)
+    text = script(hosts_result(named_host("a", "db01"), named_host("b", "db02"), loads=loads), record)
+    assert "# In the run 2 hosts did this at the same time: a, b. This is the part of a." in text
+    assert "a/db01/pg/bench" in text and "db02" not in text

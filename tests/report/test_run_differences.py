@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from pgherd.model.deployment import GuestMachine
-from pgherd.report.run_differences import differences, names, same
+from pgherd.report.run_differences import differences, names, same_kinds
 
 
 def changed(record, **update):
@@ -16,7 +16,7 @@ def test_only_what_differs_is_listed_with_both_values(run8, synthetic):
     assert [cell.text for cell in found["settings"].rows[0]] == ["huge_pages", "off", "on"]
     assert names(found["versions"]) == ["PostgreSQL", "pgherd"]
     assert not found["host facts"].rows and not found["options"].rows
-    assert same(found) == "Host facts, options are the same in all runs; settings, versions differ."
+    assert same_kinds(found) == "Host facts, options are the same in all runs; settings, versions differ."
 
 
 def test_what_only_one_has_differs_from_nothing(run8):

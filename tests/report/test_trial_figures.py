@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from pgherd.model.load import Turns
 from pgherd.report import drawing, trial_figures
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 
 
-def inputs(run, results=None) -> Inputs:
-    return Inputs(run[0], run[0].analysis, run[1] if results is None else results)
+def inputs(run, results=None) -> FigureInputs:
+    return FigureInputs(run[0], run[0].analysis, run[1] if results is None else results)
 
 
 def scaled(result, factor):
@@ -62,7 +62,7 @@ def test_a_few_clean_trials_in_the_middle_tell_no_drift():
 
 
 def test_points_without_repeats_cannot_show_drift(synthetic):
-    with pytest.raises(NotDrawn, match="fewer than four"):
+    with pytest.raises(FigureUnavailable, match="fewer than four"):
         trial_figures.order(inputs(synthetic.density_run(8, repeats=1)))
 
 
@@ -77,7 +77,7 @@ def test_fairness_names_the_least_fair_trial(run8):
 
 def test_one_target_has_nobody_to_be_fair_to(run8):
     alone = [result for result in run8[1] if result.trial.point["databases"] == 1]
-    with pytest.raises(NotDrawn, match="more than one target"):
+    with pytest.raises(FigureUnavailable, match="more than one target"):
         trial_figures.fairness(inputs(run8, alone))
 
 
@@ -88,7 +88,7 @@ def test_variants_by_turns_owe_each_other_nothing(run8):
     taken = result.trial.model_copy(update={"phases": (phase.model_copy(update={"turns": turns}),)})
     by_turns = [result.model_copy(update={"trial": taken})]
     for builder in (trial_figures.fairness, trial_figures.seconds):
-        with pytest.raises(NotDrawn) as why:
+        with pytest.raises(FigureUnavailable) as why:
             builder(inputs(run8, by_turns))
         assert not str(why.value)
 
@@ -100,7 +100,7 @@ def test_strips_are_of_the_point_that_fills_the_cores_and_the_last(run8):
 
 def test_hours_by_the_second_are_averaged_into_a_page(synthetic):
     record, results = synthetic.soak_run(windows=240)
-    figure = trial_figures.seconds(Inputs(record, record.analysis, results))
+    figure = trial_figures.seconds(FigureInputs(record, record.analysis, results))
     drawn = drawing.svg(figure, prefix="seconds")
     assert "the mean of" in str(drawing.specification(figure)) and len(drawn) < 1_000_000
 
@@ -116,7 +116,7 @@ def test_phases_follow_each_other_and_an_idle_target_is_at_zero(run8):
 
 def test_nothing_measured_nothing_drawn(run8):
     for builder in (trial_figures.order, trial_figures.fairness, trial_figures.seconds):
-        with pytest.raises(NotDrawn, match="no trial has a throughput"):
+        with pytest.raises(FigureUnavailable, match="no trial has a throughput"):
             builder(inputs(run8, run8[1][-1:]))
 
 

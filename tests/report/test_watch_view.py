@@ -4,10 +4,10 @@ import pytest
 from rich.console import Console
 
 from pgherd.model.finding import Verdict
-from pgherd.report.live_models import Present, PresentDevice, PresentResult, PresentThroughput, PresentTrial, PresentUse
-from pgherd.report.watch_view import changes, heading, measured_words, phase_words, picture, progress, result_words, spark, trial_words
+from pgherd.report.live_status import LiveDevice, LiveStatus, LiveThroughput, LiveTrialResult, LiveTrialStatus, LiveUsage
+from pgherd.report.watch_view import changes, heading, measured_text, phase_text, picture, progress, result_text, spark, trial_text
 
-TRIAL = PresentTrial(
+TRIAL = LiveTrialStatus(
     number=7, point={"databases": 8}, repeat=1, reason="planned", phases=1, phase=1, name="steady", part="measured", elapsed=4.2,
     seconds=9.0, drivers={"pgbench": 8},
 )  # fmt: skip
@@ -15,7 +15,7 @@ TRIAL = PresentTrial(
 
 def result(id_="0006", **changes):
     whole = {"id": id_, "point": {"databases": 8}, "repeat": 0, "seconds": 11.0, "throughput": 121934.0, "unit": "tps"}
-    return PresentResult(**{**whole, "tainted": False, "error": None, "passed": 9, **changes})
+    return LiveTrialResult(**{**whole, "tainted": False, "error": None, "passed": 9, **changes})
 
 
 def verdict(check, result, severity="taint"):
@@ -23,7 +23,7 @@ def verdict(check, result, severity="taint"):
 
 
 def present(**update):
-    return Present(
+    return LiveStatus(
         **{
             "run": "20260131-120000-density-0a1b",
             "study": "density",
@@ -36,10 +36,10 @@ def present(**update):
             "trials_left": 3,
             "seconds_left": 65.0,
             "trial": TRIAL,
-            "throughput": PresentThroughput(value=121934.0, told=8, targets=8, series=[(1.0, 60.0), (2.0, 120.0)]),
-            "host": PresentUse(name="host", cpu=1.9, vcpus=2, memory=3.2e9, limit=24e9),
-            "containers": [PresentUse(name="c01", cpu=0.25, vcpus=0.25, memory=2**29, limit=2**30), PresentUse(name="c02")],
-            "devices": [PresentDevice(name="sda", reads=120.0, writes=3.0, read_bytes=2**20, write_bytes=0.0)],
+            "throughput": LiveThroughput(value=121934.0, told=8, targets=8, series=[(1.0, 60.0), (2.0, 120.0)]),
+            "host": LiveUsage(name="host", cpu=1.9, vcpus=2, memory=3.2e9, limit=24e9),
+            "containers": [LiveUsage(name="c01", cpu=0.25, vcpus=0.25, memory=2**29, limit=2**30), LiveUsage(name="c02")],
+            "devices": [LiveDevice(name="sda", reads=120.0, writes=3.0, read_bytes=2**20, write_bytes=0.0)],
             "trials": [result()],
             **update,
         }
@@ -56,7 +56,7 @@ def test_the_picture_has_all_of_it():
     text = drawn(present())
     for words in (
         "density 20260131-120000-density-0a1b, running for 3 min 20 s",
-        "1 trial done, 3 to go, about 1 min 5 s left; the study may ask for more",
+        "1 trial done, 3 left, about 1 min 5 s (more may be added)",
         "Trial 7: databases 8, repeat 1",
         "Phase 'steady', 1 of 1: measured 4 of 9 s, 8 × pgbench",
         "Throughput: 121.9k tps",
@@ -65,14 +65,14 @@ def test_the_picture_has_all_of_it():
         "0.25 of 0.25",
         "512 MB of 1 GB",
         "sda",
-        "0006  databases 8: 121.9k tps, all 9 verdicts pass",
+        "0006  databases 8: 121.9k tps, all 9 checks pass",
     ):
         assert words in text, words
     assert "c02" in text and "–" in text, "what is not seen has a dash"
 
 
 def test_many_containers_fit_the_height():
-    many = [PresentUse(name=f"c{number:02d}", cpu=0.1) for number in range(40)]
+    many = [LiveUsage(name=f"c{number:02d}", cpu=0.1) for number in range(40)]
     text = drawn(present(containers=many), height=30)
     assert len(text.splitlines()) <= 32 and "more" in text and "c39" not in text
     assert "c39" in drawn(present(containers=many), height=80)
@@ -84,70 +84,70 @@ def test_while_setting_up_there_is_only_a_step():
 
 
 def test_names_with_brackets_and_escapes_are_text():
-    text = drawn(present(containers=[PresentUse(name="[red]c\x1b[31m")], step="[bold]x", trial=None))
+    text = drawn(present(containers=[LiveUsage(name="[red]c\x1b[31m")], step="[bold]x", trial=None))
     assert "[red]c" in text and "\x1b" not in text and "[bold]x" in text
 
 
 def test_a_driver_that_tells_nothing_is_said():
-    assert "told at the trial's end only" in drawn(present(throughput=PresentThroughput(value=None, told=0, targets=1)))
-    assert "not told yet" in drawn(present(throughput=PresentThroughput(value=None, told=2, targets=2)))
-    assert "of 1 of 2 drivers" in drawn(present(throughput=PresentThroughput(value=5.0, told=1, targets=2)))
+    assert "known at the end of the trial" in drawn(present(throughput=LiveThroughput(value=None, told=0, targets=1)))
+    assert "not reported yet" in drawn(present(throughput=LiveThroughput(value=None, told=2, targets=2)))
+    assert "of 1 of 2 drivers" in drawn(present(throughput=LiveThroughput(value=5.0, told=1, targets=2)))
 
 
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (result(), "all 9 verdicts pass"),
+        (result(), "all 9 checks pass"),
         (result(error="a server died"), "0006  databases 8: failed: a server died"),
-        (result(tainted=True, verdicts=[verdict("steal", "fail")]), "tainted: steal (3.1 %, wanted at most 2 %)"),
-        (result(verdicts=[verdict("steal", "unknown")], passed=8), "8 verdicts pass; not seen: steal"),
-        (result(verdicts=[verdict("x", "fail", "warn")]), "all 9 verdicts pass"),
-        (result(passed=0), "nothing to judge"),
+        (result(tainted=True, verdicts=[verdict("steal", "fail")]), "tainted: steal (3.1 %, expected at most 2 %)"),
+        (result(verdicts=[verdict("steal", "unknown")], passed=8), "8 checks pass; unknown: steal"),
+        (result(verdicts=[verdict("x", "fail", "warn")]), "all 9 checks pass"),
+        (result(passed=0), "no checks"),
         (result(throughput=None), "databases 8: took 11 s"),
     ],
 )
 def test_what_came_of_a_trial(one, words):
-    assert words in result_words(one)
+    assert words in result_text(one)
 
 
 def test_words_of_a_trial_that_was_not_planned_say_why():
-    assert trial_words(TRIAL.model_copy(update={"reason": "rerun of tainted databases=8#0"})).endswith("(rerun of tainted databases=8#0)")
+    assert trial_text(TRIAL.model_copy(update={"reason": "rerun of tainted databases=8#0"})).endswith("(rerun of tainted databases=8#0)")
 
 
 def test_a_part_that_ends_with_its_drivers_has_a_bound_only():
-    assert "4 of at most 600 s" in phase_words(TRIAL.model_copy(update={"until": "drivers", "seconds": 600.0}))
-    assert phase_words(TRIAL.model_copy(update={"phase": None})) == ""
+    assert "4 of at most 600 s" in phase_text(TRIAL.model_copy(update={"until": "drivers", "seconds": 600.0}))
+    assert phase_text(TRIAL.model_copy(update={"phase": None})) == ""
 
 
 def test_lines_tell_what_has_changed():
     first = present(trial=TRIAL.model_copy(update={"part": "ramp", "elapsed": 0.5, "seconds": 1.0}))
     said = list(changes(None, first))
-    assert said[0] == heading(first) and said[1] == progress(first) and any("ramp-up" in line for line in said)
+    assert said[0] == heading(first) and said[1] == progress(first) and any("warm-up" in line for line in said)
     assert list(changes(first, first)) == []
     now = present()
-    assert list(changes(first, now)) == [phase_words(TRIAL)]
+    assert list(changes(first, now)) == [phase_text(TRIAL)]
     ended = present(trial=None, trials=[result(), result("0007", tainted=True, verdicts=[verdict("steal", "fail")])])
     assert [line[:4] for line in changes(now, ended)] == ["0007"]
     assert list(changes(now, present(trial=None, step="cloning"))) == ["setting up: cloning"]
 
 
 def test_one_line_on_what_is_measured():
-    assert measured_words(present()) == "Throughput: 121.9k tps; host CPU 1.90 of 2; memory 2.98 GB of 22.4 GB"
-    assert measured_words(present(host=None)) == ""
+    assert measured_text(present()) == "Throughput: 121.9k tps; host CPU 1.90 of 2; memory 2.98 GB of 22.4 GB"
+    assert measured_text(present(host=None)) == ""
 
 
 def test_several_hosts_stand_below_all_of_them():
-    each = [PresentUse(name=name, cpu=0.9, vcpus=1, memory=2**30, limit=2**31) for name in ("db1", "db2")]
-    shown = present(host=PresentUse(name="all hosts", cpu=1.8, vcpus=2, memory=2**31, limit=2**32), hosts=each)
+    each = [LiveUsage(name=name, cpu=0.9, vcpus=1, memory=2**30, limit=2**31) for name in ("db1", "db2")]
+    shown = present(host=LiveUsage(name="all hosts", cpu=1.8, vcpus=2, memory=2**31, limit=2**32), hosts=each)
     lines = drawn(shown).splitlines()
     names = [word for row in lines for word in ("all hosts", "host db1", "host db2", "c01") if row.startswith(word)]
     assert names == ["all hosts", "host db1", "host db2", "c01"]
-    assert measured_words(shown) == "Throughput: 121.9k tps; all hosts CPU 1.80 of 2; memory 2 GB of 4 GB"
+    assert measured_text(shown) == "Throughput: 121.9k tps; all hosts CPU 1.80 of 2; memory 2 GB of 4 GB"
 
 
 def test_progress_says_no_more_than_is_known():
     assert progress(present(trials_left=0, trials_done=12)) == "12 trials done"
-    assert progress(present(seconds_left=None)) == "1 trial done, 3 to go; the study may ask for more"
+    assert progress(present(seconds_left=None)) == "1 trial done, 3 left (more may be added)"
 
 
 def test_a_run_that_ended_is_said_to_have():

@@ -66,7 +66,7 @@ def test_without_figures_no_plotting_library_is_imported(directory, tmp_path):
     )
     out = subprocess.run([sys.executable, "-c", code, str(directory)], capture_output=True, text=True, check=True).stdout
     assert out.strip() == "5 []"
-    assert "they were not asked for" in (directory / "report.html").read_text()
+    assert "not requested" in (directory / "report.html").read_text()
 
 
 def test_a_run_without_analysis_still_gets_its_page(directory, run8):
@@ -76,7 +76,7 @@ def test_a_run_without_analysis_still_gets_its_page(directory, run8):
 
 def test_a_directory_that_cannot_be_written_is_a_message(run8, tmp_path):
     (tmp_path / "run").write_text("not a directory")
-    with pytest.raises(UsageError, match=f"cannot be written into {tmp_path}.*pgherd report"):
+    with pytest.raises(UsageError, match=f"cannot write the report to {tmp_path}.*pgherd report"):
         build(tmp_path / "run", *run8, figures=False)
 
 

@@ -227,7 +227,7 @@ def test_why_it_ended_is_told_even_where_it_cannot_be_written(run, tmp_path, mon
     monkeypatch.setattr(run, "save", save)
     with pytest.raises(PgherdError, match="the disk is full"):
         execute(run, tmp_path, bench=bench)
-    assert run.record().state == "running", "which 'pgherd runs' shows as killed, and resume goes on with"
+    assert run.record().state == "running", "which 'pgherd list' shows as killed, and resume goes on with"
 
 
 def test_a_defect_is_recorded_and_not_swallowed(run, tmp_path):

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("starlette", reason="the extra 'ui' is not installed")
+pytest.importorskip("starlette", reason="starlette is not installed")
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it would rather have httpx2, which is too young to be everywhere
@@ -22,8 +22,8 @@ with warnings.catch_warnings():
 
 from pgherd.store.samples import write_samples
 from pgherd.ui.app import application
-from pgherd.ui.security import Door
-from pgherd.ui.site import Site
+from pgherd.ui.app_state import AppState
+from pgherd.ui.security import AccessPolicy
 
 ADDRESS = "http://127.0.0.1:8765"
 SAME = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}
@@ -91,15 +91,21 @@ def lay_samples(trial: Path, result) -> None:
 
 
 @pytest.fixture
-def site(runs) -> Site:
-    """A site on loopback over the runs."""
-    return Site.of(runs, Door(frozenset({"localhost", "127.0.0.1"})))
+def site(runs) -> AppState:
+    """State of a server on loopback for the runs."""
+    return AppState.for_runs(runs, AccessPolicy.for_server("127.0.0.1", 8765))
+
+
+def signed_in(client: TestClient, policy: AccessPolicy) -> TestClient:
+    """The client with the session's cookie."""
+    client.cookies.set(policy.cookie, policy.session)
+    return client
 
 
 @pytest.fixture
 def client(site) -> TestClient:
-    """A browser on one of its pages."""
-    return TestClient(application(site), base_url=ADDRESS, follow_redirects=False)
+    """A browser that has signed in."""
+    return signed_in(TestClient(application(site), base_url=ADDRESS, follow_redirects=False), site.policy)
 
 
 @pytest.fixture
@@ -107,7 +113,7 @@ def post(client, site):
     """Send one of the site's own forms."""
 
     def send(path: str, **fields: str):
-        return client.post(path, data={"form_token": site.door.form_token, **fields}, headers=SAME)
+        return client.post(path, data={"form_token": site.policy.form_token, **fields}, headers=SAME)
 
     return send
 

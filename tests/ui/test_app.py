@@ -1,15 +1,19 @@
-"""What every address has in common: errors as pages, and nothing for those who mean ill."""
+"""Properties of all addresses: errors as pages, no access without the token, no harm from hostile data."""
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from starlette.testclient import TestClient
 
+from pgherd.ui import app
 from pgherd.ui.app import application
+from pgherd.ui.app_state import AppState
+from pgherd.ui.security import COOKIE, AccessPolicy
 
 FIRST = "20260131-120000-density-0001"
 MARKUP = "<img src=x onerror=alert(1)>\"'"
@@ -122,7 +126,9 @@ def test_huge_and_odd_parameters_are_refused(client, query):
 
 def test_a_defect_is_a_sentence(site, monkeypatch, capsys):
     monkeypatch.setattr(site.index, "runs", lambda: 1 / 0)
-    answer = TestClient(application(site), base_url="http://127.0.0.1:8765", raise_server_exceptions=False).get("/")
+    client = TestClient(application(site), base_url="http://127.0.0.1:8765", raise_server_exceptions=False)
+    client.cookies.set(site.policy.cookie, site.policy.session)
+    answer = client.get("/")
     assert answer.status_code == 500 and "ZeroDivisionError" in answer.text and "Traceback" not in answer.text
     assert "Traceback" in capsys.readouterr().err
 
@@ -133,3 +139,51 @@ def test_static_files_are_kept_for_good_under_their_own_address(client):
     assert answer.status_code == 200 and "immutable" in answer.headers["cache-control"]
     assert client.get(address.replace("/static/", "/static/x")).status_code == 404
     assert client.get("/").headers["cache-control"] == "no-store"
+
+
+OUTSIDE = {"Origin": "http://192.0.2.7:8765"}
+
+
+@pytest.fixture
+def outside(runs, monkeypatch):
+    monkeypatch.setattr(app, "_WRONG_TOKEN_DELAY_S", 0.0)
+    policy = replace(AccessPolicy.for_server("192.0.2.7", 8765), token="secret")
+    return TestClient(application(AppState.for_runs(runs, policy)), base_url="http://192.0.2.7:8765", follow_redirects=False)
+
+
+def test_the_printed_address_lets_in(outside):
+    assert outside.get("/").headers["location"] == "/sign-in"
+    answer = outside.get("/sign-in?token=secret")
+    assert answer.status_code == 303 and answer.headers["location"] == "/"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie and "SameSite=strict" in cookie and "secret" not in cookie and cookie.startswith(COOKIE)
+    assert outside.get("/").status_code == 200
+
+
+def test_typed(outside):
+    assert 'type="password"' in outside.get("/sign-in").text
+    assert outside.post("/sign-in", data={"token": " secret "}, headers=OUTSIDE).status_code == 303
+    assert outside.get("/").status_code == 200
+
+
+@pytest.mark.parametrize("token", ["", "Secret", "secret2", "ü", "x" * 300])
+def test_a_wrong_token(outside, token):
+    for answer in (
+        outside.post("/sign-in", data={"token": token}, headers=OUTSIDE),
+        outside.get("/sign-in", params={"token": token or " "}),
+    ):
+        assert answer.status_code == 401 and "Wrong token" in answer.text and "set-cookie" not in answer.headers
+    assert outside.get("/").status_code == 303
+
+
+def test_the_token_is_required_on_loopback_too(site):
+    client = TestClient(application(site), base_url="http://127.0.0.1:8765", follow_redirects=False)
+    for path in PAGES:
+        assert client.get(path).headers["location"] == "/sign-in"
+    assert client.get(f"/sign-in?token={site.policy.token}").headers["set-cookie"].startswith("pgherd-session-8765=")
+    assert client.get("/").status_code == 200
+
+
+def test_servers_on_two_ports_keep_their_sessions(site):
+    other = AccessPolicy.for_server("127.0.0.1", 8766)
+    assert other.cookie != site.policy.cookie and other.session != site.policy.session and other.token != site.policy.token

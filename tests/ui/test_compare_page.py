@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from pgherd.report.gate import change_text, gate
-from pgherd.report.gate_metrics import Run, Wanted
+from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.store.run_directory import RunDirectory
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
@@ -12,26 +12,26 @@ FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
 def test_the_same_statistics_as_the_gate(client, runs):
     sides = [Run(name, RunDirectory(runs / name).record(), RunDirectory(runs / name).results()) for name in (FIRST, SECOND)]
     text = client.get(f"/compare?run={FIRST}&run={SECOND}&allowed=2").text
-    expected = gate(*sides, [Wanted(name, 0.02) for name in ("throughput", "cpu_per_tx", "p95")])
+    expected = gate(*sides, [MetricLimit(name, 0.02) for name in ("throughput", "cpu_per_tx", "p95")])
     for one in expected.comparisons:
         assert change_text(one.change) in text
-    assert expected.answer in text.replace("&#39;", "'") and "What differs" in text and "data:image/svg+xml;base64," in text
+    assert expected.answer in text.replace("&#39;", "'") and "Differences" in text and "data:image/svg+xml;base64," in text
 
 
 def test_the_oldest_is_the_baseline_unless_another_is_named(client):
-    assert f"{SECOND} against {FIRST}" in client.get(f"/compare?run={SECOND}&run={FIRST}").text
-    assert f"{FIRST} against {SECOND}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline={SECOND}").text
-    assert f"{SECOND} against {FIRST}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline=../x").text
+    assert f"{SECOND} vs. {FIRST}" in client.get(f"/compare?run={SECOND}&run={FIRST}").text
+    assert f"{FIRST} vs. {SECOND}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline={SECOND}").text
+    assert f"{SECOND} vs. {FIRST}" in client.get(f"/compare?run={FIRST}&run={SECOND}&baseline=../x").text
 
 
 def test_the_same_run_twice_is_one(client):
-    assert "Compare the chosen ones" in client.get(f"/compare?run={FIRST}&run={FIRST}").text
+    assert "Compare selected runs" in client.get(f"/compare?run={FIRST}&run={FIRST}").text
 
 
 @pytest.mark.parametrize("query", ["", f"?run={FIRST}"])
 def test_fewer_than_two_are_asked_for(client, query):
     text = client.get(f"/compare{query}").text
-    assert "Compare the chosen ones" in text and text.count('name="run"') == 2 and text.count("checked") == bool(query)
+    assert "Compare selected runs" in text and text.count('name="run"') == 2 and text.count("checked") == bool(query)
 
 
 def test_what_cannot_be_held_against_each_other_says_why(client, runs, synthetic):
@@ -39,7 +39,7 @@ def test_what_cannot_be_held_against_each_other_says_why(client, runs, synthetic
     record = record.model_copy(update={"run": "20260131-140000-hugepages-0003"})
     synthetic.write_run(runs / record.run, record, results)
     text = client.get(f"/compare?run={FIRST}&run={record.run}").text
-    assert "The runs are of different studies" in text and "These runs answer different questions" in text
+    assert "The runs are of different studies" in text and "These runs are of different studies" in text
 
 
 @pytest.mark.parametrize("query, code", [("run=a&run=b", 404), ("run=../x&run=y", 404), ("&".join(f"run={i}" for i in range(9)), 400)])

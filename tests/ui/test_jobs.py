@@ -51,9 +51,13 @@ def stubbed(monkeypatch, script: str) -> None:
 
 def test_a_plan_is_the_command_line_s_own(made, monkeypatch):
     stubbed(monkeypatch, "import json, sys; print(json.dumps({'words': sys.argv[1:], 'seconds': 6, 'confirm': ['pages']}))")
-    plan = made.plan("density", {"points": "1,2"})
-    assert plan.document["words"][:2] == ["density", "--points=1,2"] and plan.document["words"][2:5] == ["--dry-run", "--json", "--runs-dir"]
-    assert (plan.command, plan.seconds, plan.confirm, plan.too_long) == ("pgherd density --points=1,2", 6.0, ["pages"], False)
+    plan = made.plan("density", {"databases": "1,2"})
+    assert plan.document["words"][:2] == ["density", "--databases=1,2"] and plan.document["words"][2:5] == [
+        "--dry-run",
+        "--json",
+        "--runs-dir",
+    ]
+    assert (plan.command, plan.seconds, plan.confirm, plan.too_long) == ("pgherd density --databases=1,2", 6.0, ["pages"], False)
     assert made.planned(plan.id) is plan
 
 
@@ -148,7 +152,7 @@ def test_what_a_foreign_record_names_is_not_run_from_the_page(made, monkeypatch,
 
 def test_a_budget_beyond_laptop_size_is_too_long(made, monkeypatch):
     stubbed(monkeypatch, "import json; print(json.dumps({'seconds': 6, 'options': {'budget_seconds': 36000}}))")
-    plan = made.plan("density", {"points": "1"})
+    plan = made.plan("density", {"databases": "1"})
     assert plan.too_long and plan.longest == 36000
     with pytest.raises(UsageError, match="may take 36000 s"):
         made.start(plan, agreed=True)

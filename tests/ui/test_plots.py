@@ -4,18 +4,18 @@ import json
 
 import pytest
 
-from pgherd.ui.plots import VIEWS, Band, specification
-from pgherd.ui.samples import Choice, Row, Series
+from pgherd.ui.plots import VIEWS, PhaseBand, specification
+from pgherd.ui.sample_queries import EntitySummary, MetricChoice, PlotSeries
 
-CPU = Choice("cgroup_cpu", "container", "cpu.usage", 2)
-BANDS = [Band("steady", 101.0, 103.0), Band("later", 110.0, 120.0)]
+CPU = MetricChoice("cgroup_cpu", "container", "cpu.usage", 2)
+BANDS = [PhaseBand("steady", 101.0, 103.0), PhaseBand("later", 110.0, 120.0)]
 
 
-def made(entities: int, seconds: int = 4, short: str = "") -> Series:
+def made(entities: int, seconds: int = 4, short: str = "") -> PlotSeries:
     names = [f"container:c{i}" for i in range(entities)]
     points = [(name, 100.0 + t, i + t / 10, i + 0.0, i + 1.0) for i, name in enumerate(names) for t in range(seconds) if name != short or t]
-    rows = tuple(Row(name, seconds, 1.0, 0.0, 1.0, 2.0) for name in names)
-    return Series(tuple(points), rows, 100.0, 100.0 + seconds - 1, 1.0)
+    rows = tuple(EntitySummary(name, seconds, 1.0, 0.0, 1.0, 2.0) for name in names)
+    return PlotSeries(tuple(points), rows, 100.0, 100.0 + seconds - 1, 1.0)
 
 
 def rows_of(spec: dict) -> list[dict]:
@@ -56,6 +56,6 @@ def test_only_phases_in_the_time_shown_are_shaded():
 
 
 def test_bytes_are_written_as_people_read_them():
-    spec = specification(Choice("cgroup_memory", "container", "memory.usage", 1), made(1), [], 100.0, "each")
+    spec = specification(MetricChoice("cgroup_memory", "container", "memory.usage", 1), made(1), [], 100.0, "each")
     axes = [layer["encoding"]["y"]["axis"] for layer in spec["layer"] if "y" in layer["encoding"]]
     assert all("GB" in axis["labelExpr"] for axis in axes)

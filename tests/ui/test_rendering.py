@@ -34,3 +34,51 @@ def test_day_and_clock():
 @pytest.mark.parametrize("count, text", [(0, "0 trials"), (1, "1 trial"), (3, "3 trials")])
 def test_plural(count, text):
     assert rendering.plural(count, "trial") == text
+
+
+@pytest.mark.parametrize("name", [name for name in rendering.asset_names() if name != rendering.VEGA])
+def test_own_files_are_there(name):
+    found = rendering.asset(name)
+    assert found is not None and found.data and found.media_type.partition("/")[0] in ("text", "image")
+
+
+@pytest.mark.parametrize("name", ["", "..", "../app.py", "app.py", "style.css/..", "/etc/passwd", "STYLE.CSS"])
+def test_nothing_else_is(name):
+    assert rendering.asset(name) is None
+
+
+def test_the_address_changes_with_the_content(monkeypatch):
+    before = rendering.asset_path("ui.js")
+    rendering.asset_path.cache_clear()
+    monkeypatch.setattr(rendering, "_read", lambda name: b"other")
+    try:
+        assert rendering.asset_path("ui.js") != before
+    finally:
+        rendering.asset_path.cache_clear()
+
+
+def test_the_style_sheet_builds_on_the_report_s():
+    data = rendering.asset("style.css").data.decode()
+    assert data.index("--paper: #ffffff") < data.index(".skip")
+
+
+def test_no_file_asks_for_anything_elsewhere():
+    for name in rendering.asset_names():
+        if name in (rendering.VEGA, "htmx.min.js", "icon.svg"):
+            continue  # libraries name addresses in texts; that none is asked for the browser tests see
+        assert b"http:" not in rendering.asset(name).data and b"https:" not in rendering.asset(name).data
+
+
+def test_the_charts_library_is_kept(tmp_path, monkeypatch):
+    import vl_convert
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: f"bundle {snippet}")
+    rendering._vega.cache_clear()
+    try:
+        assert b"bundle" in rendering.vega()
+        rendering._vega.cache_clear()
+        monkeypatch.setattr(vl_convert, "javascript_bundle", lambda snippet: pytest.fail("made again"))
+        assert b"bundle" in rendering.vega()
+    finally:
+        rendering._vega.cache_clear()

@@ -23,7 +23,7 @@ def test_a_finished_run(client, runs):
     (runs / FIRST / "tables").mkdir()
     (runs / FIRST / "tables" / "density.csv").write_text("a\n")
     text = client.get(f"/runs/{FIRST}").text
-    assert "Grade B" in text and "Full report" in text and "Explore the samples" in text and "tables/density.csv" in text
+    assert "Grade B" in text and "Full report" in text and "Show samples" in text and "tables/density.csv" in text
     assert "steal" in text and "not finished" in text and "hx-get" not in text and "Stop" not in text
 
 
@@ -81,7 +81,7 @@ def test_the_part_that_changes(client, running):
     assert "<html" not in text and "left" in text and "0.50 of 1 cores" in text and "256 MB of 512 MB" in text
     bar = re.search(r'<progress max="(\d+)" value="([\d.]+)"', text)
     assert bar and int(bar[1]) > float(bar[2]) > int(float(bar[2])), "the trial that runs moves it, too"
-    assert "1.50 cores" in text and '<path class="line"' in text and "Verdicts as they fall" in text and "tainted" in text
+    assert "1.50 cores" in text and '<path class="line"' in text and "<h3>Checks</h3>" in text and "tainted" in text
 
 
 def test_several_hosts_are_shown_each_and_together(client, running, runs):
@@ -102,7 +102,7 @@ def test_several_hosts_are_shown_each_and_together(client, running, runs):
     write_live(running, state.model_copy(update={"trial": state.trial.model_copy(update={"hosts": tuple(hosts)})}))
     text = client.get(f"/runs/{FIRST}/live").text
     assert "CPU in use on all hosts" in text and "1.50 cores" in text and "1 GB of 2 GB" in text
-    assert "2 hosts at present" in text and ">db2<" in text and "0.50 of 2 cores" in text and "512 MB of 1 GB" in text
+    assert "2 hosts now" in text and ">db2<" in text and "0.50 of 2 cores" in text and "512 MB of 1 GB" in text
     assert "on db1, db2." in client.get(f"/runs/{FIRST}").text, "hosts with one name go by those that they have in the cluster"
 
 
@@ -114,14 +114,14 @@ def test_when_it_has_ended_the_page_is_loaded_anew(client, running, runs):
 def test_a_report_that_is_being_made_is_waited_for(client, runs):
     now = time.time()
     change(runs, ended=now)
-    assert "Its report is being made" in client.get(f"/runs/{FIRST}").text
-    assert client.get(f"/runs/{FIRST}/live").text == "Its report is being made …"
+    assert "Generating the report" in client.get(f"/runs/{FIRST}").text
+    assert client.get(f"/runs/{FIRST}/live").text == "Generating the report …"
     (runs / FIRST / "report.html").write_text("")
     os.utime(runs / FIRST / "report.html", (now - 10, now - 10))
     assert client.get(f"/runs/{FIRST}/live").headers["hx-refresh"] == "true"
     (runs / FIRST / "report.html").unlink()
     change(runs, ended=now - 100)  # it will not come any more
-    assert "being made" not in client.get(f"/runs/{FIRST}").text
+    assert "Generating the report" not in client.get(f"/runs/{FIRST}").text
 
 
 FILES = ["run.json", "report.html", "report.json", "figures/a.svg", "figures/a.png", "tables/a.csv", "trials/0001/trial.json"]

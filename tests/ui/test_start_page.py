@@ -61,31 +61,31 @@ def test_the_studies_and_their_options(client):
     text = client.get("/start").text
     assert all(f"/start/{study}" in text for study in ("density", "scaling", "database-size"))
     form = client.get("/start/density").text
-    assert 'name="points"' in form and 'for="points"' in form and "Further options" in form and 'name="set"' not in form
+    assert 'name="databases"' in form and 'for="databases"' in form and "Further options" in form and 'name="set"' not in form
 
 
 def test_a_plan_says_what_it_does_and_starts_as_shown(post, planned, site):
     seen, _ = planned
-    text = post("/start/density", points="1,2", seconds="3s").text
-    assert "1 trial, at most 5 with reruns" in text and "A control group &lt;b&gt;" in text and "Start it on this host" in text
-    assert "<code>pgherd density --points=1,2 --duration=3s</code>" in text and "shared_buffers" in text
-    assert seen[0][:3] == ("density", "--points=1,2", "--duration=3s") and "--dry-run" in seen[0]
-    assert "/start/density?points=1%2C2&amp;seconds=3s" in text
+    text = post("/start/density", databases="1,2", duration="3s").text
+    assert "1 trial, at most 5 with reruns" in text and "A control group &lt;b&gt;" in text and "Start on this host" in text
+    assert "<code>pgherd density --databases=1,2 --duration=3s</code>" in text and "shared_buffers" in text
+    assert seen[0][:3] == ("density", "--databases=1,2", "--duration=3s") and "--dry-run" in seen[0]
+    assert "/start/density?databases=1%2C2&amp;duration=3s" in text
     answer = post("/started", plan=plan_id(text))
     assert answer.status_code == 303 and answer.headers["location"] == "/started/job"
-    assert site.jobs._jobs["job"].words[:3] == ("density", "--points=1,2", "--duration=3s")
+    assert site.jobs._jobs["job"].words[:3] == ("density", "--databases=1,2", "--duration=3s")
     assert post("/started", plan=plan_id(text)).status_code == 400  # a second click starts nothing
 
 
 def test_the_form_takes_up_what_was_filled_in(client):
-    text = client.get("/start/density?points=1%2C2&scale=%22%3E%3Cb%3E").text
+    text = client.get("/start/density?databases=1%2C2&scale=%22%3E%3Cb%3E").text
     assert 'value="1,2"' in text and "&gt;&lt;b&gt;" in text and "<b>" not in text.partition("<form")[2]
 
 
 def test_changes_of_the_host_are_agreed_to_first(post, planned, site):
     planned[1]["confirm"] = ["512 huge pages of 2 MB are reserved"]
-    text = post("/start/hugepages", pages="none,2MB").text
-    assert "512 huge pages of 2 MB" in text and "I agree" in text and "required" in text
+    text = post("/start/hugepages", **{"page-sizes": "none,2MB"}).text
+    assert "512 huge pages of 2 MB" in text and "Apply these host changes" in text and "required" in text
     refused = post("/started", plan=plan_id(text))
     assert refused.status_code == 400 and "Agree to it first" in refused.text
     assert post("/started", plan=plan_id(text), agreed="yes").status_code == 303
@@ -95,20 +95,20 @@ def test_changes_of_the_host_are_agreed_to_first(post, planned, site):
 def test_what_takes_long_is_left_to_the_command_line(post, planned):
     planned[1]["seconds"] = 7200.0
     text = post("/start/density").text
-    assert "beyond what is started from here" in text and "Start it on this host" not in text
+    assert "Too long for this page" in text and "Start on this host" not in text
 
 
 @pytest.mark.parametrize(
-    "error, said", [(UsageError("--points: 0 is no number of databases"), "--points: 0"), (CapabilityError("no fio"), "No fio")]
+    "error, said", [(UsageError("--databases: 0 is no number of databases"), "--databases: 0"), (CapabilityError("no fio"), "No fio")]
 )
 def test_what_cannot_be_planned_is_said_beside_the_form(post, site, monkeypatch, error, said):
     def refuse(*_):
         raise error
 
     monkeypatch.setattr(site.jobs, "_document", refuse)
-    answer = post("/start/density", points="7", seconds="<b>3s")
+    answer = post("/start/density", databases="7", duration="<b>3s")
     assert answer.status_code == 400 and 'role="alert"' in answer.text
-    answer = post("/start/density", points="7")
+    answer = post("/start/density", databases="7")
     assert said in answer.text and 'value="7"' in answer.text
 
 
@@ -126,7 +126,7 @@ def test_an_unknown_option_is_refused(post):
 def test_what_was_started_is_shown_until_its_run_is_there(client, site, post, planned):
     post("/started", plan=plan_id(post("/start/density").text))
     text = client.get("/started/job").text
-    assert "ended with exit code 0 before its study began" in text
+    assert "Exit code 0 before the study started" in text
     assert "hx-redirect" not in client.get("/started/job/state").headers
     site.jobs._jobs["job"].run = FIRST
     assert client.get("/started/job/state").headers["hx-redirect"] == f"/runs/{FIRST}"

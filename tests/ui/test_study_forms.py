@@ -1,55 +1,53 @@
 from __future__ import annotations
 
-import importlib
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
-from pgherd.ui.study_forms import OFFERS, arguments
+from pgherd.study.option import declared
+from pgherd.study.registry import study_of
+from pgherd.ui.study_forms import arguments, study_forms
 
 DANGEROUS = {
-    *("set", "like", "script", "init", "pg_bin", "data_on", "wal_on", "temp_on", "wal_dir", "tablespaces_on", "allow_format", "server"),
-    *(
-        "allow_write",
-        "run_as",
-        "platform",
-        "trace",
-        "variant",
-        "compare",
-        "write_scenario",
-        "runs",
-        "yes",
-        "to",
-        "directory",
-        "dsn",
-        "cluster",
-    ),
+    *("set", "settings_from", "script", "init_script", "pg_bin", "data_volume", "wal_volume", "wal_dir", "temp_volume"),
+    *("tablespace_volume", "allow_format", "dsn", "allow_writes", "run_as", "track", "trace_io", "variant", "compare_setting"),
+    *("write_scenario", "runs", "yes", "to", "dir", "filesystem", "cluster", "cluster_certs", "command", "volume"),
 }
 
 
-@pytest.mark.parametrize("study", OFFERS)
+def test_studies_that_name_files_or_programs_are_not_started_from_the_page():
+    assert not {"disk", "exec", "compare"} & set(study_forms())
+
+
+@pytest.mark.parametrize("study", study_forms())
 def test_every_field_is_an_option_of_the_command_line_and_none_is_dangerous(study):
-    command = importlib.import_module(f"pgherd.cli.{study.replace('-', '_')}").command
-    known = {name.lstrip("-") for parameter in command.params for name in parameter.opts}
-    names = [field.name for field in OFFERS[study].fields]
+    known = {one.name for one in declared(study_of(study).request_model)}
+    names = [field.name.replace("-", "_") for field in study_forms()[study].fields]
     assert set(names) <= known and len(set(names)) == len(names)
-    assert not {name.replace("-", "_") for name in names} & DANGEROUS
+    assert not set(names) & DANGEROUS
 
 
-@pytest.mark.parametrize("study", OFFERS)
-def test_what_stands_in_the_fields_is_taken(study):
-    filled = {field.name: field.filled for field in OFFERS[study].fields}
+@pytest.mark.parametrize("study", study_forms())
+def test_the_first_values_of_the_fields_are_taken(study):
+    filled = {field.name: field.filled for field in study_forms()[study].fields}
     assert all(word.startswith("--") for word in arguments(study, filled))
 
 
 def test_words_of_the_command_line():
-    given = {"points": " 1, 2,4", "workload": "tpcb-like", "seconds": "5s", "vcpus": "0.5", "memory": "512MB", "scale": "", "at": "85%"}
+    given = {
+        "databases": " 1, 2,4",
+        "workload": "tpcb-like",
+        "duration": "5s",
+        "vcpus": "0.5",
+        "memory": "512MB",
+        "scale": "",
+        "efficiency": "0.85",
+    }
     assert arguments("density", given) == [
-        *("--points=1,2,4", "--workload=tpcb-like", "--duration=5s", "--at=85%", "--vcpus=0.5", "--memory=512MB"),
+        *("--databases=1,2,4", "--workload=tpcb-like", "--duration=5s", "--efficiency=0.85", "--vcpus=0.5", "--memory=512MB"),
     ]
-    assert arguments("network", {"namespaces": "yes"}) == ["--namespaces"]
+    assert arguments("network", {"netns": "yes"}) == ["--netns"]
 
 
 @pytest.mark.parametrize(
@@ -61,16 +59,16 @@ def test_words_of_the_command_line():
         ("density", {"pg-bin": "/tmp"}),
         ("density", {"scale": "--yes"}),
         ("density", {"scale": "1e9"}),
-        ("density", {"points": "1;2"}),
-        ("density", {"points": ",".join(["1"] * 65)}),
+        ("density", {"databases": "1;2"}),
+        ("density", {"databases": ",".join(["1"] * 65)}),
         ("density", {"workload": "custom"}),
-        ("density", {"seconds": "soon"}),
+        ("density", {"duration": "soon"}),
         ("density", {"memory": "much"}),
         ("density", {"vcpus": "nan"}),
         ("density", {"vcpus": "1" * 200}),
         ("density", {"scale": "1\n--yes"}),
-        ("hugepages", {"pages": "-x"}),
-        ("hugepages", {"pages": "$(id)"}),
+        ("hugepages", {"page-sizes": "-x"}),
+        ("hugepages", {"page-sizes": "$(id)"}),
     ],
 )
 def test_what_cannot_be_given(study, given):
@@ -78,9 +76,9 @@ def test_what_cannot_be_given(study, given):
         arguments(study, given)
 
 
-@given(st.sampled_from(sorted(OFFERS)), st.dictionaries(st.text(max_size=12), st.text(max_size=30), max_size=3))
+@given(st.sampled_from(sorted(study_forms())), st.dictionaries(st.text(max_size=12), st.text(max_size=30), max_size=3))
 def test_nothing_becomes_an_option_of_its_own(study, given):
-    names = [field.name for field in OFFERS[study].fields]
+    names = [field.name for field in study_forms()[study].fields]
     try:
         words = arguments(study, {names[i % len(names)]: value for i, value in enumerate(given.values())})
     except UsageError:

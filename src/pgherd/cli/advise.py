@@ -1,4 +1,4 @@
-"""``pgherd doctor --advise``: good practice for databases, checked on this host and on a server by its DSN. Changes nothing."""
+"""``pgherd advise``: check host and server against recommended settings. Both are left unchanged."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgherd.cli.output import answer_console, print_document
+import click
+
+from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 
 if TYPE_CHECKING:
     from pgherd.model.facts import Advice, ServerPractice
@@ -16,61 +18,72 @@ if TYPE_CHECKING:
 
 SCHEMA = "pgherd/advise/1"
 _STYLES = {"ok": "green", "consider": "yellow", "change": "bold red", "unknown": "dim"}
-_ORDER = ("change", "consider", "unknown", "ok")
+_OUTCOMES = ("change", "consider", "unknown", "ok")
 
 
-def advise(dsn: str | None, runs: Path, *, as_json: bool) -> int:
-    """Look, judge, and print; returns 0 whatever is advised.
+@click.command("advise")
+@click.option("--dsn", metavar="DSN", help="Also check this server; read only.")
+@runs_option
+@json_option
+def command(dsn: str | None, runs: Path, as_json: bool) -> int:
+    """Check host and server against recommended settings: what to change, why, the command, and the measured benefit from
+    runs on this host. Nothing is changed, and the exit code is 0 for every result.
 
-    Raises:
-        UsageError: the DSN is none, or its server does not let us in.
+    \b
+    pgherd advise
+    pgherd advise --dsn 'host=db1 dbname=app'
     """
     from pgherd.analysis.advice import host_advice, server_advice
     from pgherd.host import practice as host_practice
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
-    from pgherd.report.measured_benefit import worths
+    from pgherd.report.measured_benefit import measured_benefits
 
     node = LocalNode()
     host = host_practice.look(node, gather(node))
-    server = _server(node, dsn) if dsn is not None else None
-    found = host_advice(host) + (server_advice(server, host) if server is not None else [])
-    known = worths(runs, host.hostname)
-    found = [advice.model_copy(update={"worth": tuple(known.get(advice.check, ()))}) for advice in found]
+    server = _server_facts(node, dsn) if dsn is not None else None
+    checks = host_advice(host) + (server_advice(server, host) if server is not None else [])
+    benefits = measured_benefits(runs, host.hostname)
+    checks = [check.model_copy(update={"worth": tuple(benefits.get(check.check, ()))}) for check in checks]
     if as_json:
         print_document(
             {
                 "schema": SCHEMA,
-                "answer": answer(found),
+                "answer": answer(checks),
                 "host": host,
                 "server": server,
-                "advice": found,
-                "counts": {outcome: sum(one.outcome == outcome for one in found) for outcome in _ORDER},
-                "warnings": [] if server is not None else ["no server was looked at: give --dsn"],
+                "advice": checks,
+                "counts": _counts(checks),
+                "warnings": [] if server is not None else ["no server was checked: give --dsn"],
             }
         )
     else:
-        _show(found, runs, asked=server is not None)
+        _show(checks, runs, with_server=server is not None)
     return 0
 
 
-def answer(found: Sequence[Advice]) -> str:
-    """One sentence: how many checks there are, and what came of them."""
-    counts = {outcome: sum(one.outcome == outcome for one in found) for outcome in _ORDER}
+def answer(checks: Sequence[Advice]) -> str:
+    """Return one sentence with the number of checks and of each outcome."""
+    counts = _counts(checks)
     return (
-        f"{len(found)} checks of good practice: {counts['change']} to change, {counts['consider']} to consider, "
-        f"{counts['unknown']} not visible, {counts['ok']} fine. Nothing was changed."
+        f"{len(checks)} recommended settings checked: {counts['change']} to change, {counts['consider']} to consider, "
+        f"{counts['unknown']} not visible, {counts['ok']} ok. Nothing was changed."
     )
 
 
-def _server(node: Node, dsn: str) -> ServerPractice:
+def _counts(checks: Sequence[Advice]) -> dict[str, int]:
+    return {outcome: sum(check.outcome == outcome for check in checks) for outcome in _OUTCOMES}
+
+
+def _server_facts(node: Node, dsn: str) -> ServerPractice:
+    """Read the facts of a server. Raises UsageError if the DSN is invalid or the server refuses the connection."""
     import psycopg
 
     from pgherd.model.errors import UsageError
     from pgherd.postgres import external, practice
 
     plain = external.normalize_dsn(dsn, "--dsn")
-    external.look(plain, option="--dsn")  # says in its own words why it cannot be reached
+    external.look(plain, option="--dsn")  # its error messages name the option
     with tempfile.TemporaryDirectory(prefix="pgherd-advise-") as directory:
         try:
             return practice.look(node, plain, str(Path(directory, secrets.token_hex(4))))
@@ -78,26 +91,28 @@ def _server(node: Node, dsn: str) -> ServerPractice:
             raise UsageError(f"--dsn {plain}: {str(error).strip()}") from None
 
 
-def _show(found: Sequence[Advice], runs: Path, *, asked: bool) -> None:
+def _show(checks: Sequence[Advice], runs: Path, *, with_server: bool) -> None:
     from rich.text import Text
 
     console = answer_console()
-    console.print(answer(found), markup=False)
-    for outcome in _ORDER[:3]:
-        for one in (advice for advice in found if advice.outcome == outcome):
+    console.print(answer(checks), markup=False)
+    for outcome in _OUTCOMES[:3]:
+        for check in (check for check in checks if check.outcome == outcome):
             console.print()
-            console.print(Text.assemble((f"{outcome:<9}", _STYLES[outcome]), (one.check, "bold"), f"  {one.found}"))
-            for head, text in (("wanted", one.wanted), ("why", f"{one.why} ({one.source})"), ("do", one.command)):
+            console.print(Text.assemble((f"{outcome:<9}", _STYLES[outcome]), (check.check, "bold"), f"  {check.found}"))
+            for head, text in (("recommended", check.wanted), ("reason", f"{check.why} ({check.source})"), ("command", check.command)):
                 if text:
                     console.print(Text(f"         {head}: {text}"), soft_wrap=True)
             if outcome != "unknown":
-                said = [f"{worth.text} (run {worth.run})" for worth in one.worth] or [f"not measured on this host (no such run in {runs})"]
-                for text in said:
-                    console.print(Text(f"         worth: {text}"), soft_wrap=True)
-    fine = [f"{one.check} ({one.found})" for one in found if one.outcome == "ok"]
-    if fine:
+                measured = [f"{worth.text} (run {worth.run})" for worth in check.worth] or [
+                    f"not measured on this host (no such run in {runs})"
+                ]
+                for text in measured:
+                    console.print(Text(f"         benefit: {text}"), soft_wrap=True)
+    passed = [f"{check.check} ({check.found})" for check in checks if check.outcome == "ok"]
+    if passed:
         console.print()
-        console.print(Text.assemble(("ok       ", _STYLES["ok"]), ", ".join(fine)))
-    if not asked:
+        console.print(Text.assemble(("ok       ", _STYLES["ok"]), ", ".join(passed)))
+    if not with_server:
         console.print()
-        console.print("--dsn DSN adds the checks of a server; it is only read.", markup=False)
+        console.print("--dsn DSN also checks a server; read only.", markup=False)

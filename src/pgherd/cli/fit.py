@@ -1,4 +1,4 @@
-"""``pgherd fit``: the scaling models, fitted to anybody's table of load and throughput."""
+"""``pgherd fit``: fit scaling models to a CSV file of load and throughput."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ _THROUGHPUTS = ("throughput", "x", "tps", "measured", "qps", "ops")
 
 
 def _columns(header: list[str], load: str | None, throughput: str | None, path: Path) -> tuple[int, int]:
-    """Which columns hold load and throughput: those asked for, else those of a known name, else the first two."""
+    """Return the columns of load and throughput: the requested ones, else those with a common name, else the only two."""
     names = [name.strip().lower() for name in header]
 
-    def asked(name: str, option: str) -> int:
+    def requested(name: str, option: str) -> int:
         if name.strip().lower() not in names:
-            raise UsageError(f"{path} has no column '{name}' (it has {', '.join(header)}); choose one of them with {option}")
+            raise UsageError(f"{path} has no column '{name}' (it has {', '.join(header)}); choose with {option}")
         return names.index(name.strip().lower())
 
-    def known(candidates: tuple[str, ...]) -> int | None:
+    def by_name(candidates: tuple[str, ...]) -> int | None:
         return next((names.index(name) for name in candidates if name in names), None)
 
-    x = asked(load, "--load") if load else known(_LOADS)
-    y = asked(throughput, "--throughput") if throughput else known(_THROUGHPUTS)
+    x = requested(load, "--load-column") if load else by_name(_LOADS)
+    y = requested(throughput, "--throughput-column") if throughput else by_name(_THROUGHPUTS)
     if x is None or y is None:
         if load or throughput or len(header) != 2:
-            wanted = "--load and --throughput" if x is None and y is None else "--load" if x is None else "--throughput"
-            raise UsageError(f"{path} has the columns {', '.join(header)}; say with {wanted} which to fit")
+            missing = [option for option, column in (("--load-column", x), ("--throughput-column", y)) if column is None]
+            raise UsageError(f"{path} has the columns {', '.join(header)}; choose with {' and '.join(missing)}")
         x, y = 0, 1
     if x == y:
-        raise UsageError(f"{path}: load and throughput are the same column, '{header[x]}'; choose two with --load and --throughput")
+        raise UsageError(
+            f"{path}: load and throughput are the same column, '{header[x]}'; choose two with --load-column and --throughput-column"
+        )
     return x, y
 
 
@@ -53,12 +55,12 @@ def _number(text: str) -> float | None:
 
 
 def read_table(path: Path, load: str | None = None, throughput: str | None = None) -> tuple[list[float], list[float]]:
-    """Loads and throughputs of a CSV file (comma, semicolon or tab; a header line unless the first line is numbers).
+    """Read loads and throughputs from a CSV file, separated by comma, semicolon or tab. The header line is optional.
 
-    Lines that are empty or begin with ``#`` are skipped; several lines with one load are repeats.
+    Empty lines and those that start with ``#`` are skipped. Lines with equal load are repeats.
 
     Raises:
-        UsageError: the file cannot be read, has no such columns, or a cell is not a number above zero.
+        UsageError: the file cannot be read, the columns are missing, or a cell is not a number above zero.
     """
     try:
         text = path.read_text(encoding="utf-8-sig")
@@ -67,7 +69,7 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
         raise UsageError(f"cannot read {path}: {reason}") from None
     numbered = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")]
     if not numbered:
-        raise UsageError(f"{path} is empty; it needs lines of load and throughput")
+        raise UsageError(f"{path} is empty; it requires lines of load and throughput")
     first = numbered[0][1]
     delimiter = max(",;\t", key=first.count)
     try:
@@ -77,7 +79,7 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
     except (csv.Error, ValueError) as error:
         raise UsageError(f"{path} is not a CSV table: {error}; write one load and its throughput per line") from None
     if len(rows[0][1]) < 2:
-        raise UsageError(f"{path} has one column only ('{first.strip()[:60]}'); it needs load and throughput, separated by commas")
+        raise UsageError(f"{path} has one column only ('{first.strip()[:60]}'); it requires load and throughput, separated by commas")
     if all(_number(cell) is not None for cell in rows[0][1]):
         header = [f"{i + 1}" for i in range(len(rows[0][1]))]
     else:
@@ -93,26 +95,26 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
                 raise UsageError(f"{path}, line {line}: '{cell.strip()}' under {header[column]} is not a number above zero")
             values.append(value)
     if not loads:
-        raise UsageError(f"{path} has a header and no rows; it needs lines of load and throughput")
+        raise UsageError(f"{path} has a header and no rows; it requires lines of load and throughput")
     return loads, throughputs
 
 
 def _answer(selection: Selection, findings: dict[str, Finding], largest: float) -> str:
-    """One sentence: the chosen model, and what it says of knee and peak."""
+    """Return one sentence on the selected model, its knee and its peak."""
     if selection.best is None:
-        return f"No model can be chosen: {selection.reason}."
+        return f"No model can be selected: {selection.reason}."
     best = selection.best.model
-    others = " and the ".join(fit.model.title for fit in selection.fits if fit.model.name in selection.close)
-    text = f"The {best.title} describes these data best ({selection.reason.split(': ', 1)[1]}): "
+    others = " and ".join(fit.model.title for fit in selection.fits if fit.model.name in selection.close)
+    text = f"Best model: {best.title} ({selection.reason.split(': ', 1)[1]}): "
     if others:
-        text = f"The data hardly tell the {best.title} from the {others} (AICc within 2); by the {best.title}, "
+        text = f"The data hardly distinguish {best.title} from {others} (AICc within 2). With {best.title}, "
     match best.name:
         case "linear":
-            text += f"throughput grows in proportion up to {largest:g}, and no knee shows in the data"
+            text += f"throughput grows in proportion up to {largest:g}, and the data show no knee"
         case "hinge":
             second = findings["knee_second_slope"]
-            surely = "falls" if (second.high or 0) < 0 else "rises more slowly"
-            beyond = surely if (second.low or 0) > 0 or (second.high or 0) < 0 else "rises more slowly or not at all"
+            certain = "falls" if (second.high or 0) < 0 else "rises more slowly"
+            beyond = certain if (second.low or 0) > 0 or (second.high or 0) < 0 else "rises more slowly or not at all"
             text += f"throughput grows in proportion up to a knee at {_with_interval(findings['knee'])} and {beyond} beyond it"
         case _:
             peak = findings["usl_peak"]
@@ -138,10 +140,12 @@ def _show(selection: Selection, answer: str, warnings: list[str], findings: dict
     for name in ("model", "parameters", "AICc", "error"):
         table.add_column(name, justify="left" if name in ("model", "parameters") else "right", no_wrap=name != "model")
     for row, fit in zip(model_rows(selection, "load"), selection.fits, strict=True):
-        told = str(row["parameters"]).split(", ")
-        told += [f"{name} at {_with_interval(cell)}" for name in ("knee", "peak") if isinstance(cell := row[name], Finding) and cell.value]
+        parameters = str(row["parameters"]).split(", ")
+        parameters += [
+            f"{name} at {_with_interval(cell)}" for name in ("knee", "peak") if isinstance(cell := row[name], Finding) and cell.value
+        ]
         aicc = "–" if fit.aicc is None else f"{fit.aicc:.1f}"
-        cells = [f"{fit.model.title}{' *' if row['chosen'] else ''}", "\n".join(told), aicc, f"{fit.relative_error:.2%}"]
+        cells = [f"{fit.model.title}{' *' if row['chosen'] else ''}", "\n".join(parameters), aicc, f"{fit.relative_error:.2%}"]
         table.add_row(*map(escape, cells))
     console.print(table)
     for text in warnings:
@@ -155,18 +159,20 @@ def _show(selection: Selection, answer: str, warnings: list[str], findings: dict
     type=click.Choice(["relative", "equal"]),
     default="relative",
     show_default=True,
-    help="Divide each residual by the measured throughput, so that all loads count alike, or take them as they are.",
+    help="Weight residuals relatively or equally.",
 )
-@click.option("--load", metavar="COLUMN", help="Column with the load (databases, clients, processors).")
-@click.option("--throughput", metavar="COLUMN", help="Column with the throughput.")
+@click.option("--load-column", metavar="COLUMN", help="Load column (databases, clients, processors).")
+@click.option("--throughput-column", metavar="COLUMN", help="Throughput column.")
 @json_option
-def command(file: Path, weights: Literal["relative", "equal"], load: str | None, throughput: str | None, as_json: bool) -> int:
-    """Fit the scaling models to a table of load and throughput.
+def command(
+    file: Path, weights: Literal["relative", "equal"], load_column: str | None, throughput_column: str | None, as_json: bool
+) -> int:
+    """Fit scaling models to a CSV file of load and throughput.
 
-    A straight line, the Universal Scalability Law and a hinge (linear, then a second slope) are fitted to FILE.csv; the
-    small-sample Akaike criterion chooses. Several rows with one load are repeats.
+    The models are linear, the Universal Scalability Law, and piecewise linear with two segments. The small-sample Akaike
+    criterion (AICc) selects one. Rows with equal load are repeats.
     """
-    loads, throughputs = read_table(file, load, throughput)
+    loads, throughputs = read_table(file, load_column, throughput_column)
 
     from pgherd.analysis.selection import fit_models
     from pgherd.study.scaling_models import model_findings, model_rows, model_warnings

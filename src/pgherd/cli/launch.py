@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from pgherd import __version__
-from pgherd.cli import metrics_options, plan
+from pgherd.cli import dry_run, metrics_options
 from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console, run_named
 from pgherd.cli.progress import TerminalProgress
 from pgherd.distributed.backend import complete, standing
@@ -75,9 +75,9 @@ def _plan(study: str, asked: Model, node: LocalNode, *, as_json: bool) -> int:
     prepared, _ = complete(node, study, asked, dry=True)
     proposal = study_of(study).propose(prepared.options, [])
     if as_json:
-        print_document(plan.document(prepared, proposal))
+        print_document(dry_run.document(prepared, proposal))
     else:
-        plan.show(answer_console(), prepared, proposal)
+        dry_run.show(answer_console(), prepared, proposal)
     return 0
 
 
@@ -213,19 +213,19 @@ def _execute(
         open_live_writer(directory.path, watcher) as told,
         standing(node, directory.name, record, surroundings, told) as (bench, study),
     ):
-        metrics_options.show(directory.path, record, watcher.note)
+        metrics_options.show(directory.path, record)
         return execute(directory, record, study, options, bench, record.thresholds, told)
 
 
 def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:
     """Make the report and print the answer; exit code 1 for grade C, or no answer at all."""
-    from pgherd.report import json_document, terminal, write_report
+    from pgherd.report import data_files, terminal, write_report
 
     results = directory.results()
     if report:
         write_report.build(directory.path, record, results)
     if as_json:
-        print_document(json_document.document(record, results))
+        print_document(data_files.document(record, results))
     else:
         terminal.show(answer_console(), record, results, directory.path)
     return 1 if record.analysis is None or record.analysis.grade == "C" else 0

@@ -1,8 +1,8 @@
-"""The entry point: finds the verb's module, and turns every error into one message and an exit code.
+"""Entry point: imports the module of a verb, and turns every error into one message and an exit code.
 
-Only click is imported here: a verb's module, and what it needs, is imported when that verb is called.
+Only click is imported here. The module of a verb, and its imports, are loaded when that verb is called.
 """
-# ruff: noqa: E402 - a Ctrl-C is answered from before the first import that takes time
+# ruff: noqa: E402 - Ctrl-C is handled from before the first slow import
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import signal
 
 INTERRUPTED = 130
 
-# A Ctrl-C while modules are imported would show where; until ours can answer it, it ends us without a word.
+# Ctrl-C during imports would print a traceback. Until run() can handle it, it ends the process without output.
 _ours = signal.getsignal(signal.SIGINT)
 _importing = _ours is signal.default_int_handler
 if _importing:
@@ -39,7 +39,7 @@ VERBS: dict[str, dict[str, str]] = {
         "run": "Run a study from a scenario file.",
     },
     "Runs and reports": {
-        "runs": "List runs.",
+        "list": "List runs.",
         "watch": "Follow a running study.",
         "show": "Show a run or one of its trials.",
         "report": "Write the HTML report of one or more runs.",
@@ -51,6 +51,7 @@ VERBS: dict[str, dict[str, str]] = {
     "Tools": {
         "balloon": "Build, inspect and demonstrate the pg_balloon extension.",
         "doctor": "Show what this host can do and what is missing.",
+        "advise": "Check host and server against recommended settings.",
         "fit": "Fit scaling models to a CSV file.",
         "cluster": "Start, inspect and stop agents on several hosts.",
         "vm": "Build, boot and inspect virtual machine guests.",
@@ -69,22 +70,24 @@ def verbs() -> dict[str, dict[str, str]]:
 
 
 BROKEN_PIPE = 141
-"""As the shell reports a tool that was ended by SIGPIPE."""
+"""Exit code that a shell reports for a process ended by SIGPIPE."""
 
 EPILOG = """\b
-Exit codes: 0 success, 1 a check, grade or gate failed, 2 usage error, 3 not possible on
-this host, 130 interrupted. PGHERD_DEBUG=1 prints tracebacks."""
+Exit codes: 0 success · 1 a check, grade or gate failed · 2 usage error ·
+3 not possible on this host · 130 interrupted.
+
+PGHERD_DEBUG=1 prints tracebacks."""
 
 
 class VerbGroup(click.Group):
-    """A group whose help comes from the table of verbs, so that none of them has to be imported for it."""
+    """Group whose help comes from the table of verbs, so that it imports none of them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All verbs, in the order of the help text."""
+        """Return all verbs in the order of the help text."""
         return [verb for lines in verbs().values() for verb in lines]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a verb's module and return its command; None if there is no such verb."""
+        """Import a verb's module and return its command, or None if there is no such verb."""
         if cmd_name not in self.list_commands(ctx):
             return None
         from pgherd.study.registry import studies
@@ -97,13 +100,13 @@ class VerbGroup(click.Group):
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, but an unknown verb's message names the nearest ones."""
+        """Resolve as click does, but name similar verbs in the message for an unknown one."""
         verb = args[0]
         if not verb.startswith("-") and verb not in self.list_commands(ctx):
-            raise click.UsageError(f"there is no verb {verb!r}.{self._meant(ctx, verb)}", ctx)
+            raise click.UsageError(f"there is no command {verb!r}.{self._suggestion(ctx, verb)}", ctx)
         return super().resolve_command(ctx, args)
 
-    def _meant(self, ctx: click.Context, verb: str) -> str:
+    def _suggestion(self, ctx: click.Context, verb: str) -> str:
         if verb.endswith((".yaml", ".yml")):
             return f" Did you mean 'run {verb}'?"
         from difflib import get_close_matches
@@ -112,14 +115,14 @@ class VerbGroup(click.Group):
         return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The verbs under their headings."""
+        """Write the verbs under their headings."""
         widest = max(map(len, self.list_commands(ctx)))
         for heading, lines in verbs().items():
             with formatter.section(heading):
                 formatter.write_dl([(verb.ljust(widest), line) for verb, line in lines.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """Verbs that begin so; importing none of them keeps the tab key quick."""
+        """Return verbs with this prefix. None is imported, so that completion is fast."""
         from click.shell_completion import CompletionItem
 
         found = [
@@ -154,11 +157,11 @@ def main() -> NoReturn:
     if sys.stdout is None:  # closed by the caller
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # a terminal without some character is no reason to fail
+        sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character
     code = run(sys.argv[1:])
     if code == INTERRUPTED:
-        # Where KeyboardInterrupt once came out of an exec() (as dataclasses use it), CPython ends itself by SIGINT instead of with our
-        # exit code, even though it was caught (pymain's exit_sigint). Nothing is left to do but this.
+        # After a KeyboardInterrupt inside exec(), which dataclasses use, CPython ends by SIGINT instead of with this exit code, even
+        # though the exception was caught (pymain's exit_sigint). So the process exits directly.
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
         os._exit(code)
@@ -166,9 +169,9 @@ def main() -> NoReturn:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; whatever goes wrong is one message on stderr.
+    """Run one command line and return its exit code. Every error is one message on stderr.
 
-    A verb returns its exit code, or None for 0. With ``--json`` a verb that fails prints the error as its document.
+    A verb returns its exit code, or None for 0. With ``--json`` a failed verb prints the error as its document.
     """
     stdout = sys.stdout
     try:
@@ -178,15 +181,15 @@ def run(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         return BROKEN_PIPE
     except (Exception, KeyboardInterrupt) as error:
-        sys.stdout = stdout  # --json may have put stderr in its place
-        return _tell(error, as_json=_wants_document(arguments))
+        sys.stdout = stdout  # --json may have replaced it by stderr
+        return _report_error(error, as_json=_wants_document(arguments))
     finally:
         sys.stdout = stdout
-        _drop_unwritable(stdout)
+        _silence_stream(stdout)
 
 
 def _invoke(arguments: Sequence[str]) -> int:
-    """Parse the command line and call the verb. (click's own ``main`` has other exit codes and messages.)"""
+    """Parse the command line and call the verb. (The ``main`` of click has other exit codes and messages.)"""
     try:
         with cli.make_context("pgherd", list(arguments)) as context:
             result = cli.invoke(context)
@@ -196,12 +199,12 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 
 def _wants_document(arguments: Sequence[str]) -> bool:
-    """Whether ``--json`` is among the options; the error may lie in parsing them, so click cannot tell."""
+    """Return True if ``--json`` is among the options. Parsing may have failed, so click cannot report it."""
     return "--json" in itertools.takewhile(lambda argument: argument != "--", arguments)
 
 
-def _tell(error: BaseException, *, as_json: bool) -> int:
-    """Print the one message for an error (and the document, if asked for) and return its exit code."""
+def _report_error(error: BaseException, *, as_json: bool) -> int:
+    """Print the message for an error, with --json its document too, and return its exit code."""
     if os.environ.get("PGHERD_DEBUG") == "1":
         import traceback
 
@@ -213,13 +216,13 @@ def _tell(error: BaseException, *, as_json: bool) -> int:
             from pgherd.cli.output import print_document
 
             print_document({"schema": "pgherd/error/1", "error": message, "exit_code": code})
-    except OSError:  # nobody reads it, or it cannot be written: the exit code still tells
+    except OSError:  # the output is closed; the exit code remains
         pass
     return code
 
 
 def _message(error: BaseException) -> tuple[str, int]:
-    """The message for an error and the exit code that it ends in."""
+    """Return the message for an error and its exit code."""
     match error:
         case PgherdError():
             return str(error), error.exit_code
@@ -235,39 +238,39 @@ def _message(error: BaseException) -> tuple[str, int]:
         case OSError():
             return _operating_system_message(error)
         case _:
-            return _defect_message(error), 1
+            return _bug_message(error), 1
 
 
 def _operating_system_message(error: OSError) -> tuple[str, int]:
-    """For an OSError that no verb has turned into a better message."""
-    where = f": {error.filename}" if error.filename else ""
-    what = f"{error.strerror or error}{where}"
+    """Return message and exit code of an OSError without a better message from the verb."""
+    path = f": {error.filename}" if error.filename else ""
+    text = f"{error.strerror or error}{path}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return f"{what}. Make room there and try again.", 1
+        return f"{text}. Free some space and try again.", 1
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{what}. Run as a user who may do this, or choose another place.", 3
-    return f"{what}. PGHERD_DEBUG=1 in the environment shows where.", 1
+        return f"{text}. Run as a user with this permission, or choose another path.", 3
+    return f"{text}. PGHERD_DEBUG=1 prints the traceback.", 1
 
 
-def _defect_message(error: BaseException) -> str:
-    """For an exception that should never come here; its traceback is kept, as a long run is dear to repeat."""
+def _bug_message(error: BaseException) -> str:
+    """Return the message for a bug. Its traceback is stored in a file, because repeating a long run is expensive."""
     import tempfile
     import traceback
 
-    said = f"this is a defect of pgherd: {type(error).__name__}: {error}."
+    text = f"internal error (a bug in pgherd): {type(error).__name__}: {error}."
     try:
         with tempfile.NamedTemporaryFile("w", prefix="pgherd-defect-", suffix=".txt", delete=False, encoding="utf-8") as file:
             file.write(f"pgherd {__version__}, Python {sys.version}\n{sys.argv}\n")
             traceback.print_exception(error, file=file)
     except OSError:
-        return f"{said} PGHERD_DEBUG=1 in the environment shows its traceback."
-    return f"{said} Please report it with {file.name}"
+        return f"{text} PGHERD_DEBUG=1 prints the traceback."
+    return f"{text} Please report it with {file.name}"
 
 
-def _drop_unwritable(stream: TextIO) -> None:
-    """Send output that cannot be written nowhere, else Python tries again while it exits, and complains."""
+def _silence_stream(stream: TextIO) -> None:
+    """Redirect a stream that cannot be written to /dev/null. Otherwise Python tries again at exit and prints an error."""
     try:
         stream.flush()
     except OSError:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), stream.fileno())
+        with open(os.devnull, "w") as null:
+            os.dup2(null.fileno(), stream.fileno())

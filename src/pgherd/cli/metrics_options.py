@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pgherd.model.errors import UsageError
-from pgherd.model.units import format_seconds
 
 if TYPE_CHECKING:
-    from pgherd.export.server import Endpoint
+    from pgherd.export.server import ListenAddress
     from pgherd.model.run import RunRecord
 
 _ADDRESS, _TOKEN, _SERVER = "pgherd.cli.metrics.address", "pgherd.cli.metrics.token", "pgherd.cli.metrics.server"
@@ -48,7 +47,7 @@ def metrics_options(function: Decorated) -> Decorated:
     return metrics(token(function))
 
 
-def asked() -> Endpoint | None:
+def asked() -> ListenAddress | None:
     """Where this call is to serve metrics; None: it is not.
 
     Raises:
@@ -60,9 +59,9 @@ def asked() -> Endpoint | None:
         if token is not None:
             raise UsageError("--metrics-token-file is for --metrics-listen, which was not given")
         return None
-    from pgherd.export.server import endpoint
+    from pgherd.export.server import listen_address
 
-    return endpoint(address, token)
+    return listen_address(address, token)
 
 
 def _say(text: str) -> None:
@@ -71,7 +70,7 @@ def _say(text: str) -> None:
 
 @contextlib.contextmanager
 def serving(note: Callable[[str], None] = _say) -> Iterator[None]:
-    """Serve metrics inside the block, if this call was asked to; at its end whoever scrapes regularly gets one more scrape.
+    """Serve metrics inside the block, if ``--metrics-listen`` was given.
 
     Raises:
         UsageError: the port is taken, or the address is not this host's.
@@ -87,19 +86,14 @@ def serving(note: Callable[[str], None] = _say) -> Iterator[None]:
     note(f"Metrics are served at {server.url}")
     try:
         yield
-        seconds = server.expected()
-        if seconds is not None:
-            note(f"Waiting up to {format_seconds(seconds)} for the last scrape of the metrics; Ctrl-C ends that.")
-            with contextlib.suppress(KeyboardInterrupt):
-                server.await_scrape(seconds)
     finally:
         del context.meta[_SERVER]
         server.close()
 
 
-def show(run: Path, record: RunRecord, note: Callable[[str], None]) -> None:
-    """Let the server, if there is one, tell of this run."""
+def show(run: Path, record: RunRecord) -> None:
+    """Serve the metrics of this run, if there is a server."""
     context = click.get_current_context(silent=True)
     server = context.meta.get(_SERVER) if context else None
-    if server is not None and (beside := server.show(run, record)) is not None:
-        note(f"node_exporter {beside[1]} at {beside[0]} runs beside it: the node dashboard shows both.")
+    if server is not None:
+        server.show(run, record)

@@ -1,4 +1,4 @@
-"""What every verb shares: where the answer and the progress go, the JSON document, and the options that mean the same everywhere."""
+"""Output helpers and common options of all verbs."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ _AGREED = "pgherd.cli.output.agreed"
 
 
 def answer_console() -> Console:
-    """The console for the answer: stdout; stderr under ``--json``, where stdout belongs to the document."""
+    """Return the console for the answer: stdout, or stderr with ``--json``, which reserves stdout for the document."""
     from rich.console import Console
 
     return Console(highlight=False)
 
 
 def progress_console() -> Console:
-    """The console for progress and warnings: stderr."""
+    """Return the console for progress and warnings: stderr."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
 
 
 def print_document(document: dict[str, Any]) -> None:
-    """Print the one document of a ``--json`` call on the real stdout; call it last.
+    """Print the document of a ``--json`` call on the real stdout. Call it last.
 
-    Models, paths, times and numpy scalars may be anywhere in it. JSON knows no NaN and no infinity: they become null.
+    The document may contain models, paths, times and numpy scalars. NaN and infinity become null, because JSON lacks them.
     """
     import json
 
@@ -50,7 +50,7 @@ def print_document(document: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """The value in the types that JSON has."""
+    """Convert a value to the types of JSON."""
     import math
 
     if value is None or isinstance(value, str | bool | int):
@@ -69,23 +69,23 @@ def _plain(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, Path):
         return str(value)
-    raise TypeError(f"no way to write a {type(value).__name__} as JSON: {value!r}")
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {value!r}")
 
 
-def _claim_stdout(context: click.Context, parameter: click.Parameter, wanted: bool) -> bool:
-    """Under ``--json``, keep stdout for the document and send every other print to stderr."""
-    if wanted and _DOCUMENT_STREAM not in context.meta:
+def _claim_stdout(context: click.Context, parameter: click.Parameter, requested: bool) -> bool:
+    """With ``--json``, reserve stdout for the document and redirect other output to stderr."""
+    if requested and _DOCUMENT_STREAM not in context.meta:
         stdout = sys.stdout
         context.meta[_DOCUMENT_STREAM] = stdout
         sys.stdout = sys.stderr
         context.call_on_close(lambda: setattr(sys, "stdout", stdout))
-    return wanted
+    return requested
 
 
 def json_option(function: Decorated) -> Decorated:
-    """``--json``, passed on as ``as_json: bool``: one document on stdout, everything else on stderr.
+    """Add ``--json``, passed as ``as_json: bool``.
 
-    The verb need not take care of the latter: whatever it prints goes to stderr, except by ``print_document``.
+    With it only ``print_document`` writes to stdout. All other output of the verb goes to stderr.
     """
     return click.option(
         "--json",
@@ -98,7 +98,7 @@ def json_option(function: Decorated) -> Decorated:
 
 
 def runs_option(function: Decorated) -> Decorated:
-    """``--runs-dir DIR``, passed on as ``runs: Path``: where the runs lie; else PGHERD_RUNS, else ./pgherd-runs."""
+    """Add the directory of runs, passed as ``runs: Path``. The default is PGHERD_RUNS or ./pgherd-runs."""
     return click.option(
         "--runs-dir",
         "runs",
@@ -113,22 +113,22 @@ def runs_option(function: Decorated) -> Decorated:
 
 
 def run_named(directory: RunDirectory) -> str:
-    """How to name the run on a command line from here; not quoted."""
+    """Return the name or path of a run for a command line in this directory, not quoted."""
     return directory.name if directory.path.parent == Path("pgherd-runs") else str(directory.path)
 
 
-def _agree(context: click.Context, parameter: click.Parameter, given: bool) -> None:
-    if given:
+def _agree(context: click.Context, parameter: click.Parameter, agreed: bool) -> None:
+    if agreed:
         context.meta[_AGREED] = True
 
 
 def yes_option(function: Decorated) -> Decorated:
-    """``--yes``, not passed on: ``said_yes`` tells. The changes of the host that a run needs are agreed to without asking."""
+    """Add ``--yes``, which ``said_yes`` returns. Host changes are then applied without a question."""
     return click.option("--yes", is_flag=True, expose_value=False, callback=_agree, help="Apply host changes without asking.")(function)
 
 
 def said_yes() -> bool:
-    """Whether this call was given ``--yes``."""
+    """Return True if this call has ``--yes``."""
     context = click.get_current_context(silent=True)
     return bool(context and context.meta.get(_AGREED))
 
@@ -136,27 +136,29 @@ def said_yes() -> bool:
 def confirm_changes(
     changes: Sequence[str], note: Callable[[str], None], paused: Callable[[], AbstractContextManager[None]] = nullcontext
 ) -> None:
-    """Ask before anything of the host is changed that is not pgherd's own, unless ``--yes`` was given. ``paused`` holds a display back.
+    """Require the user's consent to host changes, unless ``--yes`` is given. ``paused`` suspends a live display.
 
     Raises:
-        UsageError: there is no terminal on which to ask.
+        UsageError: there is no terminal for the question.
         click.Abort: the answer is no.
     """
     if not changes or said_yes():
         return
     listed = "; ".join(changes)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"this changes the host: {listed}. All of it is taken back at the end. There is no terminal to ask on: give --yes")
-    note(f"This changes the host, until the run ends: {listed}.")
+        raise UsageError(
+            f"this run changes the host: {listed}. Without a terminal to confirm it, give --yes. All changes are undone at the end"
+        )
+    note(f"Host changes until the run ends: {listed}.")
     with paused():
-        click.confirm("Go on?", abort=True, err=True)
+        click.confirm("Continue?", abort=True, err=True)
 
 
 def whole_numbers(context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
-    """Callback of an option that takes a list such as ``1,2,4,8``."""
+    """Parse an option's list such as ``1,2,4,8``."""
     if value is None:
         return None
     try:
-        return tuple(int(word) for word in value.split(","))
+        return tuple(int(number) for number in value.split(","))
     except ValueError:
         raise click.BadParameter(f"'{value}' is not a list of whole numbers such as 1,2,4,8") from None

@@ -1,4 +1,4 @@
-"""Live progress on stderr: what is done, what runs, how long is left."""
+"""Live progress on stderr: finished trials, the present one, and the remaining time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn
 
-from pgherd.cli.trial import point_words, readings
+from pgherd.cli.show import point_words, readings
 from pgherd.model.result import TrialResult, counted, counted_by
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
@@ -18,15 +18,14 @@ from pgherd.runner.observer import RunObserver
 from pgherd.runner.time_estimate import TimeEstimate
 from pgherd.study.emulation import is_emulated
 
-# Redrawing is work on the host that is being measured.
+# Redrawing uses CPU of the measured host.
 _REDRAWS_PER_SECOND = 1
 
 
 class TerminalProgress(RunObserver):
-    """A bar on a terminal; one line per finished trial anywhere else."""
+    """Progress bar on a terminal. Other outputs get one line per finished trial."""
 
     def __init__(self, console: Console) -> None:
-        """Show progress on this console (stderr)."""
         self._console = console
         self._live = console.is_terminal
         self._progress = Progress(
@@ -41,22 +40,20 @@ class TerminalProgress(RunObserver):
         )
         self._task: TaskID | None = None
         self._remaining = TimeEstimate()
-        self._begun = 0.0
+        self._started = 0.0
 
     def __enter__(self) -> TerminalProgress:
-        """Begin to show."""
         if self._live:
             self._progress.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        """Leave the terminal as it was."""
         if self._live:
             self._progress.stop()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Leave the terminal to somebody else for a moment: a question."""
+        """Hide the bar during a question."""
         if self._live:
             self._progress.stop()
         yield
@@ -64,11 +61,9 @@ class TerminalProgress(RunObserver):
             self._progress.start()
 
     def setup(self, what: str) -> None:
-        """Show a step of setting up."""
         self._describe(what)
 
     def planned(self, trials: int, seconds: float) -> None:
-        """Take note of what is to come."""
         if trials:
             self._remaining.plan(trials, seconds)
             text = f"{trials} trial{'' if trials == 1 else 's'} planned"
@@ -78,23 +73,20 @@ class TerminalProgress(RunObserver):
                 self._console.print(text if left is None else f"{text}, about {format_seconds(left)}")
 
     def trial(self, trial: Trial, number: int) -> None:
-        """Show which trial runs."""
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
         point = point_words(trial)
         self._describe(f"trial {number}: {point}" + ("" if trial.reason == "planned" else f" ({trial.reason})"))
 
     def finished(self, result: TrialResult) -> None:
-        """One line for the trial."""
-        self._remaining.finish(time.monotonic() - self._begun, result.trial.seconds())
+        self._remaining.finish(time.monotonic() - self._started, result.trial.seconds())
         point = point_words(result.trial)
         failed = [verdict.check for verdict in result.verdicts if verdict.taints]
-        said = f"failed: {result.error}" if result.error else _numbers(result)
+        outcome = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
-        self._console.print(f"  {result.id}  {point:<16} {said}{taint}", highlight=False, markup=False)
-        self._describe(f"{self._remaining.trials} trials to go")
+        self._console.print(f"  {result.id}  {point:<16} {outcome}{taint}", highlight=False, markup=False)
+        self._describe(f"{self._remaining.trials} trials left")
 
     def note(self, text: str) -> None:
-        """A line."""
         self._console.print(text, highlight=False, markup=False)
 
     def _describe(self, text: str) -> None:
@@ -105,18 +97,18 @@ class TerminalProgress(RunObserver):
         left = f"about {format_seconds(seconds)} left" if pending and seconds is not None else ""
         if self._task is None:
             self._task = self._progress.add_task(text, total=None, left=left)
-        done = self._remaining.finished
-        total = done + pending
-        self._progress.update(self._task, description=text, left=left, completed=done, total=total or None)
+        finished = self._remaining.finished
+        total = finished + pending
+        self._progress.update(self._task, description=text, left=left, completed=finished, total=total or None)
 
 
 def _numbers(result: TrialResult) -> str:
-    """What came of a trial, in a few words."""
+    """Return the result of a trial as short text."""
     if result.probe:
         return readings(result.probe)
     if is_emulated(result.phases):
-        return "ran to its end (functional only: emulated processors)"
-    what = counted([result])
-    if what == counted_by("command"):
+        return "finished (functional only: emulated processors)"
+    unit = counted([result])
+    if unit == counted_by("command"):
         return f"took {format_seconds(max(phase.seconds for phase in result.phases))}"
-    return f"{sum(phase.throughput for phase in result.phases) / len(result.phases):,.0f} {what.unit}"
+    return f"{sum(phase.throughput for phase in result.phases) / len(result.phases):,.0f} {unit.unit}"

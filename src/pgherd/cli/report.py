@@ -1,4 +1,4 @@
-"""``pgherd report``: make a report again, or overlay several runs."""
+"""``pgherd report``: write the report of a run, or one page that overlays several runs."""
 
 from __future__ import annotations
 
@@ -21,44 +21,49 @@ if TYPE_CHECKING:
 
 
 @click.command("report")
-@click.argument("runs_wanted", metavar="RUN…", nargs=-1, required=True)
-@click.option("--png", is_flag=True, help="Write each figure as PNG too.")
-@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="The file for several runs.  [default: overlay.html]")
+@click.argument("names", metavar="RUN…", nargs=-1, required=True)
+@click.option("--png", is_flag=True, help="Also write figures as PNG.")
+@click.option(
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Output file for several runs.  [default: overlay.html]",
+)
 @runs_option
 @json_option
-def command(runs_wanted: tuple[str, ...], png: bool, out: Path | None, runs: Path, as_json: bool) -> int:
-    """Make the report of one run from its directory alone, or overlay several runs in one page. It needs no PostgreSQL
-    and no access to the host that was measured. RUN is a name, a part of one, a path, or 'last'."""
+def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, as_json: bool) -> int:
+    """Write the HTML report of a run, or one page that overlays several runs. Only the directories of the runs are required,
+    no PostgreSQL and no access to the measured host. RUN is a name, a part of one, a path, or 'last'."""
     from pgherd.report import write_report
     from pgherd.report.overlay import overlay
     from pgherd.store.run_directory import RunDirectory
 
-    found = [RunDirectory.find(run, runs) for run in runs_wanted]
-    if len(found) > 1:
-        target = out or Path("overlay.html")
-        overlay([_told(directory) for directory in found], target)
-        made = [target]
+    directories = [RunDirectory.find(name, runs) for name in names]
+    if len(directories) > 1:
+        target = output or Path("overlay.html")
+        overlay([_concluded(directory) for directory in directories], target)
+        written = [target]
     else:
-        if out is not None:
-            raise UsageError("--out is for several runs; the report of one run lies in its directory")
-        directory = found[0]
+        if output is not None:
+            raise UsageError("--output applies to several runs; the report of one run is written to its directory")
+        directory = directories[0]
         record, results = directory.standing(), directory.results()
         if not results:
-            raise UsageError(f"run {directory.name} has no finished trial to report on; 'pgherd resume {directory.name}' goes on with it")
+            raise UsageError(f"run {directory.name} has no finished trial to report; resume it with 'pgherd resume {directory.name}'")
         if not directory.alive():
             record = _analysed(directory, record, results)
             directory.save(record)
-        made = write_report.build(directory.path, record, results, png=png)
+        written = write_report.build(directory.path, record, results, png=png)
     if as_json:
-        print_document({"schema": "pgherd/report/1", "runs": [directory.name for directory in found], "files": made})
+        print_document({"schema": "pgherd/report/1", "runs": [directory.name for directory in directories], "files": written})
     else:
-        for path in made:
+        for path in written:
             answer_console().print(str(path), markup=False, soft_wrap=True)
     return 0
 
 
-def _told(directory: RunDirectory) -> tuple[str, RunRecord, list[TrialResult]]:
-    """A run to lay over others: its name, its record with an answer from what has finished (where this version can say), its results."""
+def _concluded(directory: RunDirectory) -> tuple[str, RunRecord, list[TrialResult]]:
+    """Return name, record and results of a run. The record of an unfinished run gets the analysis of its finished trials."""
     record, results = directory.standing(), directory.results()
     if results and not directory.alive():
         with suppress(RunDirectoryError):
@@ -67,10 +72,9 @@ def _told(directory: RunDirectory) -> tuple[str, RunRecord, list[TrialResult]]:
 
 
 def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialResult]) -> RunRecord:
-    """The record with its results analysed anew.
+    """Return the record with a new analysis of its results.
 
-    It keeps the analysis that it has where this version made that of all its results, and where its options are of
-    another version.
+    It keeps the present analysis if this version made it from all results, or if another version defined its options.
     """
     if record.analysis is not None and record.state == "finished" and record.pgherd == __version__:
         return record
@@ -80,12 +84,12 @@ def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialRes
     except ValidationError:
         if record.analysis is None:
             raise RunDirectoryError(
-                f"run {record.run} was made by pgherd {record.pgherd}, whose options this one does not know; use that version"
+                f"run {record.run} was made by pgherd {record.pgherd} with options that this version does not have; use that version"
             ) from None
         return record
     from pgherd.study.analyse_run import conclude
 
-    # What is left of a run that is not finished holds the reruns of its tainted trials; a soak has none.
-    goes_on = record.state != "finished" and not getattr(options, "soak_seconds", None)
-    command = ["pgherd", "resume", run_named(directory)] if goes_on else record.command
-    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed, command, goes_on=goes_on)})
+    # The remaining trials of an unfinished run include the reruns of tainted ones. A soak has no reruns.
+    continues = record.state != "finished" and not getattr(options, "soak_seconds", None)
+    command = ["pgherd", "resume", run_named(directory)] if continues else record.command
+    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed, command, goes_on=continues)})

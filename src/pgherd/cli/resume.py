@@ -1,4 +1,4 @@
-"""``pgherd resume``: go on with a run that was interrupted."""
+"""``pgherd resume``: resume an interrupted run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from pgherd.cli.output import json_option, runs_option
 
 @click.command("resume")
 @click.argument("run")
-@click.option("--no-report", is_flag=True, help="Skip the HTML report ('pgherd report' makes it later).")
+@click.option("--no-report", is_flag=True, help="Do not write the HTML report.")
 @metrics_options
 @runs_option
 @json_option
 def command(run: str, no_report: bool, runs: Path, as_json: bool) -> int:
-    """Go on with a run that was interrupted or killed, after the trials that are finished. RUN is a name, a part of
-    one, a path, or 'last'."""
+    """Resume an interrupted or killed run after its finished trials. RUN is a name, a part of one, a path, or 'last'."""
     from pgherd.cli.launch import resume
     from pgherd.store.run_directory import RunDirectory
 

@@ -1,4 +1,4 @@
-"""``pgherd run``: a study from a scenario file."""
+"""``pgherd run``: run a study from a scenario file."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pgherd.cli.output import json_option, runs_option, yes_option
 
 @click.command("run")
 @click.argument("scenario", type=click.Path(dir_okay=False, path_type=Path), required=False)
-@click.option("--schema", is_flag=True, help="Print the JSON Schema of scenario files, for editors.")
+@click.option("--print-schema", is_flag=True, help="Print the JSON Schema of scenario files.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @yes_option
 @click.option("--no-report", is_flag=True, help="Do not write the HTML report.")
 @metrics_options
 @runs_option
 @json_option
-def command(scenario: Path | None, schema: bool, dry_run: bool, no_report: bool, runs: Path, as_json: bool) -> int:
-    """Run a study from a scenario file (YAML). '--write-scenario FILE' of a study writes one."""
+def command(scenario: Path | None, print_schema: bool, dry_run: bool, no_report: bool, runs: Path, as_json: bool) -> int:
+    """Run a study from a scenario file (YAML). The option --write-scenario of a study writes one."""
     from pgherd.cli.launch import launch
     from pgherd.prepare.scenarios import json_schema, read_scenario
 
-    if schema:
+    if print_schema:
         import json
 
         click.echo(json.dumps(json_schema(), indent=2))
         return 0
     if scenario is None:
-        raise click.UsageError("name a scenario file, or give --schema")
+        raise click.UsageError("name a scenario file, or give --print-schema")
     found = read_scenario(scenario)
     return launch(found.study, found.options, runs=runs, dry_run=dry_run, report=not no_report, as_json=as_json, title=found.title)

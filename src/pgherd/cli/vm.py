@@ -1,4 +1,4 @@
-"""``pgherd vm``: what virtual machines boot from, and one to look inside."""
+"""``pgherd vm``: build, boot and inspect virtual machine guests."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from pgherd.runtimes.vm.running import Running
 
 _POSTGRES = (
-    click.option("--pg-bin", metavar="DIR", help="Directory of postgres, initdb and pgbench."),
-    click.option("--pg-version", metavar="MAJOR", help="A PostgreSQL by its major version: this machine's, else the embedded 18."),
-    click.option("--accelerator", type=click.Choice(["kvm", "tcg"]), help="By what guests run.  [default: KVM where it works]"),
-    click.option("--run-as", metavar="ACCOUNT", help="As root: the account that servers run as."),
+    click.option("--pg-bin", metavar="DIR", help="Directory with postgres, initdb and pgbench."),
+    click.option("--pg-version", metavar="MAJOR", help="PostgreSQL major version.  [default: newest installed, else bundled 18]"),
+    click.option("--accel", type=click.Choice(["kvm", "tcg"]), help="QEMU accelerator: kvm or tcg.  [default: kvm if it works]"),
+    click.option("--run-as", metavar="USER", help="User that servers run as, when pgherd runs as root."),
 )
 
 
@@ -29,18 +29,18 @@ def _postgres(function: Any) -> Any:
     return function
 
 
-@click.group("vm", short_help="Virtual machines: make what they boot from, boot one, look inside.")
+@click.group("vm", short_help="Build, boot and inspect virtual machine guests.")
 def command() -> None:
-    """Virtual machines that hold databases: what they boot from is made from this machine's own PostgreSQL and its distribution's
-    kernel, and kept in the cache. See docs/howto/vm.md."""
+    """Build, boot and inspect virtual machine guests. Their images are built from this machine's PostgreSQL and a kernel of its
+    distribution, and cached. See docs/howto/vm.md."""
 
 
-@command.command("build", short_help="Make kernel, first file system and root image for a PostgreSQL.")
+@command.command("build", short_help="Build kernel, initramfs and root image for a PostgreSQL.")
 @_postgres
-@click.option("--again", is_flag=True, help="Make the root image anew although it is in the cache, and try KVM again.")
+@click.option("--rebuild", is_flag=True, help="Rebuild even if cached, and test KVM again.")
 @json_option
-def build(pg_bin: str | None, pg_version: str | None, accelerator: str | None, run_as: str | None, again: bool, as_json: bool) -> int:
-    """Make what guests of a PostgreSQL boot from, as far as the cache does not have it. Nothing is installed on this machine."""
+def build(pg_bin: str | None, pg_version: str | None, accel: str | None, run_as: str | None, rebuild: bool, as_json: bool) -> int:
+    """Build kernel, initramfs and root image for guests with a PostgreSQL, unless cached. Nothing is installed on this machine."""
     from pgherd.host import paths
     from pgherd.host.account import server_account
     from pgherd.host.journal import Journal
@@ -50,55 +50,55 @@ def build(pg_bin: str | None, pg_version: str | None, accelerator: str | None, r
     from pgherd.runtimes.vm import images
 
     node, cache = LocalNode(), str(paths.cache_dir())
-    account = server_account(run_as)
-    chosen = installations.choose(node, pg_bin, pg_version)
+    user = server_account(run_as)
+    installation = installations.choose(node, pg_bin, pg_version)
     with interruption.ended_by_signals():
         journal = Journal.open(node, paths.state_dir(), "vm-build")
         try:
             scratch = images.scratch_tree(node, journal)
-            usable = installations.reachable_copy(node, chosen, account, cache)
-            made = images.build(node, usable, account, cache, scratch, accelerator=accelerator, again=again, say=_say)
+            usable = installations.reachable_copy(node, installation, user, cache)
+            built = images.build(node, usable, user, cache, scratch, accelerator=accel, again=rebuild, say=_progress)
         finally:
-            journal.end(_say)
+            journal.end(_progress)
     if as_json:
-        print_document({"schema": "pgherd/vm-build/1", **_images_document(made)})
+        print_document({"schema": "pgherd/vm-build/1", **_images_document(built)})
     else:
-        _show_images(made)
+        _show_images(built)
     return 0
 
 
-@command.command("boot", short_help="Boot a guest with a pgbench database in it.")
+@command.command("boot", short_help="Boot a guest with a pgbench database.")
 @_postgres
-@click.option("--scale", type=click.IntRange(min=0), default=1, help="Scale of the pgbench database; 0: no server.  [default: 1]")
-@click.option("--vcpus", type=click.IntRange(min=1), default=1, help="vCPUs of the guest.  [default: 1]")
-@click.option("--memory", metavar="SIZE", default="512MB", help="Memory of the guest.  [default: 512MB]")
-@click.option("--machine", type=click.Choice(["q35", "microvm"]), default="q35", help="QEMU's machine.  [default: q35]")
-@click.option("--guest-pages", metavar="SIZE", help="Its memory lies on reserved huge pages (2MB, 1GB).")
-@click.option("--pin-vcpus", is_flag=True, help="Each vCPU runs on a CPU of its own.")
-@click.option("--ksm", is_flag=True, help="The host merges equal pages of its memory.")
-@click.option("--free-page-reporting/--no-free-page-reporting", "reporting", default=True, help="It gives free pages back.  [default: on]")
-@click.option("--for", "lasting", metavar="TIME", help="End by itself after this time.  [default: with Ctrl-C]")
-@click.option("--patience", metavar="TIME", default="2m", help="How long the guest may take to come up.  [default: 2m]")
+@click.option("--scale", type=click.IntRange(min=0), default=1, help="pgbench scale; 0: no server.  [default: 1]")
+@click.option("--vcpus", type=click.IntRange(min=1), default=1, help="vCPUs.  [default: 1]")
+@click.option("--memory", metavar="SIZE", default="512MB", help="Memory.  [default: 512MB]")
+@click.option("--machine", type=click.Choice(["q35", "microvm"]), default="q35", help="QEMU machine type.  [default: q35]")
+@click.option("--huge-pages", metavar="SIZE", help="Huge page size: 2MB or 1GB.")
+@click.option("--pin-vcpus", is_flag=True, help="Pin vCPUs.")
+@click.option("--ksm", is_flag=True, help="Merge pages (KSM).")
+@click.option("--free-page-reporting/--no-free-page-reporting", "reporting", default=True, help="Free page reporting.  [default: on]")
+@click.option("--duration", metavar="TIME", help="Shut down after this time.  [default: on Ctrl-C]")
+@click.option("--boot-timeout", metavar="TIME", default="2m", help="Time allowed for booting.  [default: 2m]")
 @json_option
 def boot(
     pg_bin: str | None,
     pg_version: str | None,
-    accelerator: str | None,
+    accel: str | None,
     run_as: str | None,
     scale: int,
     vcpus: int,
     memory: str,
     machine: str,
-    guest_pages: str | None,
+    huge_pages: str | None,
     pin_vcpus: bool,
     ksm: bool,
     reporting: bool,
-    lasting: str | None,
-    patience: str,
+    duration: str | None,
+    boot_timeout: str,
     as_json: bool,
 ) -> int:
-    """Boot a guest with a server and a pgbench database, and tell how to reach it. Ctrl-C ends it, and nothing is left but what the cache
-    keeps. With --json the document is printed as soon as the server answers.
+    """Boot a guest with a server and a pgbench database, and print its address. Ctrl-C shuts it down, and only cached images
+    remain. With --json the document is printed when the server accepts connections.
     """
     from pgherd.model.deployment import GuestMachine
     from pgherd.model.units import parse_bytes, parse_seconds
@@ -109,31 +109,31 @@ def boot(
     from pgherd.runner.deploy.guest_visit import Wanted, visit
     from pgherd.study.database_options import DatabaseRequest
 
-    beneath = DatabaseRequest(vm_huge_pages=guest_pages, vm_pin_vcpus=pin_vcpus, vm_ksm=ksm)
-    wanted = Wanted(
+    options = DatabaseRequest(vm_huge_pages=huge_pages, vm_pin_vcpus=pin_vcpus, vm_ksm=ksm)
+    request = Wanted(
         scale=scale,
         vcpus=vcpus,
         memory=parse_bytes(memory),
         machine="microvm" if machine == "microvm" else "q35",
-        accelerator=accelerator,
-        patience=parse_seconds(patience),
-        hypervisor=asked_machine(beneath, "vm", vcpus, len(os.sched_getaffinity(0))) or GuestMachine(),
-        reporting=reporting and guest_pages is None,
+        accelerator=accel,
+        patience=parse_seconds(boot_timeout),
+        hypervisor=asked_machine(options, "vm", vcpus, len(os.sched_getaffinity(0))) or GuestMachine(),
+        reporting=reporting and huge_pages is None,
     )
-    until = None if lasting is None else parse_seconds(lasting)
+    seconds = None if duration is None else parse_seconds(duration)
     node = LocalNode()
-    chosen = installations.choose(node, pg_bin, pg_version)
-    with interruption.ended_by_signals(), visit(node, chosen, wanted, run_as=run_as, say=_say) as found:
+    installation = installations.choose(node, pg_bin, pg_version)
+    with interruption.ended_by_signals(), visit(node, installation, request, run_as=run_as, say=_progress) as guest:
         if as_json:
-            print_document({"schema": "pgherd/vm-boot/1", **_visit_document(found)})
+            print_document({"schema": "pgherd/vm-boot/1", **_guest_document(guest)})
             sys.stdout.flush()
         else:
-            _show_visit(found, until)
-        return _stay(found, until)
+            _show_guest(guest, seconds)
+        return _wait(guest, seconds)
 
 
-def _stay(found: Visit, seconds: float | None) -> int:
-    """Until Ctrl-C, the end of the time, or the guest's own end; Ctrl-C is the plain way to end it."""
+def _wait(guest: Visit, seconds: float | None) -> int:
+    """Wait for Ctrl-C or the end of the time. Raises TrialError if the guest ends before."""
     import time
 
     from pgherd.model.errors import TrialError
@@ -141,76 +141,75 @@ def _stay(found: Visit, seconds: float | None) -> int:
     deadline = None if seconds is None else time.monotonic() + seconds
     try:
         while deadline is None or time.monotonic() < deadline:
-            if not found.machine.running:
-                raise TrialError(f"guest {found.machine.name} {found.machine.ending()}; {found.machine.last_words()}")
+            if not guest.machine.running:
+                raise TrialError(f"guest {guest.machine.name} {guest.machine.ending()}; {guest.machine.last_words()}")
             time.sleep(0.2)
     except KeyboardInterrupt:
         pass
     return 0
 
 
-@command.command("shell", short_help="A shell inside a guest that 'vm boot' has booted.")
+@command.command("shell", short_help="Open a shell in a guest of 'vm boot'.")
 @click.argument("name", required=False)
-@click.option("-c", "--command", "text", metavar="TEXT", help="Run this in the guest, and print what it says.")
+@click.option("-c", "--command", "text", metavar="TEXT", help="Run one command.")
 @json_option
 def shell(name: str | None, text: str | None, as_json: bool) -> int:
-    """The console of a guest that 'pgherd vm boot' has booted, with a shell of the guest's root; NAME may be left out where only one runs.
-    Ctrl-] leaves it. With -c the exit code is the command's.
+    """Open a root shell on the console of a guest of 'pgherd vm boot'. NAME is optional for a single guest. Ctrl-] leaves it. With
+    -c the exit code is that of the command.
     """
     from pgherd.model.errors import UsageError
     from pgherd.node.local import LocalNode
     from pgherd.runtimes.vm import running
 
     guests = [guest for guest in running.find_all(LocalNode()) if guest.console is not None]
-    chosen = [guest for guest in guests if name in (None, guest.name)]
-    if len(chosen) != 1:
-        names = ", ".join(guest.name for guest in guests) or "none; 'pgherd vm boot' in another terminal boots one"
-        wrong = f"no guest with a console is called '{name}'" if name is not None else "name the guest" if guests else "no guest runs"
-        raise UsageError(f"{wrong}. With a console run: {names}")
-    path = chosen[0].console or ""
+    matching = [guest for guest in guests if name in (None, guest.name)]
+    if len(matching) != 1:
+        names = ", ".join(guest.name for guest in guests) or "none; start one with 'pgherd vm boot' in another terminal"
+        problem = f"no guest with a console has the name '{name}'" if name is not None else "name the guest" if guests else "no guest runs"
+        raise UsageError(f"{problem}. Guests with a console: {names}")
+    path = matching[0].console or ""
     if text is not None:
-        code, said = running.command(path, text)
+        code, output = running.command(path, text)
         if as_json:
-            print_document({"schema": "pgherd/vm-shell/1", "guest": chosen[0].name, "command": text, "exit_code": code, "output": said})
+            print_document({"schema": "pgherd/vm-shell/1", "guest": matching[0].name, "command": text, "exit_code": code, "output": output})
         else:
-            click.echo(said, nl=False)
+            click.echo(output, nl=False)
         return code
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("there is no terminal to connect with the guest's console; run one command with -c TEXT")
-    click.echo(f"The console of guest {chosen[0].name}; Ctrl-] leaves it.", err=True)
+        raise UsageError("the console requires a terminal; run one command with -c TEXT")
+    click.echo(f"Console of guest {matching[0].name}. Ctrl-] leaves it.", err=True)
     running.attach(path, sys.stdin.fileno(), sys.stdout.fileno())
     click.echo("", err=True)
     return 0
 
 
-@command.command("list", short_help="What the cache keeps for guests, and which run.")
+@command.command("list", short_help="List cached images and running guests.")
 @json_option
 def list_(as_json: bool) -> int:
-    """What the cache keeps for guests, with sizes, and the guests that run on this machine."""
+    """List cached images with their sizes, and the guests that run on this machine."""
     from dataclasses import asdict
 
     from pgherd.host import paths
     from pgherd.node.local import LocalNode
     from pgherd.runtimes.vm import images, running
 
-    kept = images.list_all(str(paths.cache_dir()))
+    cached = images.list_all(str(paths.cache_dir()))
     guests = running.find_all(LocalNode())
     if as_json:
         print_document(
-            {"schema": "pgherd/vm-list/1", "kept": [asdict(one) for one in kept], "running": [asdict(guest) for guest in guests]}
+            {"schema": "pgherd/vm-list/1", "kept": [asdict(image) for image in cached], "running": [asdict(guest) for guest in guests]}
         )
     else:
-        _show_kept(kept)
+        _show_cached(cached)
         _show_running(guests)
     return 0
 
 
-@command.command("clean", short_help="Remove from the cache what guests boot from.")
-@click.option("--kernels", is_flag=True, help="Also kernels that were fetched, which takes another download to undo.")
+@command.command("clean", short_help="Remove cached images.")
+@click.option("--kernels", is_flag=True, help="Also remove downloaded kernels.")
 @json_option
 def clean(kernels: bool, as_json: bool) -> int:
-    """Remove root images and first file systems from the cache, except those of guests that run. What a killed pgherd left of a guest is
-    removed by 'pgherd clean'."""
+    """Remove cached root images and initramfs files that no guest uses. 'pgherd clean' removes the leftovers of killed guests."""
     from dataclasses import asdict
 
     from pgherd.host import paths
@@ -219,61 +218,63 @@ def clean(kernels: bool, as_json: bool) -> int:
     from pgherd.runtimes.vm import images, running
 
     used = [path for guest in running.find_all(LocalNode()) for path in guest.files]
-    removed, left = images.clean(str(paths.cache_dir()), used, kernels=kernels)
+    removed, kept = images.clean(str(paths.cache_dir()), used, kernels=kernels)
     if as_json:
-        print_document({"schema": "pgherd/vm-clean/1", "removed": [asdict(one) for one in removed], "left": [asdict(one) for one in left]})
+        print_document(
+            {"schema": "pgherd/vm-clean/1", "removed": [asdict(image) for image in removed], "left": [asdict(image) for image in kept]}
+        )
         return 0
     console = answer_console()
-    for one in removed:
-        console.print(f"removed {one.kind} {one.path} ({format_bytes(one.bytes)})", markup=False, soft_wrap=True)
-    for one in left:
-        why = "it is in use" if one.path in used else "--kernels removes it"
-        console.print(f"left {one.kind} {one.path} ({format_bytes(one.bytes)}): {why}", markup=False, soft_wrap=True)
-    if not removed and not left:
-        console.print("The cache keeps nothing for guests.")
+    for image in removed:
+        console.print(f"removed {image.kind} {image.path} ({format_bytes(image.bytes)})", markup=False, soft_wrap=True)
+    for image in kept:
+        reason = "in use" if image.path in used else "--kernels removes it"
+        console.print(f"kept {image.kind} {image.path} ({format_bytes(image.bytes)}): {reason}", markup=False, soft_wrap=True)
+    if not removed and not kept:
+        console.print("There are no cached images.")
     return 0
 
 
-def _say(text: str) -> None:
+def _progress(text: str) -> None:
     progress_console().print(f"{text} …", markup=False, style="dim")
 
 
-def _images_document(made: Images) -> dict[str, Any]:
+def _images_document(built: Images) -> dict[str, Any]:
     from dataclasses import asdict
 
-    kernel = {"image": made.boot, "release": made.kernel.release, "origin": made.kernel.origin}
+    kernel = {"image": built.boot, "release": built.kernel.release, "origin": built.kernel.origin}
     return {
         "kernel": kernel,
-        "first_file_system": made.initrd,
-        "root_image": asdict(made.root),
-        "hypervisor": {**asdict(made.hypervisor), "functional_only": made.hypervisor.functional_only},
-        "seconds": made.seconds,
+        "first_file_system": built.initrd,
+        "root_image": asdict(built.root),
+        "hypervisor": {**asdict(built.hypervisor), "functional_only": built.hypervisor.functional_only},
+        "seconds": built.seconds,
     }
 
 
-def _show_images(made: Images) -> None:
+def _show_images(built: Images) -> None:
     from pgherd.model.units import format_bytes, format_seconds
 
-    how = "made now" if made.root.built else "in the cache already"
-    taken = f", {format_seconds(made.seconds['root image'])}" if made.root.built else ""
+    origin = "built now" if built.root.built else "cached"
+    time = f", {format_seconds(built.seconds['root image'])}" if built.root.built else ""
     rows = [
-        ("kernel", f"{made.kernel.release} ({made.kernel.origin}): {made.boot}"),
-        ("first file system", made.initrd),
-        ("root image", f"PostgreSQL {made.root.version}, {format_bytes(made.root.bytes)} ({how}{taken}): {made.root.path}"),
-        ("guests run by", made.hypervisor.sentence()),
+        ("kernel", f"{built.kernel.release} ({built.kernel.origin}): {built.boot}"),
+        ("initramfs", built.initrd),
+        ("root image", f"PostgreSQL {built.root.version}, {format_bytes(built.root.bytes)} ({origin}{time}): {built.root.path}"),
+        ("hypervisor", built.hypervisor.sentence()),
     ]
     _print_rows(rows)
 
 
-def _visit_document(found: Visit) -> dict[str, Any]:
-    instance, machine = found.instance, found.machine
-    reached = None
+def _guest_document(booted: Visit) -> dict[str, Any]:
+    instance, machine = booted.instance, booted.machine
+    server = None
     if instance is not None and instance.access is not None:
-        reached = {
+        server = {
             "host": instance.access.host,
             "port": instance.access.port,
             "user": instance.user,
-            "database": found.database,
+            "database": booted.database,
             "password_file": instance.access.password_file,
         }
     return {
@@ -285,32 +286,35 @@ def _visit_document(found: Visit) -> dict[str, Any]:
         "huge_page": machine.guest.huge_page if machine.guest.backing == "huge" else None,
         "merge": machine.guest.merge,
         "free_page_reporting": machine.guest.reporting,
-        "server": reached,
-        "seconds": found.seconds,
-        "images": _images_document(found.images),
+        "server": server,
+        "seconds": booted.seconds,
+        "images": _images_document(booted.images),
     }
 
 
-def _show_visit(found: Visit, until: float | None) -> None:
+def _show_guest(booted: Visit, seconds: float | None) -> None:
     from pgherd.model.units import format_bytes, format_seconds
 
-    guest, instance = found.machine.guest, found.instance
+    guest, instance = booted.machine.guest, booted.instance
     rows = [
-        ("guest", f"{guest.name}: {guest.vcpus} vCPU, {format_bytes(guest.memory)}, {guest.machine}, kernel {found.images.kernel.release}"),
-        ("runs by", found.images.hypervisor.sentence()),
         (
-            "came up in",
-            f"{format_seconds(found.seconds['booting'])}; golden copy to first answer {format_seconds(found.seconds['ready'])}",
+            "guest",
+            f"{guest.name}: {guest.vcpus} vCPU, {format_bytes(guest.memory)}, {guest.machine}, kernel {booted.images.kernel.release}",
+        ),
+        ("hypervisor", booted.images.hypervisor.sentence()),
+        (
+            "boot time",
+            f"{format_seconds(booted.seconds['booting'])}; template to first query {format_seconds(booted.seconds['ready'])}",
         ),
     ]
     if instance is not None and instance.access is not None:
         access = instance.access
-        words = (
+        psql = (
             f"PGPASSFILE={access.password_file} {instance.installation.tool('psql')} -h {access.host} -p {access.port} -U {instance.user}"
         )
-        rows.append(("server", f"{words} {found.database}"))
-    rows.append(("inside", f"pgherd vm shell {guest.name}"))
-    rows.append(("ends", "with Ctrl-C" if until is None else f"after {format_seconds(until)}, or with Ctrl-C"))
+        rows.append(("server", f"{psql} {booted.database}"))
+    rows.append(("shell", f"pgherd vm shell {guest.name}"))
+    rows.append(("end", "on Ctrl-C" if seconds is None else f"after {format_seconds(seconds)}, or on Ctrl-C"))
     _print_rows(rows)
 
 
@@ -321,13 +325,15 @@ def _print_rows(rows: list[tuple[str, str]]) -> None:
         console.print(f"{name.ljust(widest)}  {text}", markup=False, soft_wrap=True)
 
 
-def _show_kept(kept: list[Kept]) -> None:
+def _show_cached(cached: list[Kept]) -> None:
     from pgherd.model.units import format_bytes
 
-    if not kept:
-        answer_console().print("The cache keeps nothing for guests; 'pgherd vm build' makes it.")
+    if not cached:
+        answer_console().print("There are no cached images; 'pgherd vm build' builds them.")
         return
-    _print_rows([(one.kind, f"{format_bytes(one.bytes):>7}  {one.path}{f' ({one.note})' if one.note else ''}") for one in kept])
+    _print_rows(
+        [(image.kind, f"{format_bytes(image.bytes):>7}  {image.path}{f' ({image.note})' if image.note else ''}") for image in cached]
+    )
 
 
 def _show_running(guests: list[Running]) -> None:
@@ -337,10 +343,10 @@ def _show_running(guests: list[Running]) -> None:
     if not guests:
         console.print("No guest runs.")
     for guest in guests:
-        where = f", server on port {guest.port} of 127.0.0.1" if guest.port else ""
+        server = f", server on port {guest.port} of 127.0.0.1" if guest.port else ""
         size = f"{format_bytes(guest.memory)} of memory, {format_bytes(guest.resident)} resident, {format_bytes(guest.swapped)} swapped"
         console.print(
-            f"guest {guest.name} (process {guest.pid}, {guest.accelerator}): {guest.vcpus} vCPU, {size}{where}",
+            f"guest {guest.name} (process {guest.pid}, {guest.accelerator}): {guest.vcpus} vCPU, {size}{server}",
             markup=False,
             soft_wrap=True,
         )

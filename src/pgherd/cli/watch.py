@@ -1,4 +1,4 @@
-"""``pgherd watch``: a running study, from another terminal."""
+"""``pgherd watch``: follow a running study from another terminal."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from pgherd.report.live_models import Present
-    from pgherd.report.live_status import LiveRun
+    from pgherd.report.live_status import LiveRun, LiveStatus
     from pgherd.store.run_directory import RunDirectory
 
-_PERIOD = 1.0
-"""Seconds between two looks: samples come once a second, and looking is work on the host that is being measured."""
-_LINES_EVERY = 10.0
-"""Where no picture can be drawn, a line on what is measured comes so often, in seconds."""
+_POLL_INTERVAL_S = 1.0
+"""Polling interval in seconds. Samples arrive once a second, and polling uses CPU of the measured host."""
+_LINE_INTERVAL_S = 10.0
+"""Interval in seconds of lines with measurements, if the output is no terminal."""
 
 
 @click.command("watch")
@@ -28,17 +27,16 @@ _LINES_EVERY = 10.0
 @runs_option
 @json_option
 def command(run: str | None, runs: Path, as_json: bool) -> int:
-    """Watch a running study from another terminal: progress, throughput, CPU and memory by container, verdicts as they fall,
-    and the answer once there is one. Nothing is changed, and leaving it (Ctrl-C) leaves the run alone. RUN is a name, a part of
-    one, a path, or 'last'; else it is the newest that is running.
+    """Follow a running study: progress, throughput, CPU and memory by container, checks, and the answer at the end. Ctrl-C
+    ends the display and not the run. RUN is a name, a part of one, a path, or 'last'.  [default: newest running]
 
     \b
     pgherd watch
-    pgherd watch last --json           one document on how it stands now
+    pgherd watch last --json           one document with the present state
     """
     from pgherd.report.live_status import LiveRun
 
-    directory = _found(run, runs)
+    directory = _directory(run, runs)
     live = LiveRun(directory)
     present = live.look()
     if as_json:
@@ -46,26 +44,26 @@ def command(run: str | None, runs: Path, as_json: bool) -> int:
         return 0
     console = answer_console()
     if present.state == "running":
-        present = _drawn(console, live, present) if console.is_terminal else _lines(console, live, present)
+        present = _draw(console, live, present) if console.is_terminal else _print_lines(console, live, present)
     return _conclude(console, directory, present)
 
 
-def _found(run: str | None, runs: Path) -> RunDirectory:
+def _directory(run: str | None, runs: Path) -> RunDirectory:
     from pgherd.model.errors import RunDirectoryError
     from pgherd.report.live_status import newest_running
     from pgherd.store.run_directory import RunDirectory
 
     if run is not None:
         return RunDirectory.find(run, runs)
-    found = newest_running(runs)
-    if found is None:
-        there = RunDirectory.all(runs)
-        said = f"the newest is {there[-1].name}: 'pgherd watch {there[-1].name}' shows how it ended" if there else "it holds none at all"
-        raise RunDirectoryError(f"no run in {runs} is running; {said} (--runs-dir DIR names another place)")
-    return found
+    newest = newest_running(runs)
+    if newest is None:
+        ended = RunDirectory.all(runs)
+        hint = f"'pgherd watch {ended[-1].name}' shows the newest one" if ended else "there are no runs"
+        raise RunDirectoryError(f"no run in {runs} is running; {hint} (--runs-dir sets another directory)")
+    return newest
 
 
-def _drawn(console: Console, live: LiveRun, present: Present) -> Present:
+def _draw(console: Console, live: LiveRun, present: LiveStatus) -> LiveStatus:
     from rich.live import Live
 
     from pgherd.report.watch_view import picture
@@ -73,39 +71,39 @@ def _drawn(console: Console, live: LiveRun, present: Present) -> Present:
     with Live(console=console, auto_refresh=False, transient=True, screen=False) as screen:
         while present.state == "running":
             screen.update(picture(present, console.height), refresh=True)
-            time.sleep(_PERIOD)
+            time.sleep(_POLL_INTERVAL_S)
             present = live.look()
     return present
 
 
-def _lines(console: Console, live: LiveRun, present: Present) -> Present:
-    from pgherd.report.watch_view import changes, measured_words
+def _print_lines(console: Console, live: LiveRun, present: LiveStatus) -> LiveStatus:
+    from pgherd.report.watch_view import changes, measured_text
 
-    before: Present | None = None
-    said = time.monotonic()
+    before: LiveStatus | None = None
+    printed = time.monotonic()
     while True:
         for line in changes(before, present):
             console.print(line, markup=False, soft_wrap=True)
-            said = time.monotonic()
+            printed = time.monotonic()
         if present.state != "running":
             return present
-        if time.monotonic() - said >= _LINES_EVERY and (words := measured_words(present)):
-            console.print(words, markup=False, soft_wrap=True)
-            said = time.monotonic()
+        if time.monotonic() - printed >= _LINE_INTERVAL_S and (text := measured_text(present)):
+            console.print(text, markup=False, soft_wrap=True)
+            printed = time.monotonic()
         before = present
-        time.sleep(_PERIOD)
+        time.sleep(_POLL_INTERVAL_S)
         present = live.look()
 
 
-def _conclude(console: Console, directory: RunDirectory, present: Present) -> int:
-    """How it ended: the answer, or why there is none and how to go on; exit code 1 for grade C, or no answer."""
+def _conclude(console: Console, directory: RunDirectory, present: LiveStatus) -> int:
+    """Print the answer, or why there is none and how to resume. Return 1 for grade C or no answer."""
     from pgherd.report import terminal
     from pgherd.report.watch_view import heading
 
     if present.state == "killed":
-        kept = "1 finished trial is" if present.trials_done == 1 else f"{present.trials_done} finished trials are"
-        console.print(f"{present.run} does not run any more: its process was killed. {kept.capitalize()} kept.", markup=False)
-        console.print(f"Go on with it: {present.resume}", markup=False)
+        finished = f"{present.trials_done} finished trial{'' if present.trials_done == 1 else 's'}"
+        console.print(f"{present.run} was killed. It has {finished}.", markup=False)
+        console.print(f"Resume it with: {present.resume}", markup=False)
         return 1
     console.print(heading(present), markup=False)
     terminal.show(console, directory.record(), directory.results(), directory.path)

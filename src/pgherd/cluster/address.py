@@ -118,7 +118,7 @@ def security(place: Place) -> Security:
 
     Raises UsageError if certificates are missing or invalid, CapabilityError without Dask.
     """
-    versions.require_extra()
+    versions.require_cluster_libraries()
     from distributed import Security
 
     if not place.encrypted:
@@ -137,7 +137,7 @@ def security(place: Place) -> Security:
 
 def member_security(directory: Path) -> Security:
     """Return security settings of a member with certificates in a directory. Raises UsageError."""
-    versions.require_extra()
+    versions.require_cluster_libraries()
     import ssl
 
     from distributed import Security

@@ -54,7 +54,7 @@ class Authority:
 
 def authority(cluster: str) -> Authority:
     """Create an authority. Raises CapabilityError if the library for it is missing."""
-    versions.require_extra("a certificate")
+    versions.require_cluster_libraries("a certificate")
     from cryptography import x509
 
     key = _new_key()

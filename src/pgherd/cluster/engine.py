@@ -251,7 +251,7 @@ class DaskEngine:
         if differences:
             await self._release()
             text = "; ".join(f"{difference.what} is {difference.said}" for difference in differences)
-            raise UsageError(f"software differs between the hosts and this machine: {text}; install the same pgherd[cluster] everywhere")
+            raise UsageError(f"software differs between the hosts and this machine: {text}; install the same versions everywhere")
 
     async def exchange(self, member: Member, generation: int, method: str, arguments: tuple[Any, ...], timeout: float) -> station.Answer:
         """Send a message to a host's station and return its answer. Raises HostLost, or TimeoutError after ``timeout``
@@ -315,9 +315,7 @@ class DaskEngine:
                     return busy
                 await asyncio.sleep(1.0)
         except ModuleNotFoundError as error:
-            raise CapabilityError(
-                f"the Dask worker of host {member.host} lacks {error.name}; install this pgherd there, with its extra [cluster]"
-            ) from error
+            raise CapabilityError(f"the Dask worker of host {member.host} lacks {error.name}; install this pgherd there") from error
         except Exception as error:
             self._lose(member, f"it does not respond ({_first_line(error)})")
             self._start_watching(member)
@@ -416,7 +414,7 @@ def connect(cluster: str, tls: Path | None = None, *, hold: bool = True) -> Dask
         UsageError: no such cluster, no response, in use by another driver, or a host without TLS.
         CapabilityError: the extra is missing.
     """
-    versions.require_extra()
+    versions.require_cluster_libraries()
     place = addresses.find(cluster, tls)
     client = _client(place)
     try:

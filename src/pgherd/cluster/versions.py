@@ -6,14 +6,13 @@ measured. Python's patch level, the kernel and the machine may differ; the plan 
 
 from __future__ import annotations
 
-import importlib.util
 import platform
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pgherd import __version__
-from pgherd.model.errors import CapabilityError
+from pgherd.host.libraries import require_libraries
 
 REFUSED = ("pgherd", "Python", "Dask")
 """Differences in these stop a run before it begins."""
@@ -101,8 +100,6 @@ def compare(found: Mapping[str, Mapping[str, Any]], names: Iterable[str] = (*REF
 LIBRARIES = ("distributed", "cryptography")
 
 
-def require_extra(purpose: str = "a cluster") -> None:
-    """Require the libraries of the extra [cluster]. Raises CapabilityError with the command that installs them."""
-    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
-    if missing:
-        raise CapabilityError(f"{purpose} needs {' and '.join(missing)}, which is not installed here: pip install 'pgherd[cluster]'")
+def require_cluster_libraries(purpose: str = "a cluster") -> None:
+    """Require the libraries of a cluster. Raises CapabilityError with the command that installs them."""
+    require_libraries(purpose, LIBRARIES)

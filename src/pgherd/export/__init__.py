@@ -1,1 +1,1 @@
-"""What a run tells while it is executed: its metrics, for Prometheus to scrape."""
+"""Metrics of runs in OpenMetrics: served while a run executes, or written to a file afterwards."""

@@ -1,7 +1,7 @@
-"""What a run that is being executed tells in OpenMetrics, collected from its directory when somebody asks and at no other time.
+"""OpenMetrics samples of a running run, collected from its directory at each scrape.
 
-Of the samples only the last reading of each source is parsed, whatever has been spooled since the scrape before: a look costs the same
-whether it comes each second or each minute. A value carries the instant at which it was read.
+Only the last reading of each source is parsed, so a scrape costs the same after one second or one minute. A value carries the time at
+which it was read.
 """
 
 from __future__ import annotations
@@ -24,24 +24,19 @@ from pgherd.model.run import RunRecord
 from pgherd.store.live import Lines, LiveState, LiveTrial, output_dir, read_live, spool_file
 
 FRESH = 15.0
-"""Seconds for which a reading is told: what has ended (a driver, a container) says nothing more."""
-BORDER = 0.15
-"""Seconds before and after a border between phases in which nothing is collected: drivers are started and ended there."""
+"""Maximum age of a reading that is served, in seconds. A driver or container that has ended has no newer ones."""
 
 
 class Collection:
-    """A run's metrics, each time that they are asked for. Not for several threads at once."""
+    """Current metrics of a run. Not thread-safe."""
 
-    def __init__(self, run: Path, record: RunRecord, node_exporter: tuple[str, str] | None = None) -> None:
-        """``run`` is its directory, ``node_exporter`` the address and version of one that was found on this host.
-
-        What finished trials came to is read now (a run that is resumed has some), before anything is measured.
-        """
-        self._run, self._record, self._node_exporter = run, record, node_exporter
+    def __init__(self, run: Path, record: RunRecord) -> None:
+        """Read the finished trials of the run's directory (a resumed run has some) before anything is measured."""
+        self._run, self._record = run, record
         self._everywhere = run_metrics.everywhere(record)
         self._naming = Naming(record)
         self._totals = Totals(record)
-        self._known: set[str] = set()
+        self._read_trials: set[str] = set()
         self._newest: TrialResult | None = None
         self._trial: int | None = None
         self._samples: Latest | None = None
@@ -50,62 +45,49 @@ class Collection:
         self._emulated: set[str] = set()
         self._files: dict[tuple[int, str], Lines] = {}
         self._phase = 0
-        self._told: dict[tuple[int, int, str], int] = {}
+        self._lines_read: dict[tuple[int, int, str], int] = {}
+        """(trial, phase, target) → progress lines read so far."""
         for result in self._ended():
             self._totals.add(result)
             self._newest = result
 
-    def pause(self) -> float:
-        """For how many seconds nothing should be collected: a border between phases is near."""
-        live = read_live(self._run)
-        if live is None or live.trial is None or live.phase is None or live.phase_begun is None or live.phase >= len(live.trial.phases):
-            return 0.0
-        phase, now = live.trial.phases[live.phase], time.time()
-        start = live.phase_begun + phase.ramp
-        for border in (start, start + phase.seconds) if phase.until == "clock" else (start,):
-            if abs(now - border) < BORDER:
-                return border + BORDER - now
-        return 0.0
-
     def samples(self) -> list[Sample]:
-        """Everything there is to tell now, in no order."""
+        """Return all current samples, unordered."""
         now, live = time.time(), read_live(self._run)
         trial = None if live is None else live.trial
-        found = list(run_metrics.run_info(self._record))
-        if self._node_exporter is not None:
-            address, version = self._node_exporter
-            found.append(Sample(run_metrics.NODE_EXPORTER, {**self._everywhere, "address": address, "version": version}, 1.0))
+        samples = list(run_metrics.run_info(self._record))
         for result in self._ended():
-            self._rest_of(result)
+            self._follow_to_end(result)
             self._totals.add(result)
             self._newest = result
         if trial is not None and trial.number != self._trial:
             self._begin(trial)
         if live is not None and trial is not None:
-            found += self._present(live, trial, now)
-            found += self._sampled(now)
+            samples += self._trial_and_phase(live, trial, now)
+            samples += self._sampled(now)
             self._follow(trial, live.phase)
-        found += (sample for one in self._progress.values() for sample in one.samples() if sample.t is not None and now - sample.t < FRESH)
-        left = 0 if live is None else live.trials_left + int(trial is not None)
-        found.append(Sample(run_metrics.TRIALS_LEFT, self._everywhere, left))
-        found += self._totals.samples()
+        progress = (sample for driver in self._progress.values() for sample in driver.samples())
+        samples += (sample for sample in progress if sample.t is not None and now - sample.t < FRESH)
+        trials_left = 0 if live is None else live.trials_left + int(trial is not None)
+        samples.append(Sample(run_metrics.TRIALS_LEFT, self._everywhere, trials_left))
+        samples += self._totals.samples()
         if self._newest is not None:
-            found += run_metrics.result_samples(self._record, self._newest, None)
-        return found
+            samples += run_metrics.result_samples(self._record, self._newest, None)
+        return samples
 
     def _ended(self) -> Iterator[TrialResult]:
-        """Trials that have ended since they were asked for last, in order."""
+        """Yield the trials that have ended since the last call, in order."""
         try:
             names = sorted(path.name for path in (self._run / "trials").iterdir() if path.name.isdecimal())
         except OSError:
             return
         for name in names:
-            if name not in self._known:
-                self._known.add(name)
+            if name not in self._read_trials:
+                self._read_trials.add(name)
                 try:
                     yield TrialResult.model_validate_json((self._run / "trials" / name / "trial.json").read_bytes())
                 except (OSError, ValidationError):
-                    continue  # whoever analyses the run will say so
+                    continue  # the analysis of the run reports it
 
     def _begin(self, trial: LiveTrial) -> None:
         self._trial, self._phase = trial.number, 0
@@ -115,16 +97,16 @@ class Collection:
         self._naming.placed({name: container.host for name, container in trial.containers.items()})
         self._files = {}
 
-    def _present(self, live: LiveState, trial: LiveTrial, now: float) -> Iterator[Sample]:
-        """Which trial and phase it is."""
-        which = {
+    def _trial_and_phase(self, live: LiveState, trial: LiveTrial, now: float) -> Iterator[Sample]:
+        """Yield the current trial and phase."""
+        trial_labels = {
             **self._everywhere,
             "trial": f"{trial.number:04d}",
             "study": self._record.study,
             "point": run_metrics.point_words(trial.point),
             "repeat": str(trial.repeat),
         }
-        yield Sample(run_metrics.TRIAL, {**which, "reason": trial.reason}, 1.0)
+        yield Sample(run_metrics.TRIAL, {**trial_labels, "reason": trial.reason}, 1.0)
         yield Sample(run_metrics.TRIAL_START, self._everywhere, trial.begun)
         yield Sample(run_metrics.TRIAL_PLANNED, self._everywhere, sum(phase.ramp + phase.seconds for phase in trial.phases))
         for coordinate, value in trial.point.items():
@@ -136,17 +118,17 @@ class Collection:
         start = live.phase_begun + phase.ramp
         if phase.until == "drivers" or now < start + phase.seconds:
             part = "ramp" if now < start else "measured"
-            about = {"number": str(live.phase + 1), "phase": phase.name, "part": part, "load": phase.words}
-            yield Sample(run_metrics.PHASE, {**which, **about}, 1.0)
+            phase_labels = {"number": str(live.phase + 1), "phase": phase.name, "part": part, "load": phase.words}
+            yield Sample(run_metrics.PHASE, {**trial_labels, **phase_labels}, 1.0)
 
     def _sampled(self, now: float) -> Iterator[Sample]:
-        """The samplers' last readings, and how often they failed."""
+        """Yield the last readings of the samplers, and their numbers of failures."""
         assert self._samples is not None
         for t, entity, metric, value in self._samples.read():
             if metric.name == qemu_process.EMULATED and value:
                 self._emulated.add(entity.removeprefix("guest:"))
-            if now - t < FRESH and (what := self._naming.series(entity, metric.name)) is not None:
-                family, labels = what
+            if now - t < FRESH and (series := self._naming.series(entity, metric.name)) is not None:
+                family, labels = series
                 yield Sample(family, labels, self._levels.level(entity, metric, value), t)
         failures: dict[str, int] = {}
         for source, failed in self._samples.spool.failures.items():
@@ -155,7 +137,7 @@ class Collection:
             yield Sample(run_metrics.SOURCE_FAILURES, {**self._everywhere, "sampler": sampler}, count)
 
     def _follow(self, trial: LiveTrial, phase: int | None) -> None:
-        """Take in what the drivers have told since; those of an earlier phase have ended when the next one begins."""
+        """Read new progress lines of the drivers. Drivers of earlier phases have ended when the next phase starts."""
         if phase is None:
             return
         for number in range(self._phase, min(phase + 1, len(trial.phases))):
@@ -164,34 +146,34 @@ class Collection:
                 if driver != "pgbench" or directory is None:
                     continue
                 lines = self._files.setdefault((number, target), Lines(directory / "stderr"))
-                told = read_progress(b"\n".join(lines).decode(errors="replace"))
-                self._tell(trial.number, number, target, told, target_labels(target)["container"] in self._emulated)
+                progress = read_progress(b"\n".join(lines).decode(errors="replace"))
+                self._add_progress(trial.number, number, target, progress, target_labels(target)["container"] in self._emulated)
         self._phase = phase
 
-    def _rest_of(self, result: TrialResult) -> None:
-        """What the drivers of a trial that has ended told after they were listened to last: their output is kept."""
+    def _follow_to_end(self, result: TrialResult) -> None:
+        """Read the remaining progress lines of a finished trial from the stored output of its drivers."""
         for number, phase in enumerate(result.phases):
             for target in phase.targets:
-                kept = next((name for name in target.raw if name.endswith("/stderr")), None)
-                if target.driver != "pgbench" or kept is None:
+                stderr = next((name for name in target.raw if name.endswith("/stderr")), None)
+                if target.driver != "pgbench" or stderr is None:
                     continue
                 try:
-                    lines = read_progress((self._run / "trials" / result.id / kept).read_text(errors="replace"))
+                    lines = read_progress((self._run / "trials" / result.id / stderr).read_text(errors="replace"))
                 except OSError:
                     continue
-                told = self._told.get((int(result.id), number, target.target), 0)
-                # What was told from another host stood on this one's clock; what is kept is as it was written there.
-                rest = [replace(one, at=one.at - target.ahead) for one in lines[told:]]
-                self._tell(int(result.id), number, target.target, rest, run_metrics.emulated(phase, target.target))
-        self._told = {key: told for key, told in self._told.items() if key[0] > int(result.id)}
+                read = self._lines_read.get((int(result.id), number, target.target), 0)
+                # The stored output of another host has the times of that host's clock.
+                remaining = [replace(line, at=line.at - target.ahead) for line in lines[read:]]
+                self._add_progress(int(result.id), number, target.target, remaining, run_metrics.emulated(phase, target.target))
+        self._lines_read = {key: count for key, count in self._lines_read.items() if key[0] > int(result.id)}
 
-    def _tell(self, trial: int, phase: int, target: str, lines: list[ProgressLine], emulated: bool) -> None:
-        """Take in lines of one target's driver; ``emulated``: it loads a guest that runs by emulation."""
+    def _add_progress(self, trial: int, phase: int, target: str, lines: list[ProgressLine], emulated: bool) -> None:
+        """Add progress lines of one target's driver. ``emulated``: its guest runs on emulated processors."""
         labels = {**run_metrics.target_everywhere(self._record, target), **target_labels(target)}
         progress = self._progress.setdefault((target, emulated), Progress(labels, emulated))
         key = (trial, phase, target)
-        if lines and key not in self._told:
+        if lines and key not in self._lines_read:
             progress.begin()
         for line in lines:
             progress.tell(line.at, line.tps, line.latency, line.failed, line.lag, line.skipped)
-            self._told[key] = self._told.get(key, 0) + 1
+            self._lines_read[key] = self._lines_read.get(key, 0) + 1

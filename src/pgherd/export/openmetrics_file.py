@@ -1,9 +1,8 @@
-"""A finished run in the OpenMetrics text format, with the instant of every reading: ``promtool tsdb create-blocks-from openmetrics`` makes
-blocks of it, and an old run can be looked at in Grafana as if it had been scraped.
+"""A finished run as OpenMetrics text with the time of every reading.
 
-What was sampled comes from the trials' Parquet files, family by family and series by series, so that a long run needs little memory.
-Prometheus takes the last value to hold for five minutes; so which trial and phase it was is told each second, and queries should look
-back by seconds only (as the dashboards do).
+``promtool tsdb create-blocks-from openmetrics`` imports it, and Grafana then shows the run as if Prometheus had scraped it. Samples are
+read from the trials' Parquet files by family and series, so that a long run needs little memory. Prometheus uses the last value for five
+minutes. Therefore the current trial and phase are written each second, and queries should look back by seconds only (as the dashboards do).
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ if TYPE_CHECKING:
     import duckdb
 
 STEP = 1.0
-"""Seconds between two samples of what a run tells of itself."""
+"""Seconds between two samples of the current trial and phase."""
 RUN_STEP = 15.0
-"""The same of what holds for the whole run."""
+"""Seconds between two samples of constant facts of the run."""
 
 
 @dataclass(frozen=True)
-class Written:
-    """What was written: families and samples, and the instants of the first and last sample (None: there is none)."""
+class ExportSummary:
+    """Numbers of families and samples in an export, and the times of its first and last sample (None without samples)."""
 
     families: int
     samples: int
@@ -41,12 +40,12 @@ class Written:
     last: float | None
 
 
-def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO) -> Written:
+def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO) -> ExportSummary:
     """Write the run as one exposition.
 
     Raises:
-        RunDirectoryError: samples cannot be read.
-        OSError: it cannot be written.
+        RunDirectoryError: the samples are unreadable.
+        OSError: ``out`` is not writable.
     """
     count, first, last, families = 0, float("inf"), float("-inf"), 0
 
@@ -69,43 +68,43 @@ def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO)
             out.write(line)
         families += count > before
     out.write(END)
-    return Written(families, count, first if count else None, last if count else None)
+    return ExportSummary(families, count, first if count else None, last if count else None)
 
 
 def _families(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:
-    yield from _told(run, record, results)
+    yield from _events(run, record, results)
     naming = Naming(record)
     for result in results:
         naming.deployed(result.trial.deployment)
     yield from _sampled(record, naming, [run / "trials" / result.id / "samples" for result in results])
 
 
-def _told(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:
-    """What the run tells beside its samples, by family; few enough to be held."""
-    found: dict[Family, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
+def _events(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:
+    """Yield, by family, everything but the samplers' readings. It is small enough to keep in memory."""
+    by_family: dict[Family, dict[tuple[tuple[str, str], ...], list[Sample]]] = {}
 
-    def take(sample: Sample) -> None:
-        found.setdefault(sample.family, {}).setdefault(tuple(sorted(sample.labels.items())), []).append(sample)
+    def add(sample: Sample) -> None:
+        by_family.setdefault(sample.family, {}).setdefault(tuple(sorted(sample.labels.items())), []).append(sample)
 
     totals = Totals(record)
     progress: dict[tuple[str, bool], Progress] = {}
     if results:
         for t in _instants(results[0].started, results[-1].ended, RUN_STEP):
             for sample in run_metrics.run_info(record):
-                take(sample._replace(t=t))
+                add(sample._replace(t=t))
     for result in results:
         until_now = (sample for t in _instants(result.started, result.ended, STEP) for sample in totals.samples(t) if t < result.ended)
-        for sample in (*until_now, *_present(record, result), *_progress(run, record, result, progress)):
-            take(sample)
+        for sample in (*until_now, *_trial_and_phases(record, result), *_progress(run, record, result, progress)):
+            add(sample)
         totals.add(result)
         for sample in (*totals.samples(result.ended), *run_metrics.result_samples(record, result, result.ended)):
-            take(sample)
-    for family, series in sorted(found.items(), key=lambda item: item[0].name):
-        yield family, (sample._replace(labels=one[0].labels) for one in series.values() for sample in _once(one))
+            add(sample)
+    for family, series in sorted(by_family.items(), key=lambda item: item[0].name):
+        yield family, (sample._replace(labels=samples[0].labels) for samples in series.values() for sample in _distinct(samples))
 
 
-def _once(samples: list[Sample]) -> Iterator[Sample]:
-    """In order of time, one for each millisecond, which is what Prometheus tells apart."""
+def _distinct(samples: list[Sample]) -> Iterator[Sample]:
+    """Yield the samples in order of time, one per millisecond, the resolution of Prometheus."""
     before = float("-inf")
     for sample in sorted(samples, key=lambda sample: sample.t or 0.0):
         t = round(sample.t or 0.0, 3)
@@ -122,10 +121,10 @@ def _instants(start: float, end: float, step: float) -> Iterator[float]:
     yield end
 
 
-def _present(record: RunRecord, result: TrialResult) -> Iterator[Sample]:
-    """Which trial and phase it was, each second."""
+def _trial_and_phases(record: RunRecord, result: TrialResult) -> Iterator[Sample]:
+    """Yield the current trial and phase of each second."""
     trial, everywhere = result.trial, run_metrics.everywhere(record)
-    which = {
+    trial_labels = {
         **everywhere,
         "trial": result.id,
         "study": record.study,
@@ -133,44 +132,49 @@ def _present(record: RunRecord, result: TrialResult) -> Iterator[Sample]:
         "repeat": str(trial.repeat),
     }
     for t in _instants(result.started, result.ended, STEP):
-        yield Sample(run_metrics.TRIAL, {**which, "reason": trial.reason}, 1.0, t)
+        yield Sample(run_metrics.TRIAL, {**trial_labels, "reason": trial.reason}, 1.0, t)
         yield Sample(run_metrics.TRIAL_START, everywhere, result.started, t)
         yield Sample(run_metrics.TRIAL_PLANNED, everywhere, trial.seconds(), t)
         for coordinate, value in trial.point.items():
             if not isinstance(value, str):
                 yield Sample(run_metrics.POINT, {**everywhere, "coordinate": coordinate}, value, t)
-    for number, (phase, played) in enumerate(zip(trial.phases, result.phases, strict=False)):
-        about = {**which, "number": str(number + 1), "phase": phase.name, "load": run_metrics.load_words(phase.loads.values())}
-        parts = {"ramp": (played.start - phase.ramp, played.start), "measured": (played.start, played.end)}
+    for number, (phase, measured) in enumerate(zip(trial.phases, result.phases, strict=False)):
+        phase_labels = {
+            **trial_labels,
+            "number": str(number + 1),
+            "phase": phase.name,
+            "load": run_metrics.load_words(phase.loads.values()),
+        }
+        parts = {"ramp": (measured.start - phase.ramp, measured.start), "measured": (measured.start, measured.end)}
         for part, (start, end) in parts.items():
             for t in _instants(start, end, STEP) if end > start else ():
-                yield Sample(run_metrics.PHASE, {**about, "part": part}, 1.0, t)
+                yield Sample(run_metrics.PHASE, {**phase_labels, "part": part}, 1.0, t)
 
 
 def _progress(run: Path, record: RunRecord, result: TrialResult, progress: dict[tuple[str, bool], Progress]) -> Iterator[Sample]:
-    """What the trial's drivers told once a second."""
+    """Yield the drivers' progress, once a second."""
     for phase in result.phases:
         for target, ahead, text in _outputs(run, result, phase):
             labels = {**run_metrics.target_everywhere(record, target), **target_labels(target)}
             emulated = run_metrics.emulated(phase, target)
-            one = progress.setdefault((target, emulated), Progress(labels, emulated))
-            one.begin()
+            driver = progress.setdefault((target, emulated), Progress(labels, emulated))
+            driver.begin()
             for line in read_progress(text):
-                one.tell(line.at - ahead, line.tps, line.latency, line.failed, line.lag, line.skipped)
-                yield from one.samples()
+                driver.tell(line.at - ahead, line.tps, line.latency, line.failed, line.lag, line.skipped)
+                yield from driver.samples()
 
 
 def _outputs(run: Path, result: TrialResult, phase: PhaseResult) -> Iterator[tuple[str, float, str]]:
-    """Target, by how much the clock of what its driver told is ahead of the run's (s), and what that was."""
+    """Yield target, offset of its driver's clock from the run's (s), and the driver's progress output."""
     for target in phase.targets:
-        kept = next((name for name in target.raw if name.endswith("/stderr")), None)
-        if target.driver == "pgbench" and kept is not None:
-            file = run / "trials" / result.id / kept
+        stderr = next((name for name in target.raw if name.endswith("/stderr")), None)
+        if target.driver == "pgbench" and stderr is not None:
+            file = run / "trials" / result.id / stderr
             yield target.target, target.ahead, file.read_text(errors="replace") if file.is_file() else ""
 
 
 def _sampled(record: RunRecord, naming: Naming, directories: list[Path]) -> Iterator[tuple[Family, Iterator[Sample]]]:
-    """The samples, by family: each is a query over the files of all trials."""
+    """Yield the samplers' readings by family. Each family is a query over the files of all trials."""
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as database:
@@ -181,23 +185,23 @@ def _sampled(record: RunRecord, naming: Naming, directories: list[Path]) -> Iter
         try:
             yield from _of_files(database, naming, files)
         except duckdb.Error as error:
-            raise RunDirectoryError(f"the samples of run {record.run} cannot be read: {error}") from None
+            raise RunDirectoryError(f"cannot read the samples of run {record.run}: {error}") from None
 
 
 def _of_files(
     database: duckdb.DuckDBPyConnection, naming: Naming, files: dict[str, list[str]]
 ) -> Iterator[tuple[Family, Iterator[Sample]]]:
-    known = metrics()
-    wanted: dict[Family, dict[tuple[str, str], list[str]]] = {}
+    by_name = metrics()
+    sources: dict[Family, dict[tuple[str, str], list[str]]] = {}
     for sampler, paths in files.items():
         relation = _read(database, paths)
         entities = sorted(str(row[0]) for row in relation.select(_column("entity")).distinct().fetchall())
-        for name in (column for column in relation.columns if column in known):
+        for name in (column for column in relation.columns if column in by_name):
             for entity in entities:
-                what = naming.series(entity, name)
-                if what is not None:
-                    wanted.setdefault(what[0], {}).setdefault((sampler, name), []).append(entity)
-    for family, parts in sorted(wanted.items(), key=lambda item: item[0].name):
+                series = naming.series(entity, name)
+                if series is not None:
+                    sources.setdefault(series[0], {}).setdefault((sampler, name), []).append(entity)
+    for family, parts in sorted(sources.items(), key=lambda item: item[0].name):
 
         def samples(parts: dict[tuple[str, str], list[str]] = parts) -> Iterator[Sample]:
             for (sampler, name), entities in parts.items():
@@ -207,24 +211,24 @@ def _of_files(
 
 
 def _series(relation: duckdb.DuckDBPyRelation, naming: Naming, name: str, entities: list[str]) -> Iterator[Sample]:
-    """The series of one metric, one entity after the other, each over all trials."""
+    """Yield the series of one metric, entity by entity, each over all trials."""
     import duckdb
 
-    mine = _column("entity").isin(*(duckdb.ConstantExpression(entity) for entity in entities)) & _column(name).isnotnull()
+    condition = _column("entity").isin(*(duckdb.ConstantExpression(entity) for entity in entities)) & _column(name).isnotnull()
     columns = [_column(column) for column in ("entity", "t", name, "filename")]
     metric = metrics()[name]
-    present, file, before = "", "", 0.0
+    current_entity, file, before = "", "", 0.0
     levels = Levels()
-    for entity, t, value, of in relation.filter(mine).select(*columns).order("entity, t").fetchall():
-        if entity != present:
-            present, file, before = entity, "", float("-inf")
-        if of != file:
-            file = of
+    for entity, t, value, filename in relation.filter(condition).select(*columns).order("entity, t").fetchall():
+        if entity != current_entity:
+            current_entity, file, before = entity, "", float("-inf")
+        if filename != file:
+            file = filename
             levels.begin_trial()
-        what = naming.series(entity, name)
-        if what is not None and round(t, 3) > before:  # not what was read again, or after the clock was set back
+        series = naming.series(entity, name)
+        if series is not None and round(t, 3) > before:  # skip repeated readings, and those after the clock was set back
             before = round(t, 3)
-            yield Sample(*what, levels.level(entity, metric, value), t)
+            yield Sample(*series, levels.level(entity, metric, value), t)
 
 
 def _read(database: duckdb.DuckDBPyConnection, paths: list[str]) -> duckdb.DuckDBPyRelation:

@@ -1,9 +1,8 @@
-"""The HTTP server of a run's metrics, for Prometheus to scrape: one thread that sleeps until somebody asks.
+"""HTTP server of a run's metrics, for Prometheus. One thread waits for requests.
 
-On loopback it answers whoever can reach it under a loopback name; elsewhere only who shows the token. Within half a second of a
-collection it answers with what was collected then, and near a border between phases it waits until that is over: many or badly timed
-scrapes must not be seen in what is measured. What Prometheus asks for, OpenMetrics, is written by pgherd.metrics.openmetrics, in a fifth of
-the time that prometheus_client takes for it; the older text format by prometheus_client.
+On loopback it answers requests that name a loopback address. On other addresses it requires a token. It collects at most every half
+second, so that frequent scrapes cost little CPU on the measured host. Every answer is in the OpenMetrics text format, which Prometheus
+requests first and which is written by pgherd.metrics.openmetrics.
 """
 
 from __future__ import annotations
@@ -18,65 +17,58 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 from socketserver import TCPServer, ThreadingMixIn
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from pgherd.export import node_exporter
 from pgherd.export.collection import Collection
 from pgherd.metrics import run_metrics
 from pgherd.metrics.openmetrics import END, Family, Sample, text_of
 from pgherd.model.errors import UsageError
 from pgherd.model.run import RunRecord
 
-if TYPE_CHECKING:
-    from prometheus_client import Metric
-
-OPENMETRICS = "application/openmetrics-text"
-LEAST_INTERVAL = 0.5
+CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+MIN_INTERVAL = 0.5
 """Seconds between two collections."""
-LONGEST_WAIT = 60.0
-"""Seconds that the end of a run is held up for its last scrape, at most."""
-LEAST_TOKEN = 16
+MIN_TOKEN_LENGTH = 16
 """Characters."""
 _IDLE_SECONDS = 10.0
-_ENDING_SECONDS = 0.5
-"""How long the end may take to be noticed: that often the idle server wakes up."""
-_LATE = 5.0
-"""Seconds by which a scrape may be late."""
+_POLL_SECONDS = 0.5
+"""Interval at which the idle server checks for its end."""
 
 Start = Callable[..., Any]
 App = Callable[[dict[str, Any], Start], Iterable[bytes]]
 
 
 @dataclass(frozen=True)
-class Endpoint:
-    """Where to serve: an address (of an interface of this host) and a port (0: any that is free); the token that is asked for."""
+class ListenAddress:
+    """Address of an interface of this host, port (0: any free port) and required token."""
 
     address: str
     port: int
     token: str | None = None
 
 
-def endpoint(text: str, token: Path | None) -> Endpoint:
-    """An endpoint from ``PORT``, ``ADDRESS:PORT`` or ``[ADDRESS]:PORT`` and the file whose first line is the token.
+def listen_address(text: str, token_file: Path | None) -> ListenAddress:
+    """Parse ``PORT``, ``ADDRESS:PORT`` or ``[ADDRESS]:PORT``, and read the token from the first line of its file.
 
     Raises:
-        UsageError: it is none of these, the token cannot be read or is too short, or others could reach the address and there is no token.
+        UsageError: the text is invalid, the token is unreadable or too short, or the address is not loopback and there is no token.
     """
     address, _, port = text.rpartition(":")
     address = address.removeprefix("[").removesuffix("]") or "127.0.0.1"
     if not port.isascii() or not port.isdecimal() or int(port) > 65535:
         raise UsageError(f"--metrics-listen {text}: '{port}' is not a port; give PORT, such as 9187, or ADDRESS:PORT")
-    secret = None if token is None else _secret(token)
-    if secret is None and not is_loopback(address):
+    token = None if token_file is None else _read_token(token_file)
+    if token is None and not is_loopback(address):
         raise UsageError(
-            f"--metrics-listen {text}: others could read the metrics at {address}; give --metrics-token-file FILE, or serve on 127.0.0.1 and tunnel"
+            f"--metrics-listen {text}: other hosts could read the metrics at {address}; "
+            "give --metrics-token-file FILE, or serve on 127.0.0.1 and use a tunnel"
         )
-    return Endpoint(address, int(port), secret)
+    return ListenAddress(address, int(port), token)
 
 
 def is_loopback(address: str) -> bool:
-    """Whether only this host can reach the address."""
+    """Return whether only this host can reach the address."""
     if address == "localhost":
         return True
     try:
@@ -85,183 +77,140 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def _secret(file: Path) -> str:
+def _read_token(file: Path) -> str:
     try:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"the token cannot be read from {file}: {getattr(error, 'strerror', None) or 'it is no text'}") from None
-    secret = lines[0].strip() if lines else ""
-    if len(secret) < LEAST_TOKEN:
-        raise UsageError(f"the token in {file} has {len(secret)} characters; give it at least {LEAST_TOKEN}")
-    return secret
+        raise UsageError(f"cannot read the token from {file}: {getattr(error, 'strerror', None) or 'not a text file'}") from None
+    token = lines[0].strip() if lines else ""
+    if len(token) < MIN_TOKEN_LENGTH:
+        raise UsageError(f"the token in {file} has {len(token)} characters; it needs at least {MIN_TOKEN_LENGTH}")
+    return token
 
 
 class MetricsServer:
-    """Serves from when it is made to ``close``; tells of a run from ``show`` on."""
+    """Server that answers from its creation until ``close``. It has metrics after ``show``."""
 
-    def __init__(self, where: Endpoint) -> None:
-        """Bind and begin to answer.
+    def __init__(self, listen: ListenAddress) -> None:
+        """Bind and start to answer.
 
         Raises:
-            UsageError: the address is not this host's, or the port is taken.
+            UsageError: the address is not of this host, or the port is in use.
         """
         self._collection: Collection | None = None
         self._lock = threading.Lock()
-        self._found: list[Sample] = []
+        self._samples: list[Sample] = []
         self._collected = 0.0
-        self._scrapes: list[float] = []
         self._cpu = self._last = 0.0
         self._labels: dict[str, str] = {}
-        guarded = _guarded(self._application(), where)
         try:
-            family, *_, place = socket.getaddrinfo(where.address, where.port, type=socket.SOCK_STREAM)[0]
-            server = _V6 if family == socket.AF_INET6 else _Server
-            self._http = make_server(str(place[0]), where.port, guarded, server_class=server, handler_class=_Handler)
+            family, *_, socket_address = socket.getaddrinfo(listen.address, listen.port, type=socket.SOCK_STREAM)[0]
+            server = _Ipv6HttpServer if family == socket.AF_INET6 else _HttpServer
+            app = _guarded(self._answer, listen)
+            self._http = make_server(str(socket_address[0]), listen.port, app, server_class=server, handler_class=_Handler)
         except OSError as error:
-            why = error.strerror or str(error)
+            reason = error.strerror or str(error)
             raise UsageError(
-                f"metrics cannot be served at {where.address}, port {where.port}: {why}; choose another --metrics-listen PORT"
+                f"cannot serve metrics at {listen.address}, port {listen.port}: {reason}; choose another --metrics-listen PORT"
             ) from None
-        shown = f"[{where.address}]" if ":" in where.address else where.address
-        self.url = f"http://{shown}:{self._http.server_port}/metrics"
-        self._thread = threading.Thread(target=self._http.serve_forever, args=(_ENDING_SECONDS,), name="pgherd-metrics", daemon=True)
+        host = f"[{listen.address}]" if ":" in listen.address else listen.address
+        self.url = f"http://{host}:{self._http.server_port}/metrics"
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(_POLL_SECONDS,), name="pgherd-metrics", daemon=True)
         self._thread.start()
 
-    def show(self, run: Path, record: RunRecord) -> tuple[str, str] | None:
-        """Tell of this run from now on; returns the address and version of a node_exporter found on this host."""
-        beside = node_exporter.find()
-        collection = Collection(run, record, beside)
+    def show(self, run: Path, record: RunRecord) -> None:
+        """Serve the metrics of this run from now on."""
+        collection = Collection(run, record)
         with self._lock:
             self._collection, self._labels = collection, run_metrics.everywhere(record)
-        return beside
-
-    def collect(self) -> Iterable[Metric]:
-        """What prometheus_client asks of a collector: all families, as of now or of less than half a second ago."""
-        from prometheus_client import Metric
-
-        for family, samples in grouped(self._samples()):
-            metric = Metric(family.name, family.help, family.kind, family.unit)
-            for _, labels, value, t in samples:
-                metric.add_sample(family.sample, dict(labels), value, timestamp=t)
-            yield metric
-
-    def _samples(self) -> list[Sample]:
-        with self._lock:
-            if self._collection is None:
-                return []
-            if time.monotonic() - self._collected >= LEAST_INTERVAL:
-                time.sleep(self._collection.pause())
-                began = time.monotonic()
-                found = self._collection.samples()
-                found.append(Sample(run_metrics.EXPORTER_CPU, self._labels, self._cpu))
-                found.append(Sample(run_metrics.EXPORTER_LAST, self._labels, self._last))
-                self._found = found
-                self._collected = time.monotonic()
-                self._last = self._collected - began
-            return self._found
-
-    def expected(self) -> float | None:
-        """Within how many seconds the next scrape should come, by the time between the last two; None where nobody scrapes regularly."""
-        if len(self._scrapes) < 2:
-            return None
-        due = self._scrapes[-1] + (self._scrapes[-1] - self._scrapes[-2]) + _LATE - time.monotonic()
-        return due if 0 < due <= LONGEST_WAIT else None
-
-    def await_scrape(self, seconds: float) -> bool:
-        """Wait so long for one more scrape; whether it came."""
-        before, deadline = self._scrapes[-1:], time.monotonic() + seconds
-        while self._scrapes[-1:] == before and time.monotonic() < deadline:
-            time.sleep(0.05)
-        return self._scrapes[-1:] != before
 
     def close(self) -> None:
-        """Answer nobody any more."""
+        """Stop answering."""
         self._http.shutdown()
         self._http.server_close()
         self._thread.join()
 
-    def _application(self) -> App:
-        """The application that writes what is collected, in whichever of its formats the scraper asks for."""
-        from prometheus_client import CollectorRegistry, make_wsgi_app
+    def _collect(self) -> list[Sample]:
+        """Return current samples, or those of less than ``MIN_INTERVAL`` ago."""
+        with self._lock:
+            if self._collection is None:
+                return []
+            start = time.monotonic()
+            if start - self._collected >= MIN_INTERVAL:
+                self._samples = [
+                    *self._collection.samples(),
+                    Sample(run_metrics.EXPORTER_CPU, self._labels, self._cpu),
+                    Sample(run_metrics.EXPORTER_LAST, self._labels, self._last),
+                ]
+                self._collected = time.monotonic()
+                self._last = self._collected - start
+            return self._samples
 
-        registry = CollectorRegistry(auto_describe=False)
-        registry.register(self)
-        write_text: App = make_wsgi_app(registry, disable_compression=True)
-
-        def write(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-            if not any(kind.split(";")[0].strip() == OPENMETRICS for kind in environ.get("HTTP_ACCEPT", "").split(",")):
-                return write_text({**environ, "QUERY_STRING": "", "HTTP_ACCEPT": ""}, start)
-            lines = (line for family, samples in grouped(self._samples()) for line in text_of(family, samples))
-            written = "".join((*lines, END)).encode()
-            start("200 OK", [("Content-Type", f"{OPENMETRICS}; version=1.0.0; charset=utf-8")])
-            return [written]
-
-        def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-            cpu = time.thread_time()
-            written = write(environ, start)
-            with self._lock:
-                self._cpu += time.thread_time() - cpu
-                self._scrapes = [*self._scrapes[-1:], time.monotonic()]
-            return written
-
-        return answer
+    def _answer(self, _: dict[str, Any], start: Start) -> Iterable[bytes]:
+        cpu = time.thread_time()
+        lines = (line for family, samples in grouped(self._collect()) for line in text_of(family, samples))
+        body = "".join((*lines, END)).encode()
+        start("200 OK", [("Content-Type", CONTENT_TYPE)])
+        with self._lock:
+            self._cpu += time.thread_time() - cpu
+        return [body]
 
 
 def grouped(samples: Iterable[Sample]) -> list[tuple[Family, list[Sample]]]:
-    """The samples of each family together, as both formats want them, by name."""
+    """Return the samples by family, sorted by its name: OpenMetrics requires that a family is in one piece."""
     by_family: dict[Family, list[Sample]] = {}
     for sample in samples:
         by_family.setdefault(sample.family, []).append(sample)
     return sorted(by_family.items(), key=lambda item: item[0].name)
 
 
-def _guarded(application: App, where: Endpoint) -> App:
-    """Let through what asks for the metrics and may have them."""
+def _guarded(application: App, listen: ListenAddress) -> App:
+    """Pass on authorized requests for the metrics only."""
 
     def answer(environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-        if where.token is not None:
-            shown = environ.get("HTTP_AUTHORIZATION", "")
-            if not hmac.compare_digest(shown.encode("latin-1", "replace"), f"Bearer {where.token}".encode()):
+        if listen.token is not None:
+            authorization = environ.get("HTTP_AUTHORIZATION", "")
+            if not hmac.compare_digest(authorization.encode("latin-1", "replace"), f"Bearer {listen.token}".encode()):
                 return _refused(start, HTTPStatus.UNAUTHORIZED, "the token is missing or wrong", ("WWW-Authenticate", "Bearer"))
-        elif not _asked_by_loopback_name(environ.get("HTTP_HOST", "")):
-            return _refused(start, HTTPStatus.FORBIDDEN, "ask by a loopback address, such as http://localhost")
+        elif not _names_loopback(environ.get("HTTP_HOST", "")):
+            return _refused(start, HTTPStatus.FORBIDDEN, "use a loopback address, such as http://localhost")
         if environ.get("REQUEST_METHOD") != "GET":
-            return _refused(start, HTTPStatus.METHOD_NOT_ALLOWED, "metrics can only be read", ("Allow", "GET"))
+            return _refused(start, HTTPStatus.METHOD_NOT_ALLOWED, "only GET is allowed", ("Allow", "GET"))
         if environ.get("PATH_INFO") != "/metrics":
             return _refused(start, HTTPStatus.NOT_FOUND, "the metrics are at /metrics")
         try:
             return application(environ, start)
-        except Exception as error:  # whoever asks is told; the terminal is the run's
-            return _refused(start, HTTPStatus.INTERNAL_SERVER_ERROR, f"the metrics cannot be written: {type(error).__name__}: {error}")
+        except Exception as error:  # the client gets the error, because the terminal belongs to the run
+            return _refused(start, HTTPStatus.INTERNAL_SERVER_ERROR, f"cannot write the metrics: {type(error).__name__}: {error}")
 
     return answer
 
 
-def _asked_by_loopback_name(host: str) -> bool:
-    """Whether the request names a loopback address: a web page that had its own name lead here does not."""
+def _names_loopback(host: str) -> bool:
+    """Return whether the Host header names a loopback address. DNS rebinding by a web page does not."""
     name = host[1:].partition("]")[0] if host.startswith("[") else host.partition(":")[0]
     return not host or is_loopback(name)
 
 
-def _refused(start: Start, status: HTTPStatus, why: str, *headers: tuple[str, str]) -> list[bytes]:
+def _refused(start: Start, status: HTTPStatus, reason: str, *headers: tuple[str, str]) -> list[bytes]:
     start(f"{status.value} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8"), *headers])
-    return [f"{why}\n".encode()]
+    return [f"{reason}\n".encode()]
 
 
-class _Server(ThreadingMixIn, WSGIServer):
+class _HttpServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
 
     def server_bind(self) -> None:
-        """Without the look-up of our own name, which may take seconds and which nothing needs."""
+        """Bind without the look-up of this host's name, which may take seconds."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), int(self.server_address[1])
         self.setup_environ()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing: a client that went away, or said nothing for too long, is no matter of the run's."""
+        """Ignore clients that disconnect or send no request."""
 
 
-class _V6(_Server):
+class _Ipv6HttpServer(_HttpServer):
     address_family = socket.AF_INET6
 
 
@@ -269,8 +218,8 @@ class _Handler(WSGIRequestHandler):
     timeout = _IDLE_SECONDS
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Nothing: the terminal is the run's."""
+        """Print nothing, because the terminal belongs to the run."""
 
     def address_string(self) -> str:
-        """No look-up of names."""
+        """Return the address without a look-up of its name."""
         return str(self.client_address[0])

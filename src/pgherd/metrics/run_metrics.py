@@ -77,9 +77,6 @@ SOURCE_FAILURES = Family(
 )
 EXPORTER_CPU = Family("pgherd_exporter_cpu_seconds", "counter", "CPU time used to answer scrapes", "seconds")
 EXPORTER_LAST = Family("pgherd_exporter_last_collection_seconds", "gauge", "Duration of the last collection", "seconds")
-NODE_EXPORTER = Family(
-    "pgherd_node_exporter", "info", "The node_exporter found on this host at the start of the run", "", ("address", "version")
-)
 
 _PERFORMANCE = (
     DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED,
@@ -98,10 +95,10 @@ EMULATED = {
 FAMILIES = (
     RUN, TRIAL, PHASE, POINT, TRIAL_START, TRIAL_PLANNED, TRIALS_LEFT, TRIALS, VERDICTS, DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED,
     DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RUN_TRANSACTIONS, DEVICE,
-    SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, NODE_EXPORTER, *EMULATED.values(),
+    SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
 )  # fmt: skip
 """All families. An export leaves out those in ``LIVE_ONLY``."""
-LIVE_ONLY = (TRIALS_LEFT, SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, NODE_EXPORTER)
+LIVE_ONLY = (TRIALS_LEFT, SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST)
 
 Labels = Mapping[str, str]
 

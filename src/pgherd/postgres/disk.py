@@ -47,7 +47,7 @@ def check_space(node: Node, directory: str, needed: int, purpose: str) -> None:
     if free < needed + _RESERVE_BYTES:
         raise CapabilityError(
             f"{purpose} needs {format_bytes(needed + _RESERVE_BYTES)} in {directory}, but {format_bytes(free)} are free; "
-            "make room ('pgherd clean --golden' removes the templates), use another directory, or reduce --scale"
+            "make room ('pgherd clean --templates' removes the templates), use another directory, or reduce --scale"
         )
 
 

@@ -26,7 +26,8 @@ class Basis:
 
     ``cores`` and ``memory`` (bytes) are the host's budget; of a run on several hosts, of all together. ``theirs`` is what was
     found at ``--dsn``: somebody else's server, which is loaded in the place of one of our own, and of which only client
-    counts and time are ours to choose. ``init_data`` are the data files that ``--init-script`` reads. ``guest_memory`` says how guests share
+    counts and time are ours to choose. ``init_data`` are the data files that ``--init-script`` reads.
+    ``guest_memory`` says how guests share
     memory and ``beneath`` by what they run, where the runtime has them. ``choices`` are sentences on what was chosen. ``pace`` is how
     long a transaction of the user's own scripts took (seconds) where they were tried; empty where that cannot be said. ``holds`` is what
     lies on volumes, once the disk has been looked at.

@@ -81,8 +81,8 @@ def data_of_init(node: Node, asked: DatabaseRequest) -> tuple[InitData | None, l
         said.append(f"--init-script reads {', '.join(filling.data.files)}: when that changes, the database is loaded anew.")
     if runs_programs(node.read(asked.init_script).decode(errors="surrogateescape")):
         said.append(
-            "Warning: --init-script has a program run: of what that reads only files that are named there are known; 'pgherd clean --golden' has "
-            "the database loaded anew."
+            "Warning: --init-script runs a program, and pgherd cannot see which files that program reads. "
+            "After a change to them, run 'pgherd clean --templates', so that the database is loaded again."
         )
     return filling.data, said
 

@@ -1,7 +1,7 @@
-"""Figures: what one is, which builders a study has, and how all are drawn for a run.
+"""Figures: their model, the builders of each study, and drawing for a run.
 
-A builder is a function of Inputs that returns a Figure, or raises NotDrawn with the reason. It is registered in its module; a study names
-its modules, and the general ones serve every study.
+A builder is a function of FigureInputs that returns a Figure, or raises FigureUnavailable with the reason. Its module registers it.
+A study names its figure modules. The general builders serve every study.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ TRIALS = "trials/*/trial.json"
 SAMPLES = "trials/*/samples/*.parquet"
 
 _OF_MEMORY = frozenset({"guest_memory", "memory", "swapping"})
-"""Figures that mean something although processors were emulated."""
+"""Figures that are meaningful on emulated processors."""
 _ID = re.compile(r'\bid="([^"]+)"')
 _REFERENCE = re.compile(r'(\bid="|url\(#|href="#)([^")]+)')
 _GEOMETRY = re.compile(r' (?:d|transform|x1|x2|y1|y2|x|y|width|height)="[^"]*"')
 _LONG = re.compile(r"(\d+\.\d\d)\d+(?!\d*e)")
-"""A hundredth of a pixel is enough: shorter coordinates save a third of a file."""
+"""Coordinates are cut to a hundredth of a pixel, which saves a third of a file."""
 
 _GENERIC = (
     "pgherd.report.trial_figures",
@@ -43,20 +43,19 @@ _GENERIC = (
 
 
 @dataclass(frozen=True)
-class Inputs:
-    """All that a figure may be made of."""
+class FigureInputs:
+    """Data that a figure is drawn from."""
 
     record: RunRecord
     analysis: Analysis
     results: Sequence[TrialResult]
     directory: Path | None = None
-    """The run's directory, for figures of samples; None: there is none to read."""
+    """The run's directory, for figures of samples. None: no samples."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: ``title`` states the finding; ``sources`` are the run's raw files behind it (patterns); ``caption``
-    says what else a careful reader must know."""
+    """One figure: ``title`` states the finding, ``sources`` are patterns of the run's raw files behind it, ``caption`` has caveats."""
 
     title: str
     chart: alt.TopLevelMixin
@@ -65,8 +64,8 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure as SVG text under its file name's stem."""
+class RenderedFigure:
+    """A figure as SVG text, with the stem of its file name."""
 
     name: str
     figure: Figure
@@ -74,79 +73,84 @@ class Drawn:
 
     @property
     def caption(self) -> str:
-        """The caption with the raw files it came from."""
-        return f"{self.figure.caption} Made from {', '.join(self.figure.sources)}.".strip()
+        """The caption with the raw files behind the figure."""
+        return f"{self.figure.caption} Source: {', '.join(self.figure.sources)}.".strip()
 
 
-class NotDrawn(Exception):
-    """The data cannot support this figure; the message says why. Empty: it is not meant for this run, and not missed."""
+class FigureUnavailable(Exception):
+    """The data do not support this figure, for the reason in the message. Empty: the figure does not apply to this run."""
 
 
-Builder = Callable[[Inputs], Figure]
-_builders: dict[str, dict[str, Builder]] = {}
+FigureBuilder = Callable[[FigureInputs], Figure]
+_builders: dict[str, dict[str, FigureBuilder]] = {}
 
 
-def register(name: str) -> Callable[[Builder], Builder]:
-    """Make a builder known under a file name, as one of its module's."""
+def register(name: str) -> Callable[[FigureBuilder], FigureBuilder]:
+    """Register a builder under a file name, in its module."""
 
-    def keep(builder: Builder) -> Builder:
+    def keep(builder: FigureBuilder) -> FigureBuilder:
         _builders.setdefault(builder.__module__, {})[name] = builder
         return builder
 
     return keep
 
 
-def builders(study: str) -> dict[str, Builder]:
-    """Name → builder of all figures for a study, its own first; one of its own replaces the general one of that name."""
-    found: dict[str, Builder] = {}
-    known = studies().get(study)
-    modules = [known.module(name) for name in known.figures] if known is not None else []
+def builders(study: str) -> dict[str, FigureBuilder]:
+    """Return name → builder of all figures of a study. A study's builder replaces the general one of that name."""
+    by_name: dict[str, FigureBuilder] = {}
+    study_object = studies().get(study)
+    modules = [study_object.module(name) for name in study_object.figures] if study_object is not None else []
     for module in (*modules, *map(importlib.import_module, _GENERIC)):
-        found = found | {name: builder for name, builder in _builders.get(module.__name__, {}).items() if name not in found}
-    return found
+        by_name = by_name | {name: builder for name, builder in _builders.get(module.__name__, {}).items() if name not in by_name}
+    return by_name
 
 
-def draw(inputs: Inputs) -> tuple[list[Drawn], dict[str, str]]:
-    """Draw all figures of the run's study; the second part says why each missing one was left out."""
+def draw(inputs: FigureInputs) -> tuple[list[RenderedFigure], dict[str, str]]:
+    """Draw all figures of the run's study. Also return name → reason of each omitted figure."""
     from altair.utils.schemapi import debug_mode
 
-    drawn: list[Drawn] = []
-    left_out: dict[str, str] = {}
+    figures: list[RenderedFigure] = []
+    omitted: dict[str, str] = {}
     for name, builder in builders(inputs.record.study).items():
         if inputs.analysis.tables.get(FUNCTIONAL_TABLE) and name not in _OF_MEMORY:
-            left_out[name] = EMULATION_REASON  # nothing that is drawn of speed or CPU means anything
+            omitted[name] = EMULATION_REASON  # emulated processors: figures of speed or CPU are meaningless
             continue
         try:
-            with debug_mode(False):  # checking every part against the schema takes longer than drawing it; tests do it
+            with debug_mode(False):  # schema checks take longer than drawing, and the tests do them
                 figure = builder(inputs)
-            drawn.append(Drawn(name, figure, svg(figure, prefix=name)))
-        except NotDrawn as reason:
+            figures.append(RenderedFigure(name, figure, svg(figure, prefix=name)))
+        except FigureUnavailable as reason:
             if str(reason):
-                left_out[name] = str(reason)
-        except Exception as error:  # a faulty figure must not cost the reader the answer; it is said in the report
-            left_out[name] = f"it could not be drawn ({type(error).__name__}: {clean(error)})"
-    return drawn, left_out
+                omitted[name] = str(reason)
+        except Exception as error:  # a figure that fails must not prevent the report, which names the error
+            omitted[name] = f"drawing failed ({type(error).__name__}: {clean(error)})"
+    return figures, omitted
 
 
 def specification(figure: Figure, *, validate: bool = False) -> dict[str, Any]:
-    """The figure's Vega-Lite specification, checked against its schema if asked."""
+    """Return the figure's Vega-Lite specification, on request checked against its schema."""
     spec: dict[str, Any] = figure.chart.to_dict(validate=validate)
     return spec
 
 
 def svg(figure: Figure, *, prefix: str) -> str:
-    """The figure as an SVG element, the same for the same figure; its ids start with ``prefix`` (several share one page)."""
+    """Return the figure as an SVG element, always the same for the same figure.
+
+    Its ids start with ``prefix``, because several figures share one page.
+    """
     import vl_convert
 
     text: str = vl_convert.vegalite_to_svg(specification(figure), config=chart_style.CONFIG)
-    ids = {found: f"{prefix}-{index}" for index, found in enumerate(dict.fromkeys(_ID.findall(text)))}  # the renderer counts on and on
-    text = _REFERENCE.sub(lambda found: found[1] + ids.get(found[2], found[2]), text)
-    text = _GEOMETRY.sub(lambda found: _LONG.sub(r"\1", found[0]), text)
+    ids = {
+        old_id: f"{prefix}-{index}" for index, old_id in enumerate(dict.fromkeys(_ID.findall(text)))
+    }  # the renderer never resets its counter
+    text = _REFERENCE.sub(lambda match: match[1] + ids.get(match[2], match[2]), text)
+    text = _GEOMETRY.sub(lambda match: _LONG.sub(r"\1", match[0]), text)
     return text[text.index("<svg") :]
 
 
 def png(svg_text: str, *, scale: float = 2.0) -> bytes:
-    """An SVG as PNG, at twice its size in pixels."""
+    """Return an SVG as PNG, at ``scale`` times its size in pixels."""
     import vl_convert
 
     image: bytes = vl_convert.svg_to_png(svg_text, scale=scale)

@@ -1,4 +1,4 @@
-"""How the report writes numbers, intervals, grades and names: one rule for terminal, HTML and figures. No I/O."""
+"""Text of numbers, intervals, grades and names, equal on the terminal, in HTML and in figures. No I/O."""
 
 from __future__ import annotations
 
@@ -14,25 +14,24 @@ Cell = Finding | str | int | float | None
 """One cell of an Analysis' table."""
 
 GRADE_MEANING: dict[Grade, str] = {
-    "A": "all verdicts pass in the trials that the numbers rest on; how sure each number is, its interval says",
-    "B": "in some trials noise went beyond a threshold, a check could not be made, points are missing, trials are too few for an interval, "
-    "or the host had changed when the run was resumed; intervals are wider for it",
-    "C": "tainted trials stand in for half or more of what it rests on, or for what all else rests on, or there is too little to tell: "
-    "an indication only",
+    "A": "All checks passed in every trial used; see the intervals for precision",
+    "B": "Some trials were noisy, some checks could not be made, points are missing, there are too few trials for an interval, "
+    "or the host changed before the run was resumed",
+    "C": "Indication only: half or more of the results, or their reference, rest on tainted trials, or there is too little data",
 }
 
 
 def grade_meaning(grade: Grade, trials: int) -> str:
-    """What a grade says of a run with so many trials; of none there is nothing to grade."""
-    return GRADE_MEANING[grade] if trials else "no trial was run"
+    """Return the meaning of a grade of a run with this number of trials. Without trials there is no grade."""
+    return GRADE_MEANING[grade] if trials else "no trials"
 
 
 MISSING = "–"
-"""Stands where there is no number."""
+"""Text for a missing number."""
 
 _LABELS = {
     "cpu_per_tx": "CPU per transaction",
-    "throughput": "measured",
+    "throughput": "throughput",
     "notpm": "new orders per minute",
     "databases_cpu": "databases' CPU",
     "clients_cpu": "clients' CPU",
@@ -41,36 +40,42 @@ _LABELS = {
     "relative_error": "relative error",
     "iops": "I/Os per second",
     "p99_9": "p99.9",
-    "by_database": "of it, given up by the database",
-    "residue": "not accounted for",
+    "by_database": "by pg_balloon",
+    "residue": "unaccounted",
 }
-"""Of tables that several studies have; the others are in each study's ``labels``."""
+"""Labels of columns that several studies have. A study's own are in its ``labels``."""
 _PERCENT_COLUMNS = frozenset({"relative_error", "relative", "cpu_share"})
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
-"""What parts a name: any dot but that of a number."""
+"""Separator of the parts of a name: any dot that does not belong to a number."""
 _COORDINATE = re.compile(r"\.(scheme|buffers|rate)(\d)")
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
 
 
 def clean(text: object) -> str:
-    """The text with control characters replaced, so that a hostile name can neither steer a terminal nor break XML."""
+    """Return the text without control characters, so that a hostile name cannot control a terminal or break XML."""
     return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text))
 
 
+def shell_comment(text: object) -> str:
+    """Return the text as one comment line of a shell script."""
+    return "# " + " ".join(clean(text).split())
+
+
 def label(name: str) -> str:
-    """A column's or finding's name in words: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
-    ``ratio: scheme 3: rate 0.4``."""
+    """Return the label of a column or finding: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
+    ``ratio: scheme 3: rate 0.4``.
+    """
     text = _LABELS.get(name) or labels().get(name)
     if text is not None:
         return text
-    if name.startswith("to "):  # a host's name, which is not ours to change
+    if name.startswith("to "):  # followed by a host's name, which stays unchanged
         return clean(name)
     parts = _BETWEEN.sub(": ", _COORDINATE.sub(r".\1 \2", clean(name)))
     return " ".join(_INITIALS.get(word, word) for word in parts.replace("_", " ").split(" "))
 
 
 def finite(value: object) -> float | None:
-    """The value as a float where it is a finite number (of a Finding: its value), else None."""
+    """Return the value (of a Finding: its value) as a float if it is a finite number, otherwise None."""
     if isinstance(value, Finding):
         value = value.value
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -79,12 +84,12 @@ def finite(value: object) -> float | None:
 
 
 def bounds(cell: object) -> tuple[float | None, float | None]:
-    """A finding's interval; (None, None) of anything else."""
+    """Return a finding's interval, or (None, None) of any other cell."""
     return (finite(cell.low), finite(cell.high)) if isinstance(cell, Finding) else (None, None)
 
 
 def half_width(finding: Finding) -> float | None:
-    """The larger of the two distances between value and interval ends; None without an interval."""
+    """Return the larger distance between value and interval ends, or None without an interval."""
     value, low, high = finite(finding.value), finite(finding.low), finite(finding.high)
     if value is None or low is None or high is None:
         return None
@@ -92,10 +97,10 @@ def half_width(finding: Finding) -> float | None:
 
 
 def number(value: float | None, spread: float | None = None, *, most: int = 6) -> str:
-    """A number with no more digits than it deserves.
+    """Return a number with its significant digits.
 
-    With a ``spread`` (half an interval) it ends at the spread's second significant digit; without one it has four
-    significant digits. ``None`` and what is not finite become a dash. ``most`` bounds the decimals.
+    With a ``spread`` (half an interval) it ends at the spread's second significant digit. Without one it has four significant digits.
+    ``None`` and values that are not finite become a dash. ``most`` limits the decimals.
     """
     value = finite(value)
     if value is None:
@@ -117,13 +122,13 @@ def number(value: float | None, spread: float | None = None, *, most: int = 6) -
 
 
 def brief(value: float | None) -> str:
-    """A number with three significant digits, for titles."""
+    """Return a number with three significant digits, for titles."""
     value = finite(value)
     return MISSING if value is None else number(float(f"{value:.3g}"))
 
 
 def compact(value: float | None) -> str:
-    """``121934`` → ``121.9k``: for narrow places."""
+    """Return a short number: ``121934`` → ``121.9k``."""
     value = finite(value)
     if value is None:
         return MISSING
@@ -133,7 +138,7 @@ def compact(value: float | None) -> str:
 
 
 def percent_value(cell: Cell) -> float | None:
-    """A share in percent: a Finding in '%' as it stands, everything else times 100."""
+    """Return a share in percent: the value of a Finding in '%', any other number times 100."""
     value = finite(cell)
     if value is None:
         return None
@@ -141,18 +146,18 @@ def percent_value(cell: Cell) -> float | None:
 
 
 def percent(cell: Cell, *, decimals: int = 1) -> str:
-    """A share in words: ``85.7 %``."""
+    """Return a share as text: ``85.7 %``."""
     value = percent_value(cell)
     return MISSING if value is None else f"{value:.{decimals}f} %"
 
 
 def share(value: float, decimals: int = 0) -> str:
-    """``0.857`` → ``86 %``."""
+    """Return a share as text: ``0.857`` → ``86 %``."""
     return f"{value * 100:.{decimals}f} %"
 
 
 def as_percent(finding: Finding) -> Finding:
-    """The same share counted in percent."""
+    """Return the same share in percent."""
     if finding.unit == "%":
         return finding
     scaled = {key: None if getattr(finding, key) is None else getattr(finding, key) * 100 for key in ("value", "low", "high")}
@@ -160,12 +165,12 @@ def as_percent(finding: Finding) -> Finding:
 
 
 def is_percent_column(name: str) -> bool:
-    """Whether a column of that name holds shares, which are shown in percent."""
+    """Return whether a column of that name has shares, which are shown in percent."""
     return name in _PERCENT_COLUMNS or name in percent_columns()
 
 
 def interval(finding: Finding, spread: float | None = None) -> str:
-    """``84.1 to 87.2``, with as many digits as the value (or as ``spread`` asks for); empty without an interval."""
+    """Return ``84.1 to 87.2`` with the digits of the value or of ``spread``, or '' without an interval."""
     width = half_width(finding)
     if width is None:
         return ""
@@ -174,7 +179,7 @@ def interval(finding: Finding, spread: float | None = None) -> str:
 
 
 def explained(finding: Finding) -> str:
-    """Everything about a finding beyond its value and unit, in one line: interval, n, method, note."""
+    """Return interval, n, method and note of a finding in one line."""
     parts = []
     between = interval(finding)
     if between:
@@ -186,12 +191,12 @@ def explained(finding: Finding) -> str:
 
 
 def point_text(point: dict[str, int | float | str]) -> str:
-    """A trial's point in words: ``databases 4``."""
+    """Return a trial's point as text: ``databases 4``."""
     return ", ".join(f"{label(name)} {number(value) if isinstance(value, float) else clean(value)}" for name, value in point.items())
 
 
 def trial_throughput(result: TrialResult) -> float | None:
-    """Throughput of a whole trial, per second: its phases weighted by their windows. None where nothing was measured."""
+    """Return the throughput of a trial per second, its phases weighted by their windows, or None without a measurement."""
     seconds = sum(phase.seconds for phase in result.phases)
     if result.error is not None or seconds <= 0:
         return None
@@ -199,7 +204,7 @@ def trial_throughput(result: TrialResult) -> float | None:
 
 
 def instant(seconds: float | None) -> str:
-    """Wall-clock seconds since the epoch as ``2026-01-31 12:00:00 UTC``."""
+    """Return wall-clock seconds since the epoch as ``2026-01-31 12:00:00 UTC``."""
     if seconds is None:
         return MISSING
     try:
@@ -209,8 +214,8 @@ def instant(seconds: float | None) -> str:
 
 
 def no_answer(state: str, error: str | None) -> str:
-    """What stands in the answer's place while a run has no analysis."""
+    """Return the text shown in place of the answer of a run without an analysis."""
     if error and error.startswith(state):  # "interrupted by the user"
         return f"No answer: this run was {clean(error)}."
-    stands = "has failed" if state == "failed" else f"is {state}"
-    return f"No answer: this run {stands}{f': {clean(error)}' if error else ''}."
+    status = "failed" if state == "failed" else f"is {state}"
+    return f"No answer: this run {status}{f': {clean(error)}' if error else ''}."

@@ -1,4 +1,4 @@
-"""The gate: is a run worse than its baseline by more than is allowed, and do the data support that? Pure."""
+"""The gate: whether a run is worse than its baseline by more than allowed, with statistical significance. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
 from pgherd.report.formatting import clean
-from pgherd.report.gate_metrics import Compared, Run, Wanted
+from pgherd.report.gate_metrics import MetricLimit, MetricPair, Run
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers
 from pgherd.study.comparison.metrics import ComparedMetric
@@ -22,17 +22,20 @@ from pgherd.study.emulation import EMULATION_REASON, FUNCTIONAL_TABLE
 from pgherd.study.findings import as_finding
 
 ALL = "all points"
-"""Stands for the geometric mean of a metric's changes over all points."""
+"""Label of the geometric mean of a metric's changes over all points."""
 _CHANCE = {"seed", "budget seconds", "memory"}
-"""Options that differ between any two runs (memory is what happened to be free), those of arms and variants too: listed, but no
-reason for a warning."""
-NOTE = "Intervals hold what varied within each run, not what differs between two days or two hosts."
+"""Options that differ between any two runs, also those of variants (memory depends on free memory). Listed without a warning."""
+NOTE = "Intervals cover variation within each run, not differences between days or hosts."
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One metric at one point ('' for a finding). ``change`` is in per cent of the baseline; its interval holds jointly with those
-    of all others. ``allowed`` is a share; ``more``: about how many further repeats in each run would settle it."""
+    """One metric at one point ('' for a finding).
+
+    ``change`` is in percent of the baseline. Its interval is joint with those of all other comparisons. ``allowed`` is a share.
+    ``more`` is the
+    estimated number of further repeats in each run that would settle it.
+    """
 
     metric: str
     label: str
@@ -48,25 +51,26 @@ class Comparison:
 
     @property
     def what(self) -> str:
-        """The metric and its point in words."""
+        """The metric and its point as text."""
         return f"{self.label} at {self.point}" if self.point not in ("", ALL) else f"{self.label} over {ALL}" if self.point else self.label
 
     @property
     def doubtful(self) -> bool:
-        """Whether the estimate is worse than allowed, but not for certain."""
-        off = -(self.change.value or 0.0) if self.better == "higher" else self.change.value or 0.0
-        return self.verdict == "cannot tell" and off > self.allowed * 100
+        """Whether the estimate is worse than allowed, but not significantly."""
+        loss = -(self.change.value or 0.0) if self.better == "higher" else self.change.value or 0.0
+        return self.verdict == "cannot tell" and loss > self.allowed * 100
 
     @property
     def limit(self) -> str:
-        """``−5 %``: what is allowed, in the direction in which it is a loss."""
+        """The allowed loss: ``−5 %``."""
         return f"{'−' if self.better == 'higher' else '+'}{self.allowed * 100:.3g} %"
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What came of it. ``unfit``: why a run supports nothing at all; ``differences``: kind → table of what differs between the runs
-    beside what they measured."""
+    """Result of a gate. ``unfit``: why a run supports no conclusion. ``differences``: kind → table of other differences between the
+    runs.
+    """
 
     baseline: Run
     run: Run
@@ -77,71 +81,71 @@ class Gate:
 
     @property
     def worse(self) -> list[Comparison]:
-        """What is worse than allowed, for certain."""
-        return [one for one in self.comparisons if one.verdict == "worse"]
+        """Comparisons that are significantly worse than allowed."""
+        return [comparison for comparison in self.comparisons if comparison.verdict == "worse"]
 
     @property
     def failed(self) -> bool:
-        """Whether the gate is shut: something is worse than allowed, or a run supports nothing."""
+        """Whether a comparison is worse than allowed, or a run supports no conclusion."""
         return bool(self.worse or self.unfit)
 
     @property
     def outcome(self) -> Verdict:
-        """The gate as a whole."""
+        """The result of the gate as a whole."""
         if self.worse:
             return "worse"
-        return "cannot tell" if self.unfit or any(one.verdict == "cannot tell" for one in self.comparisons) else "within"
+        return "cannot tell" if self.unfit or any(comparison.verdict == "cannot tell" for comparison in self.comparisons) else "within"
 
     @property
     def answer(self) -> str:
-        """One sentence."""
+        """The result in one sentence."""
         return _answer(self)
 
 
-def gate(baseline: Run, run: Run, wanted: Sequence[Wanted] = ()) -> Gate:
-    """Hold a run against its baseline by the metrics wanted (none: the study's own, 5 % allowed).
+def gate(baseline: Run, run: Run, limits: Sequence[MetricLimit] = ()) -> Gate:
+    """Compare a run with its baseline by the given metrics (none: the study's default metric, 5 % allowed).
 
     Raises:
-        UsageError: a run is unfinished, they are of different studies or one and the same, they have no point in common, or a
-            metric is not in one of them.
+        UsageError: a run is unfinished, the runs are of different studies or the same run, they have no common point, or a metric
+            is missing.
     """
     _check(baseline, run)
-    wanted = wanted or [Wanted(gate_metrics.default_metric(run.record))]
-    metrics = [one for one in wanted if gate_metrics.is_metric(baseline, run, one.name)]
-    by_metric = {one.name: gate_metrics.compared(baseline, run, one.name) for one in metrics}
-    by_finding = {one.name: gate_metrics.finding(baseline, run, one.name) for one in wanted if one not in metrics}
-    count = sum(_count(compared) for compared in by_metric.values()) + len(by_finding)
+    limits = limits or [MetricLimit(gate_metrics.default_metric(run.record))]
+    metrics = [limit for limit in limits if gate_metrics.is_metric(baseline, run, limit.name)]
+    by_metric = {limit.name: gate_metrics.compared(baseline, run, limit.name) for limit in metrics}
+    by_finding = {limit.name: gate_metrics.finding(baseline, run, limit.name) for limit in limits if limit not in metrics}
+    count = sum(_count(pairs) for pairs in by_metric.values()) + len(by_finding)
     confidence = two_sample.joint(count)
-    found: list[Comparison] = []
+    comparisons: list[Comparison] = []
     warnings = _warnings(baseline, run)
     warnings += gate_metrics.uncommon(baseline, run) if metrics else []
-    for one in wanted:
-        if one in metrics:
-            metric = gate_metrics.metric_of(one.name, run.results)
-            found += _by_points(one, metric, by_metric[one.name], confidence, count)
-            warnings += [f"{one.name} at {c.point} is left out ({c.why})" for c in by_metric[one.name] if c.pair is None]
+    for limit in limits:
+        if limit in metrics:
+            metric = gate_metrics.metric_of(limit.name, run.results)
+            comparisons += _by_points(limit, metric, by_metric[limit.name], confidence, count)
+            warnings += [f"{limit.name} at {pair.point} is omitted ({pair.why})" for pair in by_metric[limit.name] if pair.pair is None]
         else:
-            found.append(_by_finding(one, *by_finding[one.name], confidence, count))
+            comparisons.append(_by_finding(limit, *by_finding[limit.name], confidence, count))
     unfit = [
-        f"run {side.name} has grade C: it is an indication only and supports nothing"
-        for side in (baseline, run)
-        if side.record.analysis is not None and side.record.analysis.grade == "C"
+        f"run {each.name} has grade C: it is an indication only and supports no conclusion"
+        for each in (baseline, run)
+        if each.record.analysis is not None and each.record.analysis.grade == "C"
     ]
     if unfit:
-        found = [_unsupported(one, "a run of grade C supports nothing") for one in found]
-    differing = run_differences.differences([(baseline.name, baseline.record), (run.name, run.record)])
-    warnings = [*_of_platforms(baseline, run, differing), *warnings]
-    return Gate(baseline, run, tuple(found), differing, tuple(warnings), tuple(unfit))
+        comparisons = [_unsupported(comparison, "a run of grade C supports no conclusion") for comparison in comparisons]
+    differences = run_differences.differences([(baseline.name, baseline.record), (run.name, run.record)])
+    warnings = [*_of_platforms(baseline, run, differences), *warnings]
+    return Gate(baseline, run, tuple(comparisons), differences, tuple(warnings), tuple(unfit))
 
 
 def _check(baseline: Run, run: Run) -> None:
-    """Raise UsageError where there is nothing to compare."""
-    for side in (baseline, run):
-        if side.record.analysis is not None and FUNCTIONAL_TABLE in side.record.analysis.tables:
-            raise UsageError(f"run {side.name} has no numbers to compare: {EMULATION_REASON}")
-    for side in (baseline, run):
-        if side.record.state != "finished" or side.record.analysis is None:
-            raise UsageError(f"run {side.name} is not finished (it is {side.record.state}); 'pgherd resume {side.name}' goes on with it")
+    """Raise UsageError if the runs are not comparable."""
+    for each in (baseline, run):
+        if each.record.analysis is not None and FUNCTIONAL_TABLE in each.record.analysis.tables:
+            raise UsageError(f"run {each.name} has no comparable numbers: {EMULATION_REASON}")
+    for each in (baseline, run):
+        if each.record.state != "finished" or each.record.analysis is None:
+            raise UsageError(f"run {each.name} is not finished (it is {each.record.state}); resume it with 'pgherd resume {each.name}'")
     if baseline.record.study != run.record.study:
         raise UsageError(
             f"the runs are of different studies: {baseline.name} of {baseline.record.study}, {run.name} of {run.record.study}; "
@@ -151,66 +155,69 @@ def _check(baseline: Run, run: Run) -> None:
         raise UsageError(f"{baseline.name} and {run.name} are the same run; give two")
 
 
-def _count(compared: Sequence[Compared]) -> int:
-    """How many comparisons a metric makes: one for each point, and one over all of several."""
-    usable = sum(one.pair is not None for one in compared)
+def _count(pairs: Sequence[MetricPair]) -> int:
+    """Return the number of comparisons of a metric: one per point, and one over all of several."""
+    usable = sum(pair.pair is not None for pair in pairs)
     return usable + (usable > 1)
 
 
-def _by_points(wanted: Wanted, metric: ComparedMetric, compared: Sequence[Compared], confidence: float, count: int) -> list[Comparison]:
-    """A metric over all points, then at each of them."""
-    better = gate_metrics.direction(wanted, metric.unit, metric.better)
-    limit = two_sample.limit_of(wanted.allowed, better)
-    sound = [one.pair for one in compared if one.pair is not None and not one.tainted]
-    changes = dict(zip(map(id, sound), two_sample.changes(sound, confidence), strict=True))
+def _by_points(
+    metric_limit: MetricLimit, metric: ComparedMetric, pairs: Sequence[MetricPair], confidence: float, count: int
+) -> list[Comparison]:
+    """Return the comparisons of a metric over all points, then at each point."""
+    better = gate_metrics.direction(metric_limit, metric.unit, metric.better)
+    limit = two_sample.limit_of(metric_limit.allowed, better)
+    clean_pairs = [pair.pair for pair in pairs if pair.pair is not None and not pair.tainted]
+    changes = dict(zip(map(id, clean_pairs), two_sample.changes(clean_pairs, confidence), strict=True))
 
-    def made(point: str, change: Estimate, more: int | None, old: Finding | None = None, new: Finding | None = None) -> Comparison:
-        verdict = two_sample.judge(change, wanted.allowed, better)
-        shown = _in_percent(change, count)
-        return Comparison(wanted.name, metric.label, point, old, new, shown, wanted.allowed, better, verdict, more, change.note)
+    def comparison(point: str, change: Estimate, more: int | None, old: Finding | None = None, new: Finding | None = None) -> Comparison:
+        verdict = two_sample.judge(change, metric_limit.allowed, better)
+        percent = _in_percent(change, count)
+        allowed = metric_limit.allowed
+        return Comparison(metric_limit.name, metric.label, point, old, new, percent, allowed, better, verdict, more, change.note)
 
-    found = []
-    over_all = two_sample.change_over_all(sound, confidence) if len(compared) > 1 else None
+    comparisons = []
+    over_all = two_sample.change_over_all(clean_pairs, confidence) if len(pairs) > 1 else None
     if over_all is not None:
-        found.append(made(ALL, over_all, two_sample.further_repeats_over_all(sound, limit, confidence)))
-    for one in compared:
-        if one.pair is None:
+        comparisons.append(comparison(ALL, over_all, two_sample.further_repeats_over_all(clean_pairs, limit, confidence)))
+    for pair in pairs:
+        if pair.pair is None:
             continue
-        old, new = (_side(values, metric.unit, exact=one.pair.exact) for values in (one.pair.old, one.pair.new))
-        if one.tainted:
-            (change,) = two_sample.changes([one.pair], confidence)
-            found.append(_unsupported(made(one.point, change, None, old, new), one.tainted))
+        old, new = (_mean(values, metric.unit, exact=pair.pair.exact) for values in (pair.pair.old, pair.pair.new))
+        if pair.tainted:
+            (change,) = two_sample.changes([pair.pair], confidence)
+            comparisons.append(_unsupported(comparison(pair.point, change, None, old, new), pair.tainted))
         else:
-            more = two_sample.further_repeats(one.pair, sound, limit, confidence)
-            found.append(made(one.point, changes[id(one.pair)], more, old, new))
-    return [one if one.verdict == "cannot tell" else replace(one, more=None) for one in found]
+            more = two_sample.further_repeats(pair.pair, clean_pairs, limit, confidence)
+            comparisons.append(comparison(pair.point, changes[id(pair.pair)], more, old, new))
+    return [each if each.verdict == "cannot tell" else replace(each, more=None) for each in comparisons]
 
 
-def _unsupported(one: Comparison, why: str) -> Comparison:
-    """The same, with nothing concluded from it."""
-    return replace(one, verdict="cannot tell", more=None, why=why)
+def _unsupported(comparison: Comparison, reason: str) -> Comparison:
+    """Return the comparison without a conclusion."""
+    return replace(comparison, verdict="cannot tell", more=None, why=reason)
 
 
-def _by_finding(wanted: Wanted, old: Finding, new: Finding, confidence: float, count: int) -> Comparison:
-    """A study's own finding."""
-    better = gate_metrics.direction(wanted, new.unit)
+def _by_finding(limit: MetricLimit, old: Finding, new: Finding, confidence: float, count: int) -> Comparison:
+    """Return the comparison of a study's finding."""
+    better = gate_metrics.direction(limit, new.unit)
     try:
         change = two_sample.change_of_estimates(gate_metrics.estimate(old), gate_metrics.estimate(new), confidence)
     except ValueError as error:
-        raise UsageError(f"'{wanted.name}' cannot be compared: {error}") from None
-    verdict = two_sample.judge(change, wanted.allowed, better)
-    label = clean(wanted.name).replace("_", " ")
-    return Comparison(wanted.name, label, "", old, new, _in_percent(change, count), wanted.allowed, better, verdict, None, change.note)
+        raise UsageError(f"cannot compare '{limit.name}': {error}") from None
+    verdict = two_sample.judge(change, limit.allowed, better)
+    label = clean(limit.name).replace("_", " ")
+    return Comparison(limit.name, label, "", old, new, _in_percent(change, count), limit.allowed, better, verdict, None, change.note)
 
 
-def _side(values: Sequence[float], unit: str, *, exact: bool) -> Finding:
+def _mean(values: Sequence[float], unit: str, *, exact: bool) -> Finding:
     if exact:
-        return Finding(value=values[0], unit=unit, n=len(values), note="no interval: repeats would not differ")
+        return Finding(value=values[0], unit=unit, n=len(values), note="no interval: repeats do not differ")
     return as_finding(mean_interval(values), unit)
 
 
 def _in_percent(change: Estimate, count: int) -> Finding:
-    """A ratio as a change in per cent, whose interval is one of ``count`` that hold jointly at 95 %."""
+    """Return a ratio as a change in percent. Its interval is one of ``count`` joint intervals at 95 %."""
     family = f"; one of {count} simultaneous intervals (Bonferroni)" if count > 1 and change.low is not None else ""
     return Finding(
         value=(change.value - 1) * 100,
@@ -224,79 +231,81 @@ def _in_percent(change: Estimate, count: int) -> Finding:
     )
 
 
-def _of_platforms(baseline: Run, run: Run, differing: Mapping[str, Table]) -> list[str]:
-    """What differs, in sentences; the first thing to know where it is the host."""
-    said = []
-    hosts = run_differences.names(differing["host facts"])
+def _of_platforms(baseline: Run, run: Run, differences: Mapping[str, Table]) -> list[str]:
+    """Return the differences as sentences, those of the host first."""
+    warnings = []
+    hosts = run_differences.names(differences["host facts"])
     other = [name for name in hosts if not name.endswith("hostname")]
     if other:
-        said.append(f"The hosts differ ({_some(other)}): this compares two platforms, and a change may be theirs")
+        warnings.append(f"The hosts differ ({_some(other)}): this compares two platforms, and a change may come from that")
     elif hosts:
-        said.append("The runs are of two hosts that look alike by all that was seen of them but their names")
-    for kind in (kind for kind in differing if kind != "host facts"):
-        names = [name for name in run_differences.names(differing[kind]) if name.rpartition(": ")[2] not in _CHANCE]
+        warnings.append("The runs are of two hosts whose known facts are equal except for their names")
+    for kind in (kind for kind in differences if kind != "host facts"):
+        names = [name for name in run_differences.names(differences[kind]) if name.rpartition(": ")[2] not in _CHANCE]
         if names:
-            said.append(f"The {kind} differ ({_some(names)}): a change may come from that")
-    return said
+            warnings.append(f"The {kind} differ ({_some(names)}): a change may come from that")
+    return warnings
 
 
 def _warnings(baseline: Run, run: Run) -> list[str]:
-    """What else a careful reader must know."""
+    """Return further caveats."""
     apart = abs(run.record.started - baseline.record.started)
-    said = [f"The runs began {format_seconds(apart)} apart"] if apart >= 3600 else []
-    for side in (baseline, run):
-        said += [f"Run {side.name}: {sentence}" for sentence in side.record.resumed]
-        noisy = any(result.tainted for result in side.results)
-        if side.record.analysis is not None and side.record.analysis.grade == "B" and (noisy or not side.record.resumed):
-            said.append(f"Run {side.name} has grade B: some of its trials were noisy")
-    return said
+    warnings = [f"The runs started {format_seconds(apart)} apart"] if apart >= 3600 else []
+    for each in (baseline, run):
+        warnings += [f"Run {each.name}: {sentence}" for sentence in each.record.resumed]
+        noisy = any(result.tainted for result in each.results)
+        if each.record.analysis is not None and each.record.analysis.grade == "B" and (noisy or not each.record.resumed):
+            warnings.append(f"Run {each.name} has grade B: some of its trials were noisy")
+    return warnings
 
 
-def _some(names: Sequence[str], most: int = 6) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+def _some(names: Sequence[str], limit: int = 6) -> str:
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
 def change_text(change: Finding) -> str:
-    """``−6.1 % (−11.0 … −0.9 %)``: a change in per cent, as every comparison writes it."""
+    """Return ``−6.1 % (−11.0 … −0.9 %)``: a change in percent, as in every comparison."""
     value, low, high = (None if part is None else 1 + part / 100 for part in (change.value, change.low, change.high))
     return answers.as_change(1.0 if value is None else value, low, high)
 
 
-def verdict_text(one: Comparison) -> str:
-    """The verdict in words."""
-    return {"worse": "worse than allowed", "within": "within the allowed", "better": "better"}.get(one.verdict, one.verdict)
+def verdict_text(comparison: Comparison) -> str:
+    """Return the result as text."""
+    return {"worse": "worse than allowed", "within": "within the limit", "better": "better", "cannot tell": "inconclusive"}.get(
+        comparison.verdict, comparison.verdict
+    )
 
 
-def remedy(one: Comparison) -> str:
-    """Of a comparison that cannot tell: what would make it able to, or why nothing would."""
-    if one.more:
-        return f"about {one.more} more repeat{'' if one.more == 1 else 's'} at each point in each run would tell"
-    return one.why or "it is too close to what is allowed, or too noisy, for any sensible number of repeats"
+def remedy(comparison: Comparison) -> str:
+    """Return what would settle an inconclusive comparison, or why nothing would."""
+    if comparison.more:
+        return f"about {comparison.more} more repeat{'' if comparison.more == 1 else 's'} at each point in each run would settle it"
+    return comparison.why or "too close to the limit, or too noisy, for any practical number of repeats"
 
 
-def sentence(one: Comparison) -> str:
-    """A comparison in one sentence without an end."""
-    return f"{one.what} {change_text(one.change)}, allowed {one.limit}"
+def sentence(comparison: Comparison) -> str:
+    """Return a comparison as a sentence without a full stop."""
+    return f"{comparison.what} {change_text(comparison.change)}, allowed {comparison.limit}"
 
 
-def _answer(found: Gate) -> str:
-    asked = list(dict.fromkeys(one.metric for one in found.comparisons))
-    worst = sorted(found.worse, key=lambda one: (one.point != ALL, asked.index(one.metric), -abs(one.change.value or 0.0)))
-    if found.unfit:
-        return f"The gate cannot be passed: {'; '.join(found.unfit)}."
+def _answer(result: Gate) -> str:
+    metrics = list(dict.fromkeys(each.metric for each in result.comparisons))
+    worst = sorted(result.worse, key=lambda each: (each.point != ALL, metrics.index(each.metric), -abs(each.change.value or 0.0)))
+    if result.unfit:
+        return f"The gate fails: {'; '.join(result.unfit)}."
     if worst:
         more = f", and {len(worst) - 1} more" if len(worst) > 1 else ""
         return f"Worse than allowed: {sentence(worst[0])}{more}."
-    doubtful = sorted((one for one in found.comparisons if one.doubtful), key=lambda one: (one.point != ALL, one.more or math.inf))
+    doubtful = sorted((each for each in result.comparisons if each.doubtful), key=lambda each: (each.point != ALL, each.more or math.inf))
     if doubtful:
         more = f", and {len(doubtful) - 1} more" if len(doubtful) > 1 else ""
-        return f"Cannot tell whether it is worse than allowed: {sentence(doubtful[0])}{more}; {remedy(doubtful[0])}."
-    first = found.comparisons[0]
-    unsure = [one for one in found.comparisons if one.verdict == "cannot tell"]
+        return f"Inconclusive: {sentence(doubtful[0])}{more}; {remedy(doubtful[0])}."
+    first = result.comparisons[0]
+    unsure = [each for each in result.comparisons if each.verdict == "cannot tell"]
     if not unsure:
-        many = f" ({len(found.comparisons)} comparisons)" if len(found.comparisons) > 1 else ""
+        many = f" ({len(result.comparisons)} comparisons)" if len(result.comparisons) > 1 else ""
         return f"Nothing is worse than allowed{many}: {sentence(first)}."
     return (
-        f"Nothing is shown to be worse than allowed: {sentence(first)}; "
-        f"{len(unsure)} of {len(found.comparisons)} comparisons cannot exclude it."
+        f"Nothing is significantly worse than allowed: {sentence(first)}; "
+        f"{len(unsure)} of {len(result.comparisons)} comparisons are inconclusive."
     )

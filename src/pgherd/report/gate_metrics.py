@@ -1,8 +1,8 @@
-"""What two runs can be held against each other by: metrics of the trials at each point, and the study's own findings."""
+"""Metrics by which two runs are compared: those of trials at each point, and findings of the study."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pgherd.analysis.intervals import Estimate
@@ -25,12 +25,12 @@ _HIGHER_UNITS = ("tps", "NOTPM", "new orders/min", "IOPS", "MB/s", "Gbit/s", "tp
 _LOWER_UNITS = ("ms", "s", "bytes", "kB", "MB", "GB", "cores", "switches", "misses/tx", "walks/tx", "cycles/tx", "faults/tx", "reads/tx")
 
 Points = dict[str, tuple[str, list[TrialResult]]]
-"""A point's key → its words and its finished trials."""
+"""A point's key → its text and its finished trials."""
 
 
 @dataclass(frozen=True)
 class Run:
-    """One side of a gate: the run's name, its record, its trials."""
+    """One of the two runs of a gate: its name, record and trials."""
 
     name: str
     record: RunRecord
@@ -38,9 +38,8 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """A metric or finding by name, the share of it that may be lost (0.05: 5 %), and which direction is better where the caller
-    says so."""
+class MetricLimit:
+    """A metric or finding by name, the share of it that may be lost (0.05: 5 %), and the better direction if given."""
 
     name: str
     allowed: float = ALLOWED
@@ -48,9 +47,10 @@ class Wanted:
 
 
 @dataclass(frozen=True)
-class Compared:
-    """A metric at one point of both runs. ``pair`` None: there is no ratio, and ``why`` says why; ``tainted``: it rests on tainted
-    trials, which support nothing."""
+class MetricPair:
+    """A metric at one point of both runs. ``pair`` None: no ratio, for the reason ``why``. ``tainted``: only tainted trials, which support
+    no conclusion.
+    """
 
     point: str
     pair: Pair | None
@@ -59,109 +59,112 @@ class Compared:
 
 
 def default_metric(record: RunRecord) -> str:
-    """What a gate looks at unless told otherwise: throughput, or the size where a study measures sizes."""
+    """Return the default metric of a gate: throughput, or the study's own."""
     study = studies().get(record.study)
     return study.default_metric if study is not None else "throughput"
 
 
 def is_metric(old: Run, new: Run, name: str) -> bool:
-    """Whether trials have it (else it may be a finding)."""
+    """Return whether trials have the metric. Otherwise it may be a finding."""
     return name in METRICS or name in _readings(old) or name in _readings(new)
 
 
 def metric_of(name: str, results: Sequence[TrialResult]) -> ComparedMetric:
-    """The metric of a name as it is of these trials; a probe's reading has its unit in its name, as ``database_bytes`` has."""
+    """Return the metric of a name for these trials. A probe's reading has its unit in its name, such as ``database_bytes``."""
     return metrics.metric_for(name, results, "" if name in METRICS else name.rpartition("_")[2])
 
 
-def direction(wanted: Wanted, unit: str, known: str = "") -> Direction:
-    """Which direction is better.
+def direction(limit: MetricLimit, unit: str, better: str = "") -> Direction:
+    """Return the better direction.
 
     Raises:
-        UsageError: that is not known, and the caller did not say it.
+        UsageError: it is unknown and not given.
     """
-    if wanted.better is not None:
-        return wanted.better
-    kind, _, rest = wanted.name.partition(":")
-    known = known or (metrics.metric(rest.rpartition(":")[2]).better if kind == "ratio" else "")
-    if known == "higher" or unit in _HIGHER_UNITS or wanted.name.startswith(_HIGHER_NAMES):
+    if limit.better is not None:
+        return limit.better
+    kind, _, metric_name = limit.name.partition(":")
+    better = better or (metrics.metric(metric_name.rpartition(":")[2]).better if kind == "ratio" else "")
+    if better == "higher" or unit in _HIGHER_UNITS or limit.name.startswith(_HIGHER_NAMES):
         return "higher"
-    if known == "lower" or unit in _LOWER_UNITS:
+    if better == "lower" or unit in _LOWER_UNITS:
         return "lower"
-    raise UsageError(f"whether higher or lower is better is not known of '{wanted.name}'; say it: --metric '{wanted.name}:5%:higher'")
+    raise UsageError(f"the better direction of '{limit.name}' is unknown; set it: --metric '{limit.name}:5%:higher'")
 
 
-def compared(old: Run, new: Run, name: str) -> list[Compared]:
-    """The metric at every point that both runs have, smallest first.
+def compared(old: Run, new: Run, name: str) -> list[MetricPair]:
+    """Return the metric at every common point of both runs, smallest first.
 
-    Only clean trials count; where a side has none at a point, those that finished stand in, as an indication.
+    Only clean trials count. At a point without clean trials, tainted ones are used as an indication.
 
     Raises:
-        UsageError: the runs have no point in common, or one of them has no value of the metric.
+        UsageError: the runs have no common point, or one of them has no value of the metric.
     """
-    here, there = _points(old), _points(new)
-    both = [key for key in here if key in there]
+    old_points, new_points = _points(old), _points(new)
+    both = [key for key in old_points if key in new_points]
     if not both:
-        raise UsageError(f"the runs have no point in common: {old.name} has {_listed(here)}, {new.name} has {_listed(there)}")
+        raise UsageError(f"the runs have no point in common: {old.name} has {_listed(old_points)}, {new.name} has {_listed(new_points)}")
     metric = metric_of(name, new.results)
-    for run, points in ((old, here), (new, there)):
+    for run, points in ((old, old_points), (new, new_points)):
         if not any(_values(points[key][1], metric) for key in both):
             raise UsageError(f"'{name}' is not in run {run.name}: {metric.absent or 'no trial has it'}")
-    found = [_compare(old, new, here[key], there[key], metric) for key in both]
-    if all(one.pair is None for one in found):
-        raise UsageError(f"'{name}' cannot be compared: {found[0].why}")
-    return found
+    pairs = [_compare(old, new, old_points[key], new_points[key], metric) for key in both]
+    if all(pair.pair is None for pair in pairs):
+        raise UsageError(f"cannot compare '{name}': {pairs[0].why}")
+    return pairs
 
 
 def uncommon(old: Run, new: Run) -> list[str]:
-    """What only one of the runs has, in sentences."""
-    here, there = _points(old), _points(new)
-    said = []
-    for run, own, other in ((old, here, there), (new, there, here)):
-        alone = {key: value for key, value in own.items() if key not in other}
-        if alone and len(alone) < len(own):
-            said.append(f"Only {run.name} has {_listed(alone)}; that is not compared")
-    return said
+    """Return sentences about points that only one of the runs has."""
+    old_points, new_points = _points(old), _points(new)
+    sentences = []
+    for run, points, other in ((old, old_points, new_points), (new, new_points, old_points)):
+        extra = {key: value for key, value in points.items() if key not in other}
+        if extra and len(extra) < len(points):
+            sentences.append(f"Only {run.name} has {_listed(extra)}, which is not compared")
+    return sentences
 
 
 def finding(old: Run, new: Run, name: str) -> tuple[Finding, Finding]:
-    """A study's own finding of both runs.
+    """Return a study's finding of both runs.
 
     Raises:
-        UsageError: one of them has none of this name, or no number.
+        UsageError: a run has no finding of this name, or no number for it.
     """
-    found = []
+    pair = []
     for run in (old, new):
-        own = run.record.analysis.findings if run.record.analysis else {}
-        if name not in own:
-            raise UsageError(f"'{name}' is not in run {run.name}: it has the metrics {', '.join(_known(run))} and the findings {_own(own)}")
-        if finite(own[name].value) is None:
-            raise UsageError(f"'{name}' has no number in run {run.name}: {clean(own[name].note) or 'the run does not say why'}")
-        found.append(own[name])
-    return found[0], found[1]
+        findings = run.record.analysis.findings if run.record.analysis else {}
+        if name not in findings:
+            names = ", ".join(clean(other) for other in findings) or "none"
+            raise UsageError(
+                f"'{name}' is not in run {run.name}: it has the metrics {', '.join(_metric_names(run))} and the findings {names}"
+            )
+        if finite(findings[name].value) is None:
+            raise UsageError(f"'{name}' has no number in run {run.name}: {clean(findings[name].note) or 'reason unknown'}")
+        pair.append(findings[name])
+    return pair[0], pair[1]
 
 
 def estimate(finding: Finding) -> Estimate:
-    """A finding that has a value, as analysis takes it."""
+    """Return a finding with a value as an estimate for the analysis."""
     low, high = finite(finding.low), finite(finding.high)
     return Estimate(finite(finding.value) or 0.0, low, high, finding.confidence, finding.n, finding.method)
 
 
 def _points(run: Run) -> Points:
-    """The run's points with their finished trials. The baseline of a comparison and the same again are one thing."""
-    found: Points = {}
+    """Return the run's points with their finished trials. A comparison's baseline and its repetition are one point."""
+    points: Points = {}
     for result in time_slices.split_variants(run.results):
         point = {name: _plain(name, value) for name, value in result.trial.point.items()}
         key = ",".join(f"{name}={value}" for name, value in sorted(point.items()))
-        found.setdefault(key, (point_text(point), []))
+        points.setdefault(key, (point_text(point), []))
         if result.error is None:
-            found[key][1].append(result)
-    ordered = sorted((key for key, (_, trials) in found.items() if trials), key=lambda key: _place(found[key][1][0]))
-    return {key: found[key] for key in ordered}
+            points[key][1].append(result)
+    ordered = sorted((key for key, (_, trials) in points.items() if trials), key=lambda key: _sort_key(points[key][1][0]))
+    return {key: points[key] for key in ordered}
 
 
-def _place(result: TrialResult) -> list[tuple[str, bool, float, str]]:
-    """What points are put in order by: numbers as numbers, words as words."""
+def _sort_key(result: TrialResult) -> list[tuple[str, bool, float, str]]:
+    """Return the sort key of a point: numbers as numbers, texts as texts."""
     point = sorted(result.trial.point.items())
     return [(name, isinstance(v, str), 0.0, v) if isinstance(v, str) else (name, False, float(v), "") for name, v in point]
 
@@ -171,46 +174,41 @@ def _plain(name: str, value: int | float | str) -> int | float | str:
 
 
 def _listed(points: Points) -> str:
-    words = [words for words, _ in points.values()]
-    return ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "") or "none that finished"
+    texts = [text for text, _ in points.values()]
+    return ", ".join(texts[:6]) + (f" and {len(texts) - 6} more" if len(texts) > 6 else "") or "no finished point"
 
 
 def _values(results: Sequence[TrialResult], metric: ComparedMetric) -> list[float]:
-    """The metric of each trial that has it."""
+    """Return the metric of each trial that has it."""
     values = [result.probe.get(metric.name) if metric.name not in METRICS else metric.take(result) for result in results]
     return [value for value in values if value is not None]
 
 
 def _compare(
-    old: Run, new: Run, here: tuple[str, list[TrialResult]], there: tuple[str, list[TrialResult]], metric: ComparedMetric
-) -> Compared:
-    point = here[0]
-    sides: list[tuple[float, ...]] = []
+    old: Run, new: Run, old_trials: tuple[str, list[TrialResult]], new_trials: tuple[str, list[TrialResult]], metric: ComparedMetric
+) -> MetricPair:
+    point = old_trials[0]
+    values_of: list[tuple[float, ...]] = []
     tainted = []
-    for run, (_, results) in ((old, here), (new, there)):
-        clean_ones = [result for result in results if not result.tainted]
-        values = _values(clean_ones, metric)
+    for run, (_, results) in ((old, old_trials), (new, new_trials)):
+        values = _values([result for result in results if not result.tainted], metric)
         if not values:
             values = _values(results, metric)
             tainted += [run.name] if values else []
         if not values:
-            return Compared(point, None, why=f"{run.name}: {metric.absent or 'no trial has it'}")
+            return MetricPair(point, None, why=f"{run.name}: {metric.absent or 'no trial has it'}")
         if min(values) <= 0 or sum(values) / len(values) < metric.least:
-            return Compared(point, None, why=f"{run.name}: below {metric.least:g} {metric.unit}, nothing to compare".replace("  ", " "))
-        sides.append(tuple(values))
-    said = f"only tainted trials in {' and '.join(tainted)}" if tainted else ""
-    return Compared(point, Pair(sides[0], sides[1], exact=metric.name not in METRICS), said)
+            return MetricPair(point, None, why=f"{run.name}: below {metric.least:g} {metric.unit}, too small to compare".replace("  ", " "))
+        values_of.append(tuple(values))
+    reason = f"only tainted trials in {' and '.join(tainted)}" if tainted else ""
+    return MetricPair(point, Pair(values_of[0], values_of[1], exact=metric.name not in METRICS), reason)
 
 
 def _readings(run: Run) -> set[str]:
     return {name for result in run.results for name in result.probe}
 
 
-def _known(run: Run) -> list[str]:
+def _metric_names(run: Run) -> list[str]:
     return [
         name for name, metric in METRICS.items() if any(_values([result], metric) for result in time_slices.split_variants(run.results))
     ] + sorted(_readings(run))
-
-
-def _own(findings: Mapping[str, Finding]) -> str:
-    return ", ".join(clean(name) for name in findings) or "none"

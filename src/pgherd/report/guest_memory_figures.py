@@ -1,24 +1,145 @@
-"""The figure of guests' memory over time (E6): in memory, in the balloon, compressed, swapped, untouched, second by second.
+"""The figure of guests' memory over time: resident, in the balloon, compressed, swapped and untouched (pgherd.analysis.memory_effects).
 
-For any study; of a run without guests nothing is missed.
+For any study. Runs without guests have no such figure.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
 
 import altair as alt
 
+from pgherd.analysis import memory_effects
 from pgherd.analysis.memory_effects import Effects
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
-from pgherd.report.chart_style import BLUE, INK, MUTED, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
-from pgherd.report.formatting import clean, point_text, share
-from pgherd.report.guest_memory_series import GuestMemories, GuestMemory, read
+from pgherd.report.chart_style import BLUE, INK, ORANGE, PURPLE, VERMILLION, data
+from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
+from pgherd.report.formatting import point_text, share
+from pgherd.report.memory_figures import PANEL_TITLE, Series, phase_borders, time_axis, trial_name
+from pgherd.store.samples import read_samples
 from pgherd.study.guest_memory import MERGED_NOTE, merges_pages
+
+_GUEST, _CONTAINER, _SERVER = "guest:", "container:", "server:"
+_MIN_SWAP = 2**20
+"""Minimum bytes in swap for a compressed share."""
+
+
+@dataclass(frozen=True)
+class GuestMemorySeries:
+    """Memory of one guest over time.
+
+    ``parts`` are at seconds since the start of the first phase's window, ``target`` is the memory that the balloon should leave (bytes).
+    ``by_process`` is True if the hypervisor's process was read, and False if its cgroup was.
+    """
+
+    name: str
+    parts: Sequence[tuple[float, Effects]]
+    target: Series
+    by_process: bool = True
+
+
+@dataclass(frozen=True)
+class TrialGuestMemory:
+    """Guest memory of one trial. ``borders`` has (name, start, end) of the phases, in seconds."""
+
+    borders: Sequence[tuple[str, float, float]]
+    guests: Mapping[str, GuestMemorySeries] = field(default_factory=dict)
+
+    @property
+    def worst(self) -> float:
+        """The largest residual as a share of a guest's memory, within the windows of the phases."""
+        inside = (
+            abs(parts.gap)
+            for guest in self.guests.values()
+            for t, parts in guest.parts
+            if any(begin <= t <= end for _, begin, end in self.borders)
+        )
+        return max(inside, default=0.0)
+
+
+def read(directory: Path, result: TrialResult) -> TrialGuestMemory | None:
+    """Return the guest memory of one trial, or None without a finished phase or guests."""
+    if not result.phases:
+        return None
+    phases = tuple((phase.phase, phase.start, phase.end) for phase in result.phases)
+    return _read_series(directory / "trials" / result.id, phases, result.trial.phases[0].ramp)
+
+
+@lru_cache(maxsize=8)
+def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp: float) -> TrialGuestMemory | None:
+    zero, end = phases[0][1], phases[-1][2]
+
+    def series(sampler: str, metric: str, prefix: str) -> dict[str, Series]:
+        by_name: dict[str, Series] = {}
+        for t, entity, value in read_samples(trial, sampler, metric):
+            if entity.startswith(prefix) and zero - ramp - memory_effects.APART <= t <= end + memory_effects.APART:
+                by_name.setdefault(entity.removeprefix(prefix), []).append((t - zero, value))
+        return by_name
+
+    actual = series("guest_balloon", "guest.actual", _GUEST)
+    if not actual:
+        return None
+    balloon = {name: series("guest_balloon", f"guest.{name}", _GUEST) for name in ("memory", "target", "free")}
+    process = {name: series("qemu_process", f"qemu.{name}", _GUEST) for name in ("anon", "shared", "overhead", "swapped")}
+    group = {name: series("cgroup_memory", f"memory.{name}", _CONTAINER) for name in ("anon", "shmem", "swap", "zswapped")}
+    balloons = series("balloon", "balloon.bytes", _SERVER)
+    shares = _compressible(series("swap", "swap.used", "swap:"), series("zram", "zram.original", "zram:"))
+    guests = {}
+    for name in sorted(actual):
+        by_process = name in process["anon"]
+        first, second = (process["anon"], process["shared"]) if by_process else (group["anon"], group["shmem"])
+        read_as = {
+            "configured": balloon["memory"].get(name, []),
+            "actual": actual[name],
+            "held": _sum([first.get(name, []), second.get(name, [])]),
+            "overhead": process["overhead"].get(name, []),
+            "swapped": group["swap"].get(name) or process["swapped"].get(name, []),
+            "compressible": shares or _zswap(group["zswapped"].get(name, []), group["swap"].get(name, [])),
+            "free": balloon["free"].get(name, []),
+            "database": _sum([sizes for server, sizes in balloons.items() if server.partition("/")[0] == name]),
+        }
+        parts = [part for part in memory_effects.over_time(read_as) if -ramp <= part[0] <= end - zero]
+        if parts:
+            target = [reading for reading in balloon["target"].get(name, []) if -ramp <= reading[0] <= end - zero]
+            guests[name] = GuestMemorySeries(name, parts, target, by_process)
+    return TrialGuestMemory([(name, begin - zero, stop - zero) for name, begin, stop in phases], guests) if guests else None
+
+
+def _sum(all_of: Sequence[Series]) -> Series:
+    """Return the sum of series at the times of the first one. A missing one adds nothing."""
+    present = [series for series in all_of if series]
+    if not present:
+        return []
+    return [(t, value + sum(memory_effects.at(other, t) or 0.0 for other in present[1:])) for t, value in present[0]]
+
+
+def _compressible(areas: Mapping[str, Series], devices: Mapping[str, Series]) -> Series:
+    """Return the share of the host's swap on compressed devices over time, or nothing without such devices."""
+    original = _sum(list(devices.values()))
+    used = _sum(list(areas.values()))
+    shares = []
+    for t, before in original:
+        total = memory_effects.at(used, t) or 0.0
+        if total >= _MIN_SWAP:
+            shares.append((t, memory_effects.compressible(total, before)))
+    return shares or [(t, 1.0) for t, _ in original]
+
+
+def _zswap(compressed: Series, out: Series) -> Series:
+    """Return the share of a cgroup's swap in zswap."""
+    shares = []
+    for t, value in compressed:
+        total = memory_effects.at(out, t) or 0.0
+        if total >= _MIN_SWAP:
+            shares.append((t, min(value / total, 1.0)))
+    return shares
+
 
 TRIALS_SHOWN = 2
 GUESTS_SHOWN = 6
@@ -29,103 +150,117 @@ _PALE = "#e6e9ed"
 _GREY = "#6e7781"
 BANDS = {
     "in memory": BLUE,
-    "balloon: the kernel's own": ORANGE,
-    "balloon: given up by the database": "#F5D080",
+    "balloon: kernel": ORANGE,
+    "balloon: database": "#F5D080",
     "compressed": PURPLE,
     "swapped": VERMILLION,
     "untouched": _PALE,
-    "not accounted for": _GREY,
+    "unaccounted": _GREY,
 }
-"""What a guest's memory is shown as, from below, with its colour. The balloon's two parts are shades of one: they are one balloon."""
+"""Parts of a guest's memory from bottom to top, with colours. The two parts of the balloon have shades of one colour."""
 
 
-def bands(one: Effects) -> dict[str, float]:
-    """Bytes of each band; a negative residue (more than the guest has) is not to be stacked, and is told by the text below."""
-    sizes = (one.resident, one.by_kernel, one.by_database, one.compressed, one.swapped, one.untouched, max(one.residue, 0.0))
+def bands(parts: Effects) -> dict[str, float]:
+    """Return bytes of each band. A negative residual (more than the guest has) is not stacked."""
+    sizes = (
+        parts.resident,
+        parts.by_kernel,
+        parts.by_database,
+        parts.compressed,
+        parts.swapped,
+        parts.untouched,
+        max(parts.residue, 0.0),
+    )
     return dict(zip(BANDS, sizes, strict=True))
 
 
 @register("guest_memory")
-def guest_memory(inputs: Inputs) -> Figure:
-    """Each guest's memory stacked over time, a panel each, with what its balloon was asked for."""
+def guest_memory(inputs: FigureInputs) -> Figure:
+    """Each guest's memory stacked over time in a panel, with the target of its balloon."""
     trials = _chosen(inputs)
     shown = [(result, memories, name) for result, memories in trials for name in list(memories.guests)[:GUESTS_SHOWN]]
     panels = [
-        _panel(f"{_name(result)}: {name}", memories.guests[name], memories, last=number == len(shown))
+        _panel(f"{trial_name(result)}: {name}", memories.guests[name], memories, last=number == len(shown))
         for number, (result, memories, name) in enumerate(shown, 1)
     ]
     sentence = _finding(trials)
     subtitle = (
-        "Stacked from below: what of a guest's memory is in the host's memory, in the balloon of its kernel (paler: given up by its "
-        "database, a part of the same balloon), compressed and swapped by the host, and untouched. Black line: what the host lets the "
-        "guest keep. Dashed: a phase begins."
+        "Stacked from below: guest memory in the host's memory, in the balloon of the guest's kernel (paler: released by its database, "
+        "part of the same balloon), compressed and swapped by the host, and untouched. Black line: memory that the host leaves the "
+        "guest. Dashed: start of a phase."
     )
-    chart = alt.vconcat(*panels, spacing=10).resolve_scale(color="shared").properties(title=chart_style.title(sentence, subtitle))
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=10, color="shared")
     return Figure(sentence, chart, (SAMPLES,), _caption(trials))
 
 
-def _finding(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
-    """The most that any balloon held, and how much of that came from a database; or what there was instead of balloons."""
-    seen = [(one, name) for _, memories in trials for name, guest in memories.guests.items() for _, one in guest.parts]
-    most, name = max(seen, key=lambda pair: pair[0].ballooned)
-    out, loser = max(((one.compressed + one.swapped, name) for one, name in seen), key=lambda pair: pair[0])
+def _finding(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
+    """Return the largest balloon and the database's part of it, or a statement about swap."""
+    readings = [(parts, name) for _, memories in trials for name, guest in memories.guests.items() for _, parts in guest.parts]
+    most, name = max(readings, key=lambda pair: pair[0].ballooned)
+    out, swapped_guest = max(((parts.compressed + parts.swapped, name) for parts, name in readings), key=lambda pair: pair[0])
     if most.ballooned < _MB:
-        said = "No guest gives up memory by its balloon"
+        sentence = "No guest releases memory by its balloon"
     else:
-        said = f"{name} gives up to {format_bytes(most.ballooned)} of its {format_bytes(most.configured)} by its balloon"
-        from_database = max(one.by_database for one, _ in seen)
-        said += f", up to {format_bytes(from_database)} of it from a database" if from_database >= _MB else ""
+        sentence = f"{name} releases up to {format_bytes(most.ballooned)} of its {format_bytes(most.configured)} by its balloon"
+        from_database = max(parts.by_database for parts, _ in readings)
+        sentence += f", up to {format_bytes(from_database)} of it from a database" if from_database >= _MB else ""
     if out >= _MB:
-        said += f"; the host compresses or swaps up to {format_bytes(out)}" + (
-            f" of {loser}" if loser != name or most.ballooned < _MB else ""
+        sentence += f"; the host compresses or swaps up to {format_bytes(out)}" + (
+            f" of {swapped_guest}" if swapped_guest != name or most.ballooned < _MB else ""
         )
-    return said
+    return sentence
 
 
-def _caption(trials: Sequence[tuple[TrialResult, GuestMemories]]) -> str:
+def _caption(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
     worst = max(memories.worst for _, memories in trials)
-    said = f"The parts add up to each guest's memory within {share(worst, 1)} in every second; a balloon that moves leaves more."
+    caption = (
+        f"The parts add up to each guest's memory within {share(worst, 1)} in every second. The residual is larger while a balloon moves."
+    )
     if any(not guest.by_process for _, memories in trials for guest in memories.guests.values()):
-        said += " What is in memory is of the guest's control group, its hypervisor's own memory included."
+        caption += " Resident memory is that of the guest's cgroup, including its hypervisor."
     if merges_pages(result for result, _ in trials):
-        said += f" {MERGED_NOTE[0].upper()}{MERGED_NOTE[1:]}."
+        caption += f" {MERGED_NOTE[0].upper()}{MERGED_NOTE[1:]}."
     hidden = max(len(memories.guests) for _, memories in trials) - GUESTS_SHOWN
-    return said + (f" {hidden} more guests are not shown." if hidden > 0 else "")
+    return caption + (f" {hidden} more guests are not shown." if hidden > 0 else "")
 
 
-def _chosen(inputs: Inputs) -> list[tuple[TrialResult, GuestMemories]]:
-    """The trials that had guests and least memory for them, clean ones first; raises NotDrawn, without a word where none had guests."""
+def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, TrialGuestMemory]]:
+    """Return the trials with guests and the least memory, clean ones first.
+
+    Raises FigureUnavailable, without a message if no trial had guests.
+    """
     if inputs.directory is None:
-        raise NotDrawn
+        raise FigureUnavailable
     guests = [
         result for result in inputs.results if any(container.runtime == "vm" for _, container in result.trial.deployment.containers())
     ]
-    finished = sorted((result for result in guests if result.phases), key=lambda one: (one.tainted, _memory(one), one.started))
+    finished = sorted((result for result in guests if result.phases), key=lambda result: (result.tainted, _memory(result), result.started))
     points: dict[str, TrialResult] = {}
     for result in finished:
         points.setdefault(point_text(result.trial.point), result)
-    found: list[tuple[TrialResult, GuestMemories]] = []
+    chosen: list[tuple[TrialResult, TrialGuestMemory]] = []
     for result in points.values():
-        if len(found) < TRIALS_SHOWN and (memories := read(inputs.directory, result)) is not None:
-            found.append((result, memories))
-    if found:
-        return found
-    raise NotDrawn("the guests' balloons were not seen" if finished else "")
+        if len(chosen) < TRIALS_SHOWN and (memories := read(inputs.directory, result)) is not None:
+            chosen.append((result, memories))
+    if chosen:
+        return chosen
+    raise FigureUnavailable("the guests' balloons were not measured" if finished else "")
 
 
 def _memory(result: TrialResult) -> float:
     return min((host.memory for host in result.trial.deployment.hosts if host.memory is not None), default=math.inf)
 
 
-def _panel(words: str, guest: GuestMemory, memories: GuestMemories, *, last: bool) -> Panel:
+def _panel(text: str, guest: GuestMemorySeries, memories: TrialGuestMemory, *, last: bool) -> Panel:
     parts = _thinned(guest.parts)
     rows = [
-        {"x": t, "y": size / _MB, "band": band, "order": order} for t, one in parts for order, (band, size) in enumerate(bands(one).items())
+        {"x": t, "y": size / _MB, "band": band, "order": order}
+        for t, effects in parts
+        for order, (band, size) in enumerate(bands(effects).items())
     ]
-    top = max(one.configured for _, one in guest.parts) / _MB
+    top = max(parts_of.configured for _, parts_of in guest.parts) / _MB
     first = min(t for t, _ in guest.parts)
-    axis = alt.Axis(title="seconds from the first phase on" if last else None, labels=last, ticks=last, grid=False, format="d")
-    x = alt.X("x:Q", scale=alt.Scale(domain=[math.floor(first), memories.borders[-1][2]], nice=False), axis=axis)
+    x = time_axis(first, memories.borders[-1][2], labels=last)
     scale = alt.Scale(domain=[0, top], nice=False)
     y = alt.Y("y:Q", title="MB", scale=scale, axis=alt.Axis(tickCount=4))
     colour = alt.Color(
@@ -135,21 +270,14 @@ def _panel(words: str, guest: GuestMemory, memories: GuestMemories, *, last: boo
     )
     stacked = alt.Y("y:Q", title="MB", stack="zero", scale=scale, axis=alt.Axis(tickCount=4))
     area = alt.Chart(data(rows)).mark_area(clip=True).encode(x=x, y=stacked, color=colour, order=alt.Order("order:Q"))
-    kept = [{"x": t, "y": value / _MB} for t, value in guest.target]
-    target = alt.Chart(data(kept)).mark_line(color=INK, strokeWidth=1.5, interpolate="step-after", clip=True).encode(x=x, y=y)
-    phases = [{"x": begin, "y": top, "text": name} for name, begin, _ in memories.borders]
-    borders = alt.Chart(data(phases)).mark_rule(color="#59636e", strokeDash=[4, 3]).encode(x=x)
-    named = alt.Chart(data(phases)).encode(x=x, y=y, text=alt.Text("text:N"))
-    texts = chart_style.haloed(named, align="left", baseline="top", dx=3, dy=3, fontSize=11, color=MUTED) if len(phases) <= 12 else []
-    title = alt.TitleParams(clean(words), fontSize=12, fontWeight="normal", anchor="start", frame="group", offset=4, color=MUTED)
-    return alt.layer(area, target, borders, *texts, width=chart_style.plot_width() - 220, height=120, title=title)
+    targets = [{"x": t, "y": value / _MB} for t, value in guest.target]
+    target = alt.Chart(data(targets)).mark_line(color=INK, strokeWidth=1.5, interpolate="step-after", clip=True).encode(x=x, y=y)
+    borders = phase_borders(memories.borders, x, y, top, named=True)
+    title = chart_style.panel_title(text, **PANEL_TITLE)
+    return alt.layer(area, target, *borders, width=chart_style.plot_width() - 220, height=120, title=title)
 
 
 def _thinned(parts: Sequence[tuple[float, Effects]]) -> list[tuple[float, Effects]]:
-    """At most ``POINTS`` of them, evenly chosen: each one adds up by itself, which means of neighbours would, too."""
+    """Return at most ``POINTS`` of them, evenly spaced. Means would not add up."""
     step = -(-len(parts) // POINTS)
     return list(parts[:: max(step, 1)])
-
-
-def _name(result: TrialResult) -> str:
-    return clean(point_text(result.trial.point)) + (" (tainted)" if result.tainted else "")

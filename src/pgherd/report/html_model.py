@@ -1,4 +1,4 @@
-"""What the HTML pages show, as plain data: tables of cells, host facts, raw files. The template only lays it out."""
+"""Contents of HTML pages as plain data: tables of cells, checks, host facts, raw files. Templates do the layout."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.model.facts import BlockDevice, HostFacts
-from pgherd.model.finding import Finding
+from pgherd.model.finding import Finding, Verdict, VerdictResult
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.report import comparison_table, formatting
-from pgherd.report.csv_tables import Row, columns
+from pgherd.report import formatting
+from pgherd.report.data_files import Row, columns
 from pgherd.report.formatting import MISSING, Cell, clean, finite, half_width, interval, number
 from pgherd.study.registry import table_view
 
 DERIVED = ("figures", "tables", "report.html", "report.json")
-"""What a report writes into the run directory, as opposed to the run's own files."""
+"""Files of the report in the run directory. All others belong to the run."""
 
 FLAGS = {"chosen"}
-"""Columns of yes and no, which a table holds as 1 and 0."""
+"""Columns with 1 and 0, shown as yes and no."""
 
 
 @dataclass(frozen=True)
-class Shown:
-    """One cell: its text, a second smaller line, what a pointer resting on it says, whether it is a number."""
+class CellText:
+    """One cell: its text, a second smaller line, its tooltip, and whether it is a number."""
 
     text: str
     detail: str = ""
@@ -38,56 +38,56 @@ class Shown:
 
 @dataclass(frozen=True)
 class Table:
-    """A table as shown: its name, column heads, rows."""
+    """A table: name, column heads, rows."""
 
     name: str
     heads: tuple[str, ...]
-    rows: tuple[tuple[Shown, ...], ...]
+    rows: tuple[tuple[CellText, ...], ...]
 
 
 def main_table(name: str, rows: Sequence[Row]) -> Table:
-    """The study's leading table as it is shown below the answer: its main columns, or all where it has none."""
+    """Return the study's leading table with its main columns, or all columns of a table without main columns."""
     view = table_view(name)
-    return table(name, comparison_table.readable(rows) if view.ratios_as_changes else rows, view.main or None)
+    return table(name, with_labels(rows) if view.ratios_as_changes else rows, view.main or None)
 
 
 def table(name: str, rows: Sequence[Row], only: Sequence[str] | None = None) -> Table:
-    """A table of an analysis, of all columns or those of ``only`` that it has.
+    """Return a table of an analysis with all its columns, or those of ``only``.
 
-    A unit that a whole column shares stands in its head; values of one size have the same number of decimals.
+    A unit that all cells of a column share is in its head. Values of one magnitude have the same number of decimals.
     """
     plain = table_view(name).plain
     names = [column for column in only or columns(rows) if any(column in row for row in rows)]
-    made = [_column(column, [row.get(column) for row in rows], plain=only is not None and column in plain) for column in names]
-    return Table(name, tuple(head for head, _ in made), tuple(zip(*(cells for _, cells in made), strict=True)))
+    parts = [_column(column, [row.get(column) for row in rows], plain=only is not None and column in plain) for column in names]
+    return Table(name, tuple(head for head, _ in parts), tuple(zip(*(cells for _, cells in parts), strict=True)))
 
 
-def _column(name: str, cells: Sequence[Cell], *, plain: bool) -> tuple[str, list[Shown]]:
-    """Head and cells of one column."""
+def _column(name: str, cells: Sequence[Cell], *, plain: bool) -> tuple[str, list[CellText]]:
+    """Return head and cells of one column."""
     if name in FLAGS:
-        return formatting.label(name), [Shown("yes" if value else "") for value in cells]
+        return formatting.label(name), [CellText("yes" if value else "") for value in cells]
     share = formatting.is_percent_column(name) and all(_share_like(value) for value in cells)
     units = {value.unit for value in cells if isinstance(value, Finding)}
     mixed = len(units) > 1
     spread = _common_spread(cells, share)
     numeric = any(isinstance(value, Finding | int | float) for value in cells)
-    shown = [replace(cell(value, share=share, unit=mixed, spread=spread), numeric=numeric) for value in cells]
+    texts = [replace(cell(value, share=share, unit=mixed, spread=spread), numeric=numeric) for value in cells]
     unit = "%" if share else "" if mixed or not units else units.pop()
-    return _head(name, unit), [replace(one, detail="") for one in shown] if plain else shown
+    return _head(name, unit), [replace(text, detail="") for text in texts] if plain else texts
 
 
 def _share_like(value: Cell) -> bool:
-    """Whether the cell is a share counted from 0 to 1 or in percent (or nothing), rather than a text."""
+    """Return whether the cell is a share from 0 to 1, a percentage or empty, and not a text."""
     if isinstance(value, Finding):
         return value.unit in ("", "1", "%", "fraction", "share", "ratio")
     return value is None or isinstance(value, int | float)
 
 
 def _common_spread(cells: Sequence[Cell], share: bool) -> float | None:
-    """The middle half-width of a column's findings where their values are of one size, else None: each by its own."""
-    found = [formatting.as_percent(value) if share else value for value in cells if isinstance(value, Finding)]
-    values = [abs(value) for one in found if (value := finite(one.value))]
-    widths = [width for one in found if (width := half_width(one))]
+    """Return the median half-width of a column's findings, or None if their values differ in magnitude."""
+    findings = [formatting.as_percent(value) if share else value for value in cells if isinstance(value, Finding)]
+    values = [abs(value) for finding in findings if (value := finite(finding.value))]
+    widths = [width for finding in findings if (width := half_width(finding))]
     if not values or not widths or max(values) > 4 * min(values):
         return None
     return statistics.median(widths)
@@ -98,73 +98,73 @@ def _head(column: str, unit: str) -> str:
     return f"{text}, {clean(unit)}" if unit and unit not in ("fraction", "share", "ratio", "1", column) else text
 
 
-def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float | None = None) -> Shown:
-    """How one cell looks: as a share in percent if asked, with its own unit if the head has none.
+def cell(value: Cell, *, share: bool = False, unit: bool = False, spread: float | None = None) -> CellText:
+    """Return the text of a cell, in percent for a share, and with its unit on request.
 
-    ``spread`` decides the decimals in place of the cell's own interval.
+    ``spread`` sets the decimals instead of the cell's interval.
     """
     if isinstance(value, Finding):
         shown = formatting.as_percent(value) if share else value
         text = number(shown.value, spread or half_width(shown) or None)
         text += f" {clean(shown.unit)}" if unit and shown.value is not None else ""
-        return Shown(text, interval(shown, spread), formatting.explained(shown), numeric=True)
+        return CellText(text, interval(shown, spread), formatting.explained(shown), numeric=True)
     if value is None:
-        return Shown(MISSING)
+        return CellText(MISSING)
     if isinstance(value, int | float):
-        return Shown(number(value * 100 if share else value), numeric=True)
-    return Shown(clean(value))
+        return CellText(number(value * 100 if share else value), numeric=True)
+    return CellText(clean(value))
 
 
 def findings_table(findings: Mapping[str, Finding]) -> Table:
-    """All findings, one a row, with what was published beside ours."""
+    """Return all findings, one per row, with published values."""
     heads = ("finding", "value", "unit", "published", "interval", "confidence", "n", "method", "note")
     rows = []
     for name, finding in findings.items():
         finding = formatting.as_percent(finding) if _is_share(name, finding) else finding
-        beside = " ".join(filter(None, (f"{clean(finding.experiment)}:" if finding.experiment else "", clean(finding.published or ""))))
+        published = " ".join(filter(None, (f"{clean(finding.experiment)}:" if finding.experiment else "", clean(finding.published or ""))))
         rows.append(
             (
-                Shown(formatting.label(name), title=clean(name)),
-                Shown(number(finding.value, half_width(finding) or None), numeric=True),
-                Shown(clean(finding.unit)),
-                Shown(beside if finding.published else ""),
-                Shown(interval(finding) or MISSING),
-                Shown(formatting.share(finding.confidence) if finding.confidence else MISSING),
-                Shown(str(finding.n), numeric=True),
-                Shown(clean(finding.method)),
-                Shown(clean(finding.note)),
+                CellText(formatting.label(name), title=clean(name)),
+                CellText(number(finding.value, half_width(finding) or None), numeric=True),
+                CellText(clean(finding.unit)),
+                CellText(published if finding.published else ""),
+                CellText(interval(finding) or MISSING),
+                CellText(formatting.share(finding.confidence) if finding.confidence else MISSING),
+                CellText(str(finding.n), numeric=True),
+                CellText(clean(finding.method)),
+                CellText(clean(finding.note)),
             )
         )
     return Table("findings", heads, tuple(rows))
 
 
 def _is_share(name: str, finding: Finding) -> bool:
-    """Whether a finding is better read in percent."""
+    """Return whether a finding is shown in percent."""
     if finding.unit in ("fraction", "share"):
         return True
     return finding.unit == "ratio" and (name.startswith("efficiency") or name.endswith("_share") or name == "cpu_bound_evidence")
 
 
 def host_facts(facts: HostFacts) -> list[tuple[str, str]]:
-    """(fact, value) of one host; what a core is here comes first. What is not visible is said so."""
-    unseen = "not visible"
+    """Return (fact, value) of one host, starting with the meaning of a core. Missing facts are named as such."""
+    unknown = "unknown"
     huge = ", ".join(f"{clean(size)}: {count}" for size, count in facts.huge_pages.items())
     return [
-        ("what a core is here", clean(facts.core_note) or unseen),
-        ("cores that can be used", f"{facts.cores:g} of {facts.logical_cpus} logical CPUs"),
-        ("physical cores", unseen if facts.physical_cores is None else str(facts.physical_cores)),
-        ("SMT", _yes(facts.smt, unseen)),
-        ("NUMA nodes", unseen if facts.numa_nodes is None else str(facts.numa_nodes)),
-        ("CPU", clean(facts.cpu_model) or unseen),
-        ("frequency governor", clean(facts.governor or unseen)),
-        ("boost", _yes(facts.boost, unseen)),
-        ("virtualisation", clean(facts.virtualisation or "none seen")),
-        ("clock source", clean(facts.clock_source or unseen)),
+        ("meaning of a core", clean(facts.core_note) or unknown),
+        ("usable cores", f"{facts.cores:g} of {facts.logical_cpus} logical CPUs"),
+        ("physical cores", unknown if facts.physical_cores is None else str(facts.physical_cores)),
+        ("SMT", _yes(facts.smt, unknown)),
+        ("NUMA nodes", unknown if facts.numa_nodes is None else str(facts.numa_nodes)),
+        ("CPU", clean(facts.cpu_model) or unknown),
+        ("frequency governor", clean(facts.governor or unknown)),
+        ("boost", _yes(facts.boost, unknown)),
+        ("virtualisation", clean(facts.virtualisation or "none detected")),
+        ("clock source", clean(facts.clock_source or unknown)),
         ("memory", f"{format_bytes(facts.memory)}, {format_bytes(facts.memory_available)} available at the start"),
         ("swap", format_bytes(facts.swap) if facts.swap else "none"),
         ("huge pages reserved", huge or "none"),
-        ("transparent huge pages", clean(facts.transparent_huge_pages or unseen)),
-        ("cgroups", clean(facts.cgroup) + (f", groups made in {clean(facts.cgroup_writable)}" if facts.cgroup_writable else "")),
+        ("transparent huge pages", clean(facts.transparent_huge_pages or unknown)),
+        ("cgroups", clean(facts.cgroup) + (f", writable: {clean(facts.cgroup_writable)}" if facts.cgroup_writable else "")),
         *([("cgroups missing", clean(facts.cgroup_missing))] if facts.cgroup_missing else []),
         *((f"device {clean(device.name)}", _device(device)) for device in facts.devices),
         ("operating system", ", ".join(filter(None, (clean(facts.os), f"Linux {clean(facts.kernel)}")))),
@@ -172,58 +172,155 @@ def host_facts(facts: HostFacts) -> list[tuple[str, str]]:
     ]
 
 
-def _yes(value: bool | None, unseen: str) -> str:
-    return unseen if value is None else "yes" if value else "no"
+def _yes(value: bool | None, unknown: str) -> str:
+    return unknown if value is None else "yes" if value else "no"
 
 
 def _device(device: BlockDevice) -> str:
     kind = {True: ", rotational", False: ", not rotational", None: ""}[device.rotational]
-    ahead = "" if device.read_ahead is None else f", reads {format_bytes(device.read_ahead)} ahead"
-    return f"{format_bytes(device.size)}, scheduler {clean(device.scheduler or 'not visible')}{kind}{ahead}"
+    ahead = "" if device.read_ahead is None else f", read-ahead {format_bytes(device.read_ahead)}"
+    return f"{format_bytes(device.size)}, scheduler {clean(device.scheduler or 'unknown')}{kind}{ahead}"
 
 
 def settings(record: RunRecord, results: Sequence[TrialResult]) -> list[tuple[str, str, str]]:
-    """(setting, value, where) of every setting that differs from the default: the run's, and what servers said otherwise."""
-    found = {(name, value): {"all servers"} for name, value in record.settings.items()}
-    for variant, told in record.variant_settings.items():
-        beside = {name for one in record.variant_settings.values() for name in one} - set(record.settings)
-        for name in beside:
-            found.setdefault((name, told.get(name, "the default")), set()).add(f"variant {variant}")
+    """Return (setting, value, scope) of every setting that differs from the default: requested, and reported by servers."""
+    scopes = {(name, value): {"all servers"} for name, value in record.settings.items()}
+    by_variant = {name for values in record.variant_settings.values() for name in values} - set(record.settings)
+    for variant, values in record.variant_settings.items():
+        for name in by_variant:
+            scopes.setdefault((name, values.get(name, "default")), set()).add(f"variant {variant}")
     for result in results:
         for server, values in result.settings.items():
             for name, value in values.items():
                 if record.settings.get(name) != value:
-                    found.setdefault((name, value), set()).add(f"servers {server}, as they said")
-    return [(clean(name), clean(value), clean(", ".join(sorted(where)))) for (name, value), where in sorted(found.items())]
+                    scopes.setdefault((name, value), set()).add(f"servers {server}, reported")
+    return [(clean(name), clean(value), clean(", ".join(sorted(where)))) for (name, value), where in sorted(scopes.items())]
 
 
 def timing(record: RunRecord) -> list[tuple[str, str]]:
-    """(what, how long), and the share of the wall time that was spent measuring."""
+    """Return (activity, duration), and the measured share of the wall time."""
     rows = [(formatting.label(name), format_seconds(seconds)) for name, seconds in record.timing.items() if finite(seconds) is not None]
     measured, wall = finite(record.timing.get("measured")), finite(record.timing.get("wall"))
-    if measured and wall:  # a study of probes has nothing under load
-        rows.append(("share of the wall time spent measuring", formatting.share(measured / wall)))
+    if measured and wall:  # a study of probes has no load
+        rows.append(("measured share of the wall time", formatting.share(measured / wall)))
     return rows
 
 
 def raw_files(directory: Path | None) -> list[tuple[str, int, str]]:
-    """(pattern, number of files, size in all) of the run's own files; trials and numbered files are taken together."""
+    """Return (pattern, number of files, total size) of the run's files. Trials and numbered files are combined."""
     if directory is None or not directory.is_dir():
         return []
-    found: dict[str, list[int]] = {}
+    sizes_of: dict[str, list[int]] = {}
     for path in sorted(directory.rglob("*")):
         parts = path.relative_to(directory).parts
         if parts[0] in DERIVED or not path.is_file() or path.name.endswith(".tmp"):
             continue
         if parts[0] == "trials" and len(parts) > 2:
             parts = ("trials", "*", *parts[2:-1], re.sub(r"\d+", "*", parts[-1]))
-        found.setdefault("/".join(parts), []).append(path.stat().st_size)
-    return [(clean(pattern), len(sizes), format_bytes(sum(sizes))) for pattern, sizes in sorted(found.items())]
+        sizes_of.setdefault("/".join(parts), []).append(path.stat().st_size)
+    return [(clean(pattern), len(sizes), format_bytes(sum(sizes))) for pattern, sizes in sorted(sizes_of.items())]
 
 
 def proposals(record: RunRecord) -> list[dict[str, Any]]:
-    """The log of proposals: when, after how many trials, what was wanted, or why the study stopped."""
+    """Return the log of proposals: time, number of trials before, proposed trials, or reason of the end."""
     return [
-        {"at": formatting.instant(one.at), "after": one.after, "trials": [clean(key) for key in one.trials], "stop": clean(one.stop or "")}
-        for one in record.proposals
+        {
+            "at": formatting.instant(entry.at),
+            "after": entry.after,
+            "trials": [clean(key) for key in entry.trials],
+            "stop": clean(entry.stop or ""),
+        }
+        for entry in record.proposals
     ]
+
+
+def with_labels(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows with ``metric`` as text, ``change`` in place of ``ratio`` and ``A/A`` in place of ``floor``, both in percent."""
+    return [
+        row | {"metric": metric_label(row), "change": percent_change(row.get("ratio")), "A/A": percent_change(row.get("floor"))}
+        for row in rows
+    ]
+
+
+def metric_label(row: Row) -> str:
+    """Return a row's metric as text."""
+    return clean(row.get("label", ""))
+
+
+def percent_change(ratio: object) -> Finding | None:
+    """Return a ratio to the baseline as a change in percent."""
+    if not isinstance(ratio, Finding):
+        return None
+    ends = {name: None if (end := getattr(ratio, name)) is None else (end - 1) * 100 for name in ("value", "low", "high")}
+    return ratio.model_copy(update={**ends, "unit": "%"})
+
+
+SYMBOLS: dict[str, str] = {"pass": "✓", "fail": "✗", "unknown": "?", "": ""}
+
+
+@dataclass(frozen=True)
+class CheckCell:
+    """The worst result of one check in one trial (empty: not checked), and all its results as text."""
+
+    result: VerdictResult | str
+    words: str
+
+    @property
+    def symbol(self) -> str:
+        return SYMBOLS[self.result]
+
+
+@dataclass(frozen=True)
+class CheckMatrix:
+    """Checks (validity first) and, per trial in the given order, one cell for each."""
+
+    checks: tuple[str, ...]
+    intents: int
+    rows: tuple[tuple[TrialResult, tuple[CheckCell, ...]], ...]
+
+
+def check_matrix(results: Sequence[TrialResult]) -> CheckMatrix:
+    """Return trial × check of all results."""
+    kinds: dict[str, str] = {}
+    for result in results:
+        for verdict in result.verdicts:
+            kinds.setdefault(verdict.check, verdict.kind)
+    checks = tuple(sorted(kinds, key=lambda check: kinds[check] != "intent"))
+    rows = []
+    for result in results:
+        cells = []
+        for check in checks:
+            verdicts = sorted((verdict for verdict in result.verdicts if verdict.check == check), key=lambda v: v.gravity, reverse=True)
+            text = "; ".join(map(_check_text, verdicts)) if verdicts else "not checked"
+            cells.append(CheckCell(verdicts[0].result if verdicts else "", text))
+        rows.append((result, tuple(cells)))
+    return CheckMatrix(checks, sum(kind == "intent" for kind in kinds.values()), tuple(rows))
+
+
+def exceptions(results: Sequence[TrialResult]) -> list[str]:
+    """Return everything that did not pass, as sentences: errors, failed checks, then unknown checks with their trials.
+
+    Equal results of several trials are one sentence, with the observation of the first.
+    """
+    lines = [f"Trial {clean(result.id)} did not finish: {clean(result.error)}" for result in results if result.error is not None]
+    grouped: dict[tuple[str, str, str, str, str], list[tuple[str, str]]] = {}
+    for result in results:
+        for verdict in result.verdicts:
+            if verdict.result != "pass":
+                key = (verdict.result, verdict.check, verdict.wanted, verdict.why, verdict.severity)
+                grouped.setdefault(key, []).append((result.id, verdict.observed))
+    for (outcome, check, wanted, why, severity), failures in sorted(grouped.items(), key=lambda item: (item[0][0] != "fail", item[0][1])):
+        names = list(dict.fromkeys(clean(trial) for trial, _ in failures))
+        in_all = len(names) == len(results) > 1
+        trials = f"all {len(names)} trials" if in_all else f"trial{'s' if len(failures) > 1 else ''} {', '.join(names)}"
+        status = "failed" if outcome == "fail" else "unknown"
+        effect = " (warning only)" if severity == "warn" else ""
+        line = f"{clean(check)} {status} in {trials}{effect}: {clean(failures[0][1])}"
+        line += f" in trial {clean(failures[0][0])}" if len(failures) > 1 else ""
+        lines.append(f"{line}; expected: {clean(wanted)}{f' ({clean(why)})' if why else ''}.")
+    return lines
+
+
+def _check_text(verdict: Verdict) -> str:
+    text = f"{verdict.result}: {clean(verdict.observed)}, expected {clean(verdict.wanted)}"
+    return f"{text} ({clean(verdict.why)})" if verdict.why else text

@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs no network and no script."""
+"""The report as one HTML file without scripts and network access."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from markupsafe import Markup
 
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report import check_matrix, formatting, html_model
-from pgherd.report.csv_tables import leading
+from pgherd.report import formatting, html_model
+from pgherd.report.data_files import leading, notices
 from pgherd.report.formatting import clean
-from pgherd.report.notices import notices
 from pgherd.study.registry import table_view
 
 if TYPE_CHECKING:
-    from pgherd.report.drawing import Drawn
+    from pgherd.report.drawing import RenderedFigure
 
 
 @cache
 def environment() -> Environment:
-    """The template environment; everything is escaped unless it is one of our own figures."""
+    """Return the template environment. It escapes everything except pgherd's figures."""
     loader = PackageLoader("pgherd.report")
-    made = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    made.filters["quoted"] = lambda text: quote(str(text), safe="")
-    return made
+    templates = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    templates.filters["quoted"] = lambda text: quote(str(text), safe="")
+    return templates
 
 
 def render(
     record: RunRecord,
     results: Sequence[TrialResult],
-    figures: Sequence[Drawn] = (),
+    figures: Sequence[RenderedFigure] = (),
     left_out: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> str:
-    """The whole page.
+    """Return the complete page.
 
-    ``left_out`` says why a figure is missing; ``directory`` is the run's, whose files are listed. A run without an
-    analysis (interrupted, failed) still gives a page that says so.
+    ``left_out`` maps each omitted figure to its reason. ``directory`` is the run's, whose files are listed. A run without an analysis
+    (interrupted
+    or failed) also has a page.
     """
     analysis = record.analysis
-    held = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
-    first = leading(record.study, held)
-    main = html_model.main_table(first, held[first]) if first else None
-    differing = held.pop("differences", None)
+    tables = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
+    first = leading(record.study, tables)
+    main = html_model.main_table(first, tables[first]) if first else None
+    differences = tables.pop("differences", None)
     return (
         environment()
         .get_template("report.html.j2")
@@ -60,15 +60,15 @@ def render(
             grade=analysis.grade if analysis else None,
             grade_meaning=formatting.grade_meaning(analysis.grade, len(results)) if analysis else "",
             main_table=main,
-            differing=html_model.table("differences", differing) if differing else None,
+            differing=html_model.table("differences", differences) if differences else None,
             notices=notices(record),
-            other_tables=[html_model.table(name, rows) for name, rows in held.items() if name != first or table_view(name).main],
+            other_tables=[html_model.table(name, rows) for name, rows in tables.items() if name != first or table_view(name).main],
             warnings=[clean(text) for text in analysis.warnings] if analysis else [],
             look_at=[clean(text) for text in analysis.look_at] if analysis else [],
             figures=[(figure.name, figure.figure.title, figure.caption, inline(figure)) for figure in figures],
             left_out={clean(name): clean(reason) for name, reason in (left_out or {}).items()},
-            matrix=check_matrix.matrix(results),
-            exceptions=check_matrix.exceptions(results),
+            matrix=html_model.check_matrix(results),
+            exceptions=html_model.exceptions(results),
             point=formatting.point_text,
             label=formatting.label,
             findings=html_model.findings_table(analysis.findings) if analysis and analysis.findings else None,
@@ -86,7 +86,7 @@ def render(
     )
 
 
-def inline(figure: Drawn) -> Markup:
-    """A figure's SVG for a page: named for a screen reader, free to shrink. It comes from our own renderer, which escapes text."""
+def inline(figure: RenderedFigure) -> Markup:
+    """Return a figure's SVG for a page, with a label for screen readers. The renderer has escaped its text."""
     opening = Markup('<svg role="img" aria-label="{}" ').format(clean(figure.figure.title))
     return opening + Markup(figure.svg.removeprefix("<svg "))

@@ -1,5 +1,7 @@
-"""The figures of the I/O view, for every study of databases whose devices were seen: what each device did by second, with
-the checkpoints; and, where requests were traced, their sizes, how long they took and how soon they followed each other."""
+"""Figures of device I/O, for every study of databases with measured devices.
+
+They show I/O by second with checkpoints, and with traced requests also their sizes, response times and gaps.
+"""
 
 from __future__ import annotations
 
@@ -12,34 +14,34 @@ from pgherd.model.io_view import DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean
 from pgherd.study.device_io import MB, point_name, role_text, series_numbers
 
 POINTS_SHOWN = 2
-"""Points of which a trial is drawn: the first and the last where there are more."""
+"""Maximum number of drawn points: the first and the last."""
 PANELS_SHOWN = 8
-"""Devices of one trial that are drawn, at most: many guests have many."""
+"""Maximum number of drawn devices of one trial. Many guests have many devices."""
 _COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
 WAITING_SHOWN = 4
-"""Devices whose queue and response times are drawn, at most."""
+"""Maximum number of devices with queue and response times."""
 _HEIGHT = 110
 _LOW = 75
-"""Height of a panel of queues or response times, px."""
+"""Height of a panel of queues or response times, in px."""
 _KB = 1024
-LEAST = 100
-"""Traced requests below which nothing is drawn of them."""
+MIN_REQUESTS = 100
+"""Minimum number of traced requests for a line."""
 _Labelled = tuple[str, list[tuple[float, float]], list[int]]
 """A line's label, its points and its dashes."""
 _SOURCES = (TRIALS, "trials/*/block-trace.txt.gz")
 
 
 @register("io")
-def io(inputs: Inputs) -> Figure:
-    """Transactions and bytes by second of one trial of a point, with its checkpoints as bands."""
+def io(inputs: FigureInputs) -> Figure:
+    """Transactions and bytes by second of one trial per point, with checkpoints as bands."""
     shown = _shown(inputs)
     if not shown:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     names = _names([view for _, phase in shown for view in _drawn(phase)])
     labels = [_label(names[view.number], kind) for _, phase in shown for view in _drawn(phase) for kind, _, _ in _kinds(view)]
     width = chart_style.plot_width(labels or [""])
@@ -47,81 +49,80 @@ def io(inputs: Inputs) -> Figure:
     for result, phase in shown:
         panels += _panels(result, phase, names, width)
     sentence = _sentence(shown)
-    qemu = ", in a guest the guest's own, and below that QEMU's own count," if any("(QEMU)" in name for name in names.values()) else ""
-    which = f"Trial {shown[0][0].id}." if len(shown) == 1 else "One trial of each point, a clean one where there is one."
+    qemu = ", in a guest those of the guest, followed by QEMU's counters," if any("(QEMU)" in name for name in names.values()) else ""
+    which = f"Trial {shown[0][0].id}." if len(shown) == 1 else "One trial of each point, preferably a clean one."
     subtitle = (
-        f"Bytes are those of /proc/diskstats{qemu} between two samples, about a second apart; flushes are not among the writes. Each "
-        f"device has a scale of its own{_hidden(shown)}. Grey bands are checkpoints. {which}"
+        f"Bytes are those of /proc/diskstats{qemu} between two samples, about a second apart. Writes do not include flushes. Each "
+        f"device has a separate scale{_hidden(shown)}. Grey bands are checkpoints. {which}"
     )
-    chart = alt.vconcat(*panels, spacing=12).properties(title=chart_style.title(sentence, subtitle))
-    return Figure(sentence, chart, (TRIALS,), "The table 'io' has every device's means over all trials.")
+    chart = chart_style.panels(panels, sentence, subtitle, spacing=12)
+    return Figure(sentence, chart, (TRIALS,), "Means of every device over all trials are in table 'io'.")
 
 
-def _shown(inputs: Inputs) -> list[tuple[TrialResult, PhaseResult]]:
-    """A trial of each point that is drawn, with its first phase that has a view of a device with a role."""
+def _shown(inputs: FigureInputs) -> list[tuple[TrialResult, PhaseResult]]:
+    """Return one trial per drawn point, with its first phase that measured a device with a role."""
     points: dict[str, tuple[TrialResult, PhaseResult]] = {}
-    for result in sorted(inputs.results, key=lambda one: (one.tainted, one.started)):
+    for result in sorted(inputs.results, key=lambda result: (result.tainted, result.started)):
         phase = next((p for p in result.phases if p.io is not None and any(view.series.at for view in _devices(p))), None)
         if phase is not None and result.error is None and not point_name(result).endswith(" again"):
             points.setdefault(point_name(result), (result, phase))
-    found = sorted(points.values(), key=lambda one: [str(value).zfill(9) for value in one[0].trial.point.values()])
-    return found if len(found) <= POINTS_SHOWN else [found[0], found[-1]]
+    trials = sorted(points.values(), key=lambda trial: [str(value).zfill(9) for value in trial[0].trial.point.values()])
+    return trials if len(trials) <= POINTS_SHOWN else [trials[0], trials[-1]]
 
 
 def _devices(phase: PhaseResult) -> list[DeviceView]:
-    """Those that hold something; where none does, all."""
-    every = phase.io.devices if phase.io is not None else []
-    return [view for view in every if view.roles] or every
+    """Return the devices with roles, or all devices without any role."""
+    views = phase.io.devices if phase.io is not None else []
+    return [view for view in views if view.roles] or views
 
 
 def _drawn(phase: PhaseResult) -> list[DeviceView]:
-    """The first of those; below each that is a guest's, the same drive as its hypervisor sees it."""
-    every = {view.number: view for view in (phase.io.devices if phase.io is not None else [])}
-    found: list[DeviceView] = []
+    """Return the drawn devices. A guest's device is followed by its hypervisor's view of the same drive."""
+    by_number = {view.number: view for view in (phase.io.devices if phase.io is not None else [])}
+    drawn: list[DeviceView] = []
     for view in _devices(phase):
-        found += [view, *(every[number] for number in view.below if number.startswith("guest-drive:") and number in every)]
-    return found[:PANELS_SHOWN]
+        drawn += [view, *(by_number[number] for number in view.below if number.startswith("guest-drive:") and number in by_number)]
+    return drawn[:PANELS_SHOWN]
 
 
 def _names(views: Sequence[DeviceView]) -> dict[str, str]:
-    """Number of a device → its name with its roles."""
+    """Return number of a device → its name with its roles."""
     by_number = {view.number: view for view in views}
     return {number: f"{clean(view.name)}: {role_text(view, by_number)}" for number, view in by_number.items()}
 
 
 def _kinds(view: DeviceView) -> list[tuple[str, list[float], list[int]]]:
-    """What is drawn of a device, its bytes per second and its dashes: what was written, and what was read where that is not next to
-    nothing beside it."""
+    """Return (direction, bytes per second, dashes) of a device: writes, and reads unless they are negligible."""
     written, read = view.series.write_bytes, view.series.read_bytes
     if not written:
         return []
-    few = max(read) * 20 < max(written)
-    return [("written", written, DASHES[0]), *([] if few else [("read", read, DASHES[1])])]
+    negligible = max(read) * 20 < max(written)
+    return [("written", written, DASHES[0]), *([] if negligible else [("read", read, DASHES[1])])]
 
 
 def _label(name: str, kind: str) -> str:
-    """What stands at the end of a line of bytes."""
+    """Return the label at the end of a line of bytes."""
     return f"{name}, read" if kind == "read" else name
 
 
 def _panels(
     result: TrialResult, phase: PhaseResult, names: dict[str, str], width: int
 ) -> list[alt.Chart | alt.LayerChart | alt.FacetChart]:
-    """Transactions above, bytes of each device below."""
-    x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
+    """Return panels of transactions, and of bytes of each device below."""
+    x = chart_style.x_axis([0, phase.seconds], title="second of the window")
     bands = _checkpoint_bands(phase)
-    made: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
+    panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
     rows = [{"x": i + 0.5, "y": sum(t.per_second[i] for t in phase.targets)} for i in range(_length(phase))]
-    head = alt.TitleParams(clean(f"{point_name(result)}, trial {result.id}"), fontSize=12, fontWeight="normal", anchor="start", offset=4)
+    head = chart_style.panel_title(f"{point_name(result)}, trial {result.id}", offset=4)
     if rows:
         title = "I/Os per second" if any(target.driver == "fio" for target in phase.targets) else "tps"
         y = alt.Y("y:Q", title=title, scale=alt.Scale(domainMin=0))
         line = alt.Chart(data(rows)).mark_line(color=chart_style.INK, strokeWidth=1.5).encode(x=x, y=y)
-        made.append(alt.layer(*_bands(bands, x), line, width=width, height=70, title=head))
+        panels.append(alt.layer(*_bands(bands, x), line, width=width, height=70, title=head))
     drawn = _drawn(phase)
     most = max((max(view.series.write_bytes + view.series.read_bytes, default=0.0) for view in drawn), default=0.0)
-    for place, view in enumerate(drawn):
-        colour = _COLOURS[place % len(_COLOURS)]
+    for index, view in enumerate(drawn):
+        colour = _COLOURS[index % len(_COLOURS)]
         marks: list[chart_style.Line] = []
         labels: list[tuple[float, float, str, str]] = []
         top = 0.0
@@ -133,18 +134,18 @@ def _panels(
         if not marks:
             continue
         top = chart_style.nice_ceiling(top)
-        y = alt.Y("y:Q", title="MB/s", scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=4))
+        y = chart_style.y_axis([0, top], title="MB/s", axis=alt.Axis(tickCount=4))
         lines = [*chart_style.lines(marks, x, y), *chart_style.end_labels(labels, x, y, (0, top), height=_HEIGHT)]
         height = _HEIGHT if top * MB * 3 > most else round(_HEIGHT * 0.7)
-        made.append(alt.layer(*_bands(bands, x), *lines, width=width, height=height, **({} if made else {"title": head})))
-    return made
+        panels.append(alt.layer(*_bands(bands, x), *lines, width=width, height=height, **({} if panels else {"title": head})))
+    return panels
 
 
 def _checkpoint_bands(phase: PhaseResult) -> list[dict[str, float]]:
-    """From where to where each checkpoint lies in the window."""
+    """Return start and end of each checkpoint within the window."""
     return [
-        {"x": max(0.0, one.start), "x2": min(phase.seconds, phase.seconds if one.end is None else one.end)}
-        for one in (phase.io.checkpoints if phase.io is not None else [])
+        {"x": max(0.0, checkpoint.start), "x2": min(phase.seconds, phase.seconds if checkpoint.end is None else checkpoint.end)}
+        for checkpoint in (phase.io.checkpoints if phase.io is not None else [])
     ]
 
 
@@ -155,9 +156,9 @@ def _bands(bands: Sequence[dict[str, float]], x: alt.X) -> list[alt.Chart]:
 
 
 def _hidden(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
-    """That there are more devices than are drawn, if so."""
-    many = max(len(_devices(phase)) for _, phase in shown)
-    return f"; {many} devices hold data, and not all are drawn" if many > PANELS_SHOWN else ""
+    """Return a note about devices that are not drawn, if any."""
+    count = max(len(_devices(phase)) for _, phase in shown)
+    return f"; not all of {count} devices with data are drawn" if count > PANELS_SHOWN else ""
 
 
 def _length(phase: PhaseResult) -> int:
@@ -165,95 +166,95 @@ def _length(phase: PhaseResult) -> int:
 
 
 def _sentence(shown: Sequence[tuple[TrialResult, PhaseResult]]) -> str:
-    """What the last of the trials shows."""
+    """Return the finding of the last trial."""
     result, phase = shown[-1]
     parts = []
     for view in _devices(phase):
-        found = series_numbers(view.series)
-        rate, read, peak = found.get("write_rate"), found.get("read_rate"), found.get("peak_to_mean")
-        who = f"{clean(view.name)} ({role_text(view, {})})"
+        numbers = series_numbers(view.series)
+        rate, read, peak = numbers.get("write_rate"), numbers.get("read_rate"), numbers.get("peak_to_mean")
+        device = f"{clean(view.name)} ({role_text(view, {})})"
         if rate is not None and read is not None and read > rate:
-            parts.append(f"{who} gives {charts_number(read)} MB/s of reads")
+            parts.append(f"{device} reads {three_digits(read)} MB/s")
         elif rate is not None:
-            text = f"{who} takes {charts_number(rate)} MB/s of writes"
-            parts.append(text + (f", {peak:.1f} × that at its peak" if peak is not None else ""))
+            text = f"{device} writes {three_digits(rate)} MB/s"
+            parts.append(text + (f", {peak:.1f} × that at the peak" if peak is not None else ""))
     if not parts:
-        return "What the devices did by second"
+        return "Device I/O by second"
     return (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + "; ".join(parts)
 
 
-def charts_number(value: float) -> str:
-    """Three significant digits."""
+def three_digits(value: float) -> str:
+    """Return three significant digits."""
     return f"{value:.3g}" if value < 1000 else f"{value:,.0f}"
 
 
 @register("io_waiting")
-def io_waiting(inputs: Inputs) -> Figure:
-    """How deep each device's queue was and how long requests took, by second of one trial of the last point, with its checkpoints."""
+def io_waiting(inputs: FigureInputs) -> Figure:
+    """Queue depth and response time of each device by second, for one trial of the last point, with checkpoints."""
     shown = _shown(inputs)
     if not shown:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     result, phase = shown[-1]
     drawn = _drawn(phase)[:WAITING_SHOWN]
     names = _names(drawn)
-    kept = [(place, title, lines) for place, view in enumerate(drawn) for title, lines in _waiting(view, names[view.number])]
-    width = chart_style.plot_width([label for *_, lines in kept for label, _, _ in lines] or [""])
-    x = alt.X("x:Q", title="second of the window", scale=alt.Scale(domain=[0, phase.seconds], nice=False))
+    device_panels = [(place, title, lines) for place, view in enumerate(drawn) for title, lines in _waiting(view, names[view.number])]
+    width = chart_style.plot_width([label for *_, lines in device_panels for label, _, _ in lines] or [""])
+    x = chart_style.x_axis([0, phase.seconds], title="second of the window")
     panels: list[alt.Chart | alt.LayerChart | alt.FacetChart] = []
-    for place, title, lines in kept:
+    for place, title, lines in device_panels:
         colour = _COLOURS[place % len(_COLOURS)]
         top = chart_style.nice_ceiling(max(value for _, points, _ in lines for _, value in points))
-        y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, top], nice=False), axis=alt.Axis(tickCount=3))
+        y = chart_style.y_axis([0, top], title=title, axis=alt.Axis(tickCount=3))
         ends = [(phase.seconds, points[-1][1], label, colour) for label, points, _ in lines]
         layers = [
             *chart_style.lines([(points, colour, 1.8, dash) for _, points, dash in lines], x, y),
             *chart_style.end_labels(ends, x, y, (0, top), height=_LOW),
         ]
         panels.append(alt.layer(*_bands(_checkpoint_bands(phase), x), *layers, width=width, height=_LOW))
-    said = [sentence for view in drawn for sentence in _waits(view, names[view.number])]
+    sentences = [sentence for view in drawn for sentence in _waits(view, names[view.number])]
     if not panels:
-        raise NotDrawn("")
-    sentence = (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + ("; ".join(said) or "how long the devices' queues were")
+        raise FigureUnavailable("")
+    sentence = (f"{clean(point_name(result))}: " if len(shown) > 1 else "") + ("; ".join(sentences) or "Queues of the devices")
     subtitle = (
-        "Means over the intervals between two samples, about a second each: requests in flight, and time from issue to completion (flushes "
-        f"are not among the writes). Each panel has a scale of its own. Grey bands are checkpoints. Trial {result.id}."
+        "Means over the intervals between two samples, about a second each: requests in flight, and time from issue to completion "
+        f"(writes without flushes). Each panel has a separate scale. Grey bands are checkpoints. Trial {result.id}."
     )
-    return Figure(sentence, alt.vconcat(*panels, spacing=10).properties(title=chart_style.title(sentence, subtitle)), (TRIALS,))
+    return Figure(sentence, chart_style.panels(panels, sentence, subtitle, spacing=10), (TRIALS,))
 
 
 def _waiting(view: DeviceView, name: str) -> list[tuple[str, list[_Labelled]]]:
-    """The panels of a device, each with what its axis is called: its queue, and how long requests took."""
+    """Return the panels of a device with their axis titles: queue, and response times."""
     series = view.series
     panels = (
         ("in flight", [(name, series.queue, DASHES[0])]),
-        ("ms", [(f"{name}, a write", series.write_await, DASHES[0]), (f"{name}, a read", series.read_await, DASHES[1])]),
+        ("ms", [(f"{name}, write", series.write_await, DASHES[0]), (f"{name}, read", series.read_await, DASHES[1])]),
     )
-    found = [
+    filled = [
         (title, [(label, points, dash) for label, values, dash in lines if len(points := _points(view, values)) > 1])
         for title, lines in panels
     ]
-    return [(title, lines) for title, lines in found if lines]
+    return [(title, lines) for title, lines in filled if lines]
 
 
 def _points(view: DeviceView, values: Sequence[float | None]) -> list[tuple[float, float]]:
-    """A series as points in the middle of its intervals; those in which nothing was told are left out."""
+    """Return a series as points in the middle of its intervals, without missing values."""
     rows = zip(view.series.at, view.series.seconds, values, strict=True)
     return [(at - length / 2, value) for at, length, value in rows if value is not None]
 
 
 def _waits(view: DeviceView, name: str) -> list[str]:
-    """What a device's queue and its writes' response time come to, in words."""
-    found = series_numbers(view.series)
-    queue, wait = found.get("queue"), found.get("write_await")
+    """Return a device's queue and response time of writes as text."""
+    numbers = series_numbers(view.series)
+    queue, wait = numbers.get("queue"), numbers.get("write_await")
     deepest = max((value for value in view.series.queue if value is not None), default=None)
-    parts = [] if queue is None or deepest is None else [f"a queue of {charts_number(queue)}, {charts_number(deepest)} at most"]
-    parts += [] if wait is None else [f"{charts_number(wait)} ms a write"]
+    parts = [] if queue is None or deepest is None else [f"queue {three_digits(queue)}, at most {three_digits(deepest)}"]
+    parts += [] if wait is None else [f"{three_digits(wait)} ms per write"]
     return [f"{name}: {', '.join(parts)}"] if parts else []
 
 
 @register("io_sizes")
-def io_sizes(inputs: Inputs) -> Figure:
-    """The share of each request size, by device and direction, of all traced trials of the last point."""
+def io_sizes(inputs: FigureInputs) -> Figure:
+    """Share of each request size by device and direction, for all traced trials of the last point."""
     traced = _traced(inputs)
     rows: list[dict[str, object]] = []
     for (name, kind), views in traced.items():
@@ -262,61 +263,61 @@ def io_sizes(inputs: Inputs) -> Figure:
             for size, count in (view.trace or {})[kind].sizes.items():  # type: ignore[index]
                 counts[size] = counts.get(size, 0) + count
         total = sum(counts.values())
-        for size, count in sorted(counts.items()) if total >= LEAST else ():
+        for size, count in sorted(counts.items()) if total >= MIN_REQUESTS else ():
             if count / total >= 0.005 and size:
                 row = {"size": f"{size / _KB:g}", "order": size, "share": 100 * count / total, "panel": f"{name}, {kind}s", "count": count}
                 rows.append(row)
     if not rows:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     order = [f"{size / _KB:g}" for size in sorted({int(str(row["order"])) for row in rows})]
     most = max(rows, key=lambda row: int(str(row["count"])))
-    sentence = f"{most['panel']}: {float(str(most['share'])):.0f} % of the requests are of {most['size']} kB"
+    sentence = f"{most['panel']}: {float(str(most['share'])):.0f} % of the requests have {most['size']} kB"
     x = alt.X("size:O", scale=alt.Scale(domain=order), title="size of a request, kB", axis=alt.Axis(labelAngle=0))
     y = alt.Y("share:Q", title="% of requests", scale=alt.Scale(domain=[0, 100]))
     panels = [
         alt.Chart(data([row for row in rows if row["panel"] == panel]))
         .mark_bar(color=_COLOURS[place % len(_COLOURS)])
         .encode(x=x, y=y)
-        .properties(
-            width=chart_style.plot_width(), height=90, title=alt.TitleParams(clean(panel), fontSize=12, fontWeight="normal", anchor="start")
-        )
+        .properties(width=chart_style.plot_width(), height=90, title=chart_style.panel_title(panel))
         for place, panel in enumerate(dict.fromkeys(str(row["panel"]) for row in rows))
     ]
     subtitle = (
-        "Requests as the device got them, after merging, by block tracepoints. Sizes of less than 0.5 % of the requests are left out, and "
-        f"so is what had fewer than {LEAST} of them."
+        "Requests issued to the device, after merging, by block tracepoints. Sizes below 0.5 % of the requests are omitted, and lines "
+        f"with fewer than {MIN_REQUESTS} requests."
     )
     return Figure(
         sentence,
-        alt.vconcat(*panels, spacing=10).properties(title=chart_style.title(sentence, subtitle)),
+        chart_style.panels(panels, sentence, subtitle, spacing=10),
         _SOURCES,
     )
 
 
 @register("io_latency")
-def io_latency(inputs: Inputs) -> Figure:
-    """How long requests took: the share that was done within a time, by device and direction."""
-    curves = _curves({name: [one.latency for one in found] for name, found in _patterns(inputs, ("read", "write", "flush")).items()})
-    said = [f"{name}: {100 * (histogram.share_below(counts, 1000.0) or 0.0):.1f} %" for name, counts in curves.items()]
-    sentence = f"Requests done in under 1 ms: {'; '.join(said[:3])}"
-    subtitle = "Traced requests of the last point's trials; buckets of 3 % of their value. The dashed line is 1 ms."
-    chart = _cumulative(curves, ("time from issue to completion, ms", "% of requests done"), mark=1.0)
+def io_latency(inputs: FigureInputs) -> Figure:
+    """Share of requests completed within a time, by device and direction."""
+    curves = _curves(
+        {name: [pattern.latency for pattern in patterns] for name, patterns in _patterns(inputs, ("read", "write", "flush")).items()}
+    )
+    shares = [f"{name}: {100 * (histogram.share_below(counts, 1000.0) or 0.0):.1f} %" for name, counts in curves.items()]
+    sentence = f"Requests completed in under 1 ms: {'; '.join(shares[:3])}"
+    subtitle = "Traced requests of the last point's trials, in buckets of 3 %. The dashed line is 1 ms."
+    chart = _cumulative(curves, ("time from issue to completion, ms", "% of requests completed"), mark=1.0)
     return Figure(sentence, chart.properties(title=chart_style.title(sentence, subtitle)), _SOURCES)
 
 
 @register("io_gaps")
-def io_gaps(inputs: Inputs) -> Figure:
-    """How soon one request followed another: the share that did within a time, by device."""
-    curves = _curves({name: [one.gaps for one in found] for name, found in _patterns(inputs, ("all",)).items()})
-    said = [f"{name}: {(histogram.quantile(counts, 0.5) or 0.0) / 1000:.3g} ms" for name, counts in curves.items()]
-    sentence = f"Half of the requests follow the one before within: {'; '.join(said[:3])}"
-    subtitle = "Time from the issue of one read or write to that of the next; buckets of 3 % of their value."
-    chart = _cumulative(curves, ("time since the request before, ms", "% of requests"))
+def io_gaps(inputs: FigureInputs) -> Figure:
+    """Share of requests that follow the previous one within a time, by device."""
+    curves = _curves({name: [pattern.gaps for pattern in patterns] for name, patterns in _patterns(inputs, ("all",)).items()})
+    medians = [f"{name}: {(histogram.quantile(counts, 0.5) or 0.0) / 1000:.3g} ms" for name, counts in curves.items()]
+    sentence = f"Half of the requests follow the previous one within: {'; '.join(medians[:3])}"
+    subtitle = "Time between the issue of one read or write and the next, in buckets of 3 %."
+    chart = _cumulative(curves, ("time since the previous request, ms", "% of requests"))
     return Figure(sentence, chart.properties(title=chart_style.title(sentence, subtitle)), _SOURCES)
 
 
-def _patterns(inputs: Inputs, kinds: Sequence[str]) -> dict[str, list[Pattern]]:
-    """Device and direction in words → what was traced of it."""
+def _patterns(inputs: FigureInputs, kinds: Sequence[str]) -> dict[str, list[Pattern]]:
+    """Return label of device and direction → its traces."""
     plural = {"read": ", reads", "write": ", writes", "flush": ", flushes", "all": ""}
     return {
         name + plural[kind]: [view.trace[kind] for view in views if view.trace is not None]  # type: ignore[index]
@@ -325,24 +326,24 @@ def _patterns(inputs: Inputs, kinds: Sequence[str]) -> dict[str, list[Pattern]]:
 
 
 def _curves(histograms: Mapping[str, Sequence[Mapping[int, int]]]) -> dict[str, dict[int, int]]:
-    """Each line's histogram of microseconds, of those with requests enough; raises NotDrawn where there is none."""
-    found = {name: histogram.merged(parts) for name, parts in histograms.items()}
-    enough = {name: counts for name, counts in found.items() if sum(counts.values()) >= LEAST}
+    """Return each line's histogram of microseconds, of those with enough requests. Raises FigureUnavailable without any."""
+    merged = {name: histogram.merged(parts) for name, parts in histograms.items()}
+    enough = {name: counts for name, counts in merged.items() if sum(counts.values()) >= MIN_REQUESTS}
     if not enough:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     return enough
 
 
 def _cumulative(
     curves: Mapping[str, Mapping[int, int]], titles: tuple[str, str], mark: float | None = None
 ) -> alt.LayerChart | alt.FacetChart:
-    """The share of each line's values up to a time in ms, on a logarithmic axis; ``mark``: where a dashed line stands."""
+    """Return the share of each line's values up to a time in ms, on a logarithmic axis. ``mark``: position of a dashed line."""
     rows: list[dict[str, object]] = []
     for name, counts in curves.items():
-        total, seen = sum(counts.values()), 0
+        total, below = sum(counts.values()), 0
         for index, count in sorted(counts.items()):
-            seen += count
-            rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * seen / total, "line": name})
+            below += count
+            rows.append({"x": max(histogram.bounds(index)[1], 1) / 1000, "y": 100 * below / total, "line": name})
     names = list(curves)
     x = alt.X("x:Q", title=titles[0], scale=alt.Scale(type="log"))
     y = alt.Y("y:Q", title=titles[1], scale=alt.Scale(domain=[0, 100]))
@@ -353,12 +354,12 @@ def _cumulative(
     )
     layers = [alt.Chart(data(rows)).mark_line(interpolate="step-after", strokeWidth=1.8).encode(x=x, y=y, color=colour)]
     if mark is not None:
-        layers.insert(0, alt.Chart(data([{"x": mark}])).mark_rule(color="#8c959f", strokeDash=[5, 4]).encode(x=x))
+        layers.insert(0, chart_style.reference_line(x, mark))
     return alt.layer(*layers, width=chart_style.plot_width(), height=240)
 
 
-def _traced(inputs: Inputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:
-    """(device with roles, direction) → its views in all finished trials of the last point, where it was traced."""
+def _traced(inputs: FigureInputs, kinds: Sequence[str] = ("read", "write")) -> dict[tuple[str, str], list[DeviceView]]:
+    """Return (device with roles, direction) → its traced views in all finished trials of the last point."""
     shown = _shown(inputs)
     if not shown:
         return {}
@@ -372,9 +373,9 @@ def _traced(inputs: Inputs, kinds: Sequence[str] = ("read", "write")) -> dict[tu
         if view.trace
     ]
     names = _names(views)
-    found: dict[tuple[str, str], list[DeviceView]] = {}
+    traced: dict[tuple[str, str], list[DeviceView]] = {}
     for view in views:
         for kind in kinds:
             if view.trace is not None and kind in view.trace:
-                found.setdefault((names[view.number], kind), []).append(view)
-    return found
+                traced.setdefault((names[view.number], kind), []).append(view)
+    return traced

@@ -1,7 +1,7 @@
-"""What a run shows at one instant: progress, the trial that runs, throughput, CPU and memory, verdicts, the answer.
+"""Status of a running run: progress, current trial, throughput, CPU and memory, checks, answer.
 
-Everything comes from the run's directory (see pgherd.store.live), so any process that can read it can watch: the terminal's
-``pgherd watch``, the web page. Each look reads only what has been added since the one before.
+Everything is read from the run's directory (pgherd.store.live), so any process with access can watch: ``pgherd watch`` or the web page.
+Each read covers only what was added since the previous one.
 """
 
 from __future__ import annotations
@@ -9,47 +9,239 @@ from __future__ import annotations
 import shlex
 import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Literal, Protocol
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from pgherd.drivers.registry import read_rates, tells
 from pgherd.metrics.registry import metric
 from pgherd.metrics.spool import Spool
+from pgherd.model.base import Model
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Grade, Verdict
 from pgherd.model.result import MIXED, TrialResult, counted, counted_by
 from pgherd.model.run import RunRecord
-from pgherd.report import live_host_status
 from pgherd.report.formatting import trial_throughput
-from pgherd.report.live_host_status import Series
-from pgherd.report.live_models import Present, PresentDevice, PresentResult, PresentThroughput, PresentTrial, PresentUse, State
 from pgherd.store.live import Lines, LivePhase, LiveState, LiveTrial, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.emulation import is_emulated
 
-_LEAST_SPAN = 0.8
-"""Seconds that two readings of a counter must lie apart to make a rate: readings beside the ticks follow each other closely."""
-_ABOUT_TO_BEGIN = 10.0
-"""Seconds within which a run that has just been made is taken to be about to take its lock."""
+State = Literal["running", "finished", "interrupted", "failed", "killed"]
+
+
+class LiveTrialStatus(Model):
+    """The running trial.
+
+    ``phase`` is the running one of ``phases``, or None while servers are prepared or drivers end. ``part`` is its warm-up or measured
+    period,
+    ``seconds`` the planned length of that part and ``elapsed`` its elapsed time.
+    """
+
+    number: int
+    point: dict[str, int | float | str]
+    repeat: int
+    reason: str
+    phases: int
+    phase: int | None = Field(None, description="from 1 on")
+    name: str | None = None
+    part: Literal["ramp", "measured"] | None = None
+    elapsed: float | None = None
+    seconds: float | None = None
+    until: Literal["clock", "drivers"] = Field("clock", description="'drivers': the part ends with the drivers, at most after 'seconds'")
+    drivers: dict[str, int] = Field(default_factory=dict, description="driver → number of running instances")
+
+
+class LiveThroughput(Model):
+    """Transactions per second in the latest second that all drivers have reported.
+
+    ``told`` of ``targets`` drivers report while they run. ``series`` has the seconds of the trial: (seconds since the epoch, transactions
+    per second).
+    """
+
+    value: float | None
+    unit: str = "tps"
+    told: int
+    targets: int
+    series: list[tuple[float, float]] = Field(default_factory=list)
+
+
+class LiveUsage(Model):
+    """Resource usage of a container or host: ``cpu`` of ``vcpus`` in cores, ``memory`` of ``limit`` in bytes. None: unknown, or no
+    limit.
+    """
+
+    name: str
+    cpu: float | None = None
+    vcpus: float | None = None
+    memory: float | None = None
+    limit: float | None = None
+
+
+class LiveDevice(Model):
+    """A block device: requests and bytes per second, of reads and of writes."""
+
+    name: str
+    reads: float
+    writes: float
+    read_bytes: float
+    write_bytes: float
+
+
+class LiveTrialResult(Model):
+    """A finished trial.
+
+    ``throughput`` covers its phases. It is None if its drivers count different units, or are commands. ``verdicts`` are the checks that
+    did not
+    pass, ``passed`` the number of those that did.
+    """
+
+    id: str
+    point: dict[str, int | float | str]
+    repeat: int
+    seconds: float
+    throughput: float | None
+    unit: str
+    tainted: bool
+    error: str | None
+    verdicts: list[Verdict] = Field(default_factory=list)
+    passed: int = 0
+
+
+class LiveStatus(Model):
+    """Status of a run at one instant.
+
+    ``trials_left`` counts proposed trials that have not ended, including the running one. ``seconds_left`` is their estimated duration.
+    Both are
+    None if no process executes the run.
+    """
+
+    run: str
+    study: str
+    state: State
+    at: float
+    started: float
+    ended: float | None
+    elapsed: float
+    step: str | None = None
+    trials_done: int
+    trials_left: int | None = None
+    seconds_left: float | None = None
+    trial: LiveTrialStatus | None = None
+    throughput: LiveThroughput | None = None
+    host: LiveUsage | None = None
+    hosts: list[LiveUsage] = Field(default_factory=list, description="each of several hosts; 'host' is then their sum")
+    containers: list[LiveUsage] = Field(default_factory=list)
+    devices: list[LiveDevice] = Field(default_factory=list)
+    trials: list[LiveTrialResult] = Field(default_factory=list)
+    answer: str | None = None
+    grade: Grade | None = None
+    error: str | None = None
+    resume: str | None = Field(None, description="command that resumes the run, if it is resumable")
+
+
+_IN_USE = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
+
+Series = list[tuple[float, float]]
+"""(seconds since the epoch, value), in order of time."""
+
+
+class ReadingsSource(Protocol):
+    """Samples of the running trial."""
+
+    def series(self, entity: str, name: str) -> Series:
+        """Return a gauge's readings, or a counter's increase per second."""
+        ...
+
+    def latest(self, entity: str, name: str) -> float | None:
+        """Return the last value of the series, or None."""
+        ...
+
+
+def participating_hosts(record: RunRecord, trial: LiveTrial) -> Mapping[str, HostFacts]:
+    """Return the cluster hosts of a trial, or nothing in a run on this host."""
+    if record.surroundings is None or record.surroundings.cluster is None:
+        return {}
+    return {name: facts for name, facts in record.hosts.items() if name in trial.hosts}
+
+
+def host_usage(readings: ReadingsSource, record: RunRecord, trial: LiveTrial) -> tuple[LiveUsage, list[LiveUsage]]:
+    """Return used CPU in cores and unavailable memory of the host. With several hosts: their sum, and each."""
+    hosts = participating_hosts(record, trial)
+    if not hosts:
+        facts = next(iter(record.hosts.values()), None)
+        return _usage(readings, "host", "host", None if facts is None else facts.logical_cpus), []
+    usages = [_usage(readings, name, f"host:{name}", facts.logical_cpus) for name, facts in hosts.items()]
+    total = LiveUsage(
+        name="all hosts",
+        cpu=_total([usage.cpu for usage in usages]),
+        vcpus=_total([usage.vcpus for usage in usages]),
+        memory=_total([usage.memory for usage in usages]),
+        limit=_total([usage.limit for usage in usages]),
+    )
+    return total, usages
+
+
+def cpu_in_use(readings: ReadingsSource, record: RunRecord, trial: LiveTrial) -> Series:
+    """Return the used CPU over time, in cores. With several hosts: the sum of their latest readings at each reading."""
+    entities = [f"host:{name}" for name in participating_hosts(record, trial)] or ["host"]
+    by_host = [_by_instant([readings.series(entity, name) for name in _IN_USE]) for entity in entities]
+    if len(by_host) == 1:
+        return by_host[0]
+    total: Series = []
+    last: dict[int, float] = {}
+    for t, number, value in sorted((t, number, value) for number, series in enumerate(by_host) for t, value in series):
+        last[number] = value
+        if len(last) == len(by_host):
+            total.append((t, sum(last.values())))
+    return total
+
+
+def _usage(readings: ReadingsSource, name: str, entity: str, cores: float | None) -> LiveUsage:
+    rates = [rate for mode in _IN_USE if (rate := readings.latest(entity, mode)) is not None]
+    total, available = readings.latest(entity, "memory.total"), readings.latest(entity, "memory.available")
+    memory = None if total is None or available is None else total - available
+    return LiveUsage(name=name, cpu=sum(rates) if rates else None, vcpus=cores, memory=memory, limit=total)
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    """Return the sum, or None if one value is unknown, because a partial sum would look like that of all hosts."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if len(numbers) == len(values) else None
+
+
+def _by_instant(parts: Sequence[Series]) -> Series:
+    """Return the sum of series of one source by instant."""
+    sums: dict[float, float] = {}
+    for part in parts:
+        for t, value in part:
+            sums[t] = sums.get(t, 0.0) + value
+    return sorted(sums.items())
+
+
+_MIN_SPAN = 0.8
+"""Minimum seconds between two readings of a rate. Readings at phase borders follow regular ones closely."""
+_STARTUP_SECONDS = 10.0
+"""Seconds within which a new run without a lock counts as starting."""
 _RECENT_READINGS = 900
-"""So many readings of each metric, about one a second, are kept."""
+"""Maximum number of retained readings per metric, about one a second."""
 _RECENT_BYTES = 8 * 2**20
-"""So much of a long file is read when a look comes late: the machine is being measured."""
+"""Maximum bytes read of a long file at once, because reading disturbs the measured host."""
 _SAMPLERS = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memory", "processes"})
-"""Those whose readings are shown; the rest of a spool is passed over."""
+"""Samplers whose readings are shown. Others are skipped."""
 
 
-class Readings:
-    """The samples of the trial that runs, by entity and metric, as far as they have been spooled: the last quarter of an hour."""
+class SpooledReadings:
+    """Spooled samples of the running trial by entity and metric, of the last 15 minutes."""
 
     def __init__(self, spool: Path) -> None:
-        """Nothing is read yet."""
         self._spool = Spool(Lines(spool, recent=_RECENT_BYTES, always=b'{"sources"'), only=_SAMPLERS)
         self._series: dict[tuple[str, str], deque[tuple[float, float]]] = {}
         self._before: dict[tuple[str, str], tuple[float, float]] = {}
 
     def read(self) -> None:
-        """Read what has been added."""
+        """Read the samples added since the last call."""
         for t, _, entity, values in self._spool:
             for name, value in values.items():
                 if metric(name).kind == "counter":
@@ -58,11 +250,11 @@ class Readings:
                     self._add((entity, name), t, value)
 
     def _count(self, key: tuple[str, str], t: float, value: float) -> None:
-        """Rates over spans of about a second; a fall begins anew."""
+        """Add rates over spans of about a second. A decrease restarts the counter."""
         before = self._before.get(key)
         if before is None or value < before[1]:
             self._before[key] = (t, value)
-        elif t - before[0] >= _LEAST_SPAN:
+        elif t - before[0] >= _MIN_SPAN:
             self._add(key, t, (value - before[1]) / (t - before[0]))
             self._before[key] = (t, value)
 
@@ -70,68 +262,66 @@ class Readings:
         self._series.setdefault(key, deque(maxlen=_RECENT_READINGS)).append((t, value))
 
     def entities(self, prefix: str) -> list[str]:
-        """Sorted entities of a kind, such as ``container:``."""
+        """Return the sorted entities of a kind, such as ``container:``."""
         return sorted({entity for entity, _ in self._series if entity.startswith(prefix)})
 
     def series(self, entity: str, name: str) -> Series:
-        """A gauge's readings, or a counter's increase per second (a counter of CPU seconds: cores)."""
+        """Return a gauge's readings, or a counter's increase per second (a counter of CPU seconds: cores)."""
         return list(self._series.get((entity, name), ()))
 
     def latest(self, entity: str, name: str) -> float | None:
-        """The last of them; None where there is none (yet: a rate needs two readings)."""
+        """Return the last value of the series, or None. A rate needs two readings."""
         series = self._series.get((entity, name))
         return series[-1][1] if series else None
 
 
-class Together:
-    """The sum of several series by whole second, of the seconds of which all of them tell."""
+class SummedSeries:
+    """Sum of several series by second, for the seconds that all of them have."""
 
     def __init__(self, parts: int) -> None:
-        """So many series are summed up."""
         self._parts = parts
         self._seconds: dict[int, dict[int, float]] = {}
         self.series: deque[tuple[float, float]] = deque(maxlen=_RECENT_READINGS)
 
-    def add(self, part: int, told: Iterable[tuple[float, float]]) -> None:
-        """What one of them tells further."""
-        for t, value in told:
+    def add(self, part: int, values: Iterable[tuple[float, float]]) -> None:
+        """Add values of one of the series."""
+        for t, value in values:
             second = self._seconds.setdefault(int(t), {})
             second[part] = value
             if len(second) == self._parts:
                 self.series.append((float(int(t)), sum(second.values())))
-                # Of an earlier second somebody has not told: it will stay so.
-                self._seconds = {other: values for other, values in self._seconds.items() if other > int(t)}
+                # Earlier seconds stay incomplete: each driver reports in order.
+                self._seconds = {other: values_of for other, values_of in self._seconds.items() if other > int(t)}
 
 
 class LiveRun:
-    """A run that is looked at again and again."""
+    """A run whose status is read repeatedly."""
 
     def __init__(self, directory: RunDirectory) -> None:
-        """Name the run; nothing is read yet."""
         self.directory = directory
-        self.readings: Readings | None = None
-        """The samples of the trial that runs; None while there is none."""
+        self.readings: SpooledReadings | None = None
+        """Samples of the running trial, or None."""
         self.cpu: Series = []
-        """The CPU in use over the trial that runs, in cores."""
+        """Used CPU over the running trial, in cores."""
         self._trial: int | None = None
-        self._drivers: dict[int, tuple[Together, list[tuple[str, Lines]]]] = {}
-        self._results: dict[str, PresentResult] = {}
+        self._drivers: dict[int, tuple[SummedSeries, list[tuple[str, Lines]]]] = {}
+        self._results: dict[str, LiveTrialResult] = {}
 
-    def look(self) -> Present:
-        """What the run shows now.
+    def look(self) -> LiveStatus:
+        """Return the current status.
 
         Raises:
-            RunDirectoryError: the directory holds no run that this version can read.
+            RunDirectoryError: the directory has no run that this version can read.
         """
-        alive = self.directory.alive()  # before run.json is read: a run that ends in between is then said to have ended
+        alive = self.directory.alive()  # before run.json, so that a run that ends in between counts as ended
         record = self.directory.record()
         now = time.time()
-        state = present_state(record, self.directory, alive, now)
-        told = read_live(self.directory.path) if state == "running" else None
-        self._follow(told.trial if told else None)
+        state = run_state(record, self.directory, alive, now)
+        live = read_live(self.directory.path) if state == "running" else None
+        self._follow(live.trial if live else None)
         self._read_results()
         analysis = record.analysis
-        shown = Present(
+        status = LiveStatus(
             run=self.directory.name,
             study=record.study,
             state=state,
@@ -146,189 +336,197 @@ class LiveRun:
             error=record.error,
             resume=resume_command(self.directory) if state in ("interrupted", "failed", "killed") else None,
         )
-        return shown if told is None else shown.model_copy(update=self._live(told, record, now))
+        return status if live is None else status.model_copy(update=self._live(live, record, now))
 
     def _follow(self, trial: LiveTrial | None) -> None:
-        """Turn to the trial that runs now."""
+        """Switch to the current trial and read its new samples."""
         number = None if trial is None else trial.number
         if number != self._trial:
             self._trial = number
-            self.readings = None if number is None else Readings(spool_file(self.directory.path, number))
+            self.readings = None if number is None else SpooledReadings(spool_file(self.directory.path, number))
             self._drivers = {}
         if self.readings is not None:
             self.readings.read()
 
-    def _live(self, told: LiveState, record: RunRecord, now: float) -> dict[str, object]:
-        found: dict[str, object] = {
-            "step": told.step,
-            "trials_left": told.trials_left + (told.trial is not None),
-            "seconds_left": seconds_left(told, now),
+    def _live(self, live: LiveState, record: RunRecord, now: float) -> dict[str, object]:
+        update: dict[str, object] = {
+            "step": live.step,
+            "trials_left": live.trials_left + (live.trial is not None),
+            "seconds_left": seconds_left(live, now),
         }
-        if told.trial is None or self.readings is None:
-            return found
-        self.cpu = live_host_status.cpu_in_use(self.readings, record, told.trial)
-        host, hosts = live_host_status.host_uses(self.readings, record, told.trial)
+        if live.trial is None or self.readings is None:
+            return update
+        self.cpu = cpu_in_use(self.readings, record, live.trial)
+        host, hosts = host_usage(self.readings, record, live.trial)
         return {
-            **found,
-            "trial": present_trial(told, now),
-            "throughput": self._throughput(told),
+            **update,
+            "trial": trial_status(live, now),
+            "throughput": self._throughput(live),
             "host": host,
             "hosts": hosts,
-            "containers": container_uses(self.readings, told.trial),
+            "containers": container_usage(self.readings, live.trial),
             "devices": devices(self.readings),
         }
 
-    def _throughput(self, told: LiveState) -> PresentThroughput | None:
-        """Of all phases so far; None where no driver runs that tells it."""
-        trial = told.trial
-        if trial is None or told.phase is None or told.phase >= len(trial.phases):
+    def _throughput(self, live: LiveState) -> LiveThroughput | None:
+        """Return the throughput of all phases so far, or None if no running driver reports it."""
+        trial = live.trial
+        if trial is None or live.phase is None or live.phase >= len(trial.phases):
             return None
         series: Series = []
-        for index in range(told.phase + 1):
-            together, outputs = self._outputs(trial, index)
+        for index in range(live.phase + 1):
+            total, outputs = self._outputs(trial, index)
             for part, (driver, lines) in enumerate(outputs):
-                together.add(part, read_rates(driver, "".join(line.decode(errors="replace") + "\n" for line in lines)))
-            series += together.series
-        targets = len(trial.phases[told.phase].loads)
+                total.add(part, read_rates(driver, "".join(line.decode(errors="replace") + "\n" for line in lines)))
+            series += total.series
+        targets = len(trial.phases[live.phase].loads)
         value = series[-1][1] if series else None
-        return PresentThroughput(value=value, told=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
+        return LiveThroughput(value=value, told=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
 
-    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[Together, list[tuple[str, Lines]]]:
-        """The outputs of a phase's drivers which tell, and what they tell together."""
+    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[SummedSeries, list[tuple[str, Lines]]]:
+        """Return the sum of the reporting drivers of a phase, and their outputs."""
         if phase not in self._drivers:
-            places = [(driver, output_dir(trial, phase, target)) for target, driver in trial.phases[phase].loads.items() if tells(driver)]
-            outputs = [(driver, Lines(place / "stderr", recent=_RECENT_BYTES)) for driver, place in places if place is not None]
-            self._drivers[phase] = Together(len(outputs)), outputs
+            directories = [
+                (driver, output_dir(trial, phase, target)) for target, driver in trial.phases[phase].loads.items() if tells(driver)
+            ]
+            outputs = [
+                (driver, Lines(directory / "stderr", recent=_RECENT_BYTES)) for driver, directory in directories if directory is not None
+            ]
+            self._drivers[phase] = SummedSeries(len(outputs)), outputs
         return self._drivers[phase]
 
     def _read_results(self) -> None:
-        """Trials that have ended since the last look; one that cannot be read is left out: it may be about to be removed."""
+        """Read the trials that have ended since the last call. An unreadable one is skipped, because it may be about to be removed."""
         for file in sorted((self.directory.path / "trials").glob("*/trial.json")):
             name = file.parent.name
             if name in self._results or name.endswith(".partial"):
                 continue
             try:
-                self._results[name] = present_result(TrialResult.model_validate_json(file.read_bytes()))
+                self._results[name] = trial_result(TrialResult.model_validate_json(file.read_bytes()))
             except (OSError, ValidationError):
                 continue
 
 
-def present_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:
-    """As run.json has it; but a run that says it is running and is executed by nobody was killed, and one that is executed and says
-    that it was interrupted has just been resumed, or is about to end."""
+def run_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:
+    """Return the state of the run.
+
+    It is that of run.json with two exceptions. A running run without a process was killed. An interrupted run with a process was
+    resumed, or is
+    about to end.
+    """
     if alive:
         return "finished" if record.state == "finished" else "running"
     if record.state != "running":
         return record.state
-    beginning = not (directory.path / "lock").exists() and now - record.started < _ABOUT_TO_BEGIN
-    return "running" if beginning else "killed"
+    starting = not (directory.path / "lock").exists() and now - record.started < _STARTUP_SECONDS
+    return "running" if starting else "killed"
 
 
 def resume_command(directory: RunDirectory) -> str:
-    """How to go on with a run, from here."""
+    """Return the command that resumes a run from the current directory."""
     default = Path("pgherd-runs")
     return f"pgherd resume {directory.name if directory.path.parent == default else shlex.quote(str(directory.path))}"
 
 
 def newest_running(root: Path) -> RunDirectory | None:
-    """The newest run below the root that is being executed; None where none is."""
+    """Return the newest running run below the root, or None."""
     return next((directory for directory in reversed(RunDirectory.all(root)) if directory.alive()), None)
 
 
-def seconds_left(told: LiveState, now: float) -> float | None:
-    """What the trials that are proposed are taken to need still; None where that cannot be told."""
-    if told.trial is None or told.seconds_left is None:
-        return told.seconds_left
-    if any(phase.until == "drivers" for phase in told.trial.phases) or told.phase is None or told.phase_begun is None:
-        if told.overhead is None:
+def seconds_left(live: LiveState, now: float) -> float | None:
+    """Return the estimated duration of the remaining trials, or None if unknown."""
+    if live.trial is None or live.seconds_left is None:
+        return live.seconds_left
+    if any(phase.until == "drivers" for phase in live.trial.phases) or live.phase is None or live.phase_begun is None:
+        if live.overhead is None:
             return None
-        this = told.trial.begun + planned_seconds(told.trial.phases) + told.overhead - now
+        current = live.trial.begun + planned_seconds(live.trial.phases) + live.overhead - now
     else:
-        this = told.phase_begun + planned_seconds(told.trial.phases[told.phase :]) - now
-    return told.seconds_left + max(this, 0.0)
+        current = live.phase_begun + planned_seconds(live.trial.phases[live.phase :]) - now
+    return live.seconds_left + max(current, 0.0)
 
 
-def present_trial(told: LiveState, now: float) -> PresentTrial:
-    """The trial that runs, and where in its phases it is."""
-    trial = told.trial
+def trial_status(live: LiveState, now: float) -> LiveTrialStatus:
+    """Return the running trial and its current phase."""
+    trial = live.trial
     assert trial is not None
-    shown = PresentTrial(number=trial.number, point=trial.point, repeat=trial.repeat, reason=trial.reason, phases=len(trial.phases))
-    if told.phase is None or told.phase_begun is None or told.phase >= len(trial.phases):
-        return shown
-    phase = trial.phases[told.phase]
-    over = now - told.phase_begun
-    measured = over >= phase.ramp
+    status = LiveTrialStatus(number=trial.number, point=trial.point, repeat=trial.repeat, reason=trial.reason, phases=len(trial.phases))
+    if live.phase is None or live.phase_begun is None or live.phase >= len(trial.phases):
+        return status
+    phase = trial.phases[live.phase]
+    elapsed = now - live.phase_begun
+    measured = elapsed >= phase.ramp
     drivers: dict[str, int] = {}
     for driver in phase.loads.values():
         drivers[driver] = drivers.get(driver, 0) + 1
-    where = {
-        "phase": told.phase + 1,
+    progress = {
+        "phase": live.phase + 1,
         "name": phase.name,
         "part": "measured" if measured else "ramp",
-        "elapsed": _within(over - phase.ramp, phase.seconds) if measured else _within(over, phase.ramp),
+        "elapsed": _within(elapsed - phase.ramp, phase.seconds) if measured else _within(elapsed, phase.ramp),
         "seconds": phase.seconds if measured else phase.ramp,
         "until": phase.until,
         "drivers": drivers,
     }
-    return shown.model_copy(update=where)
+    return status.model_copy(update=progress)
 
 
-def _within(value: float, most: float) -> float:
-    return min(max(value, 0.0), most)
+def _within(value: float, limit: float) -> float:
+    return min(max(value, 0.0), limit)
 
 
-def container_uses(readings: Readings, trial: LiveTrial) -> list[PresentUse]:
-    """Each container that is seen: CPU in cores, memory in bytes (charged to its group, else resident), and its limits."""
-    found = []
+def container_usage(readings: SpooledReadings, trial: LiveTrial) -> list[LiveUsage]:
+    """Return each container's CPU in cores and memory in bytes (charged to its cgroup, otherwise resident), with its limits."""
+    usages = []
     for entity in readings.entities("container:"):
         name = entity.partition(":")[2]
-        given = trial.containers.get(name)
-        if given is None:
-            continue  # a group of pgherd's own, such as one that withholds memory
+        container = trial.containers.get(name)
+        if container is None:
+            continue  # an auxiliary cgroup, such as one that withholds memory
         memory = readings.latest(entity, "memory.usage")
-        found.append(
-            PresentUse(
+        usages.append(
+            LiveUsage(
                 name=name,
                 cpu=readings.latest(entity, "cpu.usage"),
-                vcpus=given.vcpus,
+                vcpus=container.vcpus,
                 memory=readings.latest(entity, "memory.rss") if memory is None else memory,
-                limit=given.memory,
+                limit=container.memory,
             )
         )
-    return found
+    return usages
 
 
-def devices(readings: Readings) -> list[PresentDevice]:
-    """Block devices that do anything at present."""
-    found = []
+def devices(readings: SpooledReadings) -> list[LiveDevice]:
+    """Return the block devices with current requests."""
+    active = []
     for entity in readings.entities("disk:"):
         reads, writes, read_bytes, write_bytes = (
             readings.latest(entity, name) or 0.0 for name in ("reads", "writes", "read_bytes", "write_bytes")
         )
         if reads or writes:
             name = entity.partition(":")[2]
-            found.append(PresentDevice(name=name, reads=reads, writes=writes, read_bytes=read_bytes, write_bytes=write_bytes))
-    return found
+            active.append(LiveDevice(name=name, reads=reads, writes=writes, read_bytes=read_bytes, write_bytes=write_bytes))
+    return active
 
 
-def present_result(result: TrialResult) -> PresentResult:
-    """A trial that has ended, with the verdicts that did not pass."""
-    open_ = [verdict for verdict in result.verdicts if verdict.result != "pass"]
-    what = counted([result])
-    return PresentResult(
+def trial_result(result: TrialResult) -> LiveTrialResult:
+    """Return a finished trial with the checks that did not pass."""
+    not_passed = [verdict for verdict in result.verdicts if verdict.result != "pass"]
+    unit = counted([result])
+    return LiveTrialResult(
         id=result.id,
         point=result.trial.point,
         repeat=result.trial.repeat,
         seconds=result.ended - result.started,
-        throughput=trial_throughput(result) if what not in (MIXED, counted_by("command")) and not is_emulated(result.phases) else None,
-        unit=what.unit,
+        throughput=trial_throughput(result) if unit not in (MIXED, counted_by("command")) and not is_emulated(result.phases) else None,
+        unit=unit.unit,
         tainted=result.tainted,
         error=result.error,
-        verdicts=open_,
-        passed=len(result.verdicts) - len(open_),
+        verdicts=not_passed,
+        passed=len(result.verdicts) - len(not_passed),
     )
 
 
 def planned_seconds(phases: Sequence[LivePhase]) -> float:
-    """Ramps and measured periods together; of a phase that ends with its drivers the ramp alone."""
+    """Return the length of warm-ups and measured periods. A phase that ends with its drivers counts only its warm-up."""
     return sum(phase.ramp + (phase.seconds if phase.until == "clock" else 0.0) for phase in phases)

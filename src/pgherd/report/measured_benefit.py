@@ -1,5 +1,4 @@
-"""What this host's own runs say that a change of practice was worth: comparisons whose variants differ in that one thing, and
-consolidation schemes beside each other."""
+"""Measured benefits of recommendations by this host's runs: comparisons whose variants differ in one option, and consolidation schemes."""
 
 from __future__ import annotations
 
@@ -29,40 +28,40 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 }
 """Check → the options by which the variants of a comparison differ."""
 
-_BESIDES = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds", "huge_page_bytes"})
-_PLACES = frozenset(CHECKS["devices-apart"])
-_MOST = 3
-"""Runs to name for one check: the latest."""
+_IRRELEVANT = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds", "huge_page_bytes"})
+_VOLUME_OPTIONS = frozenset(CHECKS["devices-apart"])
+_MAX_RUNS = 3
+"""Maximum number of runs per check, the latest."""
 
 
-def worths(runs: Path, hostname: str) -> dict[str, list[Worth]]:
-    """Check → what the runs below ``runs`` of this host say, the latest first. Runs that cannot be read are passed over."""
-    found: dict[str, list[Worth]] = {}
+def measured_benefits(runs: Path, hostname: str) -> dict[str, list[Worth]]:
+    """Return check → measured benefits by the runs below ``runs`` of this host, latest first. Unreadable runs are skipped."""
+    benefits: dict[str, list[Worth]] = {}
     if not runs.is_dir():
-        return found
+        return benefits
     for directory in reversed(RunDirectory.all(runs)):
         try:
             record = directory.record()
         except RunDirectoryError:
             continue
         if hostname in {host.hostname for host in record.hosts.values()}:
-            for check, worth in of_run(record):
-                if len(found.setdefault(check, [])) < _MOST:
-                    found[check].append(worth)
-    return found
+            for check, benefit in of_run(record):
+                if len(benefits.setdefault(check, [])) < _MAX_RUNS:
+                    benefits[check].append(benefit)
+    return benefits
 
 
 def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
-    """(check, what it was worth) of one finished run: a comparison that changed several things at once says nothing of each."""
-    own = study_of(record.study).hook("figures_benefit", "benefits") if record.study in studies() else None
-    if own is not None:
-        return [(check, Worth(run=record.run, text=text)) for check, text in own(record)]
-    arms = record.options.get("arms")
-    if record.analysis is None or not isinstance(arms, list | tuple):
+    """Return (check, benefit) of one finished run. A comparison that changed several options measures the benefit of none."""
+    hook = study_of(record.study).hook("figures_benefit", "benefits") if record.study in studies() else None
+    if hook is not None:
+        return [(check, Worth(run=record.run, text=text)) for check, text in hook(record)]
+    variants = record.options.get("arms")
+    if record.analysis is None or not isinstance(variants, list | tuple):
         return []
-    options = {str(arm.get("name")): arm.get("options") or {} for arm in arms if isinstance(arm, dict)}
+    options = {str(item.get("name")): item.get("options") or {} for item in variants if isinstance(item, dict)}
     baseline = str(record.options.get("baseline") or next(iter(options), ""))
-    told = []
+    benefits = []
     for row in record.analysis.tables.get("comparison", []):
         variant, ratio = str(row.get("variant")), row.get("ratio")
         value = getattr(ratio, "value", None)
@@ -71,56 +70,60 @@ def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
         changed = differing(options[baseline], options[variant])
         for check, names in CHECKS.items():
             if changed and set(changed) <= set(names):
-                told.append((check, Worth(run=record.run, text=_sentence(changed, ratio, record))))
-    return told
+                benefits.append((check, Worth(run=record.run, text=_sentence(changed, ratio, record))))
+    return benefits
 
 
 def differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs between two arms' options: name → (old, new); settings as ``settings.NAME``."""
-    found: dict[str, tuple[Any, Any]] = {}
-    for name in sorted({*old, *new} - {"settings", *_BESIDES}):
+    """Return the differing options of two variants: name → (old, new), settings as ``settings.NAME``."""
+    changed: dict[str, tuple[Any, Any]] = {}
+    for name in sorted({*old, *new} - {"settings", *_IRRELEVANT}):
         if old.get(name) != new.get(name):
-            found[name] = (old.get(name), new.get(name))
+            changed[name] = (old.get(name), new.get(name))
     first, second = old.get("settings") or {}, new.get("settings") or {}
     for name in sorted({*first, *second}):
         if first.get(name) != second.get(name):
-            found[f"settings.{name}"] = (first.get(name), second.get(name))
-    return found
+            changed[f"settings.{name}"] = (first.get(name), second.get(name))
+    return changed
 
 
 def _sentence(changed: Mapping[str, tuple[Any, Any]], ratio: Any, record: RunRecord) -> str:
-    shown = [f"{name.removeprefix('settings.')} {_said(old)} → {_said(new)}" for name, (old, new) in changed.items() if name not in _PLACES]
-    if _PLACES & set(changed):
-        shown.append(" → ".join(_place({name: changed[name][side] for name in _PLACES & set(changed)}) for side in (0, 1)))
-    return f"{', '.join(shown)}: {change_text(ratio, record)}"
+    texts = [
+        f"{name.removeprefix('settings.')} {_value(old)} → {_value(new)}"
+        for name, (old, new) in changed.items()
+        if name not in _VOLUME_OPTIONS
+    ]
+    if _VOLUME_OPTIONS & set(changed):
+        texts.append(" → ".join(_volumes({name: changed[name][i] for name in _VOLUME_OPTIONS & set(changed)}) for i in (0, 1)))
+    return f"{', '.join(texts)}: {change_text(ratio, record)}"
 
 
 def change_text(ratio: Any, record: RunRecord) -> str:
-    """A ratio of throughputs as a change with its interval, of which workload, and how much it may be believed."""
-    between = (
+    """Return a ratio of throughputs as a change with its interval, workload and grade."""
+    interval = (
         "no interval" if ratio.low is None or ratio.high is None else f"{_percent(ratio.low)} to {_percent(ratio.high)}, n = {ratio.n}"
     )
     workload = _workload(record.options.get("arms") or [{"options": record.options}])
     grade = record.analysis.grade if record.analysis is not None else "C"
-    weight = ": an indication only" if grade == "C" else ""
-    return f"throughput {_percent(ratio.value)} ({between}){workload}, grade {grade}{weight}"
+    caveat = ": an indication only" if grade == "C" else ""
+    return f"throughput {_percent(ratio.value)} ({interval}){workload}, grade {grade}{caveat}"
 
 
-def _place(options: Mapping[str, Any]) -> str:
-    """Where the parts of a server lie, by the options of one arm that say it: ``WAL on /wal``, ``WAL on a loop device``."""
-    volumes = {str(one.get("name")): one for one in options.get("volumes") or ()}
+def _volumes(options: Mapping[str, Any]) -> str:
+    """Return the volumes of a server by the options of one variant: ``WAL on /wal``, ``WAL on a loop device``."""
+    volumes = {str(volume.get("name")): volume for volume in options.get("volumes") or ()}
     parts = [f"WAL on {options['wal_dir']}"] if options.get("wal_dir") else []
     for role, name in (options.get("roles") or {}).items():
-        one = volumes.get(str(name), {})
-        where = "a loop device" if one.get("kind") == "loop" else one.get("path") or f"volume {name}"
+        volume = volumes.get(str(name), {})
+        where = "a loop device" if volume.get("kind") == "loop" else volume.get("path") or f"volume {name}"
         parts.append(f"{'WAL' if role == 'wal' else role} on {where}")
-    return ", ".join(parts) or "all in one place"
+    return ", ".join(parts) or "all on one volume"
 
 
-def _workload(arms: Iterable[Any]) -> str:
+def _workload(variants: Iterable[Any]) -> str:
     names: set[str] = set()
-    for options in (arm.get("options") or {} for arm in arms if isinstance(arm, dict)):
-        sources = {str(one.get("source")) for one in options.get("scripts") or () if str(one.get("source")).startswith("builtin:")}
+    for options in (item.get("options") or {} for item in variants if isinstance(item, dict)):
+        sources = {str(script.get("source")) for script in options.get("scripts") or () if str(script.get("source")).startswith("builtin:")}
         names |= {source.removeprefix("builtin:") for source in sources} or {str(options.get("workload"))} - {"None"}
     return f", workload {', '.join(sorted(names))}" if names else ""
 
@@ -129,5 +132,5 @@ def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
 
 
-def _said(value: Any) -> str:
-    return "the default" if value is None else str(value)
+def _value(value: Any) -> str:
+    return "default" if value is None else str(value)

@@ -1,4 +1,4 @@
-"""Several runs in one page: their curves over each other, their numbers side by side, and what differs between them."""
+"""Several runs in one page: overlaid curves, results next to each other, and differences between the runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import formatting, html_model, html_render, run_differences
 from pgherd.report.formatting import MISSING, Cell, clean, finite
-from pgherd.report.html_model import Shown, Table
+from pgherd.report.html_model import CellText, Table
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies
 from pgherd.study.study import SideBySide
@@ -22,77 +22,77 @@ Run = tuple[str, RunRecord, Sequence[TrialResult]]
 
 
 def overlay(runs: Sequence[Run], out: Path) -> Path:
-    """Write one page over several runs (name, record, results) to ``out``; it appears whole or not at all.
+    """Write one page over several runs (name, record, results) to ``out`` atomically.
 
     Raises:
-        UsageError: there is no run, or ``out`` cannot be written.
+        UsageError: there is no run, or ``out`` is not writable.
     """
     if not runs:
-        raise UsageError("there is no run to lay over another; name two or more, such as 'pgherd report RUN1 RUN2'")
+        raise UsageError("no run given; name two or more, such as 'pgherd report RUN1 RUN2'")
     text = render(runs)
     try:
         RunDirectory(out.parent).write(out.name, text.encode())
     except OSError as error:
-        raise UsageError(f"{out} cannot be written: {error.strerror}; choose another place for the page") from None
+        raise UsageError(f"cannot write {out}: {error.strerror}; choose another file for the page") from None
     return out
 
 
 def render(runs: Sequence[Run]) -> str:
-    """The page as text."""
+    """Return the page as text."""
     return html_render.environment().get_template("overlay.html.j2").render(content(runs))
 
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
-    """What the page shows, by the names that its template has for it."""
-    from pgherd.report import drawing  # altair, only now
+    """Return the contents of the page by the names in its template."""
+    from pgherd.report import drawing  # imports altair, which is slow
 
     named = _named(runs)
     pairs = [(name, record) for name, record, _ in named]
-    drawn, left_out = [], {}
+    figures, left_out = [], {}
     tables_of_runs = {table for _, record in pairs if record.analysis for table in record.analysis.tables}
     overlays = [(study, study.module(study.overlays).OVERLAYS) for study in studies().values() if study.overlays]
     shown = [(study, builders) for study, builders in overlays if study.name in tables_of_runs]
-    if not shown:  # say at least why the first kind is missing
+    if not shown:  # the page explains why the first kind is missing
         shown = overlays[:1]
     for name, builder in ((name, builder) for _, builders in shown for name, builder in builders.items()):
         try:
             figure = builder(pairs)
-            drawn.append(drawing.Drawn(f"overlay-{name}", figure, drawing.svg(figure, prefix=f"overlay-{name}")))
-        except drawing.NotDrawn as reason:
+            figures.append(drawing.RenderedFigure(f"overlay-{name}", figure, drawing.svg(figure, prefix=f"overlay-{name}")))
+        except drawing.FigureUnavailable as reason:
             left_out[name] = str(reason)
     tables = [_summary(named)]
     tables += [table for study in studies().values() if study.side_by_side and (table := _points(pairs, study.side_by_side))]
     tables.append(_findings(pairs))
-    differing = run_differences.differences(pairs)
-    questions = sorted({record.study for _, record in pairs})
-    warnings = [f"These runs answer different questions ({', '.join(map(clean, questions))}): only what both have is set side by side."]
+    differences = run_differences.differences(pairs)
+    study_names = sorted({record.study for _, record in pairs})
+    warnings = [f"These runs are of different studies ({', '.join(map(clean, study_names))}): only common results are compared."]
     return {
-        "title": f"{len(named)} run{'' if len(named) == 1 else 's'} of {', '.join(map(formatting.label, questions))} side by side",
+        "title": f"{len(named)} run{'' if len(named) == 1 else 's'} of {', '.join(map(formatting.label, study_names))} side by side",
         "runs": [clean(name) for name, _ in pairs],
         "tables": [(table, _CAPTIONS[table.name]) for table in tables],
-        "warnings": warnings if len(questions) > 1 else [],
-        "figures": [(one.name, one.figure.title, one.caption, html_render.inline(one)) for one in drawn],
+        "warnings": warnings if len(study_names) > 1 else [],
+        "figures": [(figure.name, figure.figure.title, figure.caption, html_render.inline(figure)) for figure in figures],
         "left_out": left_out,
-        "differences": differing,
-        "same": run_differences.same(differing),
+        "differences": differences,
+        "same": run_differences.same_kinds(differences),
     }
 
 
 _CAPTIONS = {
     "runs": "The runs and their answers",
-    "points": "By number of databases; the small line is the interval",
-    "findings": "Findings side by side; the small line is the interval",
+    "points": "By number of databases. Small print: 95 % confidence interval.",
+    "findings": "Findings. Small print: 95 % confidence interval.",
 }
 
 
 def _named(runs: Sequence[Run]) -> list[tuple[str, RunRecord, Sequence[TrialResult]]]:
-    """The runs under names that differ: a second one of a name gets a number."""
+    """Return the runs with unique names: a repeated name gets a number."""
     seen: set[str] = set()
     named = []
     for name, record, results in runs:
-        chosen = name if name not in seen else next(f"{name} ({i})" for i in count(2) if f"{name} ({i})" not in seen)
-        seen.add(chosen)
-        named.append((chosen, record, results))
+        unique = name if name not in seen else next(f"{name} ({i})" for i in count(2) if f"{name} ({i})" not in seen)
+        seen.add(unique)
+        named.append((unique, record, results))
     return named
 
 
@@ -103,12 +103,14 @@ def _summary(runs: Sequence[Run]) -> Table:
         answer = clean(record.analysis.answer) if record.analysis else formatting.no_answer(record.state, record.error)
         grade = record.analysis.grade if record.analysis else MISSING
         trials = f"{len(results)}, {tainted} tainted" if tainted else str(len(results))
-        rows.append((Shown(clean(name)), Shown(answer), Shown(grade), Shown(trials), Shown(formatting.instant(record.started))))
+        rows.append(
+            (CellText(clean(name)), CellText(answer), CellText(grade), CellText(trials), CellText(formatting.instant(record.started)))
+        )
     return Table("runs", ("run", "answer", "grade", "trials", "started"), tuple(rows))
 
 
 def _points(runs: Sequence[tuple[str, RunRecord]], view: SideBySide) -> Table | None:
-    """A row for each point, the columns of each run in turn; None where no run has the table."""
+    """Return a table with one row per point and the columns of each run, or None without such a table."""
     by_run = []
     for name, record in runs:
         rows = record.analysis.tables.get(view.table, []) if record.analysis else []
@@ -123,7 +125,7 @@ def _points(runs: Sequence[tuple[str, RunRecord]], view: SideBySide) -> Table | 
         ]
     lines = []
     for point in points:
-        line = [Shown(formatting.number(point), numeric=True)]
+        line = [CellText(formatting.number(point), numeric=True)]
         for column in view.columns:
             line += [_number(rows.get(point, {}).get(column), share=formatting.is_percent_column(column)) for _, rows in by_run]
         lines.append(tuple(line))
@@ -131,17 +133,17 @@ def _points(runs: Sequence[tuple[str, RunRecord]], view: SideBySide) -> Table | 
 
 
 def _findings(runs: Sequence[tuple[str, RunRecord]]) -> Table:
-    """Finding × run, of all findings that any run has."""
-    held = [record.analysis.findings if record.analysis else {} for _, record in runs]
-    names = list(dict.fromkeys(name for findings in held for name in findings))
+    """Return finding × run of all findings."""
+    findings_of = [record.analysis.findings if record.analysis else {} for _, record in runs]
+    names = list(dict.fromkeys(name for findings in findings_of for name in findings))
     rows = []
     for name in names:
-        units = {findings[name].unit for findings in held if name in findings}
-        cells = [_number(findings.get(name), unit=len(units) > 1) for findings in held]
-        rows.append((Shown(formatting.label(name)), Shown(clean(units.pop()) if len(units) == 1 else ""), *cells))
+        units = {findings[name].unit for findings in findings_of if name in findings}
+        cells = [_number(findings.get(name), unit=len(units) > 1) for findings in findings_of]
+        rows.append((CellText(formatting.label(name)), CellText(clean(units.pop()) if len(units) == 1 else ""), *cells))
     return Table("findings", ("finding", "unit", *(clean(name) for name, _ in runs)), tuple(rows))
 
 
-def _number(value: Cell, *, share: bool = False, unit: bool = False) -> Shown:
-    """A cell among numbers, also where it is missing."""
+def _number(value: Cell, *, share: bool = False, unit: bool = False) -> CellText:
+    """Return a cell of a numeric column, also for a missing value."""
     return replace(html_model.cell(value, share=share, unit=unit), numeric=True)

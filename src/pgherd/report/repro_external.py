@@ -1,4 +1,4 @@
-"""A trial on somebody else's servers as a shell script: nothing is made but a directory for logs, and pgbench alone is run."""
+"""Shell script that repeats a trial on external servers with pgbench only. It makes one directory for logs."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from pgherd.report.formatting import clean
 
 _BIN, _WORK = "@BIN@", "@WORK@"
 _ADDRESS = 7
-"""Words at the end of pgbench's command line that name the server: -h HOST -p PORT -U USER DATABASE."""
+"""Arguments at the end of pgbench's command line that name the server: -h HOST -p PORT -U USER DATABASE."""
 
 
-def is_theirs(result: TrialResult) -> bool:
-    """Whether all that the trial loads by pgbench is somebody else's."""
+def uses_external_servers(result: TrialResult) -> bool:
+    """Return whether pgbench loads only external servers in this trial."""
     servers = [server for _, _, server in result.trial.deployment.servers()]
-    used = {load.driver for phase in result.trial.phases for load in phase.loads.values()}
-    return bool(servers) and all(server.dsn for server in servers) and used == {"pgbench"}
+    driver_names = {load.driver for phase in result.trial.phases for load in phase.loads.values()}
+    return bool(servers) and all(server.dsn for server in servers) and driver_names == {"pgbench"}
 
 
 def script(result: TrialResult, record: RunRecord, files: Mapping[str, str]) -> str:
-    """The script; ``files`` says where the user's own scripts lie now."""
+    """Return the script. ``files`` maps the user's scripts to their current files."""
     servers = {container.name: server for _, container, server in result.trial.deployment.servers()}
     lines = [
         "#!/bin/sh",
-        "# " + " ".join(clean(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with pgbench alone.").split()),
+        "# " + " ".join(clean(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with pgbench only.").split()),
         "#",
-        "# The servers are somebody else's: nothing is made, set or stopped on them, and they are as they are now, not as they were then.",
-        "# Their addresses stand below without passwords: put these into ~/.pgpass or PGPASSWORD.",
-        "# In the environment: BIN, where pgbench is.",
+        "# The servers are external. The script does not configure, start or stop them. They may have changed since the run.",
+        "# Their addresses have no passwords: put these into ~/.pgpass or PGPASSWORD.",
+        "# Environment: BIN, the directory with pgbench.",
         "set -eu",
         f'[ -n "${{BIN:-}}" ] || BIN={shlex.quote(next(iter(servers.values())).bin)}',
         "work=$(mktemp -d)",
@@ -44,32 +44,32 @@ def script(result: TrialResult, record: RunRecord, files: Mapping[str, str]) -> 
         "",
     ]
     for number, phase in enumerate(result.trial.phases):
-        lines.append("# " + clean(f"Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s that pgherd measured."))
+        lines.append("# " + clean(f"Phase '{phase.name}': {phase.ramp:g} s of warm-up and {phase.seconds:g} s measured by pgherd."))
         if number < len(result.phases):
-            lines.append(f"# In these it counted {result.phases[number].throughput:.1f} transactions per second in all.")
+            lines.append(f"# In these, pgherd measured {result.phases[number].throughput:.1f} transactions per second in total.")
         lines += _phase(phase, result, {name: str(server.dsn) for name, server in servers.items()}, files)
     return "\n".join(lines) + "\n"
 
 
 def _phase(phase: Phase, result: TrialResult, dsns: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:
-    calls = []
+    numbers = []
     for number, (target, load) in enumerate(phase.loads.items(), 1):
         options = f"PGOPTIONS={shlex.quote(READ_ONLY)} " if load.read_only else ""
-        words = " ".join(_quoted(word) for word in _argv(f"{number:03d}", target, load, phase, result, files))
+        arguments = " ".join(_quoted(word) for word in _argv(f"{number:03d}", target, load, phase, result, files))
         dsn = shlex.quote(dsns[target.split("/")[1]])
-        calls.append(number)
+        numbers.append(number)
         yield f'mkdir -p "$work/{number:03d}"'
-        yield f'{options}{words} {dsn} >"$work/{number:03d}/out" & pid{number}=$!'
-    for number in calls:
+        yield f'{options}{arguments} {dsn} >"$work/{number:03d}/out" & pid{number}=$!'
+    for number in numbers:
         yield f"wait $pid{number}"
-    for number, target in zip(calls, phase.loads, strict=True):
+    for number, target in zip(numbers, phase.loads, strict=True):
         yield f"echo {shlex.quote(target)}; grep '^tps' \"$work/{number:03d}/out\""
 
 
 def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResult, files: Mapping[str, str]) -> list[str]:
-    """The driver's own command line, to the end of the phase, without the server's address."""
-    database = next(found for place, *_, found in result.trial.deployment.databases() if str(place) == target)
-    scripts = tuple(one.model_copy(update={"source": files.get(one.source, one.source)}) for one in load.scripts)
+    """Return the driver's command line until the end of the phase, without the server's address."""
+    database = next(database for address, *_, database in result.trial.deployment.databases() if str(address) == target)
+    scripts = tuple(script.model_copy(update={"source": files.get(script.source, script.source)}) for script in load.scripts)
     endpoint = Endpoint(target=target, bin=_BIN, host="-", port=1, database="-", user="-", output=f"{_WORK}/{number}", scale=database.scale)
     argv = drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.ramp + phase.seconds))
     return argv[:-_ADDRESS]
@@ -77,7 +77,7 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
 
 def _quoted(word: str) -> str:
     for placeholder, variable in ((_BIN, '"$BIN"'), (_WORK, '"$work"')):
-        before, found, after = word.partition(placeholder)
-        if found:
+        before, match, after = word.partition(placeholder)
+        if match:
             return f"{shlex.quote(before) if before else ''}{variable}{shlex.quote(after) if after else ''}"
     return shlex.quote(word)

@@ -1,11 +1,11 @@
-"""A trial as a shell script that repeats it with nothing but PostgreSQL and pgbench.
+"""A trial as a shell script that repeats it with PostgreSQL and pgbench only.
 
-The script's functions are the files of ``report/repeat``, the same for every trial; what follows them is the trial: one
-call per step. Whatever PostgreSQL's programs are told comes from the very code that ran the trial: initdb's arguments,
-the settings, what loads a database, the statement that warms it, pgbench's command line.
+The functions of the script are the files of ``report/repeat``, equal for every trial. The trial follows as one call per step. Arguments
+and settings of PostgreSQL's programs come from the code that ran the trial: initdb's arguments, settings, data loading, the statement
+that warms a database, and pgbench's command line.
 
-What pgherd adds beyond that (sampling, verdicts, a common window) is left out: pgbench's own figure covers its whole
-run, ramp-up included. Which CPUs a container was given is not part of a trial's record; the script takes the first ones.
+The script does not sample, check or compute a common window: pgbench reports its complete run, warm-up included. The CPUs of a container
+are not recorded, so the script uses the first ones.
 """
 
 from __future__ import annotations
@@ -31,115 +31,115 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, instance
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
-from pgherd.report import repro_exec, repro_external, repro_fio, repro_iperf3, repro_memory, repro_volumes
-from pgherd.report.formatting import clean
-from pgherd.report.single_host_trial import of_one_host
+from pgherd.report import repro_external, repro_tools, repro_volumes
+from pgherd.report.formatting import shell_comment
 from pgherd.runtimes.runtime import Placement
 from pgherd.study.registry import studies
 from pgherd.workloads import shipped
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
 from pgherd.workloads.script import load_arguments as psql_arguments
 
-# Stand for the script's variables in words that other code makes; no word of a command line can hold a NUL.
+# Placeholders of the script's variables in arguments made by other code. Arguments cannot contain a NUL.
 _BIN, _WORK = "\0BIN\0", "\0WORK\0"
 _VARIABLES = {_BIN: '"$BIN"', _WORK: '"$work"'}
 _Contents = tuple[tuple[Database, ...], bool | None]
-"""What a loaded cluster holds: databases, and whether its pages have checksums."""
-_THERE_ALREADY = ("postgres", "template1")
+"""Contents of a loaded cluster: databases, and whether its pages have checksums."""
+_INITDB_DATABASES = ("postgres", "template1")
 
 
 @dataclass(frozen=True)
-class _Room:
-    """Where a container's processes run, as the script's ``enter`` wants it."""
+class _ContainerPlace:
+    """A container's cgroup and CPUs, as arguments of the script's ``enter``."""
 
     group: str
     cpus: str
 
 
 def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -> str:
-    """The script for one trial of a run; where several hosts did the same at the same time, for the first of them. ``inputs`` is where
-    copies of the user's files lie now (the run may have moved).
+    """Return the script for one trial, for a trial on several hosts that of the first one.
+
+    ``inputs`` is the current directory of the copied user files, because the run may have moved.
 
     Raises:
-        UsageError: the trial needs more than PostgreSQL and pgbench, or its clients were on another host than its servers.
+        UsageError: the trial needs more than PostgreSQL and pgbench, or its clients ran on another host than its servers.
     """
     trial = result.trial
-    if repro_external.is_theirs(result):
-        return repro_external.script(result, record, {name: _kept(name, inputs) for name in _files(result)})
+    if repro_external.uses_external_servers(result):
+        return repro_external.script(result, record, {name: _current_path(name, inputs) for name in _files(result)})
     servers = [server for _, _, server in trial.deployment.servers()]
     drivers_used = {load.driver for phase in trial.phases for load in phase.loads.values()}
     if not servers and drivers_used == {"fio"}:
-        return repro_fio.script(result, record)
+        return repro_tools.fio_script(result, record)
     if not servers and drivers_used == {"iperf3"}:
-        return repro_iperf3.script(result, record)
+        return repro_tools.iperf3_script(result, record)
     if not servers and drivers_used == {"command"}:
-        return repro_exec.script(result, record)
+        return repro_tools.command_script(result, record)
     result, together = of_one_host(result)
     trial, servers = result.trial, [server for _, _, server in result.trial.deployment.servers()]
-    _insist_plain(result, servers)
+    _require_repeatable(result, servers)
     host = trial.deployment.hosts[0]
-    rooms = _rooms(host, record)
-    grouped = any(room.group != "-" for room in rooms.values())
+    places = _places(host, record)
+    grouped = any(place.group != "-" for place in places.values())
     loaded = _loaded(servers)
-    files = {name: _kept(name, inputs) for name in _files(result)}
+    files = {name: _current_path(name, inputs) for name in _files(result)}
     parts: list[Iterable[str]] = [
         _head(result, record, servers[0]),
-        [_comment(together), ""] if together else [],
+        [shell_comment(together), ""] if together else [],
         [_functions("base")],
         [_functions("groups")] if grouped else [],
-        [_functions("pages")] if any(_pages("", server) for server in servers) else [],
+        [_functions("pages")] if any(_huge_page_steps("", server) for server in servers) else [],
         [_functions("volumes")] if any(server.volumes or server.tablespaces for server in servers) else [],
         ["# ==== The trial", ""],
-        repro_volumes.defaults(trial.deployment),
+        repro_volumes.default_lines(trial.deployment),
         _groups(host, record) if grouped else [],
         ["prewarm=$(", "cat <<'END'", PREWARM, "END", ")", ""],
         *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
     if trial.phases:
-        parts += [repro_volumes.relations(servers), _start(host, rooms, loaded), repro_memory.taken_away(host, record)]
-        parts += [_checkpoints(result), *_phases(result, rooms, files)]
+        parts += [repro_volumes.relations_lines(servers), _start(host, places, loaded), _reduce_memory(host, record)]
+        parts += [_checkpoints(result), *_phases(result, places, files)]
     text = "\n".join(line for part in parts for line in part) + "\n"
     if "\0" in text:
-        raise UsageError(f"trial {result.id} cannot be repeated by a script: it holds a NUL character")
+        raise UsageError(f"trial {result.id} cannot be repeated by a script: it contains a NUL character")
     return text
 
 
-def _insist_plain(result: TrialResult, servers: list[Server]) -> None:
+def _require_repeatable(result: TrialResult, servers: list[Server]) -> None:
     deployment, trial = result.trial.deployment, result.trial
     runtimes = {str(container.runtime) for _, container in deployment.containers()}
-    used = {load.driver for phase in trial.phases for load in phase.loads.values()}
-    turns = any(phase.turns is not None for phase in trial.phases)
-    found = []
+    driver_names = {load.driver for phase in trial.phases for load in phase.loads.values()}
+    sliced = any(phase.turns is not None for phase in trial.phases)
+    reasons = []
     if "external" in runtimes:
         dsns = ", ".join(dict.fromkeys(str(server.dsn) for server in servers if server.dsn))
-        found.append(f"its server ({dsns}) is somebody else's, and such a script makes servers of its own (run pgbench on that one)")
+        reasons.append(f"its server ({dsns}) is external, and the script creates servers (run pgbench on the external one)")
     if other := sorted(runtimes - {"process", "cgroup", "external"}):
-        found.append(f"it needs the runtime {', '.join(other)}")
+        reasons.append(f"it needs the runtime {', '.join(other)}")
     if not servers:
-        found.append("it has no server")
+        reasons.append("it has no server")
     if len({(server.bin, server.version) for server in servers if server.dsn is None}) > 1:
-        one = " (of variants by turns; with --arms one-at-a-time each trial has one server)" if turns else ""
-        found.append(f"its servers are not all of one PostgreSQL{one}")
-    if other := sorted(used - {"pgbench"}):
-        found.append(f"it needs the driver {', '.join(other)}")
+        hint = " (variants in time slices; with --interleave trials each trial has one server)" if sliced else ""
+        reasons.append(f"its servers use different PostgreSQL installations{hint}")
+    if other := sorted(driver_names - {"pgbench"}):
+        reasons.append(f"it needs the driver {', '.join(other)}")
     if trial.probe is not None and _probe_line(trial.probe) is None:
-        found.append(f"it is the probe '{trial.probe}'")
-    if found:
-        raise UsageError(f"trial {result.id} cannot be repeated with PostgreSQL and pgbench alone: {'; '.join(found)}")
+        reasons.append(f"it is the probe '{trial.probe}'")
+    if reasons:
+        raise UsageError(f"trial {result.id} cannot be repeated with PostgreSQL and pgbench only: {'; '.join(reasons)}")
 
 
 def _probe_line(probe: str) -> Callable[[str, str], str] | None:
-    """The function that writes a script's line for a probe; None where a script cannot repeat it."""
+    """Return the function that writes a script's line for a probe, or None if a script cannot repeat it."""
     study = studies().get(probe)
     line: Callable[[str, str], str] | None = study.hook("probe", "script_line") if study is not None else None
     return line
 
 
-def _rooms(host: Host, record: RunRecord) -> dict[str, _Room]:
-    """Each container's group and CPUs: as the runtime would give them if CPU 0 were the first that it may use."""
+def _places(host: Host, record: RunRecord) -> dict[str, _ContainerPlace]:
+    """Return each container's cgroup and CPUs, as the runtime would choose them with CPU 0 as the first usable one."""
     facts = record.hosts.get(host.name)
     available = facts.logical_cpus if facts else ceil(host.cores or 1)
-    rooms = {}
+    places = {}
     pool = tuple(range(available))
     if host.cores is not None and any(container.runtime == "process" for container in host.containers):
         pool = pool[: max(1, int(host.cores))]
@@ -149,10 +149,10 @@ def _rooms(host: Host, record: RunRecord) -> dict[str, _Room]:
         if container.cpu_mode == "cpuset" or container.cpus is not None:
             try:
                 cpus = _listed(placement.place(container))
-            except CapabilityError:  # it named CPUs of its own
+            except CapabilityError:  # it names explicit CPUs
                 cpus = _listed(container.cpus or pool)
-        rooms[container.name] = _Room(container.name if container.runtime == "cgroup" else "-", cpus)
-    return rooms
+        places[container.name] = _ContainerPlace(container.name if container.runtime == "cgroup" else "-", cpus)
+    return places
 
 
 def _listed(cpus: Iterable[int]) -> str:
@@ -164,29 +164,29 @@ def _contents(server: Server) -> _Contents:
 
 
 def _loaded(servers: list[Server]) -> dict[_Contents, tuple[str, Server]]:
-    """One loaded cluster for each set of databases that differs from the others: its name, and a server that has them."""
-    found: dict[_Contents, tuple[str, Server]] = {}
+    """Return one loaded cluster per distinct set of databases: its name and a server with that set."""
+    loaded: dict[_Contents, tuple[str, Server]] = {}
     for server in servers:
-        found.setdefault(_contents(server), (f"loaded{len(found) + 1}", server))
-    return found
+        loaded.setdefault(_contents(server), (f"loaded{len(loaded) + 1}", server))
+    return loaded
 
 
 def _files(result: TrialResult) -> Iterator[str]:
-    """The user's own files."""
+    """Yield the user's files."""
     for _, _, _, _, database in result.trial.deployment.databases():
         if database.init is not None:
             yield database.init
     for phase in result.trial.phases:
         for load in phase.loads.values():
-            yield from (one.source for one in load.scripts if not one.source.startswith("builtin:"))
+            yield from (script.source for script in load.scripts if not script.source.startswith("builtin:"))
 
 
 def _functions(name: str) -> str:
     return resources.files("pgherd.report").joinpath("repeat", f"{name}.sh").read_text(encoding="utf-8")
 
 
-def _kept(name: str, inputs: Path | None) -> str:
-    """Where the copy of a user's file lies now: below the run's inputs as it lay there before, else where it was."""
+def _current_path(name: str, inputs: Path | None) -> str:
+    """Return the current path of a user's file: below the run's inputs if it is there, otherwise its original path."""
     parts = PurePath(name).parts
     below = parts[len(parts) - parts[::-1].index("inputs") :] if "inputs" in parts else parts[-1:]
     for candidate in (PurePath(*below), PurePath(parts[-1])) if inputs and below else ():
@@ -198,20 +198,20 @@ def _kept(name: str, inputs: Path | None) -> str:
 def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[str]:
     run_as = record.surroundings.run_as if record.surroundings else None
     yield "#!/bin/sh"
-    yield _comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with nothing but PostgreSQL and pgbench.")
+    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with PostgreSQL and pgbench only.")
     yield "#"
     yield "# It loads the databases, copies them for each server of the trial, starts all servers with the trial's settings and limits,"
-    yield "# runs the trial's own pgbench command lines, prints each database's transactions per second and their sum, and removes"
-    yield "# all that it made. It uses Linux's setpriv, taskset and, for limits, control groups. Below the functions stands the trial."
+    yield "# runs the trial's pgbench command lines, prints transactions per second of each database and their sum, and removes"
+    yield "# everything it created. It uses Linux's setpriv, taskset and, for limits, cgroups. The trial follows the functions."
     yield "#"
-    yield "# In the environment: BIN, where PostgreSQL's programs are; ACCOUNT, as whom it runs if root starts this; TMPDIR, a"
-    yield "# directory on the disk that is to be used."
-    yield from repro_volumes.environment(result.trial.deployment)
+    yield "# Environment: BIN, directory of PostgreSQL's programs. ACCOUNT, the user that servers run as if root starts this."
+    yield "# TMPDIR, a directory on the disk to use."
+    yield from repro_volumes.environment_comments(result.trial.deployment)
     swap = record.surroundings.swap if record.surroundings else None
     if swap is not None:
         yield "#"
-        had = "no swap" if swap.kind == "none" else f"{swap.kind} swap of {format_bytes(swap.size)}"
-        yield _comment(f"In the run these servers had {had}. This script leaves the host's swap as it is: arrange that before.")
+        description = "no swap" if swap.kind == "none" else f"{swap.kind} swap of {format_bytes(swap.size)}"
+        yield shell_comment(f"In the run these servers had {description}. This script does not change the host's swap: set it up before.")
     yield "set -eu"
     yield f"VERSION={shlex.quote(server.version)}"
     yield f'[ -n "${{BIN:-}}" ] || BIN={shlex.quote(server.bin)}'
@@ -219,183 +219,179 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield ""
 
 
-def _comment(text: str) -> str:
-    return "# " + " ".join(clean(text).split())
-
-
 def _groups(host: Host, record: RunRecord) -> Iterator[str]:
-    """The host's budget and the containers' limits; version 1 refuses a group more CPU than the group around it has."""
+    """Yield the run cgroup and the containers' limits. cgroup v1 rejects more CPU in a cgroup than in its parent."""
     facts = record.hosts.get(host.name)
-    budget = host.cores if host.cores is not None and (facts is None or host.cores < facts.cores) else None
+    run_cores = host.cores if host.cores is not None and (facts is None or host.cores < facts.cores) else None
     yield "find_groups || :"
     yield "told"
-    yield _group("", None if budget is None else quota_us(budget), repro_memory.at_first(host, record), None)
+    yield _group("", None if run_cores is None else quota_us(run_cores), _initial_memory(host, record), None)
     for container in host.containers:
         cores = container.vcpus if container.cpu_mode == "quota" else None
-        quota = None if cores is None else quota_us(min(cores, budget or cores), container.cpu_period)
+        quota = None if cores is None else quota_us(min(cores, run_cores or cores), container.cpu_period)
         period = round(1e6 * container.cpu_period)
         yield _group(container.name, quota, container.memory, container.weight, *([] if period == 100_000 else [period]))
     yield ""
 
 
 def _group(name: str, *limits: int | None) -> str:
-    return " ".join(["group", *(shlex.quote("" if word is None else str(word)) for word in (name, *limits))])
+    return " ".join(["group", *(shlex.quote("" if argument is None else str(argument)) for argument in (name, *limits))])
 
 
 def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]) -> Iterator[str]:
-    """One cluster with a server's databases, loaded as a golden copy is."""
+    """Yield one cluster with a server's databases, loaded like a data directory template."""
     major = int(re.match(r"\d+", server.version)[0])  # type: ignore[index]
     yield "# Load once."
     yield f"create {name} {shlex.join(instance.initdb_arguments(major, checksums=server.checksums))}"
-    yield from _settings(name, LOADING, name, "Only while it is loaded.")
+    yield from _settings(name, LOADING, name, "During loading only.")
     yield f"start {name} - all"
     yield f"ready {name}"
     first: dict[tuple[object, ...], str] = {}
     for database in server.databases:
-        here = shlex.quote(database.name)
-        own = shipped.load_sql(database.workload)
-        twin = first.setdefault((own, database.scale, database.partitions, database.init), database.name)
+        quoted_name = shlex.quote(database.name)
+        load_sql = shipped.load_sql(database.workload)
+        twin = first.setdefault((load_sql, database.scale, database.partitions, database.init), database.name)
         if twin != database.name:
-            yield f"quietly client {name} createdb --template={shlex.quote(twin)} --strategy=file_copy {here}"
+            yield f"quietly client {name} createdb --template={shlex.quote(twin)} --strategy=file_copy {quoted_name}"
             continue
-        if database.name not in _THERE_ALREADY:
-            yield f"quietly client {name} createdb {here}"
-        if own is not None:
-            parted = f" --set=partitions={database.partitions}" if database.partitions > 1 else ""
-            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))}{parted} {here} <<'SQL'"
-            yield own.rstrip("\n")
+        if database.name not in _INITDB_DATABASES:
+            yield f"quietly client {name} createdb {quoted_name}"
+        if load_sql is not None:
+            partitions = f" --set=partitions={database.partitions}" if database.partitions > 1 else ""
+            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))}{partitions} {quoted_name} <<'SQL'"
+            yield load_sql.rstrip("\n")
             yield "SQL"
         elif database.init is None:
-            yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale, database.partitions))} {here}"
+            yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale, database.partitions))} {quoted_name}"
         else:
             source = shlex.quote(files[database.init])
             data = database.init_data
-            if data is not None and data.files:  # they are named relative to where the file was
+            if data is not None and data.files:  # their names are relative to the directory of the file
                 yield f"cd -- {shlex.quote(data.directory)}"
-            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))} {here} <{source}"
+            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))} {quoted_name} <{source}"
             if data is not None and data.files:
                 yield 'cd -- "$work"'
-        yield f"settle {name} {here}"
+        yield f"settle {name} {quoted_name}"
         if probe is not None and (line := _probe_line(probe)) is not None:
-            yield line(name, here)
+            yield line(name, quoted_name)
     yield f"loaded {name}"
     yield ""
 
 
-def _settings(name: str, settings: Mapping[str, str], called: str, heading: str) -> Iterator[str]:
-    private = {"listen_addresses": "", "port": "5432", "cluster_name": called}
+def _settings(name: str, settings: Mapping[str, str], cluster_name: str, heading: str) -> Iterator[str]:
+    private = {"listen_addresses": "", "port": "5432", "cluster_name": cluster_name}
     yield f"settings {name} <<'END'"
     yield configuration.write({**settings, **private}, heading).rstrip("\n")
     yield "END"
 
 
-def _start(host: Host, rooms: Mapping[str, _Room], loaded: Mapping[_Contents, tuple[str, Server]]) -> Iterator[str]:
-    """All servers, those without a load too; then each database is read into shared buffers."""
+def _start(host: Host, places: Mapping[str, _ContainerPlace], loaded: Mapping[_Contents, tuple[str, Server]]) -> Iterator[str]:
+    """Yield the start of all servers, also those without load, and the reads of their databases into shared buffers."""
     pairs = [(container, server) for container in host.containers for server in container.servers]
-    yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those that get no load were up in the trial too."
+    yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those without load ran in the trial too."
     for container, server in pairs:
         name = f"{container.name}.{server.name}"
-        yield from repro_volumes.copied(loaded[_contents(server)][0], name, server)
-        yield from _settings(name, server.settings, f"{container.name}/{server.name}", "As the trial had it.")
+        yield from repro_volumes.copy_lines(loaded[_contents(server)][0], name, server)
+        yield from _settings(name, server.settings, f"{container.name}/{server.name}", "Settings of the trial.")
     yield "on_disk"
     for container, server in pairs:
-        yield from _pages(f"{container.name}.{server.name}", server)
+        yield from _huge_page_steps(f"{container.name}.{server.name}", server)
     for container, server in pairs:
-        room = rooms[container.name]
-        yield f"start {container.name}.{server.name} {room.group} {room.cpus}"
+        place = places[container.name]
+        yield f"start {container.name}.{server.name} {place.group} {place.cpus}"
     for container, server in pairs:
         yield f"ready {container.name}.{server.name}"
     for container, server in pairs:
-        yield from repro_volumes.populated(f"{container.name}.{server.name}", server)
+        yield from repro_volumes.tablespace_lines(f"{container.name}.{server.name}", server)
     for container, server in pairs:
         yield from (f"warm {container.name}.{server.name} {shlex.quote(database.name)}" for database in server.databases)
     yield ""
 
 
-def _pages(name: str, server: Server) -> list[str]:
-    """What is done of the host's huge pages before this server starts."""
-    found = []
+def _huge_page_steps(name: str, server: Server) -> list[str]:
+    """Return the steps for huge pages before this server starts."""
+    steps = []
     if huge_pages.insists(server.settings):
-        word = server.settings.get("huge_page_size", "0").strip()
-        size = int(word) if word.isdigit() else parse_bytes(word) // 1024
-        found.append(f"reserve {name} {size or 'default'}")
+        setting = server.settings.get("huge_page_size", "0").strip()
+        size = int(setting) if setting.isdigit() else parse_bytes(setting) // 1024
+        steps.append(f"reserve {name} {size or 'default'}")
     if server.transparent_huge_pages is not None:
-        found.append(f"transparent {'always' if server.transparent_huge_pages else 'never'}")
-    return found
+        steps.append(f"transparent {'always' if server.transparent_huge_pages else 'never'}")
+    return steps
 
 
 def _checkpoints(result: TrialResult) -> Iterator[str]:
-    """Before a load that writes, so that a timed checkpoint is as far away as it can be."""
+    """Yield a checkpoint before a load that writes, which delays the next timed checkpoint."""
     writers = [target for phase in result.trial.phases for target, load in phase.loads.items() if not load.read_only]
     for container, server in dict.fromkeys(tuple(target.split("/")[1:3]) for target in writers):
         yield f"quietly client {container}.{server} psql -qX -d postgres -c CHECKPOINT"
 
 
-def _phases(result: TrialResult, rooms: Mapping[str, _Room], files: Mapping[str, str]) -> Iterator[Iterable[str]]:
+def _phases(result: TrialResult, places: Mapping[str, _ContainerPlace], files: Mapping[str, str]) -> Iterator[Iterable[str]]:
     staged: dict[str, str] = {}
     for number, phase in enumerate(result.trial.phases):
         measured = result.phases[number] if number < len(result.phases) else None
-        yield _phase(phase, measured, result, rooms, files, staged)
+        yield _phase(phase, measured, result, places, files, staged)
 
 
 def _phase(
     phase: Phase,
     measured: PhaseResult | None,
     result: TrialResult,
-    rooms: Mapping[str, _Room],
+    places: Mapping[str, _ContainerPlace],
     files: Mapping[str, str],
     staged: dict[str, str],
 ) -> Iterator[str]:
-    yield _comment(f"Phase '{phase.name}': {phase.ramp:g} s of ramp-up and {phase.seconds:g} s that pgherd measured.")
+    yield shell_comment(f"Phase '{phase.name}': {phase.ramp:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
     if phase.turns is not None:
-        yield f"# The loads took turns of {phase.turns.seconds:g} s: the others were stopped. Here each has its time in one piece."
+        yield f"# The loads ran in time slices of {phase.turns.seconds:g} s, one at a time. Here each runs without interruption."
         for name in phase.turns.of:
             targets = phase.turns.targets(name, phase.loads)
-            alone = {"loads": {target: phase.loads[target] for target in targets}, "seconds": phase.seconds / len(phase.turns.of)}
-            of_side = None if measured is None else [target for target in measured.targets if target.target in targets]
+            changes = {"loads": {target: phase.loads[target] for target in targets}, "seconds": phase.seconds / len(phase.turns.of)}
+            of_variant = None if measured is None else [target for target in measured.targets if target.target in targets]
             yield f"echo {shlex.quote(f'{name}:')}"
-            yield from _loads(phase.model_copy(update={**alone, "turns": None}), of_side, result, rooms, files, staged)
+            yield from _loads(phase.model_copy(update={**changes, "turns": None}), of_variant, result, places, files, staged)
         return
     if len(result.trial.phases) > 1:
         yield f"echo {shlex.quote(f'phase {phase.name}:')}"
-    yield from _loads(phase, None if measured is None else measured.targets, result, rooms, files, staged)
+    yield from _loads(phase, None if measured is None else measured.targets, result, places, files, staged)
 
 
 def _loads(
     phase: Phase,
     measured: Sequence[TargetResult] | None,
     result: TrialResult,
-    rooms: Mapping[str, _Room],
+    places: Mapping[str, _ContainerPlace],
     files: Mapping[str, str],
     staged: dict[str, str],
 ) -> Iterator[str]:
     if measured is not None:
-        yield f"# In these it counted {sum(target.throughput for target in measured):.1f} transactions per second in all."
+        yield f"# In these, pgherd measured {sum(target.throughput for target in measured):.1f} transactions per second in total."
     calls = []
     numbers = count(1)
     for target, load in phase.loads.items():
-        for one in load.scripts:
-            if not one.source.startswith("builtin:") and one.source not in staged:
-                staged[one.source] = f"script-{len(staged) + 1}.sql"
-                yield f"take {shlex.quote(files[one.source])} {staged[one.source]}"
-        room = rooms[target.split("/")[1]] if load.place == "inside" else _Room("-", "all")
+        for script_file in load.scripts:
+            if not script_file.source.startswith("builtin:") and script_file.source not in staged:
+                staged[script_file.source] = f"script-{len(staged) + 1}.sql"
+                yield f"take {shlex.quote(files[script_file.source])} {staged[script_file.source]}"
+        place = places[target.split("/")[1]] if load.place == "inside" else _ContainerPlace("-", "all")
         number = f"{next(numbers):03d}"
-        words = " ".join(_quoted(word) for word in _argv(number, target, load, phase, result, staged))
-        calls.append(f"run {number} {shlex.quote(target)} {room.group} {room.cpus} {words}")
+        arguments = " ".join(_quoted(word) for word in _argv(number, target, load, phase, result, staged))
+        calls.append(f"run {number} {shlex.quote(target)} {place.group} {place.cpus} {arguments}")
     yield from calls
     yield "report"
 
 
 def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResult, staged: Mapping[str, str]) -> list[str]:
-    """The driver's own argv, with the script's directories where pgherd had its own, and to the end of the phase."""
-    place, *_, database = next(found for found in result.trial.deployment.databases() if str(found[0]) == target)
+    """Return the driver's command line until the end of the phase, with directories of the script."""
+    address, *_, database = next(entry for entry in result.trial.deployment.databases() if str(entry[0]) == target)
     scripts = tuple(Script(source=f"{_WORK}/{staged[s.source]}", weight=s.weight) if s.source in staged else s for s in load.scripts)
     endpoint = Endpoint(
         target=target,
         bin=_BIN,
-        host=f"{_WORK}/{place.container}.{place.server}",
+        host=f"{_WORK}/{address.container}.{address.server}",
         port=5432,
-        database=place.database,
+        database=address.database,
         user=instance.SUPERUSER,
         output=f"{_WORK}/clients/{number}",
         scale=database.scale,
@@ -404,6 +400,62 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
 
 
 def _quoted(word: str) -> str:
-    """A word for the shell, with its variables where the placeholders stand."""
+    """Return a word for the shell, with variables in place of the placeholders."""
     pieces = re.split(f"({_BIN}|{_WORK})", word)
     return "".join(_VARIABLES.get(piece) or shlex.quote(piece) for piece in pieces if piece) or "''"
+
+
+def _initial_memory(host: Host, record: RunRecord) -> int | None:
+    """Return the bytes until the servers are warm. A run with private swap reduces its memory only then."""
+    environment = record.surroundings
+    return environment.memory if environment is not None and _is_reduced(host, record) else host.memory
+
+
+def _reduce_memory(host: Host, record: RunRecord) -> Iterator[str]:
+    """Yield the steps after the servers are warm."""
+    if _is_reduced(host, record):
+        yield "# All servers are warm: reduce the memory."
+        yield f"group '' '' {host.memory} ''"
+        yield ""
+
+
+def _is_reduced(host: Host, record: RunRecord) -> bool:
+    environment = record.surroundings
+    if environment is None or environment.swap is None or environment.swap.kind == "none" or environment.runtime != "cgroup":
+        return False
+    return host.memory is not None and host.memory < environment.memory
+
+
+def of_one_host(result: TrialResult) -> tuple[TrialResult, str]:
+    """Return the part of the first host with servers and a sentence about it, or the trial and '' for a trial on one host.
+
+    Raises UsageError if clients ran on another host than their servers, because no host's part is the trial then.
+    """
+    trial = result.trial
+    remote = {load.host: target.split("/")[0] for phase in trial.phases for target, load in phase.loads.items() if load.host is not None}
+    if remote:
+        client, server = next(iter(remote.items()))
+        raise UsageError(
+            f"trial {result.id} cannot be repeated by a script, which runs on one host: its clients were on host {client}, its server on "
+            f"{server}, reached over TLS with a temporary password. Run the study without --client-host to get a script"
+        )
+    used_hosts = [host for host in trial.deployment.hosts if host.containers]
+    if len(used_hosts) < 2:
+        hosts = tuple(used_hosts) or trial.deployment.hosts
+        deployment = trial.deployment.model_copy(update={"hosts": hosts[:1]})
+        return result.model_copy(update={"trial": trial.model_copy(update={"deployment": deployment})}), ""
+    first = used_hosts[0]
+
+    def is_local(target: str) -> bool:
+        return target.startswith(f"{first.name}/")
+
+    volumes = tuple(volume for volume in trial.deployment.volumes if volume.host in (None, first.name))
+    deployment = trial.deployment.model_copy(update={"hosts": (first,), "volumes": volumes})
+    planned = tuple(
+        phase.model_copy(update={"loads": {t: load for t, load in phase.loads.items() if is_local(t)}}) for phase in trial.phases
+    )
+    measured = [phase.model_copy(update={"targets": [t for t in phase.targets if is_local(t.target)]}) for phase in result.phases]
+    local_trial = trial.model_copy(update={"deployment": deployment, "phases": planned})
+    names = ", ".join(host.name for host in used_hosts)
+    note = f"In the run {len(used_hosts)} hosts did this at the same time: {names}. This is the part of {first.name}."
+    return result.model_copy(update={"trial": local_trial, "phases": measured}), note

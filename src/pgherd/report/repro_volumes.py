@@ -1,7 +1,7 @@
-"""Volumes in a script that repeats a trial: the directories that stand for them, and the steps that put parts of servers there.
+"""Volumes in a script that repeats a trial: their directories, and the steps that place parts of servers there.
 
-A volume is a variable of the script's, ``DIR_NAME``: a directory as it was, unless the environment names another one. A volume that
-pgherd made itself (a loop device, a device that it formatted) is gone, so the user names a mounted directory in its place.
+A volume is a variable ``DIR_NAME`` of the script, with the original directory as default. A volume made by pgherd (loop device, formatted
+device) no longer exists, so the user names a mounted directory.
 """
 
 from __future__ import annotations
@@ -13,64 +13,66 @@ from pgherd.model.deployment import Deployment, Server, Volume
 from pgherd.postgres.relations import RELATIONS, SPACE, TEMP
 from pgherd.report.formatting import clean
 
-_WORDS = {"data": "data", "wal": "WAL", "temp": "temporary files"}
+_PART_NAMES = {"data": "data", "wal": "WAL", "temp": "temporary files"}
 
 
-def word(name: str) -> str:
-    """A volume's name as a part of a shell variable's."""
+def variable_part(name: str) -> str:
+    """Return a volume's name as part of a shell variable's name."""
     return name.replace("-", "_")
 
 
 def variable(name: str) -> str:
-    """The variable that names a volume's directory."""
-    return f"DIR_{word(name)}"
+    """Return the shell variable of a volume's directory."""
+    return f"DIR_{variable_part(name)}"
 
 
-def default(volume: Volume) -> str:
-    """The line that gives the variable its value, or ends the script where there is none to give."""
+def default_line(volume: Volume) -> str:
+    """Return the line that sets the variable's default, or ends the script if there is none."""
     name = variable(volume.name)
     if volume.kind == "directory" and volume.path is not None:
         return f'[ -n "${{{name}:-}}" ] || {name}={shlex.quote(volume.path)}'
-    what = f"a {volume.kind} volume that pgherd made and took away: name a mounted directory in {name}"
-    return f': "${{{name}:?{what}}}"'
+    message = f"pgherd removed its {volume.kind} volume: set {name} to a mounted directory"
+    return f': "${{{name}:?{message}}}"'
 
 
-def used(deployment: Deployment) -> dict[str, tuple[Volume, list[str]]]:
-    """The volumes on which parts of servers lie, and which parts, in words."""
+def used_volumes(deployment: Deployment) -> dict[str, tuple[Volume, list[str]]]:
+    """Return the volumes of servers, with the parts of servers on each as text."""
     volumes = {volume.name: volume for volume in deployment.volumes}
-    found: dict[str, tuple[Volume, list[str]]] = {}
+    used: dict[str, tuple[Volume, list[str]]] = {}
     for _, _, server in deployment.servers():
-        parts = [(name, _WORDS[role]) for role, name in server.volumes.items()]
-        for name, what in [*parts, *((name, "tables and indexes") for name in server.tablespaces)]:
-            words = found.setdefault(name, (volumes[name], []))[1]
-            if what not in words:
-                words.append(what)
-    return found
+        parts = [(name, _PART_NAMES[role]) for role, name in server.volumes.items()]
+        for name, part in [*parts, *((name, "tables and indexes") for name in server.tablespaces)]:
+            parts_of = used.setdefault(name, (volumes[name], []))[1]
+            if part not in parts_of:
+                parts_of.append(part)
+    return used
 
 
-def environment(deployment: Deployment) -> Iterator[str]:
-    """Comments for the script's head: what may be named in the environment."""
-    for name, (volume, parts) in used(deployment).items():
-        was = " ".join(clean(volume.path).split()) if volume.kind == "directory" and volume.path else f"a {volume.kind} volume of pgherd's"
-        yield f"# {variable(name)}, a directory for the servers' {' and '.join(parts)} (it was {was})."
+def environment_comments(deployment: Deployment) -> Iterator[str]:
+    """Yield comments for the script's head about environment variables."""
+    for name, (volume, parts) in used_volumes(deployment).items():
+        original = (
+            " ".join(clean(volume.path).split()) if volume.kind == "directory" and volume.path else f"a {volume.kind} volume made by pgherd"
+        )
+        yield f"# {variable(name)}, directory for the servers' {' and '.join(parts)} (in the run: {original})."
 
 
-def defaults(deployment: Deployment) -> Iterator[str]:
-    """The lines that give all variables their values."""
-    volumes = [volume for volume, _ in used(deployment).values()]
-    yield from (default(volume) for volume in volumes)
+def default_lines(deployment: Deployment) -> Iterator[str]:
+    """Yield the lines that set the defaults of all variables."""
+    volumes = [volume for volume, _ in used_volumes(deployment).values()]
+    yield from (default_line(volume) for volume in volumes)
     if volumes:
         yield ""
 
 
-def relations(servers: Sequence[Server]) -> Iterator[str]:
-    """The query for what is spread over tablespaces, as a variable, where a server has some."""
+def relations_lines(servers: Sequence[Server]) -> Iterator[str]:
+    """Yield the query for relations to spread over tablespaces, as a variable, if a server has tablespaces."""
     if any(server.tablespaces for server in servers):
         yield from ("relations=$(", "cat <<'END'", RELATIONS, "END", ")", "")
 
 
-def copied(loaded: str, name: str, server: Server) -> Iterator[str]:
-    """A server's cluster from a loaded one, its data and its WAL where they lay; it is not running yet."""
+def copy_lines(loaded: str, name: str, server: Server) -> Iterator[str]:
+    """Yield the lines that copy a loaded cluster for a server, with data and WAL on their volumes. It is not running yet."""
     data, wal = server.volumes.get("data"), server.volumes.get("wal")
     if data is not None:
         yield f'data {name} "${variable(data)}"'
@@ -79,8 +81,8 @@ def copied(loaded: str, name: str, server: Server) -> Iterator[str]:
         yield f'wal {name} "${variable(wal)}"'
 
 
-def populated(name: str, server: Server) -> Iterator[str]:
-    """The tablespaces of a running server, and what goes to them."""
+def tablespace_lines(name: str, server: Server) -> Iterator[str]:
+    """Yield the tablespaces of a running server, and their contents."""
     temp = server.volumes.get("temp")
     if temp is not None:
         yield f'space {name} {TEMP} "${variable(temp)}"'

@@ -1,6 +1,6 @@
-"""The report on a terminal: the answer and its grade first, the table, warnings, where to look further.
+"""The report on a terminal: answer and grade first, then the table, warnings and next steps.
 
-Imports no plotting library. Everything is printed as text, never as markup: names may hold brackets.
+Imports no plotting library. Everything is printed as text, never as markup, because names may contain brackets.
 """
 
 from __future__ import annotations
@@ -16,15 +16,14 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import formatting
-from pgherd.report.csv_tables import Row, columns, leading
+from pgherd.report.data_files import Row, columns, leading, notices
 from pgherd.report.formatting import MISSING, Cell, clean, compact, finite, half_width, number
-from pgherd.report.notices import notices
 from pgherd.study.comparison.answers import UNBOUNDED, as_change
 from pgherd.study.registry import table_view
 from pgherd.study.study import Column, Form
 
 WIDTH = 100
-"""Columns that a table may take."""
+"""Maximum width of a table in columns of text."""
 
 _STYLE = {"A": "bold green", "B": "bold yellow", "C": "bold red"}
 
@@ -35,7 +34,7 @@ def _share(cell: Cell) -> str:
 
 
 def _plus_minus(cell: Cell) -> str:
-    """``121.9k ±1.2 %``: the value and half its interval relative to it."""
+    """Return ``121.9k ±1.2 %``: the value and half its interval relative to it."""
     value = finite(cell)
     text = compact(value)
     width = half_width(cell) if isinstance(cell, Finding) else None
@@ -43,7 +42,7 @@ def _plus_minus(cell: Cell) -> str:
 
 
 def _share_plus_minus(cell: Cell) -> str:
-    """``85.7 ±1.2``: in percent, with half its interval in percent points."""
+    """Return ``85.7 ±1.2``: percent, with half the interval in percentage points."""
     if isinstance(cell, Finding):
         cell = formatting.as_percent(cell)
         width = half_width(cell)
@@ -59,13 +58,13 @@ def _tainted(row: Row) -> str:
 
 
 def _with_unit(row: Row, name: str) -> str:
-    """``27.46k tps``: a value with the unit that its row names."""
+    """Return ``27.46k tps``: a value with the unit of its row."""
     value = finite(row.get(name))
-    return MISSING if value is None else f"{compact(value)} {_words(row.get('unit')) if row.get('unit') else ''}".strip()
+    return MISSING if value is None else f"{compact(value)} {_text(row.get('unit')) if row.get('unit') else ''}".strip()
 
 
 def _change(cell: Cell) -> str:
-    """``+4.8 % (+3.1 … +6.4 %)``: a ratio as a change, with its interval."""
+    """Return ``+4.8 % (+3.1 … +6.4 %)``: a ratio as a change, with its interval."""
     value = finite(cell)
     if value is None or not isinstance(cell, Finding):
         return MISSING
@@ -73,7 +72,7 @@ def _change(cell: Cell) -> str:
 
 
 def _gain(cell: Cell) -> str:
-    """``+4.8 (+3.1 … +6.4)``: a change in percent, with its interval."""
+    """Return ``+4.8 (+3.1 … +6.4)``: a change in percent, with its interval."""
     value = finite(cell)
     if value is None or not isinstance(cell, Finding):
         return MISSING
@@ -82,13 +81,13 @@ def _gain(cell: Cell) -> str:
 
 
 def _published(cell: Cell) -> str:
-    """The number that begins the published figure of a finding."""
+    """Return the number at the start of a finding's published value."""
     published = cell.published if isinstance(cell, Finding) else None
     return clean(published.split(" ")[0]) if published else MISSING
 
 
 def _at_most(cell: Cell) -> str:
-    """``±1.1 %``: the farthest that a ratio's interval reaches from 1; without an interval the ratio itself."""
+    """Return ``±1.1 %``: the largest distance of a ratio's interval from 1, or of the ratio without an interval."""
     if not isinstance(cell, Finding):
         return MISSING
     ends = [end for end in (finite(cell.low), finite(cell.high)) if end is not None] or [end for end in (finite(cell),) if end is not None]
@@ -98,7 +97,7 @@ def _at_most(cell: Cell) -> str:
 
 
 def _times(cell: Cell) -> str:
-    """``1.12 (1.08 … 1.17)``: a ratio with its interval."""
+    """Return ``1.12 (1.08 … 1.17)``: a ratio with its interval."""
     value = finite(cell)
     if value is None or not isinstance(cell, Finding):
         return MISSING
@@ -107,7 +106,7 @@ def _times(cell: Cell) -> str:
 
 
 def _between(cell: Cell) -> str:
-    """``256 (240 … 271)``: a size with its interval, in whole units."""
+    """Return ``256 (240 … 271)``: a size with its interval, in whole units."""
     value = finite(cell)
     if value is None or not isinstance(cell, Finding):
         return MISSING
@@ -115,12 +114,12 @@ def _between(cell: Cell) -> str:
     return f"{value:.0f}" if low is None or high is None else f"{value:.0f} ({low:.0f} … {high:.0f})"
 
 
-def _words(cell: Cell) -> str:
+def _text(cell: Cell) -> str:
     return MISSING if cell is None else clean(cell)
 
 
 _FORMATS: Mapping[Form, Callable[[Cell], str]] = {
-    "text": _words,
+    "text": _text,
     "number": lambda cell: number(finite(cell)),
     "whole": lambda cell: number(finite(cell), most=0),
     "brief": lambda cell: formatting.brief(finite(cell)),
@@ -139,7 +138,6 @@ _ROW_FORMATS: Mapping[Form, Callable[[Row, str], str]] = {"with unit": _with_uni
 
 
 def _cell_text(column: Column, row: Row) -> str:
-    """One cell of a column."""
     if column.form in _ROW_FORMATS:
         return _ROW_FORMATS[column.form](row, column.key)
     return _FORMATS[column.form](row.get(column.key))
@@ -149,10 +147,10 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
     """Print the report of one run.
 
     Args:
-        console: where to print; its width wraps texts, tables take at most 100 columns.
-        record: the run; without an analysis its state is said in the answer's place.
-        results: its trials, which are counted.
-        directory: the run's directory, named where more is to be found.
+        console: output. Its width wraps texts. Tables have at most 100 columns of text.
+        record: the run. Without an analysis its state is printed in place of the answer.
+        results: the run's trials, which are counted.
+        directory: the run's directory, printed as the location of all files.
     """
     analysis = record.analysis
     if analysis is None:
@@ -167,16 +165,16 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
     _print_list(console, "Notice", notices(record), "yellow")
     if record.state in ("interrupted", "failed"):
         console.print()
-        text = f"This run is {record.state}; 'pgherd resume {clean(record.run)}' goes on with it"
+        text = f"This run is {record.state}; resume it with 'pgherd resume {clean(record.run)}'"
         if analysis is None and results:
-            text += f", 'pgherd report {clean(record.run)}' says what its finished trials show"
+            text += f", or report its finished trials with 'pgherd report {clean(record.run)}'"
         _print_wrapped(console, Text(f"{text}.", style="yellow"))
     _print_list(console, "Warnings", analysis.warnings if analysis else [], "yellow")
-    _print_list(console, "Where to look further", [*(analysis.look_at if analysis else []), *_places(record, directory)], "cyan")
+    _print_list(console, "Next steps", [*(analysis.look_at if analysis else []), *_files(record, directory)], "cyan")
 
 
 def _trials(results: Sequence[TrialResult]) -> str:
-    """How many trials there were, and how many of them do not count fully; nothing where there were none, which the grade says."""
+    """Return the number of trials, and of tainted and unfinished ones, or '' without trials."""
     if not results:
         return ""
     unfinished = sum(result.error is not None for result in results)
@@ -188,40 +186,42 @@ def _trials(results: Sequence[TrialResult]) -> str:
 
 def _print_table(console: Console, record: RunRecord) -> None:
     assert record.analysis is not None
-    held = {name: rows for name, rows in record.analysis.tables.items() if rows}
-    name = leading(record.study, held)
+    tables = {name: rows for name, rows in record.analysis.tables.items() if rows}
+    name = leading(record.study, tables)
     if name is None:
         return
-    table, left_out = compact_table(name, held[name], min(WIDTH, console.width))
+    table, left_out = compact_table(name, tables[name], min(WIDTH, console.width))
     console.print()
     console.print(table)
     if left_out:
         more = f"{left_out} more column{'' if left_out == 1 else 's'} of this table"
-        console.print(Text(f"{more} had no room here; the report has all.", style="dim"))
+        console.print(Text(f"{more} in the report.", style="dim"))
 
 
 def compact_table(name: str, rows: Sequence[Row], width: int = WIDTH) -> tuple[Table, int]:
-    """A table in at most ``width`` columns of text, and how many of its columns had no room."""
-    chosen = [column for column in table_view(name).columns if not column.needs or any(column.needs in row for row in rows)]
-    if chosen:
-        lines = [[_cell_text(column, row) for column in chosen] for row in rows]
-        left = {column.head for column in chosen if column.form == "text"}
+    """Return a table in at most ``width`` columns of text, and the number of its columns that did not fit."""
+    shown_columns = [column for column in table_view(name).columns if not column.needs or any(column.needs in row for row in rows)]
+    if shown_columns:
+        lines = [[_cell_text(column, row) for column in shown_columns] for row in rows]
+        left_aligned = {column.head for column in shown_columns if column.form == "text"}
     else:
-        chosen = [Column(_head(title, rows), title) for title in columns(rows)]
-        lines = [[_any(row.get(column.key)) for column in chosen] for row in rows]
-        left = {column.head for column in chosen if not any(isinstance(row.get(column.key), Finding | int | float) for row in rows)}
+        shown_columns = [Column(_head(title, rows), title) for title in columns(rows)]
+        lines = [[_any(row.get(column.key)) for column in shown_columns] for row in rows]
+        left_aligned = {
+            column.head for column in shown_columns if not any(isinstance(row.get(column.key), Finding | int | float) for row in rows)
+        }
     fit, used = 0, 0
-    for index, column in enumerate(chosen):
+    for index, column in enumerate(shown_columns):
         used += 2 + max(*map(len, column.head.split("\n")), 0, *(len(line[index]) for line in lines))
         if used - 2 > width and fit:
             break
         fit = index + 1
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
-    for column in chosen[:fit]:
-        table.add_column(Text(column.head), justify="left" if column.head in left else "right", overflow="fold")
+    for column in shown_columns[:fit]:
+        table.add_column(Text(column.head), justify="left" if column.head in left_aligned else "right", overflow="fold")
     for line in lines:
         table.add_row(*(Text(text, overflow="fold") for text in line[:fit]))
-    return table, len(chosen) - fit
+    return table, len(shown_columns) - fit
 
 
 def _head(column: str, rows: Sequence[Row]) -> str:
@@ -233,7 +233,7 @@ def _head(column: str, rows: Sequence[Row]) -> str:
 def _any(cell: Cell) -> str:
     if isinstance(cell, Finding):
         return _plus_minus(cell)
-    return number(finite(cell)) if isinstance(cell, int | float) else _words(cell)
+    return number(finite(cell)) if isinstance(cell, int | float) else _text(cell)
 
 
 def _print_list(console: Console, head: str, lines: Sequence[str], style: str) -> None:
@@ -242,23 +242,23 @@ def _print_list(console: Console, head: str, lines: Sequence[str], style: str) -
     console.print()
     console.print(Text(head, style=f"bold {style}"))
     for line in lines:
-        said, called, command = clean(line).partition(": pgherd ")
-        _print_wrapped(console, Text(f"{said}:" if called else said), first="  - ", rest="    ")
-        if called:  # a command to be copied: on a line of its own, and not broken
+        text, has_command, command = clean(line).partition(": pgherd ")
+        _print_wrapped(console, Text(f"{text}:" if has_command else text), first="  - ", rest="    ")
+        if has_command:  # a command has a separate, unbroken line, so that it can be copied
             console.print(Text(f"    pgherd {command}"), soft_wrap=True)
 
 
 def _print_wrapped(console: Console, text: Text, *, first: str = "", rest: str = "") -> None:
-    """Print a paragraph wrapped with a hanging indent, without trailing blanks."""
+    """Print a wrapped paragraph with a hanging indent, without trailing blanks."""
     for index, line in enumerate(text.wrap(console, max(20, min(console.width, WIDTH) - len(first)))):
         line.rstrip()
         console.print(Text(rest if index else first) + line, soft_wrap=True)
 
 
-def _places(record: RunRecord, directory: Path | None) -> list[str]:
-    places = []
+def _files(record: RunRecord, directory: Path | None) -> list[str]:
+    hints = []
     if directory is not None:
         report = directory / "report.html"
-        places.append(f"{report}: figures, verdicts, host facts, all settings" if report.is_file() else f"{directory}: the run's raw files")
-    places.append(f"pgherd show {clean(record.run)} TRIAL --commands: a script that repeats a trial without pgherd")
-    return places
+        hints.append(f"{report}: figures, checks, host facts, all settings" if report.is_file() else f"{directory}: the run's raw files")
+    hints.append(f"pgherd show {clean(record.run)} TRIAL --commands: script that repeats a trial without pgherd")
+    return hints

@@ -85,7 +85,7 @@ class RunDirectory:
         if Path(run).is_dir():
             raise RunDirectoryError(f"{run} is not a run directory of pgherd: it has no run.json")
         newest = f"; it has {', '.join(names[-3:])}" if names else "; it has none"
-        raise RunDirectoryError(f"no run '{run}' in {root}{newest} (see 'pgherd runs', or give --runs-dir DIR)")
+        raise RunDirectoryError(f"no run '{run}' in {root}{newest} (see 'pgherd list', or set --runs-dir)")
 
     @staticmethod
     def is_name(name: str) -> bool:

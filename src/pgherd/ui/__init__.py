@@ -1,1 +1,1 @@
-"""The local web page over run directories."""
+"""Local web page for run directories."""

@@ -1,4 +1,4 @@
-"""Two runs and more side by side, by the same statistics as ``pgherd gate`` and ``pgherd report RUN RUN``."""
+"""Page that compares runs, with the statistics of ``pgherd gate`` and ``pgherd report RUN RUN``."""
 
 from __future__ import annotations
 
@@ -16,91 +16,91 @@ from pgherd.model.finding import Finding
 from pgherd.report import gate_metrics
 from pgherd.report.formatting import MISSING, clean, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, verdict_text
-from pgherd.report.gate_metrics import Run, Wanted
+from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.report.overlay import content
-from pgherd.ui.reading import Whole
-from pgherd.ui.site import site_of
+from pgherd.ui.app_state import site_of
+from pgherd.ui.run_index import LoadedRun
 
-MOST = 6
+MAX_RUNS = 6
 _METRICS = ("throughput", "cpu_per_tx", "p95")
-_ALLOWED = (1, 2, 5, 10)
-"""Per cent that may be lost, to choose from."""
+_REGRESSIONS = (1, 2, 5, 10)
+"""Choices for the allowed regression, in percent."""
 
 
 @dataclass(frozen=True)
-class Held:
-    """A run held against the baseline: the gate, or why there is none."""
+class GateRow:
+    """Run compared with the baseline: the gate, or the reason why there is none."""
 
     run: str
     gate: Gate | None
-    why: str
+    reason: str
     rows: tuple[tuple[str, ...], ...]
 
 
 def compare(request: Request) -> Response:
-    """The runs that the address names, held against the oldest of them or the one that is named as the baseline."""
-    site = site_of(request)
+    """Compare runs with the one named as the baseline, by default the oldest."""
+    state = site_of(request)
     names = list(dict.fromkeys(request.query_params.getlist("run")))
-    if len(names) > MOST:
-        raise UsageError(f"{len(names)} runs are more than a reader can hold against each other; choose at most {MOST}")
+    if len(names) > MAX_RUNS:
+        raise UsageError(f"{len(names)} runs are too many to compare; choose at most {MAX_RUNS}")
     allowed = _allowed(request.query_params.get("allowed", ""))
-    found = []
+    runs = []
     for name in names:
-        directory = site.index.directory(name)
+        directory = state.index.directory(name)
         if directory is None:
-            raise HTTPException(404, "One of these runs is not here.")
-        found.append(site.reader.read(directory))
-    if len(found) < 2:
-        return site.page("compare_choose.html.j2", chosen=names, runs=site.index.runs()[:200], most=MOST)
-    found.sort(key=lambda whole: (whole.record.started, whole.name))
+            raise HTTPException(404, "One of these runs does not exist.")
+        runs.append(state.cache.read(directory))
+    if len(runs) < 2:
+        return state.page("compare_choose.html.j2", chosen=names, runs=state.index.runs()[:200], maximum=MAX_RUNS)
+    runs.sort(key=lambda run: (run.record.started, run.name))
     named = request.query_params.get("baseline", "")
-    baseline = next((whole for whole in found if whole.name == named), found[0])
-    others = [whole for whole in found if whole is not baseline]
-    return site.page(
+    baseline = next((run for run in runs if run.name == named), runs[0])
+    others = [run for run in runs if run is not baseline]
+    return state.page(
         "compare.html.j2",
-        **_drawn((baseline, *others)),
-        names=[whole.name for whole in found],
+        **_overlay((baseline, *others)),
+        names=[run.name for run in runs],
         baseline=baseline.name,
-        held=[_held(baseline, other, allowed / 100) for other in others],
+        gates=[_gate_row(baseline, other, allowed / 100) for other in others],
         allowed=allowed,
-        allowances=_ALLOWED,
+        regressions=_REGRESSIONS,
         note=NOTE,
         picture=picture,
     )
 
 
 @lru_cache(maxsize=16)
-def _drawn(runs: tuple[Whole, ...]) -> dict[str, Any]:
-    """The overlay's figures and tables; drawing takes a second, so the last few are kept."""
-    return content([(whole.name, whole.record, whole.results) for whole in runs])
+def _overlay(runs: tuple[LoadedRun, ...]) -> dict[str, Any]:
+    """Return the overlay's figures and tables. Rendering takes a second, so the latest results are cached."""
+    return content([(run.name, run.record, run.results) for run in runs])
 
 
 def picture(svg: str) -> str:
-    """A figure as an address of itself: as a picture it is one thing for a screen reader, and nothing in it can run."""
+    """Return a figure as a data URL. As an image it is one object for a screen reader, and its content cannot run scripts."""
     return f"data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}"
 
 
 def _allowed(text: str) -> int:
     if not text:
         return round(gate_metrics.ALLOWED * 100)
-    if text not in map(str, _ALLOWED):
-        raise UsageError(f"what may be lost is one of {', '.join(map(str, _ALLOWED))} per cent, not '{clean(text)[:20]}'")
+    if text not in map(str, _REGRESSIONS):
+        raise UsageError(f"the allowed regression is one of {', '.join(map(str, _REGRESSIONS))} %, not '{clean(text)[:20]}'")
     return int(text)
 
 
-def _held(baseline: Whole, other: Whole, allowed: float) -> Held:
-    """One run against the baseline, by every metric of ours that both have."""
-    old, new = (Run(whole.name, whole.record, whole.results) for whole in (baseline, other))
+def _gate_row(baseline: LoadedRun, other: LoadedRun, allowed: float) -> GateRow:
+    """Compare a run with the baseline by all metrics of this page that both have."""
+    old, new = (Run(run.name, run.record, run.results) for run in (baseline, other))
     try:
-        found = gate(old, new, [Wanted(name, allowed) for name in _common(old, new)])
+        result = gate(old, new, [MetricLimit(name, allowed) for name in _common(old, new)])
     except UsageError as error:
         text = clean(error)
-        return Held(other.name, None, f"{text[:1].upper()}{text[1:]}.", ())
-    return Held(other.name, found, "", tuple(map(_row, found.comparisons)))
+        return GateRow(other.name, None, f"{text[:1].upper()}{text[1:]}.", ())
+    return GateRow(other.name, result, "", tuple(map(_row, result.comparisons)))
 
 
 def _common(old: Run, new: Run) -> list[str]:
-    """The metrics that both runs have; the study's own where none of them is there."""
+    """Return the metrics of this page that both runs have, or else the study's default metric."""
     names = []
     for name in _METRICS:
         try:
@@ -111,14 +111,15 @@ def _common(old: Run, new: Run) -> list[str]:
     return names or [gate_metrics.default_metric(new.record)]
 
 
-def _row(one: Comparison) -> tuple[str, ...]:
-    """Metric, point, both values, change, what is allowed, verdict, what would make it sure, kind of verdict."""
-    unit = next((side.unit for side in (one.new, one.old) if side is not None and side.unit), "")
-    label = f"{one.label}, {unit}" if unit and not one.label.endswith(unit) else one.label
-    more = remedy(one) if one.verdict == "cannot tell" else ""
-    kind = {"worse": "fail", "better": "pass", "within": "pass"}.get(one.verdict, "unknown")
-    return (label, one.point, _value(one.old), _value(one.new), change_text(one.change), one.limit, verdict_text(one), more, kind)
+def _row(comparison: Comparison) -> tuple[str, ...]:
+    """Return metric, point, both values, change, limit, result, advice for an inconclusive result, and kind of result."""
+    unit = next((finding.unit for finding in (comparison.new, comparison.old) if finding is not None and finding.unit), "")
+    label = f"{comparison.label}, {unit}" if unit and not comparison.label.endswith(unit) else comparison.label
+    advice = remedy(comparison) if comparison.verdict == "cannot tell" else ""
+    kind = {"worse": "fail", "better": "pass", "within": "pass"}.get(comparison.verdict, "unknown")
+    values = (_value(comparison.old), _value(comparison.new), change_text(comparison.change), comparison.limit)
+    return (label, comparison.point, *values, verdict_text(comparison), advice, kind)
 
 
-def _value(side: Finding | None) -> str:
-    return MISSING if side is None else number(side.value, half_width(side) or None)
+def _value(finding: Finding | None) -> str:
+    return MISSING if finding is None else number(finding.value, half_width(finding) or None)

@@ -1,6 +1,6 @@
-"""Vega-Lite specifications of the sample explorer, as plain data: the browser draws them. Pure.
+"""Vega-Lite specifications of the samples page, as plain data. The browser draws them. Pure.
 
-Colours are not set here where the page's own stand for light and dark; the page's script gives them.
+The page's script adds the colours that depend on the light or dark theme.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from pgherd.ui.samples import Choice, Series
+from pgherd.ui.sample_queries import MetricChoice, PlotSeries
 
 View = Literal["each", "total", "spread"]
 VIEWS: tuple[View, ...] = get_args(View)
-FEW = 40
-MOST_COLOURS = 8
-"""Series that a reader can tell apart by colour; more are drawn alike, with their median on top."""
+POINT_LIMIT = 40
+"""Maximum number of readings of a series to draw as points."""
+MAX_COLOURS = 8
+"""Maximum number of series to distinguish by colour. More are drawn in one colour."""
 
 _ACCENT = "#0072B2"
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8c6bb1", "#7f7f7f")
@@ -25,29 +26,29 @@ _BYTES = "datum.value >= 1073741824 ? format(datum.value / 1073741824, '.3~g') +
 
 
 @dataclass(frozen=True)
-class Band:
-    """A phase's window in seconds since the epoch, by its name."""
+class PhaseBand:
+    """Measured window of a phase, in seconds since the epoch."""
 
     name: str
     first: float
     last: float
 
 
-def specification(choice: Choice, found: Series, bands: Sequence[Band], begin: float, view: View) -> dict[str, Any]:
-    """The plot of one metric over seconds since ``begin``: the trial's first phase."""
-    rows = _rows(found, begin, view)
+def specification(choice: MetricChoice, series: PlotSeries, bands: Sequence[PhaseBand], begin: float, view: View) -> dict[str, Any]:
+    """Return the plot of one metric over seconds since ``begin``, the start of the trial's first phase."""
+    rows = _rows(series, begin, view)
     axis: dict[str, Any] = {"title": f"{choice.name}, {choice.unit}" if choice.unit else choice.name, "grid": True, "tickCount": 6}
     if choice.unit.startswith("bytes"):
         axis |= {"labelExpr": _BYTES, "title": choice.name + (" per second" if choice.unit != "bytes" else "")}
     x = {
         "field": "x",
         "type": "quantitative",
-        "title": "seconds since the first measured period began",
+        "title": "seconds since the start of the first measured period",
         "axis": {"grid": False, "tickCount": 10},
-        "scale": {"domain": [found.first - begin, found.last - begin], "nice": False},
+        "scale": {"domain": [series.first - begin, series.last - begin], "nice": False},
     }
     y = {"field": "y", "type": "quantitative", "axis": axis, "scale": {"zero": True}}
-    layers = [_bands(bands, found, begin), *_views(view, rows, x, y, choice.unit)]
+    layers = [_bands(bands, series, begin), *_views(view, rows, x, y, choice.unit)]
     return {
         "$schema": "https://vega.github.io/schema/vega-lite/v6.json",  # a name, never fetched
         "width": "container",
@@ -58,24 +59,24 @@ def specification(choice: Choice, found: Series, bands: Sequence[Band], begin: f
     }
 
 
-def _rows(found: Series, begin: float, view: View) -> list[dict[str, Any]]:
-    if view == "each" and len(found.rows) > MOST_COLOURS:  # of so many no shade is drawn
-        return [{"e": entity, "x": round(t - begin, 3), "y": _short(mean)} for entity, t, mean, _, _ in found.points]
+def _rows(series: PlotSeries, begin: float, view: View) -> list[dict[str, Any]]:
+    if view == "each" and len(series.rows) > MAX_COLOURS:  # no shade for this many
+        return [{"e": entity, "x": round(t - begin, 3), "y": _short(mean)} for entity, t, mean, _, _ in series.points]
     if view == "each":
         return [
             {"e": entity, "x": round(t - begin, 3), "y": _short(mean), "low": _short(low), "high": _short(high)}
-            for entity, t, mean, low, high in found.points
+            for entity, t, mean, low, high in series.points
         ]
     buckets: dict[int, list[tuple[float, float]]] = {}
-    for _, t, mean, _, _ in found.points:
-        buckets.setdefault(round((t - found.first) / found.width), []).append((t, mean))
-    entities = len(found.rows)
+    for _, t, mean, _, _ in series.points:
+        buckets.setdefault(round((t - series.first) / series.width), []).append((t, mean))
+    entities = len(series.rows)
     rows = []
-    for _, inside in sorted(buckets.items()):
-        x = round(sum(t for t, _ in inside) / len(inside) - begin, 3)
-        values = sorted(value for _, value in inside)
+    for _, readings in sorted(buckets.items()):
+        x = round(sum(t for t, _ in readings) / len(readings) - begin, 3)
+        values = sorted(value for _, value in readings)
         if view == "total":
-            if len(inside) == entities:  # a sum in which somebody is missing is none
+            if len(readings) == entities:  # a sum without all entities would be too small
                 rows.append({"x": x, "y": _short(sum(values))})
         else:
             quarters = statistics.quantiles(values, n=4, method="inclusive") if len(values) > 1 else values * 3
@@ -103,30 +104,32 @@ def _views(view: View, rows: Sequence[dict[str, Any]], x: Channel, y: Channel, u
         area = {"type": "area", "color": _ACCENT, "opacity": 0.18, "line": {"color": _ACCENT, "strokeWidth": 1.8}}
         return [_layer(area, x=x, y=y), _hover(x=x, y=y, tooltip=tips)]
     if view == "spread":
-        more = [{"field": name, "title": said, "format": ".4~g"} for name, said in _SPREAD]
+        quantiles = [{"field": name, "title": title, "format": ".4~g"} for name, title in _SPREAD]
         return [
             _layer({"type": "area", "color": _ACCENT, "opacity": 0.14}, x=x, y={**y, "field": "low"}, y2={"field": "high"}),
             _layer({"type": "area", "color": _ACCENT, "opacity": 0.28}, x=x, y={**y, "field": "q1"}, y2={"field": "q3"}),
             _layer({"type": "line", "color": _ACCENT, "strokeWidth": 2}, x=x, y=y),
-            _hover(x=x, y=y, tooltip=[tips[0], *more]),
+            _hover(x=x, y=y, tooltip=[tips[0], *quantiles]),
         ]
-    tips = [{"field": "e", "title": "of"}, *tips]
+    tips = [{"field": "e", "title": "entity"}, *tips]
     entities = sorted({row["e"] for row in rows})
-    if len(entities) > MOST_COLOURS:
+    if len(entities) > MAX_COLOURS:
         thin = {"type": "line", "color": _ACCENT, "strokeWidth": 0.9, "opacity": 0.35}
         return [_layer(thin, x=x, y=y, detail={"field": "e", "type": "nominal"}), _hover(x=x, y=y, tooltip=tips)]
     return _coloured(rows, entities, x, y, tips)
 
 
 def _coloured(rows: Sequence[dict[str, Any]], entities: Sequence[str], x: Channel, y: Channel, tips: Sequence[Channel]) -> list[Layer]:
-    """A line for each in a colour of its own, with a shade where readings were thinned out. The legend stands above, where a narrow page
-    has room for it."""
+    """Draw each series as a line in a separate colour, with a shade if readings were thinned.
+
+    The legend is above the plot, where narrow pages have room.
+    """
     legend = {"orient": "top", "columns": 4, "symbolType": "stroke", "symbolOpacity": 1} if len(entities) > 1 else None
     scale = {"domain": list(entities), "range": list(_COLOURS[: len(entities)])}
     colour: Channel = {"field": "e", "type": "nominal", "title": None, "scale": scale, "legend": legend}
     line: Layer = {"type": "line", "strokeWidth": 1.6}
-    if len(rows) <= FEW * len(entities):
-        line["point"] = {"size": 26, "filled": True}  # so few readings that each can be seen
+    if len(rows) <= POINT_LIMIT * len(entities):
+        line["point"] = {"size": 26, "filled": True}  # few enough readings to see each
     layers = [_layer(line, x=x, y=y, color=colour), _hover(x=x, y=y, color=colour, tooltip=list(tips))]
     if any(row["low"] != row["high"] for row in rows):
         shade = {"type": "area", "opacity": 0.15}
@@ -134,7 +137,7 @@ def _coloured(rows: Sequence[dict[str, Any]], entities: Sequence[str], x: Channe
     return layers
 
 
-_SPREAD = (("y", "median"), ("q1", "lower quarter"), ("q3", "upper quarter"), ("low", "least"), ("high", "largest"))
+_SPREAD = (("y", "median"), ("q1", "lower quartile"), ("q3", "upper quartile"), ("low", "minimum"), ("high", "maximum"))
 
 
 def _layer(mark: Layer, **encoding: Any) -> Layer:
@@ -142,16 +145,16 @@ def _layer(mark: Layer, **encoding: Any) -> Layer:
 
 
 def _hover(**encoding: Any) -> Layer:
-    """Points that are not seen, for a pointer to rest on."""
+    """Return invisible points that carry the tooltips."""
     return _layer({"type": "point", "filled": True, "size": 60, "opacity": 0, "color": _ACCENT}, **encoding)
 
 
-def _bands(bands: Sequence[Band], found: Series, begin: float) -> dict[str, Any]:
-    """The measured periods as a shade behind, as far as they lie in the time shown."""
+def _bands(bands: Sequence[PhaseBand], series: PlotSeries, begin: float) -> dict[str, Any]:
+    """Return the measured periods as a background shade, cut to the time shown."""
     rows = [
-        {"from": max(band.first, found.first) - begin, "to": min(band.last, found.last) - begin, "name": band.name}
+        {"from": max(band.first, series.first) - begin, "to": min(band.last, series.last) - begin, "name": band.name}
         for band in bands
-        if band.last > found.first and band.first < found.last
+        if band.last > series.first and band.first < series.last
     ]
     if not rows:
         return {}
@@ -163,5 +166,5 @@ def _bands(bands: Sequence[Band], found: Series, begin: float) -> dict[str, Any]
 
 
 def _short(value: float) -> float:
-    """Seven digits are enough for a plot."""
+    """Round to seven digits, which is enough for a plot."""
     return float(f"{value:.7g}")

@@ -1,4 +1,4 @@
-"""One run: its answer, tables, figures and verdicts; while it runs, what it does at present; and its files."""
+"""Page of a run: answer, tables, figures, checks and files, and its present state while it runs."""
 
 from __future__ import annotations
 
@@ -12,97 +12,100 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from pgherd.metrics.run_metrics import host_name
-from pgherd.report import check_matrix, formatting, html_model
-from pgherd.report.csv_tables import leading
+from pgherd.report import formatting, html_model
+from pgherd.report.data_files import leading, notices
 from pgherd.report.formatting import clean
-from pgherd.report.notices import notices
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui.reading import Whole
-from pgherd.ui.site import site_of
-from pgherd.ui.watching import SHOWN
+from pgherd.ui.app_state import site_of
+from pgherd.ui.live_runs import SHOWN
+from pgherd.ui.run_index import LoadedRun
 
 _SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
-"""For what a run directory holds: it may be somebody else's, so nothing in it runs."""
+"""Policy for the files of a run. Their origin may be unknown, so they may not run scripts."""
 _TYPES = {".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json", ".csv": "text/csv"}
 _SERVED = re.compile(r"run\.json|report\.(html|json)|figures/[\w.-]+\.(svg|png)|tables/[\w.-]+\.csv|trials/\d+/trial\.json")
 _TITLE = re.compile(r'<text[^>]*font-weight="600"[^>]*>([^<]*)')
-_HEAD = 20_000
-_LATEST = 12
-_REPORT_WITHIN = 45.0
-_WRITTEN_WITHIN = 1.5
+_HEAD_CHARACTERS = 20_000
+_LATEST_TRIALS = 12
+_REPORT_TIMEOUT_S = 45.0
+_REPORT_SETTLED_S = 1.5
 
 
 def run(request: Request) -> Response:
-    """The page of a run."""
-    site = site_of(request)
-    whole = site.reader.read(site.run(request))
-    seen = site.watching.look(whole.directory) if whole.record.state == "running" else None
-    state = seen.present.state if seen else whole.record.state
-    awaited = state == "finished" and report_awaited(whole.directory, whole.record.ended, time.time())
-    return site.page("run.html.j2", **_whole(whole), state=state, seen=seen, latest=_LATEST, seconds=SHOWN, awaited=awaited)
+    """Show a run."""
+    app = site_of(request)
+    loaded = app.cache.read(app.run(request))
+    snapshot = app.live.poll(loaded.directory) if loaded.record.state == "running" else None
+    state = snapshot.present.state if snapshot else loaded.record.state
+    awaited = state == "finished" and report_awaited(loaded.directory, loaded.record.ended, time.time())
+    return app.page(
+        "run.html.j2", **_context(loaded), state=state, snapshot=snapshot, latest=_LATEST_TRIALS, seconds=SHOWN, awaited=awaited
+    )
 
 
 def live(request: Request) -> Response:
-    """The part of the page that changes while the run is executed."""
-    site = site_of(request)
-    directory = site.run(request)
-    seen = site.watching.look(directory)
-    present = seen.present
+    """Return the part of the page that changes while the run is executed."""
+    app = site_of(request)
+    directory = app.run(request)
+    snapshot = app.live.poll(directory)
+    present = snapshot.present
     if present.state == "finished" and report_awaited(directory, present.ended, present.at):
-        return Response("Its report is being made …", media_type="text/plain")
+        return Response("Generating the report …", media_type="text/plain")
     if present.state != "running":
         return Response(headers={"HX-Refresh": "true"})
-    return site.page("live_part.html.j2", run=directory.name, seen=seen, latest=_LATEST, seconds=SHOWN)
+    return app.page("live_part.html.j2", run=directory.name, snapshot=snapshot, latest=_LATEST_TRIALS, seconds=SHOWN)
 
 
 def file(request: Request) -> Response:
-    """A file of a run that a reader may want: report, figures, tables, records. Raises HTTPException (404) for any other."""
+    """Return a report, figure, table or record of a run. Raises HTTPException (404) for other files."""
     directory, path = site_of(request).run(request), request.path_params["path"]
-    place = directory.path / path
-    if not _SERVED.fullmatch(path) or not _inside(place, directory.path):
-        raise HTTPException(404, "A run has no such file, or not yet.")
-    return FileResponse(place, media_type=_TYPES[place.suffix], headers={"Content-Security-Policy": _SANDBOX})
+    target = directory.path / path
+    if not _SERVED.fullmatch(path) or not _inside(target, directory.path):
+        raise HTTPException(404, "The run has no such file, or not yet.")
+    return FileResponse(target, media_type=_TYPES[target.suffix], headers={"Content-Security-Policy": _SANDBOX})
 
 
 def report_awaited(directory: RunDirectory, ended: float | None, now: float) -> bool:
-    """Whether a run that has just ended is still to get its report, which is written file by file, or does not come at all
-    (``--no-report``)."""
-    if ended is None or now - ended > _REPORT_WITHIN:
+    """Return True while a run that has just ended may still get its report.
+
+    The report is written file by file. With ``--no-report`` there is none, so the wait has a limit.
+    """
+    if ended is None or now - ended > _REPORT_TIMEOUT_S:
         return False
     try:
-        return now - (directory.path / "report.html").stat().st_mtime < _WRITTEN_WITHIN
+        return now - (directory.path / "report.html").stat().st_mtime < _REPORT_SETTLED_S
     except OSError:
         return True
 
 
-def _inside(place: Path, directory: Path) -> bool:
-    """Whether it is a file that really lies in the run: a link may lead anywhere."""
-    return place.is_file() and place.resolve().is_relative_to(directory.resolve())
+def _inside(path: Path, directory: Path) -> bool:
+    """Return True if the path is a file inside the run. A symbolic link could point elsewhere."""
+    return path.is_file() and path.resolve().is_relative_to(directory.resolve())
 
 
-def _whole(whole: Whole) -> dict[str, Any]:
-    record, analysis = whole.record, whole.record.analysis
-    held = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
-    first = leading(record.study, held)
+def _context(loaded: LoadedRun) -> dict[str, Any]:
+    record, analysis = loaded.record, loaded.record.analysis
+    tables = {name: rows for name, rows in analysis.tables.items() if rows} if analysis else {}
+    first = leading(record.study, tables)
     return {
-        "run": whole.name,
+        "run": loaded.name,
         "record": record,
-        "trials": len(whole.results),
+        "trials": len(loaded.results),
         "answer": clean(analysis.answer) if analysis else formatting.no_answer(record.state, record.error),
         "grade": analysis.grade if analysis else None,
-        "grade_meaning": formatting.grade_meaning(analysis.grade, len(whole.results)) if analysis else "",
-        "main_table": html_model.main_table(first, held[first]) if first else None,
+        "grade_meaning": formatting.grade_meaning(analysis.grade, len(loaded.results)) if analysis else "",
+        "main_table": html_model.main_table(first, tables[first]) if first else None,
         "findings": html_model.findings_table(analysis.findings) if analysis and analysis.findings else None,
         "warnings": [clean(text) for text in analysis.warnings] if analysis else [],
         "look_at": [clean(text) for text in analysis.look_at] if analysis else [],
         "notices": notices(record),
-        "figures": _figures(whole.directory),
-        "matrix": check_matrix.matrix(whole.results),
-        "exceptions": check_matrix.exceptions(whole.results),
+        "figures": _figures(loaded.directory),
+        "matrix": html_model.check_matrix(loaded.results),
+        "exceptions": html_model.exceptions(loaded.results),
         "hosts": [clean(host_name(record, name)) for name in record.hosts],
-        "files": [name for name in ("report.html", "report.json", "run.json") if (whole.directory.path / name).is_file()],
-        "tables": _tables(whole.directory),
-        "sampled": any((whole.directory.path / "trials" / result.id / "samples").is_dir() for result in whole.results),
+        "files": [name for name in ("report.html", "report.json", "run.json") if (loaded.directory.path / name).is_file()],
+        "tables": _tables(loaded.directory),
+        "sampled": any((loaded.directory.path / "trials" / result.id / "samples").is_dir() for result in loaded.results),
         "resumable": record.state != "finished" and record.surroundings is not None,
         "started": formatting.instant(record.started),
         "ended": formatting.instant(record.ended),
@@ -115,19 +118,19 @@ def _tables(directory: RunDirectory) -> list[str]:
 
 
 def _figures(directory: RunDirectory) -> list[tuple[str, str]]:
-    """(file, what it says) of the report's figures."""
-    found = []
+    """Return (file, title) of the report's figures."""
+    figures = []
     for path in sorted((directory.path / "figures").glob("*.svg")):
         if _SERVED.fullmatch(f"figures/{path.name}") and _inside(path, directory.path):
-            found.append((path.name, _title(path)))
-    return found
+            figures.append((path.name, _title(path)))
+    return figures
 
 
 def _title(path: Path) -> str:
-    """The sentence that a figure of ours has as its title, for those who cannot see it."""
+    """Return the title of a figure as its alternative text."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
-            lines = _TITLE.findall(file.read(_HEAD))
+            lines = _TITLE.findall(file.read(_HEAD_CHARACTERS))
     except OSError:
         lines = []
     return clean(" ".join(lines[:3])) or f"figure {clean(path.stem)}"

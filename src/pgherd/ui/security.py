@@ -1,25 +1,23 @@
-"""Who may ask what: every request passes here first, and what is refused never reaches a page.
+"""Access control of the web page. Every request passes here before it reaches a page.
 
-The dangers of a local web page are other web pages in the same browser (they can send requests here, and by DNS rebinding even read the
-answers), other people on the network, and data that somebody else has made. So:
+A local web page is exposed to three risks. Other web pages in the same browser can send requests to it, and by DNS rebinding even read
+the responses. Other users of this machine and of the network can connect. Runs may contain data of unknown origin. Therefore:
 
-- the ``Host`` header must name this server: one of its names, or an address, which no DNS answer can stand for;
-- what another site's page sends is refused: a browser says so by ``Sec-Fetch-Site``, and by ``Origin``; following a link here is allowed;
-- whatever changes something is a POST with a form token that only our own pages hold;
-- off loopback a token is required, and kept as a cookie that no other site's request carries;
-- on loopback only this process's own account (and root) is answered, since anybody on the machine can connect there;
-- paths, query strings and bodies have a size beyond which they are not read;
-- answers carry a content security policy: no inline script, nothing from elsewhere, no framing.
+- Every request requires the token of this process, on loopback too, because any user of the machine can connect there. The browser
+  keeps it as a cookie that no request from another site carries.
+- The ``Host`` header must name this server by one of its names or by an IP address, which no DNS response can replace.
+- Requests from pages of other sites are refused. A browser marks them by ``Sec-Fetch-Site`` and ``Origin``. Links to here work.
+- Every change is a POST with a form token that only pages of this server contain.
+- Paths, query strings, headers and bodies have a maximum size.
+- Responses carry a content security policy: no inline script, no external resources, no framing.
 """
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import secrets
 import socket
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -29,18 +27,18 @@ from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from pgherd.ui.peers import owner_of_peer
-
 COOKIE = "pgherd-session"
+"""Start of the cookie's name. The port follows, because a browser sends cookies of one host to all its ports."""
 FORM_TOKEN = "form_token"
 LONGEST_PATH = 1024
 LONGEST_QUERY = 8192
 LARGEST_BODY = 64 * 1024
 LARGEST_HEADERS = 32 * 1024
-_TOO_LARGE = f"The body is larger than {LARGEST_BODY // 1024} kB."
+_BODY_TOO_LARGE = f"The body is larger than {LARGEST_BODY // 1024} kB."
+_OTHER_SITE = "This request came from the page of another site."
 _READING = ("GET", "HEAD")
-_OPEN = ("/sign-in", "/static/")
-"""What may be had without having signed in."""
+_PUBLIC = ("/sign-in", "/static/")
+"""Paths that do not require a session."""
 
 HEADERS = {
     "Content-Security-Policy": (
@@ -57,25 +55,27 @@ HEADERS = {
 
 
 @dataclass
-class Door:
-    """What is known about who may come in. ``token`` None: none is needed, since the server listens on loopback."""
+class AccessPolicy:
+    """Names and secrets of one server. ``remote`` means that it listens beyond loopback, so any IP address may name it."""
 
     names: frozenset[str]
-    token: str | None = None
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
+    remote: bool = False
+    cookie: str = COOKIE
     form_token: str = field(default_factory=lambda: secrets.token_urlsafe(32))
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32))
-    accounts: frozenset[int] | None = None
-    """Numeric accounts that are answered on loopback; None: all of them."""
 
     @classmethod
-    def of(cls, address: str, token: str | None) -> Door:
-        """For a server that listens on this address."""
-        own = {"localhost", socket.gethostname().lower(), socket.getfqdn().lower()} if token else {"localhost"}
-        accounts = None if token else frozenset({os.geteuid(), 0})
-        return cls(frozenset({*own, address.lower()}), token, accounts=accounts)
+    def for_server(cls, address: str, port: int) -> AccessPolicy:
+        """Return the policy of a server that listens on this address, with a new token."""
+        remote = not is_loopback(address)
+        names = {"localhost", address.lower()}
+        if remote:
+            names |= {socket.gethostname().lower(), socket.getfqdn().lower()}
+        return cls(frozenset(names), remote=remote, cookie=f"{COOKIE}-{port}")
 
     def knows_host(self, header: str) -> bool:
-        """Whether a ``Host`` header names this server."""
+        """Return True if a ``Host`` header names this server."""
         try:
             name = urlsplit(f"//{header}").hostname
         except ValueError:
@@ -88,30 +88,27 @@ class Door:
             address = ipaddress.ip_address(name)
         except ValueError:
             return False
-        return address.is_loopback or self.token is not None
+        return address.is_loopback or self.remote
 
-    def opens_for(self, token: str) -> bool:
-        """Whether this is the token."""
-        return self.token is not None and hmac.compare_digest(token.encode(), self.token.encode())
+    def accepts_token(self, token: str) -> bool:
+        """Compare a token in constant time."""
+        return hmac.compare_digest(token.encode(), self.token.encode())
 
     def signed_in(self, connection: HTTPConnection) -> bool:
-        """Whether a request needs no token, or its browser has shown it."""
-        held = connection.cookies.get(COOKIE, "")
-        return self.token is None or hmac.compare_digest(held.encode(), self.session.encode())
+        """Return True if a request carries the session's cookie."""
+        return hmac.compare_digest(connection.cookies.get(self.cookie, "").encode(), self.session.encode())
 
-    def genuine(self, form_token: object) -> bool:
-        """Whether a form came from one of our own pages."""
+    def accepts_form(self, form_token: object) -> bool:
+        """Return True if a form is from a page of this server."""
         return isinstance(form_token, str) and hmac.compare_digest(form_token.encode(), self.form_token.encode())
 
 
 class Guard:
-    """ASGI middleware that refuses what ``Door`` does not let in, and puts the headers on every answer."""
+    """ASGI middleware that refuses requests against the policy, and adds the headers to every response."""
 
-    def __init__(self, app: ASGIApp, door: Door, owner: Callable[[Scope], int | None] = owner_of_peer) -> None:
-        """Guard this application."""
+    def __init__(self, app: ASGIApp, policy: AccessPolicy) -> None:
         self._app = app
-        self._door = door
-        self._owner = owner
+        self._policy = policy
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -119,76 +116,72 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # nothing here speaks anything else
-        refused = self._refuse(scope)
+            return  # no page uses another protocol
+        refusal = self._refuse(scope)
         sender = _with_headers(send)
-        if refused is not None:
-            await refused(scope, receive, sender)
+        if refusal is not None:
+            await refusal(scope, receive, sender)
             return
         await self._app(scope, _Limited(receive), sender)
 
     def _refuse(self, scope: Scope) -> Response | None:
-        """The answer to what is refused; None: let it in."""
-        connection, headers, door = HTTPConnection(scope), Headers(scope=scope), self._door
+        """Return the response to a refused request, or None to let it pass."""
+        connection, headers, policy = HTTPConnection(scope), Headers(scope=scope), self._policy
         if len(scope.get("raw_path") or scope["path"].encode()) > LONGEST_PATH or len(scope["query_string"]) > LONGEST_QUERY:
-            return _no(414, "The address is too long.")
+            return _refusal(414, "The address is too long.")
         if sum(len(name) + len(value) for name, value in scope["headers"]) > LARGEST_HEADERS:
-            return _no(431, "The headers are too long.")
+            return _refusal(431, "The headers are too long.")
         hosts = headers.getlist("host")
-        if len(hosts) != 1 or not door.knows_host(hosts[0]):
-            return _no(421, "This server does not go by that name; use the address that 'pgherd ui' printed.")
-        if door.accounts is not None and (owner := self._owner(scope)) is not None and owner not in door.accounts:
-            return _no(
-                403, "This page belongs to another account of this machine. 'pgherd ui --token' makes one for whoever has its token."
-            )
-        if (why := _foreign(scope["method"], headers, hosts[0])) is not None:
-            return _no(403, why)
-        if not door.signed_in(connection) and not scope["path"].startswith(_OPEN):
+        if len(hosts) != 1 or not policy.knows_host(hosts[0]):
+            return _refusal(421, "Unknown server name: use the address that 'pgherd ui' printed.")
+        if (reason := _cross_site(scope["method"], headers, hosts[0])) is not None:
+            return _refusal(403, reason)
+        if not policy.signed_in(connection) and not scope["path"].startswith(_PUBLIC):
             if scope["method"] in _READING and "hx-request" not in headers:
                 return RedirectResponse("/sign-in", 303)
-            return _no(401, "Sign in first.")
+            return _refusal(401, "Sign in first.")
         if not headers.get("content-length", "0").isdecimal() or int(headers.get("content-length", "0")) > LARGEST_BODY:
-            return _no(413, _TOO_LARGE)
+            return _refusal(413, _BODY_TOO_LARGE)
         return None
 
 
 class _Limited:
-    """Passes a body on, up to the limit: one without a stated length may go on and on."""
+    """Receiver that stops at the maximum size of a body, because a body without a declared length may be endless."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
-        self._seen = 0
+        self._received = 0
 
     async def __call__(self) -> Message:
         message = await self._receive()
-        self._seen += len(message.get("body", b""))
-        if self._seen > LARGEST_BODY:
-            raise HTTPException(413, _TOO_LARGE)
+        self._received += len(message.get("body", b""))
+        if self._received > LARGEST_BODY:
+            raise HTTPException(413, _BODY_TOO_LARGE)
         return message
 
 
-def _foreign(method: str, headers: Headers, host: str) -> str | None:
-    """Why a request comes from another site and is refused; None: it does not, or does no harm.
+def _cross_site(method: str, headers: Headers, host: str) -> str | None:
+    """Return why a request is refused as one of another site, or None.
 
-    Fetch metadata (W3C): ``Sec-Fetch-Site`` is set by the browser, and no page can change it.
+    The browser sets ``Sec-Fetch-Site``, and no page can change it (W3C Fetch Metadata).
     """
     site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
     if method not in _READING:
         origin = headers.get("origin")
-        if origin is not None and not _same(origin, host):
-            return "This came from another site's page."
+        if origin is not None and not _same_origin(origin, host):
+            return _OTHER_SITE
         if site not in (None, "same-origin", "none"):
-            return "This came from another site's page."
+            return _OTHER_SITE
         if origin is None and site is None:
-            return "There is no word of which page this came from (neither Origin nor Sec-Fetch-Site)."
+            return "The request names no page of origin (neither Origin nor Sec-Fetch-Site)."
         return None
     if site in ("cross-site", "same-site") and mode != "navigate":
-        return "This came from another site's page."
+        return _OTHER_SITE
     return None
 
 
-def _same(origin: str, host: str) -> bool:
-    """Whether an origin is this server; a proxy before it may speak TLS."""
+def _same_origin(origin: str, host: str) -> bool:
+    """Compare an origin with this server. Its scheme may be https, because a proxy may add TLS."""
     try:
         parts = urlsplit(origin)
     except ValueError:
@@ -207,10 +200,10 @@ def _with_headers(send: Send) -> Send:
     return sender
 
 
-def _no(code: int, why: str) -> PlainTextResponse:
-    return PlainTextResponse(f"{why}\n", code)
+def _refusal(status: int, reason: str) -> PlainTextResponse:
+    return PlainTextResponse(f"{reason}\n", status)
 
 
-def loopback(addresses: Iterable[str]) -> bool:
-    """Whether all of these are addresses of this machine alone."""
-    return all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses)
+def is_loopback(address: str) -> bool:
+    """Return True if only this machine can connect to the IP address."""
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

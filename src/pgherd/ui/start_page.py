@@ -13,8 +13,8 @@ from starlette.responses import RedirectResponse, Response
 from pgherd.model.errors import PgherdError
 from pgherd.report.formatting import clean
 from pgherd.ui import jobs
+from pgherd.ui.app_state import form_of, site_of, words_of
 from pgherd.ui.jobs import Job, Plan
-from pgherd.ui.site import form_of, site_of, words_of
 from pgherd.ui.study_forms import LONGEST_SECONDS, StudyForm, study_forms
 
 _MOST_TRIALS = 60

@@ -53,7 +53,7 @@ class StudyForm:
         return self.first + self.further
 
 
-_BY_METAVAR: Mapping[str, Kind] = {"TIME": "time", "SIZE": "size", "PERCENT": "share", "X": "share"}
+_BY_METAVAR: Mapping[str, Kind] = {"TIME": "time", "SIZE": "size", "PERCENT": "share"}
 _BY_KIND: Mapping[str, Kind] = {"flag": "flag", "switch": "flag", "choice": "choice", "whole number": "whole", "number": "number"}
 
 

@@ -15,8 +15,9 @@ from datetime import UTC, date, datetime, timedelta
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
+from pgherd.host.libraries import missing_libraries
 from pgherd.model.deployment import Database
-from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
 from pgherd.node.protocol import LoadTarget, Node, Say, silent
 from pgherd.workloads import Query
@@ -74,10 +75,7 @@ class Values:
         try:
             import mimesis
         except ImportError:
-            raise CapabilityError(
-                "the workload realistic requires the Python package mimesis, which is not installed; install it with: "
-                "pip install 'pgherd[compression]'"
-            ) from None
+            raise missing_libraries("the workload realistic", ["mimesis"]) from None
         self._random = random.Random(seed)
         self._people = [mimesis.Person(mimesis.Locale(name), seed=seed) for name in LOCALES]
         self._addresses = [mimesis.Address(mimesis.Locale(name), seed=seed) for name in LOCALES]

@@ -7,13 +7,13 @@ import pytest
 
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style, drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.compare import figures
 from pgherd.studies.compare.figures import MetricChange
 
 
 def inputs(record):
-    return Inputs(record, record.analysis, [])
+    return FigureInputs(record, record.analysis, [])
 
 
 def words(svg: str) -> str:
@@ -124,7 +124,7 @@ def test_no_pair_is_no_figure(record):
     values = {side: [None] * 14 for side in held["values"]}
     update = {**series, "metrics": {"throughput": {**held, "values": values}}}
     for nothing in ({}, {"series": update}):
-        with pytest.raises(NotDrawn):
+        with pytest.raises(FigureUnavailable):
             figures.pairs(inputs(changed(record, figures=nothing)))
 
 
@@ -148,9 +148,9 @@ def test_several_points_are_drawn_relative_to_their_means(comparison):
 
 
 def test_figures_that_cannot_be_drawn_have_a_reason(record, comparison):
-    drawn, left_out = drawing.draw(Inputs(record, changed(record, tables={}, figures={}).analysis, []))
+    drawn, left_out = drawing.draw(FigureInputs(record, changed(record, tables={}, figures={}).analysis, []))
     assert drawn == [] and left_out["forest"] == "no metric has a ratio to the baseline"
-    with pytest.raises(NotDrawn, match="fewer than four trials"):
+    with pytest.raises(FigureUnavailable, match="fewer than four trials"):
         figures.order(inputs(comparison.comparison_run(blocks=1)))
 
 
@@ -225,7 +225,7 @@ def test_an_aa_ratio_without_an_interval_is_on_both_sides_of_one(comparison):
 def test_without_a_ratio_there_are_no_changes(comparison):
     record = comparison.comparison_run()
     row = {**record.analysis.tables["comparison"][0], "ratio": Finding(value=None, unit="")}
-    with pytest.raises(NotDrawn, match="no metric has a ratio"):
+    with pytest.raises(FigureUnavailable, match="no metric has a ratio"):
         figures.metric_changes(inputs(with_rows(record, comparison=[row])))
 
 

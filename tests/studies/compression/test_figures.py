@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.compression.figures import blocks, kinds
 from pgherd.studies.compression.options import SEGMENT, CompressionOptions, DataKind
 from pgherd.studies.compression.study import STUDY
@@ -22,7 +22,7 @@ def inputs(blocks=(4096, 32768, 131072), segments=5):
         results.append(TrialResult(id="0001", trial=trial, started=0, ended=1, probe=probe))
     analysis = STUDY.analyse(options, results)
     record = RunRecord(run="r", study="compression", options=options.model_dump(mode="json"), started=0, pgherd="1", analysis=analysis)
-    return Inputs(record, analysis, results)
+    return FigureInputs(record, analysis, results)
 
 
 def test_kinds_are_drawn_beside_the_published_ratio():
@@ -43,7 +43,7 @@ def test_both_are_drawn_and_none_is_missed():
 
 
 def test_too_little_is_said():
-    with pytest.raises(NotDrawn, match="fewer than two block sizes"):
+    with pytest.raises(FigureUnavailable, match="fewer than two block sizes"):
         blocks(inputs(blocks=(8192,)))
-    with pytest.raises(NotDrawn, match="no data"):
+    with pytest.raises(FigureUnavailable, match="no data"):
         kinds(inputs(segments=0))

@@ -8,7 +8,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.report.drawing import Inputs, NotDrawn, builders, specification
+from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders, specification
 from pgherd.report.html_model import main_table
 from pgherd.report.terminal import compact_table
 from pgherd.store.samples import write_samples
@@ -68,7 +68,7 @@ def inputs(rows=ROWS, periods=PERIODS):
     tables = {name: table for name, table in {"consolidation": rows, "periods": periods}.items() if table}
     analysis = Analysis(answer="…", grade="A", tables=tables)
     record = RunRecord(run="r", study="consolidation", options={"runtime": "cgroup"}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record=record, analysis=analysis, results=[])
+    return FigureInputs(record=record, analysis=analysis, results=[])
 
 
 def marks(figure):
@@ -112,14 +112,14 @@ def test_schemes_of_different_vcpus_have_the_correction_in_the_caption():
 
 
 def test_databases_with_different_loads_have_no_fairness_figure():
-    with pytest.raises(NotDrawn) as caught:
+    with pytest.raises(FigureUnavailable) as caught:
         builders("consolidation")["fairness"](inputs())
     assert str(caught.value) == ""
 
 
 @pytest.mark.parametrize("figure", [schemes, number])
 def test_without_a_baseline_nothing_is_drawn(figure):
-    with pytest.raises(NotDrawn, match="no undercommitted trial finished"):
+    with pytest.raises(FigureUnavailable, match="no undercommitted trial finished"):
         figure(inputs(rows=[], periods=[]))
 
 
@@ -176,7 +176,7 @@ def result(number, scheme, rate=0.0, cores=(1.0, 0.5), tainted=False):
 def cpu_inputs(results, directory=None):
     analysis = Analysis(answer="…", grade="A")
     record = RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record=record, analysis=analysis, results=results, directory=directory)
+    return FigureInputs(record=record, analysis=analysis, results=results, directory=directory)
 
 
 def lines(figure):
@@ -214,9 +214,9 @@ def test_one_clean_undercommitted_trial_of_each_scheme_is_shown():
 
 
 def test_without_cpu_nothing_is_drawn():
-    with pytest.raises(NotDrawn, match="no undercommitted trial"):
+    with pytest.raises(FigureUnavailable, match="no undercommitted trial"):
         cpu_over_time(cpu_inputs([result(1, 1, rate=0.5)]))
-    with pytest.raises(NotDrawn, match="CPU was not measured"):
+    with pytest.raises(FigureUnavailable, match="CPU was not measured"):
         cpu_over_time(cpu_inputs([result(1, 1, cores=(None, None))]))
 
 
@@ -251,7 +251,7 @@ def rate_inputs(rows, runtime="cgroup", safe_rate=None):
     findings = {} if safe_rate is None else {"honest_rate": Finding(value=safe_rate, unit="share")}
     analysis = Analysis(answer="…", grade="A", tables={"consolidation": rows}, findings=findings)
     record = RunRecord(run="r", study="consolidation", options={"runtime": runtime}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record=record, analysis=analysis, results=[])
+    return FigureInputs(record=record, analysis=analysis, results=[])
 
 
 def test_curves_start_undercommitted_and_have_intervals():
@@ -291,11 +291,11 @@ def test_the_safe_rate_is_marked():
 
 
 def test_undercommitted_runs_do_not_expect_the_curves():
-    with pytest.raises(NotDrawn) as caught:
+    with pytest.raises(FigureUnavailable) as caught:
         overcommitment(rate_inputs(RATE_ROWS[:2]))
     assert str(caught.value) == ""
 
 
 def test_without_any_value_the_curves_are_omitted():
-    with pytest.raises(NotDrawn, match="no overcommitted trial"):
+    with pytest.raises(FigureUnavailable, match="no overcommitted trial"):
         overcommitment(rate_inputs([rate_row(1, 0.0), rate_row(1, 0.3)]))

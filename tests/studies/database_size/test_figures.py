@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.database_size.figures import sizes
 from pgherd.studies.database_size.options import SizesOptions
 from pgherd.studies.database_size.study import STUDY
@@ -16,7 +16,7 @@ def inputs(*scales):
         for trial in STUDY.propose(options, []).trials
     ]
     record = RunRecord(run="r", study="database-size", options={}, started=0, pgherd="1", analysis=STUDY.analyse(options, results))
-    return Inputs(record, record.analysis, results)
+    return FigureInputs(record, record.analysis, results)
 
 
 def test_measured_predicted_and_published_are_drawn_over_logarithmic_axes():
@@ -35,5 +35,5 @@ def test_the_study_draws_this_figure_and_misses_none():
 
 
 def test_one_size_is_no_figure():
-    with pytest.raises(NotDrawn, match="fewer than two"):
+    with pytest.raises(FigureUnavailable, match="fewer than two"):
         sizes(inputs(1))

@@ -9,14 +9,14 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.report import chart_style, drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.density import figures
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.study import STUDY
 
 
-def inputs(record, results=()) -> Inputs:
-    return Inputs(record, record.analysis, results)
+def inputs(record, results=()) -> FigureInputs:
+    return FigureInputs(record, record.analysis, results)
 
 
 def changed(record, **update):
@@ -87,14 +87,14 @@ def test_published_names_its_source_and_its_known_end(drawn8):
 
 
 def test_published_without_a_curve_is_not_drawn(run8):
-    with pytest.raises(NotDrawn, match="no published curve"):
+    with pytest.raises(FigureUnavailable, match="no published curve"):
         figures.published(inputs(changed(run8[0], figures={})))
 
 
 def test_one_point_is_no_curve(run8):
     record = changed(run8[0], tables={"density": run8[0].analysis.tables["density"][:1]})
     for builder in (figures.throughput, figures.efficiency, figures.published):
-        with pytest.raises(NotDrawn, match="needs two numbers of databases"):
+        with pytest.raises(FigureUnavailable, match="needs two numbers of databases"):
             builder(inputs(record))
 
 
@@ -120,7 +120,7 @@ def test_the_real_study_fits_the_figures(run8, synthetic):
         points=tuple(synthetic.points(8)),
     )
     record = run8[0].model_copy(update={"analysis": STUDY.analyse(options, run8[1])})
-    drawn, left_out = drawing.draw(Inputs(record, record.analysis, run8[1]))
+    drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, run8[1]))
     assert left_out == {} and len(drawn) == 8
 
 
@@ -133,11 +133,11 @@ def test_what_a_runtime_does_not_show_is_not_told_apart(synthetic):
     record, _ = synthetic.process_run()
     figure = figures.cpu(inputs(record))
     text = words(drawing.svg(figure, prefix="cpu"))
-    assert "not told apart" in text and "platform" in text and "serve databases" not in figure.title
+    assert "not separ" in text and "platform" in text and "serve databases" not in figure.title
 
 
 def test_neither_host_nor_containers_no_figure(synthetic, run8):
-    with pytest.raises(NotDrawn, match="neither"):
+    with pytest.raises(FigureUnavailable, match="neither"):
         figures.cpu(inputs(synthetic.without_numbers(run8[0])))
 
 
@@ -158,7 +158,7 @@ def test_a_percentile_that_is_missing_at_a_point_leaves_the_others(drawn8):
 
 def test_a_soak_shows_its_worst_window_and_its_marks(synthetic):
     record, results = synthetic.soak_run()
-    drawn, left_out = drawing.draw(Inputs(record, record.analysis, results))
+    drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, results))
     names = {one.name: one for one in drawn}
     assert "soak" in names and "seconds" in names and "throughput" in left_out
     assert names["soak"].figure.title.endswith("throughput drifted by −0.4 % per hour")
@@ -168,19 +168,19 @@ def test_a_soak_shows_its_worst_window_and_its_marks(synthetic):
     quiet = record.analysis.model_copy(
         update={"tables": {"soak": [{**row, "failed_checks": None} for row in record.analysis.tables["soak"]]}}
     )
-    assert "failed check" not in words(drawing.svg(figures.soak(Inputs(record, quiet, results)), prefix="soak"))
+    assert "failed check" not in words(drawing.svg(figures.soak(FigureInputs(record, quiet, results)), prefix="soak"))
 
 
 def test_of_less_than_an_hour_nothing_is_said_per_hour(synthetic):
     record, results = synthetic.soak_run()
     for figures_of, words_of in (({"soak": {"hours": 0.5}}, "; throughput drifted by −0.2 % over that time"), ({}, " of the median")):
         analysis = record.analysis.model_copy(update={"figures": figures_of})
-        title = figures.soak(Inputs(record, analysis, results)).title
+        title = figures.soak(FigureInputs(record, analysis, results)).title
         assert title.endswith(words_of) and "per hour" not in title
 
 
 def test_a_run_without_a_soak_does_not_miss_it(run8):
-    with pytest.raises(NotDrawn) as caught:
+    with pytest.raises(FigureUnavailable) as caught:
         figures.soak(inputs(run8[0]))
     assert str(caught.value) == ""
 
@@ -227,7 +227,7 @@ def test_every_run_has_its_own_colour_and_shape(run8):
 def test_runs_without_the_table_are_left_out(run8, synthetic):
     runs = [("a", run8[0]), ("b", synthetic.other_study()[0]), ("c", run8[0].model_copy(update={"analysis": None}))]
     assert [curve.name for curve in figures.overlay_lines(runs, "efficiency")] == ["a"]
-    with pytest.raises(NotDrawn):
+    with pytest.raises(FigureUnavailable):
         figures.overlay_lines(runs[1:], "efficiency")
 
 

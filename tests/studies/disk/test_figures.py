@@ -8,7 +8,7 @@ import pytest
 
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.disk.figures import disk, hosts, steadiness
 from pgherd.studies.disk.study import STUDY
 
@@ -23,7 +23,7 @@ def inputs_of(names, volumes=1, **more):
     options = bank.options(volumes, hosts=names)
     results = bank.Bank(options, **more).all()
     record = RunRecord(run="r", study="disk", options={}, started=0, pgherd="1", analysis=STUDY.analyse(options, results))
-    return Inputs(record, record.analysis, results)
+    return FigureInputs(record, record.analysis, results)
 
 
 def inputs(volumes=1, **host):
@@ -52,7 +52,7 @@ def test_how_many_trials_were_steady():
 def test_nothing_is_drawn_of_nothing():
     empty = inputs(fail=lambda trial: "full")
     for builder in (disk, steadiness):
-        with pytest.raises(NotDrawn):
+        with pytest.raises(FigureUnavailable):
             builder(empty)
 
 
@@ -73,7 +73,7 @@ def test_with_several_volumes_rows_of_hosts_are_named_after_them():
 
 
 def test_one_host_is_not_compared():
-    with pytest.raises(NotDrawn, match="^$"):
+    with pytest.raises(FigureUnavailable, match="^$"):
         hosts(inputs_of((None,)))
     assert "hosts" not in {one.name for one in drawing.draw(inputs_of((None,)))[0]}
 

@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.exec.figures import duration, host, values
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.studies.exec.study import STUDY
@@ -33,7 +33,7 @@ def inputs(seen=True, told=True, **changes):
         phase = PhaseResult(phase="command", start=0, end=took, overlap=1, targets=[target], metrics=metrics)
         results.append(TrialResult(id=f"{number + 1:04d}", trial=trial, started=0, ended=took, phases=[phase]))
     analysis = STUDY.analyse(options, results)
-    return Inputs(RunRecord(run="r", study="exec", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
+    return FigureInputs(RunRecord(run="r", study="exec", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
 
 
 def test_durations_are_drawn_with_their_mean_and_interval():
@@ -54,12 +54,12 @@ def test_the_host_is_parted_into_the_command_and_the_rest():
 
 
 def test_what_there_is_not_is_not_drawn():
-    with pytest.raises(NotDrawn, match="not sampled"):
+    with pytest.raises(FigureUnavailable, match="not sampled"):
         host(inputs(seen=False))
-    with pytest.raises(NotDrawn, match="none of the values"):
+    with pytest.raises(FigureUnavailable, match="none of the values"):
         values(inputs(values=(RATE,), told=False))
     for builder, asked in ((duration, {"seconds": 5.0}), (values, {})):
-        with pytest.raises(NotDrawn) as reason:
+        with pytest.raises(FigureUnavailable) as reason:
             builder(inputs(**asked))
         assert not str(reason.value), "nobody misses it"
 

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report.drawing import Inputs, NotDrawn, builders
+from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders
 from pgherd.report.terminal import compact_table
 from pgherd.studies.hugepages.figures import gain
 
@@ -20,7 +20,7 @@ ROWS = [row("none"), row("2MB", 6.1, 4.0, 8.2, "+7.52 % (…)"), row("1GB", None
 def inputs(rows):
     analysis = Analysis(answer="2MB is faster than none.", grade="A", tables={"hugepages": rows})
     record = RunRecord(run="r", study="hugepages", options={}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record=record, analysis=analysis, results=[])
+    return FigureInputs(record=record, analysis=analysis, results=[])
 
 
 def marks(chart):
@@ -41,7 +41,7 @@ def test_measured_and_published_gains_are_drawn():
 
 @pytest.mark.parametrize("rows", [[], [row("none"), row("1GB", None, published="+12.1 % (…)")]])
 def test_without_anything_measured_there_is_no_figure(rows):
-    with pytest.raises(NotDrawn, match="no page size could be compared"):
+    with pytest.raises(FigureUnavailable, match="no page size could be compared"):
         gain(inputs(rows))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn, builders
+from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders
 from pgherd.studies.io_profile.options import StorageOptions
 from pgherd.studies.io_profile.propose import trial
 from pgherd.studies.io_profile.study import STUDY
@@ -32,7 +32,7 @@ def inputs(simulator):
     results = [simulator.result_of(trial(options, number), number, traced=True) for number in range(3)]
     analysis = STUDY.analyse(options, results)
     record = RunRecord(run="r", study="io-profile", options={}, started=0.0, pgherd="0", analysis=analysis)
-    return Inputs(record, analysis, results)
+    return FigureInputs(record, analysis, results)
 
 
 def test_all_figures_of_a_single_server_are_drawn_and_valid(inputs):
@@ -54,5 +54,5 @@ def test_without_logged_transactions_there_is_no_curve(inputs):
         result.model_copy(update={"phases": [p.model_copy(update={"io": p.io.model_copy(update={"latency": {}})}) for p in result.phases]})
         for result in inputs.results
     ]
-    with pytest.raises(NotDrawn, match="fewer than 100"):
-        builders("io-profile")["latency"](Inputs(inputs.record, inputs.analysis, blind))
+    with pytest.raises(FigureUnavailable, match="fewer than 100"):
+        builders("io-profile")["latency"](FigureInputs(inputs.record, inputs.analysis, blind))

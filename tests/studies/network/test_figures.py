@@ -4,7 +4,7 @@ from pgherd.model.deployment import Link
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.network.figures import matrix, rtt, shape, streams
 from pgherd.studies.network.options import NetworkOptions
 from pgherd.studies.network.study import STUDY
@@ -22,7 +22,7 @@ def inputs(numbers=(1, 2, 4), scale=1e9, names=("db2",), told=True):
         phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])
         results.append(TrialResult(id="0001", trial=trial, started=0, ended=1, phases=[phase]))
     analysis = STUDY.analyse(options, results)
-    return Inputs(RunRecord(run="r", study="network", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
+    return FigureInputs(RunRecord(run="r", study="network", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
 
 
 @pytest.mark.parametrize(("scale", "unit"), [(1e9, "Gbit/s"), (1e7, "Mbit/s")])
@@ -49,9 +49,9 @@ def test_all_are_drawn_and_none_is_missed():
 
 
 def test_too_little_is_said():
-    with pytest.raises(NotDrawn, match="fewer than two"):
+    with pytest.raises(FigureUnavailable, match="fewer than two"):
         streams(inputs(numbers=(1,)))
-    with pytest.raises(NotDrawn, match="sender only"):
+    with pytest.raises(FigureUnavailable, match="sender only"):
         rtt(inputs(told=False))
 
 
@@ -70,7 +70,7 @@ def pair_inputs(hosts=("db1.example", "b", "c", "d"), scale=1e9, kind="hosts"):
         phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])
         results.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase]))
     analysis = STUDY.analyse(options, results)
-    return Inputs(RunRecord(run="r", study="network", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
+    return FigureInputs(RunRecord(run="r", study="network", options={}, started=0, pgherd="1", analysis=analysis), analysis, results)
 
 
 @pytest.mark.parametrize(("scale", "unit"), [(1e9, "Gbit/s"), (1e7, "Mbit/s")])
@@ -82,7 +82,7 @@ def test_every_pair_has_a_cell(scale, unit):
 
 
 def test_a_run_to_other_hosts_has_no_matrix():
-    with pytest.raises(NotDrawn, match="^$"):
+    with pytest.raises(FigureUnavailable, match="^$"):
         matrix(pair_inputs(kind="remote"))
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.report import chart_style, drawing, overlay
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.scaling import figures
 from pgherd.studies.scaling.figures import MAX_VARIANT_LABEL, clients, last_clients, points, variant_series
 
@@ -55,16 +55,16 @@ def record(synthetic):
     return synthetic.density_run(8)[0].model_copy(update={"study": "scaling"})
 
 
-def inputs(record, rows, findings=FINDINGS, **tables) -> Inputs:
+def inputs(record, rows, findings=FINDINGS, **tables) -> FigureInputs:
     analysis = Analysis(answer="", grade="A", findings=findings, tables={"scaling": rows, **tables}, figures={"models": MODELS})
-    return Inputs(record, analysis, [])
+    return FigureInputs(record, analysis, [])
 
 
-def one(record) -> Inputs:
+def one(record) -> FigureInputs:
     return inputs(record, [row(n, tps, limit=limit, p99=None if n == 1 else 1.0) for n, tps, limit in CURVE])
 
 
-def two(record) -> Inputs:
+def two(record) -> FigureInputs:
     rows = [row(n, tps * times, variant=name) for name, times in (("old", 1.0), ("new", 1.4)) for n, tps, _ in CURVE]
     ratio = {"variant": "new", "to": "old", "peak_ratio": about(1.4, 0.02, "ratio"), "slope_ratio": about(1.4, 0.01, "ratio")}
     ratio |= {"linear_ratio": about(None, unit="ratio"), "cpu_ratio": about(0.7, unit="ratio")}
@@ -135,7 +135,7 @@ def test_ratios_have_a_bar_each_and_those_without_a_number_are_left_out(record):
     alike = two(record)
     alike.analysis.tables["ratios"][0]["peak_ratio"] = about(1.01, 0.05, "ratio")
     assert figures.ratios(alike).title == "Relative to the peak of 'old': 'new' has no significant difference"
-    with pytest.raises(NotDrawn):
+    with pytest.raises(FigureUnavailable):
         figures.ratios(one(record))
 
 
@@ -153,9 +153,9 @@ def test_latency_goes_along_the_clients_and_not_along_throughput(record):
 
 
 def test_too_little_is_no_curve(record):
-    with pytest.raises(NotDrawn, match="two numbers of clients"):
+    with pytest.raises(FigureUnavailable, match="two numbers of clients"):
         figures.throughput(inputs(record, [row(4, 40_000)]))
-    with pytest.raises(NotDrawn, match="fewer than two numbers"):
+    with pytest.raises(FigureUnavailable, match="fewer than two numbers"):
         figures.latency(inputs(record, []))
 
 
@@ -250,7 +250,7 @@ def test_equal_variants_of_runs_with_long_names_have_distinct_labels(run8):
 
 
 def test_nothing_to_draw(run8):
-    with pytest.raises(NotDrawn):
+    with pytest.raises(FigureUnavailable):
         figures.overlay_throughput([("density", run8[0])])
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.scaling import figures_cpu
 
 
@@ -36,8 +36,8 @@ def record(synthetic):
     return found.model_copy(update={"study": "scaling", "hosts": hosts})
 
 
-def inputs(record, rows, cpu=()) -> Inputs:
-    return Inputs(record, Analysis(answer="", grade="A", tables={"scaling": list(rows), "cpu": list(cpu)}), [])
+def inputs(record, rows, cpu=()) -> FigureInputs:
+    return FigureInputs(record, Analysis(answer="", grade="A", tables={"scaling": list(rows), "cpu": list(cpu)}), [])
 
 
 def test_the_cost_is_stacked_from_server_and_pgbench(record):
@@ -61,7 +61,7 @@ def test_variants_are_lines_of_server_cpu(record):
 
 
 def test_without_accounting_there_is_no_cost(record):
-    with pytest.raises(NotDrawn, match="not measured separately"):
+    with pytest.raises(FigureUnavailable, match="not measured separately"):
         figures_cpu.cpu_per_tx(inputs(record, [scaling(1, None, None)]))
 
 
@@ -84,8 +84,8 @@ def test_figures_that_do_not_apply_have_no_reason(record):
         (figures_cpu.cpu, [cores(1, 1, variant="a"), cores(1, 1, variant="b")]),
         (figures_cpu.fairness, []),
     ):
-        with pytest.raises(NotDrawn) as reason:
+        with pytest.raises(FigureUnavailable) as reason:
             builder(inputs(record, [], tables))
         assert str(reason.value) == ""
-    with pytest.raises(NotDrawn, match="neither"):
+    with pytest.raises(FigureUnavailable, match="neither"):
         figures_cpu.cpu(inputs(record, []))

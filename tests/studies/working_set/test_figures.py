@@ -8,7 +8,7 @@ import pytest
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.report import drawing
-from pgherd.report.drawing import Inputs, NotDrawn
+from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.working_set import figures
 
 
@@ -68,7 +68,7 @@ def analysed(dead: tuple[int, ...] = (80,)) -> Analysis:
 
 @pytest.fixture
 def inputs(working_set_record):
-    return lambda analysis: Inputs(working_set_record, analysis, [])
+    return lambda analysis: FigureInputs(working_set_record, analysis, [])
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_loads_are_named_at_their_curves(inputs):
 def test_a_sweep_that_was_not_requested_has_no_reason(inputs):
     found = analysed()
     memory = found.model_copy(update={"figures": {"curves": [c for c in found.figures["curves"] if c["sweep"] == "memory"]}})
-    with pytest.raises(NotDrawn) as why:
+    with pytest.raises(FigureUnavailable) as why:
         figures.buffers(inputs(memory))
     assert str(why.value) == ""
 
@@ -113,14 +113,14 @@ def test_a_sweep_that_was_not_requested_has_no_reason(inputs):
 def test_a_sweep_without_throughput_says_so(inputs):
     found = analysed()
     empty = found.model_copy(update={"tables": {**found.tables, "sweep": []}})
-    with pytest.raises(NotDrawn, match="no trial finished"):
+    with pytest.raises(FigureUnavailable, match="no trial finished"):
         figures.memory(inputs(empty))
-    with pytest.raises(NotDrawn, match="two sizes"):
+    with pytest.raises(FigureUnavailable, match="two sizes"):
         figures.misses(inputs(empty))
 
 
 def test_no_estimates_without_a_knee(inputs):
     found = analysed()
     rows = [{**row, "working_set": about(None, 0, "MB")} for row in found.tables["working-set"]]
-    with pytest.raises(NotDrawn, match="no curve has a knee"):
+    with pytest.raises(FigureUnavailable, match="no curve has a knee"):
         figures.estimates(inputs(found.model_copy(update={"tables": {**found.tables, "working-set": rows}})))

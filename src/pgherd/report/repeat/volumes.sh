@@ -1,15 +1,15 @@
-# ---- Files that lie apart from the rest
+# ---- Files on other volumes
 
-# apart DIRECTORY: a directory of our own below it, named by $there.
+# apart DIRECTORY: create a private directory below it and set $there to it.
 apart() {
     there=$(mktemp -d -- "$1/repeat-XXXXXX") || die "parts of this trial's servers were in $1; name another directory in the environment"
     elsewhere=yes
     printf '%s\n' "$there" >>"$work/elsewhere"
     own "$there"
-    as test -d "$there/." || die "account $ACCOUNT cannot enter $there; name another directory in the environment"
+    as test -d "$there/." || die "user $ACCOUNT cannot enter $there; name another directory in the environment"
 }
 
-# data SERVER DIRECTORY: have its data lie there, before they are copied.
+# data SERVER DIRECTORY: place its data there, before they are copied.
 data() {
     mkdir -m 700 "$work/$1"
     own "$work/$1"
@@ -18,25 +18,25 @@ data() {
     ln -s -- "$there/data" "$work/$1/data"
 }
 
-# wal SERVER DIRECTORY: move its write-ahead log to a directory of its own there.
+# wal SERVER DIRECTORY: move its WAL to a private directory there.
 wal() {
     apart "$2"
     mv -T -- "$work/$1/data/pg_wal" "$there/pg_wal"
     ln -s -- "$there/pg_wal" "$work/$1/data/pg_wal"
 }
 
-# space SERVER NAME DIRECTORY: a tablespace there.
+# space SERVER NAME DIRECTORY: create a tablespace there.
 space() {
     apart "$3"
     echo "CREATE TABLESPACE $2 LOCATION :'there'" | quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -v there="$there" -d postgres
 }
 
-# temporary SERVER TABLESPACE: temporary files go there.
+# temporary SERVER TABLESPACE: use it for temporary files.
 temporary() {
     quietly client "$1" psql -qX -v ON_ERROR_STOP=1 -d postgres -c "ALTER SYSTEM SET temp_tablespaces = '$2'" -c 'SELECT pg_reload_conf()'
 }
 
-# spread SERVER DATABASE TABLESPACE...: move tables and indexes to these, the largest first, each to where least is.
+# spread SERVER DATABASE TABLESPACE...: move tables and indexes to these, largest first, each to the emptiest.
 spread() {
     server=$1 database=$2
     shift 2
@@ -54,6 +54,6 @@ spread() {
     quietly client "$server" psql -qX -d postgres -c CHECKPOINT
 }
 
-# each_elsewhere COMMAND...: run it on each of these directories.
+# each_elsewhere COMMAND...: run the command on each of these directories.
 each_elsewhere() { while IFS= read -r there; do "$@" "$there"; done <"$work/elsewhere"; }
 

@@ -115,7 +115,7 @@ def find(node: Node, kernel: Kernel, cache_dir: str, scratch: str, *, accelerato
             temporary.write_text(json.dumps({"key": key, "until": until, "found": asdict(hypervisor)}))
             temporary.replace(file)
     if accelerator == "kvm" and hypervisor.functional_only:
-        raise CapabilityError(f"KVM does not run guests here: {hypervisor.why}; use --accelerator tcg for functional tests")
+        raise CapabilityError(f"KVM does not run guests here: {hypervisor.why}; use --accel tcg for functional tests")
     if accelerator == "tcg" and not hypervisor.functional_only:
         return Hypervisor(hypervisor.program, hypervisor.version, hypervisor.sandbox, "tcg", "emulation was asked for")
     return hypervisor

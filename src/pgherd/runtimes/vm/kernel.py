@@ -18,6 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
+from pgherd.host.libraries import missing_libraries
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 
@@ -104,7 +105,7 @@ def _unzstd(data: bytes, name: str) -> bytes:
     try:
         import zstandard
     except ImportError:
-        raise CapabilityError(f"{name} is compressed with zstd; pip install 'pgherd[compression]' for the library that reads it") from None
+        raise missing_libraries(f"{name}, compressed with zstd,", ["zstandard"]) from None
     return zstandard.ZstdDecompressor().decompressobj().decompress(data)
 
 

@@ -13,10 +13,10 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLACK, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data
-from pgherd.report.comparison_table import label
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
+from pgherd.report.html_model import metric_label
 from pgherd.report.trial_figures import drift
 from pgherd.study.comparison import metrics
 from pgherd.study.comparison.answers import as_change, percent_change
@@ -104,11 +104,11 @@ class BlockValues:
         return {number: value / base for number, value, base in pairs if value and base}
 
 
-def metric_changes(inputs: Inputs) -> list[MetricChange]:
+def metric_changes(inputs: FigureInputs) -> list[MetricChange]:
     """Return the rows of the table ``comparison`` that have a ratio, in its order: by variant, the deciding metric first."""
     changes = [change for row in inputs.analysis.tables.get("comparison", []) if (change := _metric_change(row)) is not None]
     if not changes:
-        raise NotDrawn("no metric has a ratio to the baseline")
+        raise FigureUnavailable("no metric has a ratio to the baseline")
     return changes
 
 
@@ -121,7 +121,7 @@ def _metric_change(row: Row) -> MetricChange | None:
     has_interval = low is not None and low > 0 and high is not None
     return MetricChange(
         variant=clean(row.get("variant", "")),
-        label=label(row),
+        label=metric_label(row),
         value=value,
         low=low if has_interval else None,
         high=high if has_interval else None,
@@ -147,46 +147,46 @@ def variant_names(changes: Sequence[MetricChange]) -> list[str]:
     return list(dict.fromkeys(change.variant for change in changes))
 
 
-def equivalence_margin(inputs: Inputs) -> float:
+def equivalence_margin(inputs: FigureInputs) -> float:
     """Return the equivalence margin of the run."""
     return finite(inputs.record.options.get("equivalence")) or DEFAULT_MARGIN
 
 
-def baseline_name(inputs: Inputs) -> str:
+def baseline_name(inputs: FigureInputs) -> str:
     """Return the name of the variant that the others are compared with."""
     return clean(inputs.record.options.get("baseline") or "baseline")
 
 
-def _deciding_row(inputs: Inputs) -> Row:
+def _deciding_row(inputs: FigureInputs) -> Row:
     rows = inputs.analysis.tables.get("comparison", [])
     return next((row for row in rows if row.get("primary")), {})
 
 
-def _series(inputs: Inputs) -> Mapping[str, Any]:
+def _series(inputs: FigureInputs) -> Mapping[str, Any]:
     series = inputs.analysis.figures.get("series")
     return series if isinstance(series, Mapping) else {}
 
 
-def block_values(inputs: Inputs) -> BlockValues:
+def block_values(inputs: FigureInputs) -> BlockValues:
     """Return the deciding metric by block: the baseline, its second trial, then the variants."""
     row, series = _deciding_row(inputs), _series(inputs)
     metric = series.get("metrics", {}).get(str(row.get("metric")))
     if not metric:
-        raise NotDrawn("no block has a value of the deciding metric")
+        raise FigureUnavailable("no block has a value of the deciding metric")
     values = {clean(variant): [finite(value) for value in numbers] for variant, numbers in metric["values"].items()}
     first = baseline_name(inputs)
     ordered = sorted(values, key=lambda variant: (variant != first, variant != first + AGAIN_SUFFIX))
     numbers = tuple(int(number) for number in series.get("blocks", ()))
-    return BlockValues(label(metric), clean(metric.get("unit") or ""), numbers, {variant: values[variant] for variant in ordered})
+    return BlockValues(metric_label(metric), clean(metric.get("unit") or ""), numbers, {variant: values[variant] for variant in ordered})
 
 
-def trial_values(inputs: Inputs) -> tuple[str, str, list[TrialValue]]:
+def trial_values(inputs: FigureInputs) -> tuple[str, str, list[TrialValue]]:
     """Return (label, unit, value of every trial in the order in which they ran) of the deciding metric."""
     row = _deciding_row(inputs)
     metric = metrics.metric_for(str(row.get("metric")).partition(metrics.POINT_MARK)[0], inputs.results, clean(row.get("unit") or ""))
     trials = [trial for row in inputs.analysis.tables.get("blocks", []) if (trial := _trial_value(row, metric.name)) is not None]
     if not trials:
-        raise NotDrawn(f"single trials have no value of {clean(metric.label)}")
+        raise FigureUnavailable(f"single trials have no value of {clean(metric.label)}")
     return clean(metric.label), clean(row.get("unit") or metric.unit), sorted(trials, key=lambda trial: trial.order)
 
 
@@ -235,7 +235,7 @@ MAX_METRICS = 24
 
 
 @register("forest")
-def forest(inputs: Inputs) -> Figure:
+def forest(inputs: FigureInputs) -> Figure:
     """Draw the change of every metric against the baseline with its interval, over the A/A interval. One panel for each variant."""
     changes, margin, first = metric_changes(inputs), equivalence_margin(inputs), baseline_name(inputs)
     by_variant = {name: [change for change in changes if change.variant == name] for name in variant_names(changes)}
@@ -420,12 +420,12 @@ def _variant_styles(variants: Sequence[str], first: str) -> dict[str, MarkStyle]
 
 
 @register("pairs")
-def pairs(inputs: Inputs) -> Figure:
+def pairs(inputs: FigureInputs) -> Figure:
     """Draw the deciding metric in every block: above the values, below the change within the block."""
     blocks, first = block_values(inputs), baseline_name(inputs)
     ratios = {name: by_block for name in blocks.values if name != first and (by_block := blocks.ratios(name, first))}
     if not ratios:
-        raise NotDrawn("no block has both a variant and the baseline")
+        raise FigureUnavailable("no block has both a variant and the baseline")
     styles = _variant_styles(list(blocks.values), first)
     deciding = [change for change in metric_changes(inputs) if change.primary]
     panels = (_values_panel(blocks, first, styles), _ratios_panel(blocks, ratios, first, styles, deciding))
@@ -524,11 +524,11 @@ def _with_unit(name: str, unit: str) -> str:
 
 
 @register("order")
-def order(inputs: Inputs) -> Figure:
+def order(inputs: FigureInputs) -> Figure:
     """Draw the deciding metric of each trial in run order, so that drift is visible."""
     metric, unit, trials = trial_values(inputs)
     if len(trials) < 4:
-        raise NotDrawn("fewer than four trials: too few to estimate a drift")
+        raise FigureUnavailable("fewer than four trials: too few to estimate a drift")
     first, last = baseline_name(inputs), round(trials[-1].order)
     present = {trial.variant for trial in trials}
     in_table_order = [first, first + AGAIN_SUFFIX, *variant_names(metric_changes(inputs))]

@@ -12,7 +12,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import HEIGHT, INK, SERIES, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 
 STUDY = "compression"
@@ -21,7 +21,7 @@ _MARK_HEIGHT = 18
 
 
 @register("kinds")
-def kinds(inputs: Inputs) -> Figure:
+def kinds(inputs: FigureInputs) -> Figure:
     """Draw the ratio of each kind of data by codec, at one block size, with E15's 2:1 as a line."""
     headline = inputs.analysis.figures.get("headline", {})
     codecs = inputs.record.options.get("codecs", [])
@@ -34,7 +34,7 @@ def kinds(inputs: Inputs) -> Figure:
             if isinstance(cell, Finding) and value:
                 points.append({"kind": label, "codec": clean(codec), "x": value, "low": finite(cell.low), "high": finite(cell.high)})
     if not points:
-        raise NotDrawn("no data was compressed")
+        raise FigureUnavailable("no data was compressed")
     published = float(headline.get("published", 2.0))
     ends = [published, *(point[name] for point in points for name in ("x", "low", "high") if point[name])]
     scale = alt.Scale(type="log", domain=[min(0.9, min(ends)), max(ends) * 1.15], nice=False)
@@ -67,14 +67,14 @@ def kinds(inputs: Inputs) -> Figure:
 
 
 @register("blocks")
-def blocks(inputs: Inputs) -> Figure:
+def blocks(inputs: FigureInputs) -> Figure:
     """Draw the ratio by block size at the headline codec, by kind. Dashed lines include rounding up to 4 kB sectors."""
     codec = inputs.analysis.figures.get("headline", {}).get("codec", "")
     sizes = [int(size) for size in inputs.record.options.get("blocks", [])]
     rows = [row for row in inputs.analysis.tables.get("ratios", []) if row.get("codec") == codec and row.get("form") == "plain"]
     names = list(dict.fromkeys(clean(row.get("kind")) for row in rows))
     if len(sizes) < 2 or not rows:
-        raise NotDrawn("fewer than two block sizes were compressed")
+        raise FigureUnavailable("fewer than two block sizes were compressed")
     labels = [format_bytes(size) for size in sizes]
     points: list[dict[str, Any]] = []
     for row in rows:

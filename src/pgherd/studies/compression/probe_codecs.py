@@ -1,4 +1,4 @@
-"""Codecs and encryption of data in memory, with the libraries of the extra 'compression'."""
+"""Codecs and encryption of data in memory, by their Python libraries."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import re
 from collections.abc import Callable, Sequence
 from types import ModuleType
 
-from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.host.libraries import missing_libraries
+from pgherd.model.errors import UsageError
 
 _PAGE_BYTES = 8192
 """Unit of encryption. Databases encrypt each page separately."""
@@ -92,10 +93,7 @@ def _library(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ImportError:
-        package = module.partition(".")[0]
-        raise CapabilityError(
-            f"the Python package {package} is not installed; compression requires it: pip install 'pgherd[compression]'"
-        ) from None
+        raise missing_libraries("compression", [module.partition(".")[0]]) from None
 
 
 def versions(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> dict[str, str]:

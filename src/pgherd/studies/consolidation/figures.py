@@ -14,8 +14,8 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import FAINT, HEIGHT, MUTED, SERIES, data
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, clean, compact, finite
 from pgherd.store.samples import read_samples
 from pgherd.studies.consolidation.analyse import oom_text
@@ -60,11 +60,11 @@ def stacked(panels: Sequence[Any], title: str, subtitle: str) -> alt.TopLevelMix
 
 
 @register("schemes")
-def schemes(inputs: Inputs) -> Figure:
+def schemes(inputs: FigureInputs) -> Figure:
     """Draw each database's throughput in each period, stacked, with a group of bars per scheme and a panel per size of buffers."""
     rows = undercommitted_rows(inputs.analysis.tables.get("periods", []))
     if not rows:
-        raise NotDrawn("no undercommitted trial finished")
+        raise FigureUnavailable("no undercommitted trial finished")
     totals: dict[tuple[float, float, float], float] = {}
     for row in rows:
         key = (finite(row["buffers"]) or 0.0, finite(row["scheme"]) or 0.0, finite(row["period"]) or 0.0)
@@ -125,7 +125,7 @@ def _clients(rows: Sequence[Row], name: str) -> str:
     return ", ".join(by_period[period] for period in sorted(by_period)[:6]) + (" …" if len(by_period) > 6 else "")
 
 
-def _highest_title(inputs: Inputs, rows: Sequence[Row]) -> str:
+def _highest_title(inputs: FigureInputs, rows: Sequence[Row]) -> str:
     """Return the scheme with the highest throughput for each size of buffers."""
     measured = undercommitted_rows(inputs.analysis.tables.get(STUDY, []))
     if not measured:
@@ -138,20 +138,20 @@ def _highest_title(inputs: Inputs, rows: Sequence[Row]) -> str:
 
 
 @register("fairness")
-def fairness(inputs: Inputs) -> Figure:
+def fairness(inputs: FigureInputs) -> Figure:
     """Omit this figure of every study, because the databases' loads differ on purpose."""
-    raise NotDrawn
+    raise FigureUnavailable
 
 
 # ---- throughput of the schemes
 
 
 @register("number")
-def number(inputs: Inputs) -> Figure:
+def number(inputs: FigureInputs) -> Figure:
     """Draw each scheme's throughput averaged over the periods, with its interval, and the throughput with E4's correction."""
     rows = undercommitted_rows(inputs.analysis.tables.get(STUDY, []))
     if not rows:
-        raise NotDrawn("no undercommitted trial finished")
+        raise FigureUnavailable("no undercommitted trial finished")
     ends = [value for row in rows for cell in (row["throughput"], row["corrected"]) for value in _values_and_ends(cell)]
     top = chart_style.nice_ceiling(max(ends) * 1.02)
     kinds = ["measured", "with E4's correction"]
@@ -232,14 +232,14 @@ CpuSeries = list[tuple[float, float]]
 
 
 @register("cpu_over_time")
-def cpu_over_time(inputs: Inputs) -> Figure:
+def cpu_over_time(inputs: FigureInputs) -> Figure:
     """Draw the CPU of all containers second by second, undercommitted: a line per scheme, a panel per size of buffers."""
     chosen = undercommitted_trials(inputs.results)
     if not chosen:
-        raise NotDrawn("no undercommitted trial finished")
+        raise FigureUnavailable("no undercommitted trial finished")
     series = {point: line for point, result in chosen.items() if (line := _cpu_series(inputs.directory, result))}
     if not series:
-        raise NotDrawn("the containers' CPU was not measured")
+        raise FigureUnavailable("the containers' CPU was not measured")
     top = chart_style.nice_ceiling(max(value for line in series.values() for _, value in line) * 1.02)
     panels = [
         _cpu_panel({scheme: line for (size, scheme), line in series.items() if size == percent}, _period_ends(chosen), percent, top)
@@ -331,7 +331,7 @@ def _cpu_panel(series: Mapping[int, CpuSeries], period_ends: Sequence[float], pe
 
 
 @register("overcommitment")
-def overcommitment(inputs: Inputs) -> Figure:
+def overcommitment(inputs: FigureInputs) -> Figure:
     """Draw the throughput relative to undercommitted over the rate: a curve per scheme, a panel per size of buffers.
 
     A cross marks OOM kills.
@@ -339,9 +339,9 @@ def overcommitment(inputs: Inputs) -> Figure:
     rows = [row for row in inputs.analysis.tables.get(STUDY, []) if finite(row.get("rate")) is not None]
     over = [row for row in rows if (finite(row["rate"]) or 0.0) > 0]
     if not over:
-        raise NotDrawn
+        raise FigureUnavailable
     if not any(finite(row.get("normalised")) is not None or finite(row.get("killed")) for row in over):
-        raise NotDrawn("no overcommitted trial has a value relative to undercommitted")
+        raise FigureUnavailable("no overcommitted trial has a value relative to undercommitted")
     safe_rate = finite(inputs.analysis.findings.get("honest_rate"))
     ends = [end for row in over for end in (finite(row["normalised"]), *bounds(row["normalised"])) if end is not None]
     top = chart_style.nice_ceiling(100 * max([1.0, *ends]) * 1.04)

@@ -72,8 +72,8 @@ def client_plan(pattern: str, *, databases: int, periods: int | None, high: int,
         )
     if high < low or low < 1:
         raise UsageError(
-            f"--busy-clients {high} and --quiet-clients {low}: a busy database has at least as many clients as a quiet one, and that "
-            "at least 1"
+            f"--busy-clients {high} and --quiet-clients {low}: a busy database needs at least as many clients as a quiet one, "
+            "and a quiet one needs at least 1"
         )
     shape, count = _SHAPES[pattern][0], periods or 4
     return tuple(tuple(round(low + (high - low) * shape(i, p, databases, count)) for p in range(count)) for i in range(databases))

@@ -8,14 +8,14 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, ORANGE, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 
 _KINDS = {"measured": (BLUE, "circle"), "predicted": (GREEN, "square"), "published (E10)": (ORANGE, "cross")}
 
 
 @register("sizes")
-def sizes(inputs: Inputs) -> Figure:
+def sizes(inputs: FigureInputs) -> Figure:
     """Draw sizes by scale factor on logarithmic axes. The bend at small scales is the fixed part of a database."""
     rows = [
         {"x": finite(row.get("scale")), "y": finite(row.get("size")), "kind": clean(row.get("how"))}
@@ -23,7 +23,7 @@ def sizes(inputs: Inputs) -> Figure:
     ]
     line = inputs.analysis.figures.get("line", {})
     if len(rows) < 2 or not line.get("points"):
-        raise NotDrawn("fewer than two sizes were measured")
+        raise FigureUnavailable("fewer than two sizes were measured")
     published = [{"x": point["scale"], "y": point["size"], "kind": "published (E10)"} for point in line.get("published", [])]
     points = [point for point in [*rows, *published] if point["x"] and point["y"]]
     scales, megabytes = ([float(point[name]) for point in points] for name in ("x", "y"))

@@ -10,12 +10,12 @@ import altair as alt
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report import chart_style, cpu_stack, model_curves
-from pgherd.report.bottleneck_markers import STORAGE, by_clients, by_host, limited_points
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, PURPLE, SERIES, SKY, VERMILLION, data, end_labels
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, brief, clean, compact, finite, label, number, percent, percent_value, share
+from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.density.curve import floor_tenths
 
 E1_SOURCE = "E1, n0derunner.com"
@@ -23,10 +23,10 @@ BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
 
 _LIMITS = {
     "quota": ("limited by the CPU quota", "#ffffff", BLUE, "square"),
-    "host": by_host("limited by the host"),
+    "host": limited_by_host("limited by the host"),
     "rate": ("met its rate", SKY, BLUE, "diamond"),
     "storage": STORAGE,
-    "clients": by_clients("limited by the clients"),
+    "clients": limited_by_clients("limited by the clients"),
 }
 
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
@@ -73,7 +73,7 @@ def percent_range(points: Sequence[Mapping[str, float | None]], low: float = 80,
     return math.floor(min([low, *values]) / 10) * 10, math.ceil(max([high, *values]) / 5) * 5
 
 
-def curve_rows(inputs: Inputs, column: str) -> list[Row]:
+def curve_rows(inputs: FigureInputs, column: str) -> list[Row]:
     """Return the density table's rows with a number in this column.
 
     Raises:
@@ -81,7 +81,7 @@ def curve_rows(inputs: Inputs, column: str) -> list[Row]:
     """
     rows = rows_with(inputs.analysis, "density", column)
     if len(rows) < 2:
-        raise NotDrawn(f"a curve needs two numbers of databases with '{label(column)}', and the run has {len(rows) or 'none'}")
+        raise FigureUnavailable(f"a curve needs two numbers of databases with '{label(column)}', and the run has {len(rows) or 'none'}")
     return rows
 
 
@@ -91,11 +91,11 @@ def databases_axis(right: float) -> alt.X:
 
 
 @register("throughput")
-def throughput(inputs: Inputs) -> Figure:
+def throughput(inputs: FigureInputs) -> Figure:
     """Draw measured and ideal throughput, fitted models, the end of the linear region, and the bottleneck of each point."""
     rows = curve_rows(inputs, "throughput")
     last = databases(rows[-1])
-    curves = model_curves.curves(inputs, last)
+    curves = throughput_charts.model_curves(inputs, last)
     right = max([last * 1.02, *(n for _, points in curves for n, _ in points)])
     ideals = [
         (slope, name, dash)
@@ -112,7 +112,7 @@ def throughput(inputs: Inputs) -> Figure:
     for slope, name, dash in ideals:
         lines.append(([(0, 0), (right, slope * right / scale)], "#8c959f", 1.5, dash))
         labels.append((right, slope * right / scale, name, MUTED))
-    modelled, named = model_curves.drawn(inputs, curves, last, scale)
+    modelled, named = throughput_charts.curve_lines(inputs, curves, last, scale)
     lines += modelled
     labels += [(right, height, text, colour) for height, text, colour in named]
     layers = chart_style.lines(lines, x, y) + chart_style.rules(_marks(inputs, rows), x, y, (0, top), right, height=HEIGHT + 40)
@@ -128,7 +128,7 @@ def throughput(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,))
 
 
-def _sentence(inputs: Inputs, rows: Sequence[Row]) -> str:
+def _sentence(inputs: FigureInputs, rows: Sequence[Row]) -> str:
     full = at_full(rows)
     text = f"{databases(full):g} databases make {compact(finite(full['throughput']))} transactions/s"
     single, slope = percent_value(full.get("efficiency")), percent_value(full.get("efficiency_linear"))
@@ -150,7 +150,7 @@ def _slope(rows: Sequence[Row], column: str) -> float | None:
     return slopes[-1] if slopes else None
 
 
-def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
+def _marks(inputs: FigureInputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     """Vertical lines within the data: all cores allocated, end of the linear region, knee, capacity."""
     findings = inputs.analysis.findings
     marks = []
@@ -161,7 +161,7 @@ def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     if end is not None and finite(end.value) is not None and finite(end.high) is not None:
         marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}, not at {number(end.high, most=1)}", INK))
     knee = finite(findings.get("knee"))
-    if knee is not None and model_curves.best(inputs) == "hinge":
+    if knee is not None and throughput_charts.best_model(inputs) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     capacity = finite(findings.get("databases_held"))
     if capacity is not None:
@@ -169,13 +169,13 @@ def _marks(inputs: Inputs, rows: Sequence[Row]) -> list[tuple[float, str, str]]:
     return [mark for mark in marks if mark[0] <= databases(rows[-1])]
 
 
-def _target(inputs: Inputs) -> str:
+def _target(inputs: FigureInputs) -> str:
     at = finite(inputs.record.options.get("at"))
     return share(at) if at else "the target"
 
 
 @register("efficiency")
-def efficiency(inputs: Inputs) -> Figure:
+def efficiency(inputs: FigureInputs) -> Figure:
     """Draw efficiency vs. both ideals, and CPU efficiency, with intervals."""
     series = [
         ("efficiency", "vs. single database", BLUE, "circle"),
@@ -184,7 +184,7 @@ def efficiency(inputs: Inputs) -> Figure:
     ]
     rows = rows_with(inputs.analysis, "density", *(name for name, *_ in series))
     if len(rows) < 2:
-        raise NotDrawn(f"a curve needs two numbers of databases with an efficiency, and the run has {len(rows) or 'none'}")
+        raise FigureUnavailable(f"a curve needs two numbers of databases with an efficiency, and the run has {len(rows) or 'none'}")
     last = databases(rows[-1])
     shifts = {name: (index - 1) * last * 0.006 for index, (name, *_) in enumerate(series)}  # so that bars of one point do not overlap
     parts = {name: [share_point(row, name, shifts[name]) for row in rows if finite(row.get(name)) is not None] for name, *_ in series}
@@ -217,12 +217,12 @@ def efficiency(inputs: Inputs) -> Figure:
 
 
 @register("published")
-def published(inputs: Inputs) -> Figure:
+def published(inputs: FigureInputs) -> Figure:
     """Draw efficiency against the fraction of the cores, with E1's published curve."""
     rows = [row for row in curve_rows(inputs, "efficiency") if finite(row.get("fraction")) is not None]
     reference, source = _published(inputs)
     if not rows or not reference:
-        raise NotDrawn("no point has a fraction of the cores" if not rows else "the analysis has no published curve")
+        raise FigureUnavailable("no point has a fraction of the cores" if not rows else "the analysis has no published curve")
     measured = [{**share_point(row, "efficiency"), "x": (finite(row["fraction"]) or 0) * 100} for row in rows]
     low, high = percent_range([*measured, *reference])
     right = max(row["x"] or 0 for row in [*measured, *reference]) * 1.02
@@ -245,7 +245,7 @@ def published(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,), f"Published curve: {source}.")
 
 
-def _published(inputs: Inputs) -> tuple[list[dict[str, float | None]], str]:
+def _published(inputs: FigureInputs) -> tuple[list[dict[str, float | None]], str]:
     """Return E1's points in percent, and their source."""
     points: list[dict[str, float | None]] = []
     source = E1_SOURCE
@@ -261,16 +261,16 @@ def _published(inputs: Inputs) -> tuple[list[dict[str, float | None]], str]:
 
 
 @register("cpu")
-def cpu(inputs: Inputs) -> Figure:
+def cpu(inputs: FigureInputs) -> Figure:
     """Draw CPU use of the host at each point, stacked."""
     rows = rows_with(inputs.analysis, "cpu", "databases_cpu", "idle")
     if not rows:
-        raise NotDrawn("neither the CPU of the containers nor of the host was measured")
+        raise FigureUnavailable("neither the CPU of the containers nor of the host was measured")
     total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
     sentence = _cpu_sentence(
         at_full(rows), total or sum(finite(rows[-1].get(name)) or 0.0 for name in ("databases_cpu", "clients", "idle"))
     )
-    chart = cpu_stack.stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
+    chart = throughput_charts.cpu_stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
     return Figure(sentence, chart, (SAMPLES,))
 
 
@@ -286,13 +286,13 @@ def _cpu_sentence(row: Row, total: float) -> str:
 
 
 @register("latency")
-def latency(inputs: Inputs) -> Figure:
+def latency(inputs: FigureInputs) -> Figure:
     """Draw p50, p95 and p99, on a logarithmic axis if they span more than a factor of eight."""
     names = [("p50", SKY, "circle"), ("p95", BLUE, "square"), ("p99", VERMILLION, "triangle-up")]
     rows = rows_with(inputs.analysis, "density", *(name for name, *_ in names))
     values = [value for value in numbers(rows, *(name for name, *_ in names)) if value > 0]
     if len(rows) < 2 or not values:
-        raise NotDrawn("fewer than two numbers of databases have enough sampled transactions for a percentile")
+        raise FigureUnavailable("fewer than two numbers of databases have enough sampled transactions for a percentile")
     log = max(values) / min(values) > 8
     low, high = (min(values) / 1.3, max(values) * 1.3) if log else (0.0, chart_style.nice_ceiling(max(values) * 1.05))
     right = databases(rows[-1]) * 1.02
@@ -325,11 +325,11 @@ def latency(inputs: Inputs) -> Figure:
 
 
 @register("soak")
-def soak(inputs: Inputs) -> Figure:
+def soak(inputs: FigureInputs) -> Figure:
     """Draw the throughput of a soak's windows relative to their median, with checkpoints, vacuums and failed checks."""
     rows = inputs.analysis.tables.get("soak", [])
     if not rows:
-        raise NotDrawn
+        raise FigureUnavailable
     times, unit = (60.0, "minutes") if (finite(rows[-1].get("hours")) or 0.0) < 2 else (1.0, "hours")
     throughputs = [
         (start * times, value * 100)
@@ -337,7 +337,7 @@ def soak(inputs: Inputs) -> Figure:
         if (start := finite(row.get("hours"))) is not None and (value := finite(row.get("relative"))) is not None
     ]
     if len(throughputs) < 2:
-        raise NotDrawn("the soak has fewer than two windows with throughput")
+        raise FigureUnavailable("the soak has fewer than two windows with throughput")
     least, high = min(90.0, *(value for _, value in throughputs)), max(110.0, *(value for _, value in throughputs)) + 2
     low = least - 0.35 * (high - least)  # the marks are below all values
     width = chart_style.plot_width(["failed check"])
@@ -371,7 +371,7 @@ def soak(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS, SAMPLES))
 
 
-def _drifted(inputs: Inputs) -> str:
+def _drifted(inputs: FigureInputs) -> str:
     """Describe the drift per hour, or for a shorter soak over its whole time, as in the answer."""
     drift, soaked = finite(inputs.analysis.findings.get("soak_drift")), inputs.analysis.figures.get("soak")
     hours = finite(soaked.get("hours")) if isinstance(soaked, Mapping) else None
@@ -405,7 +405,7 @@ def overlay_lines(runs: Sequence[tuple[str, RunRecord]], column: str) -> list[De
         if len(rows) > 1:
             lines.append(DensityOverlayLine(short_name(name), rows, SERIES[index % len(SERIES)], _SHAPES[index % len(_SHAPES)]))
     if not lines:
-        raise NotDrawn("no run has two numbers of databases to draw")
+        raise FigureUnavailable("no run has two numbers of databases to draw")
     return lines
 
 
@@ -463,7 +463,7 @@ def _overlay_efficiency_figure(
 ) -> Figure:
     lines = [line for line in overlay_lines(runs, column) if all(finite(row.get("fraction")) is not None for row in line.rows)]
     if not lines:
-        raise NotDrawn("no run has the fraction of the cores of its points")
+        raise FigureUnavailable("no run has the fraction of the cores of its points")
     parts = {line.name: [{**share_point(row, column), "x": (finite(row["fraction"]) or 0.0) * 100} for row in line.rows] for line in lines}
     low, high = percent_range([point for part in parts.values() for point in part])
     right = max(part[-1]["x"] or 0.0 for part in parts.values()) * 1.02

@@ -13,7 +13,7 @@ from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 from pgherd.studies.disk.access_patterns import TESTS
 
@@ -42,14 +42,14 @@ Bar = dict[str, object]
 
 
 @register("disk")
-def disk(inputs: Inputs) -> Figure:
+def disk(inputs: FigureInputs) -> Figure:
     """Draw bars with intervals, one panel per unit. A bar's colour shows its bottleneck."""
     rows = inputs.analysis.tables.get(STUDY, [])
     several = len({str(row.get("volume")) for row in rows}) > 1
     bars_by_figure = {figure: _bars(rows, figure, several=several) for figure in _PANELS}
     panels = {figure: bars for figure, bars in bars_by_figure.items() if bars}
     if not panels:
-        raise NotDrawn("no test has a figure")
+        raise FigureUnavailable("no test has a figure")
     limits = list(dict.fromkeys(str(bar["limit"]) for bars in panels.values() for bar in bars))
     colour = alt.Scale(domain=limits, range=[_COLOURS.get(limit, "#999999") for limit in limits])
     figure, bars = next(iter(panels.items()))
@@ -95,11 +95,11 @@ def _panel(bars: Sequence[Bar], title: str, colour: alt.Scale) -> alt.LayerChart
 
 
 @register("steadiness")
-def steadiness(inputs: Inputs) -> Figure:
+def steadiness(inputs: FigureInputs) -> Figure:
     """Draw the I/Os of every second relative to the trial's mean, one panel per test. A falling line shows a cache filling up."""
     lines = [line for result in inputs.results if (line := _line(result)) is not None]
     if not lines:
-        raise NotDrawn("no trial lasted two seconds")
+        raise FigureUnavailable("no trial lasted two seconds")
     tests = [name for name in TESTS if any(test == name for test, _ in lines)]
     top = max(value for _, values in lines for value in values)
     unsteady, judged = _count_unsteady(inputs)
@@ -140,7 +140,7 @@ def _line(result: TrialResult) -> tuple[str, list[float]] | None:
     return test, [100 * value / mean for value in series]
 
 
-def _count_unsteady(inputs: Inputs) -> tuple[int, int]:
+def _count_unsteady(inputs: FigureInputs) -> tuple[int, int]:
     """Return the numbers of unsteady and judged trials, from the table's column ``steady``: ``2 of 3``."""
     steady = judged = 0
     for row in inputs.analysis.tables.get(STUDY, []):
@@ -151,11 +151,11 @@ def _count_unsteady(inputs: Inputs) -> tuple[int, int]:
 
 
 @register("hosts")
-def hosts(inputs: Inputs) -> Figure:
+def hosts(inputs: FigureInputs) -> Figure:
     """Draw a row per test with a dot per host: its I/Os relative to the hosts' mean, with intervals."""
     rows = inputs.analysis.tables.get("hosts", [])
     if not rows:
-        raise NotDrawn  # a run on one host
+        raise FigureUnavailable  # a run on one host
     several = len({str(row.get("volume")) for row in rows}) > 1
     dots: list[dict[str, Any]] = []
     for row in rows:
@@ -166,7 +166,7 @@ def hosts(inputs: Inputs) -> Figure:
             interval = {end: None if (share := finite(getattr(cell, end))) is None else 100 * share for end in ("low", "high")}
             dots.append({"name": name, "host": clean(row.get("host")), "x": 100 * value, **interval})
     if not dots:
-        raise NotDrawn("no clean trial had every host")
+        raise FigureUnavailable("no clean trial had every host")
     coloured = _coloured_hosts(dots)
     for dot in dots:
         dot["who"] = dot["host"] if dot["host"] in coloured else OTHERS

@@ -11,7 +11,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, SERIES, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 
 STUDY = "exec"
@@ -23,25 +23,25 @@ _SUBTITLE = "Each dot is a trial, in the order of the trials. The line is the me
 @register("fairness")
 @register("order")
 @register("seconds")
-def not_applicable(inputs: Inputs) -> Figure:
+def not_applicable(inputs: FigureInputs) -> Figure:
     """Leave out the general figures, which show transactions."""
-    raise NotDrawn
+    raise FigureUnavailable
 
 
 @register("duration")
-def duration(inputs: Inputs) -> Figure:
+def duration(inputs: FigureInputs) -> Figure:
     """Draw the duration of each trial, in the order of the trials."""
     runs = inputs.analysis.figures.get("runs", [])
     points = [_point(run, number, run.get("duration")) for number, run in enumerate(runs, 1) if finite(run.get("duration")) is not None]
     if not points:
-        raise NotDrawn  # the clock ended the command, and the answer shows it
+        raise FigureUnavailable  # the clock ended the command, and the answer shows it
     finding = inputs.analysis.findings.get("duration")
     sentence = inputs.analysis.answer.partition(";")[0].rstrip(".")
     return Figure(sentence, _dots(points, "duration, s", sentence, finding), (TRIALS,))
 
 
 @register("values")
-def values(inputs: Inputs) -> Figure:
+def values(inputs: FigureInputs) -> Figure:
     """Draw the values extracted from the output of each trial, one panel per value."""
     runs = inputs.analysis.figures.get("runs", [])
     names = list(dict.fromkeys(name for run in runs for name in run.get("values", {})))[:_MAX_VALUES]
@@ -60,14 +60,14 @@ def values(inputs: Inputs) -> Figure:
         texts.append(f"{clean(name)} {brief(mean)}{unit.removeprefix(',')}")
         panels.append(_dots(points, f"{clean(name)}{unit}", "", finding))
     if not panels:
-        raise NotDrawn if not names else NotDrawn("none of the values was found in the command's output")
+        raise FigureUnavailable if not names else FigureUnavailable("none of the values was found in the command's output")
     sentence = "; ".join(texts) + ": mean over the trials, from the command's output"
     chart = alt.vconcat(*panels).properties(title=chart_style.title(sentence, _SUBTITLE))
     return Figure(sentence, chart, (TRIALS,))
 
 
 @register("host")
-def host(inputs: Inputs) -> Figure:
+def host(inputs: FigureInputs) -> Figure:
     """Draw the CPU of the command and of the whole host by trial."""
     bars: list[dict[str, Any]] = []
     for result in inputs.results:
@@ -78,7 +78,7 @@ def host(inputs: Inputs) -> Figure:
                 bars.append({"x": int(result.id), "kind": _CPU_KINDS[0], "y": min(command, busy)})
                 bars.append({"x": int(result.id), "kind": _CPU_KINDS[1], "y": max(busy - command, 0.0)})
     if not bars:
-        raise NotDrawn("the host's CPU was not sampled")
+        raise FigureUnavailable("the host's CPU was not sampled")
     command, others = (statistics.fmean(bar["y"] for bar in bars if bar["kind"] == kind) for kind in _CPU_KINDS)
     sentence = f"The host used {brief(command + others)} cores while the command ran, {brief(command)} of them for the command"
     subtitle = "Mean over each trial. The command's CPU is the CPU time of its terminated processes ÷ its duration."

@@ -9,7 +9,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, ORANGE, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean, finite
 from pgherd.studies.hugepages.analyse import SOURCE, published_gain
 from pgherd.study.comparison.answers import as_change
@@ -21,7 +21,7 @@ _MEASURED, _PUBLISHED = "measured here", "published (E9)"
 
 
 @register("gain")
-def gain(inputs: Inputs) -> Figure:
+def gain(inputs: FigureInputs) -> Figure:
     """Draw the change in throughput of each page size with its interval, and the published change."""
     points: list[dict[str, object]] = []
     ends: list[float] = [0.0]
@@ -36,7 +36,7 @@ def gain(inputs: Inputs) -> Figure:
             points.append({"kind": kind, "x": reference, "low": None, "high": None, "who": _PUBLISHED})
             ends.append(reference)
     if not any(point["who"] == _MEASURED for point in points):
-        raise NotDrawn("no page size could be compared")
+        raise FigureUnavailable("no page size could be compared")
     margin = max(1.0, 0.06 * (max(ends) - min(ends)))
     scale = alt.Scale(domain=[min(ends) - margin, max(ends) + margin], nice=False)
     axis_title = f"change in throughput against {clean(inputs.analysis.tables[STUDY][0].get('pages'))}, %"

@@ -10,7 +10,7 @@ import altair as alt
 from pgherd.analysis import histogram
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, VERMILLION, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean
 from pgherd.studies.compare import figures
 from pgherd.study.comparison.time_slices import VARIANT
@@ -21,7 +21,7 @@ MIN_TRANSACTIONS = 100
 
 
 @register("latency")
-def latency(inputs: Inputs) -> Figure:
+def latency(inputs: FigureInputs) -> Figure:
     """Draw the distribution of latency during and between checkpoints, in one panel for each variant."""
     curves: dict[str, list[dict[str, object]]] = {}
     texts = []
@@ -49,7 +49,7 @@ def latency(inputs: Inputs) -> Figure:
             curves[variant] = rows
             texts.append(f"{f'with {clean(variant)} ' if variant else ''}{', '.join(p95)}")
     if not curves:
-        raise NotDrawn(f"fewer than {MIN_TRANSACTIONS} transactions were logged")
+        raise FigureUnavailable(f"fewer than {MIN_TRANSACTIONS} transactions were logged")
     ends = [float(str(row["x"])) for rows in curves.values() for row in rows]
     panels = [_panel(variant, rows, (min(ends), max(ends)), last=variant == list(curves)[-1]) for variant, rows in curves.items()]
     title = f"p95 latency: {'; '.join(texts)}"
@@ -79,19 +79,19 @@ def _panel(variant: str, rows: list[dict[str, object]], reach: tuple[float, floa
 
 
 @register("forest")
-def forest(inputs: Inputs) -> Figure:
+def forest(inputs: FigureInputs) -> Figure:
     """Draw the comparison's forest plot if the run has a comparison."""
     return figures.forest(_with_comparison(inputs))
 
 
 @register("pairs")
-def pairs(inputs: Inputs) -> Figure:
+def pairs(inputs: FigureInputs) -> Figure:
     """Draw the comparison's pairs if the run has a comparison."""
     return figures.pairs(_with_comparison(inputs))
 
 
-def _with_comparison(inputs: Inputs) -> Inputs:
+def _with_comparison(inputs: FigureInputs) -> FigureInputs:
     """Return the inputs. Without a comparison the figure is omitted without a reason, because it is not expected."""
     if "comparison" not in inputs.analysis.tables:
-        raise NotDrawn("")
+        raise FigureUnavailable("")
     return inputs

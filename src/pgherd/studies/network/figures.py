@@ -10,7 +10,7 @@ import altair as alt
 from pgherd.model.finding import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, MUTED, ORANGE, SERIES, data
-from pgherd.report.drawing import TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, clean, finite
 from pgherd.studies.network.link_results import PUBLISHED_SERIES, PUBLISHED_STREAMS
 
@@ -22,7 +22,7 @@ _CELL_WIDTH = 64
 
 
 @register("matrix")
-def matrix(inputs: Inputs) -> Figure:
+def matrix(inputs: FigureInputs) -> Figure:
     """Draw a cell per pair: rows are senders, columns receivers. Text is the throughput, shade its ratio to the fastest pair."""
     cells: list[dict[str, Any]] = [
         {"from": clean(row["from"]), "to": clean(name.removeprefix("to ")), "y": value}
@@ -31,7 +31,7 @@ def matrix(inputs: Inputs) -> Figure:
         if isinstance(cell, Finding) and (value := finite(cell)) is not None
     ]
     if not cells:
-        raise NotDrawn  # a run that is not between the hosts of a cluster
+        raise FigureUnavailable  # a run that is not between the hosts of a cluster
     values = [cell["y"] for cell in cells]
     top = max(values)
     small = top < 1
@@ -57,17 +57,17 @@ def matrix(inputs: Inputs) -> Figure:
 
 @register("order")
 @register("seconds")
-def not_applicable(inputs: Inputs) -> Figure:
+def not_applicable(inputs: FigureInputs) -> Figure:
     """Leave out the general figures, which show transactions."""
-    raise NotDrawn
+    raise FigureUnavailable
 
 
 @register("streams")
-def streams(inputs: Inputs) -> Figure:
+def streams(inputs: FigureInputs) -> Figure:
     """Draw the throughput of each link by its parallel streams, with intervals."""
     points, selection = _select_links(_points(inputs, "throughput"))
     if len({point["x"] for point in points}) < 2:
-        raise NotDrawn("fewer than two numbers of streams were measured")
+        raise FigureUnavailable("fewer than two numbers of streams were measured")
     small = max(point["y"] for point in points) < 1
     for point in points if small else ():
         point |= {name: 1000 * point[name] for name in ("y", "low", "high") if point[name] is not None}
@@ -79,11 +79,11 @@ def streams(inputs: Inputs) -> Figure:
 
 
 @register("shape")
-def shape(inputs: Inputs) -> Figure:
+def shape(inputs: FigureInputs) -> Figure:
     """Draw the throughput as a share of the best, with E14's two shapes for comparison."""
     measured, selection = _select_links(_points(inputs, "throughput"))
     if len({point["x"] for point in measured}) < 2:
-        raise NotDrawn  # the figure of throughput gives the reason
+        raise FigureUnavailable  # the figure of throughput gives the reason
     points = [dict(point) for point in measured]
     for link in {point["link"] for point in points}:
         best = max(point["y"] for point in points if point["link"] == link)
@@ -106,11 +106,11 @@ def shape(inputs: Inputs) -> Figure:
 
 
 @register("rtt")
-def rtt(inputs: Inputs) -> Figure:
+def rtt(inputs: FigureInputs) -> Figure:
     """Draw round-trip times by streams, with the idle link on the left."""
     points, selection = _select_links(_points(inputs, "rtt", idle=True))
     if not any(point["x"] > 0 for point in points):
-        raise NotDrawn("round-trip times are known to the sender only")
+        raise FigureUnavailable("round-trip times are known to the sender only")
     order = ["idle", *map(str, sorted({int(point["x"]) for point in points if point["x"] > 0}))]
     for point in points:
         point["at"] = "idle" if point["x"] == 0 else str(int(point["x"]))
@@ -132,7 +132,7 @@ def rtt(inputs: Inputs) -> Figure:
     return Figure(sentence, chart, (TRIALS,))
 
 
-def _points(inputs: Inputs, column: str, *, idle: bool = False) -> list[dict[str, Any]]:
+def _points(inputs: FigureInputs, column: str, *, idle: bool = False) -> list[dict[str, Any]]:
     points = []
     for row in inputs.analysis.tables.get(STUDY, []):
         cell, streams = row.get(column), row.get("streams")

@@ -10,12 +10,12 @@ import altair as alt
 
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.run import RunRecord
-from pgherd.report import chart_style, model_curves
-from pgherd.report.bottleneck_markers import STORAGE, by_clients, by_host, limited_points
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, SERIES, SKY, VERMILLION, data, end_labels
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, brief, clean, compact, finite, number
+from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.density.figures import MAX_LABEL, short_name
 
 BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
@@ -23,10 +23,10 @@ TALL = HEIGHT + 40
 
 _LIMITS = {
     "few clients": ("limited by the number of clients", "#ffffff", BLUE, "square"),
-    "host": by_host("limited by the host's cores"),
+    "host": limited_by_host("limited by the host's cores"),
     "quota": ("limited by the CPU quota", SKY, BLUE, "diamond"),
     "storage": STORAGE,
-    "clients": by_clients("limited by pgbench"),
+    "clients": limited_by_clients("limited by pgbench"),
 }
 _RATIOS = (
     ("peak_ratio", "peak", "circle"),
@@ -107,30 +107,30 @@ def clients_axis(right: float) -> alt.X:
     return alt.X("x:Q", scale=alt.Scale(domain=[0, right], nice=False), axis=axis)
 
 
-def _curves(inputs: Inputs, *needed: str) -> list[VariantSeries]:
+def _curves(inputs: FigureInputs, *needed: str) -> list[VariantSeries]:
     variants = variant_series(inputs.analysis, "scaling", *needed)
     if not any(len(series.rows) > 1 for series in variants):
-        raise NotDrawn("a curve needs results with two numbers of clients, and the run has fewer")
+        raise FigureUnavailable("a curve needs results with two numbers of clients, and the run has fewer")
     return variants
 
 
 @register("throughput")
-def throughput(inputs: Inputs) -> Figure:
+def throughput(inputs: FigureInputs) -> Figure:
     """Draw throughput against clients: one curve with models and bottlenecks, or the curves of all variants."""
     variants = _curves(inputs, "throughput")
     return _single_throughput(inputs, variants[0]) if len(variants) == 1 else _variants_throughput(inputs, variants)
 
 
-def _single_throughput(inputs: Inputs, line: VariantSeries) -> Figure:
+def _single_throughput(inputs: FigureInputs, line: VariantSeries) -> Figure:
     rows, end = line.rows, last_clients([line])
-    curves = model_curves.curves(inputs, end, line.name)
+    curves = throughput_charts.model_curves(inputs, end, line.name)
     right = max([end * 1.02, *(n for _, curve in curves for n, _ in curve)])
     values = points(rows, "throughput")
     highest = max(value for point in values for name in ("y", "high") if (value := point[name]) is not None)
     unit, scale = unit_of(highest)
     top = chart_style.nice_ceiling(highest / scale * 1.1)
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    lines, labels = model_curves.drawn(inputs, curves, end, scale, line.name)
+    lines, labels = throughput_charts.curve_lines(inputs, curves, end, scale, line.name)
     slope = finite(line.finding(inputs.analysis, "slope"))
     if slope:
         reach = min(right, top * scale / slope)
@@ -151,7 +151,7 @@ def unit_of(highest: float) -> tuple[str, float]:
     return ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
 
 
-def _sentence(inputs: Inputs, line: VariantSeries) -> str:
+def _sentence(inputs: FigureInputs, line: VariantSeries) -> str:
     best = line.best
     peak = f"{compact(finite(best['throughput']))} transactions/s with {_clients(clients(best))}"
     if finite(line.finding(inputs.analysis, "peak_clients")) is None:
@@ -171,7 +171,7 @@ def _clients(count: float) -> str:
     return f"{count:g} client{'' if count == 1 else 's'}"
 
 
-def _marks(inputs: Inputs, line: VariantSeries) -> list[tuple[float, str, str]]:
+def _marks(inputs: FigureInputs, line: VariantSeries) -> list[tuple[float, str, str]]:
     """Vertical lines within the data: one client per core, end of the linear region, saturation, knee."""
     marks = []
     per_core = [clients(row) / share for row in line.rows if (share := finite(row.get("clients_per_core")))]
@@ -184,12 +184,12 @@ def _marks(inputs: Inputs, line: VariantSeries) -> list[tuple[float, str, str]]:
     if saturated is not None:
         marks.append((saturated, f"95 % of the peak from {saturated:g} on", VERMILLION))
     knee = finite(line.finding(inputs.analysis, "knee"))
-    if knee is not None and model_curves.best(inputs, line.name) == "hinge":
+    if knee is not None and throughput_charts.best_model(inputs, line.name) == "hinge":
         marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
     return [mark for mark in marks if mark[0] <= last_clients([line])]
 
 
-def _variants_throughput(inputs: Inputs, variants: Sequence[VariantSeries]) -> Figure:
+def _variants_throughput(inputs: FigureInputs, variants: Sequence[VariantSeries]) -> Figure:
     """Draw the curves of all variants, each with its best model."""
     values = [
         value for series in variants for point in points(series.rows, "throughput") for name in ("y", "high") if (value := point[name])
@@ -199,7 +199,7 @@ def _variants_throughput(inputs: Inputs, variants: Sequence[VariantSeries]) -> F
     end = last_clients(variants)
     right = end * 1.02
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
-    models = [(model_curves.best_curve(inputs, end, series.name), series.colour) for series in variants]
+    models = [(throughput_charts.best_curve(inputs, end, series.name), series.colour) for series in variants]
     layers = chart_style.lines(
         [([(n, min(value / scale, top)) for n, value in model], colour, 1.2, [4, 4]) for model, colour in models], x, y
     )
@@ -218,7 +218,7 @@ def _variants_throughput(inputs: Inputs, variants: Sequence[VariantSeries]) -> F
     return Figure(sentence, alt.layer(*layers, title=chart_style.title(sentence, subtitle), **size), (TRIALS,))
 
 
-def _variants_sentence(inputs: Inputs, variants: Sequence[VariantSeries]) -> str:
+def _variants_sentence(inputs: FigureInputs, variants: Sequence[VariantSeries]) -> str:
     base = variants[0]
     parts = [f"'{base.shown}' peaks at {compact(finite(base.best['throughput']))} transactions/s"]
     for series in variants[1:]:
@@ -237,11 +237,11 @@ def _times(ratio: Finding | None) -> str:
 
 
 @register("ratios")
-def ratios(inputs: Inputs) -> Figure:
+def ratios(inputs: FigureInputs) -> Figure:
     """Draw the ratios of each variant to the first, with intervals."""
     table = inputs.analysis.tables.get("ratios", [])
     if not table:
-        raise NotDrawn  # no variants
+        raise FigureUnavailable  # no variants
     rows: list[dict[str, object]] = []
     for row in table:
         for column, name, shape in _RATIOS:
@@ -250,7 +250,7 @@ def ratios(inputs: Inputs) -> Figure:
                 low, high = bounds(row[column])
                 rows.append({"y": f"{clean(row['variant'])}: {name}", "x": value, "low": low, "high": high, "shape": shape, "kind": name})
     if not rows:
-        raise NotDrawn("no variant has a ratio to the first")
+        raise FigureUnavailable("no variant has a ratio to the first")
     ends = [end for row in rows for name in ("x", "low", "high") if (end := finite(row[name])) is not None]
     lowest, highest = min([*ends, 1.0]), max([*ends, 1.0])
     margin = max((highest / lowest) ** 0.08, 1.02)
@@ -284,7 +284,7 @@ def _ratio_text(row: Mapping[str, object]) -> str:
     return f"{value or 0:.2f} ({low:.2f} to {high:.2f})"
 
 
-def _ratio_sentence(inputs: Inputs) -> str:
+def _ratio_sentence(inputs: FigureInputs) -> str:
     table = inputs.analysis.tables["ratios"]
     base = clean(table[0].get("to"))
     parts = []
@@ -300,12 +300,12 @@ def _ratio_sentence(inputs: Inputs) -> str:
 
 
 @register("latency")
-def latency(inputs: Inputs) -> Figure:
+def latency(inputs: FigureInputs) -> Figure:
     """Draw latency against throughput: past the knee, more clients only add latency."""
     names = [("p50", SKY, "circle"), ("p95", BLUE, "square"), ("p99", VERMILLION, "triangle-up")]
     variants = variant_series(inputs.analysis, "scaling", *(name for name, *_ in names))
     if not any(len(series.rows) > 1 for series in variants):
-        raise NotDrawn("fewer than two numbers of clients have enough sampled transactions for a percentile")
+        raise FigureUnavailable("fewer than two numbers of clients have enough sampled transactions for a percentile")
     if len(variants) > 1:
         parts = [(series.shown, series, "p95", series.colour, series.shape) for series in variants]
     else:
@@ -432,10 +432,10 @@ def overlay_lines(runs: Sequence[tuple[str, RunRecord]]) -> list[ScalingOverlayL
                 continue
             style = len(lines)
             coloured = VariantSeries(series.name, series.rows, SERIES[style % len(SERIES)], SHAPES[style % len(SHAPES)])
-            model = model_curves.best_curve(Inputs(record, record.analysis, []), last_clients([series]), series.name)
+            model = throughput_charts.best_curve(FigureInputs(record, record.analysis, []), last_clients([series]), series.name)
             lines.append(ScalingOverlayLine(_overlay_label(name, series.name), coloured, tuple(model)))
     if not lines:
-        raise NotDrawn("no run has two numbers of clients to draw")
+        raise FigureUnavailable("no run has two numbers of clients to draw")
     return lines
 
 

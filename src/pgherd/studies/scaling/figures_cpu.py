@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import altair as alt
 
-from pgherd.report import chart_style, cpu_stack
+from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, SKY, data, end_labels
-from pgherd.report.drawing import SAMPLES, Figure, Inputs, NotDrawn, register
+from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, finite, number, share
 from pgherd.studies.scaling.figures import BAR_NOTE, VariantSeries, clients, clients_axis, last_clients, points, variant_series
 
@@ -18,11 +18,11 @@ FOREIGN_SHARE = 0.05
 
 
 @register("cpu_per_tx")
-def cpu_per_tx(inputs: Inputs) -> Figure:
+def cpu_per_tx(inputs: FigureInputs) -> Figure:
     """Draw CPU time per transaction of server and pgbench, stacked, or with variants the lines of the servers."""
     variants = variant_series(inputs.analysis, "scaling", "server_cpu_per_tx")
     if not variants:
-        raise NotDrawn("CPU of server and pgbench was not measured separately; use a runtime with accounting (cgroup)")
+        raise FigureUnavailable("CPU of server and pgbench was not measured separately; use a runtime with accounting (cgroup)")
     return _stacked(variants[0]) if len(variants) == 1 and not variants[0].name else _variant_lines(variants)
 
 
@@ -97,13 +97,13 @@ def _variant_lines(variants: list[VariantSeries]) -> Figure:
 
 
 @register("cpu")
-def cpu(inputs: Inputs) -> Figure:
+def cpu(inputs: FigureInputs) -> Figure:
     """Draw CPU use of the host at each number of clients, stacked."""
     variants = variant_series(inputs.analysis, "cpu", "databases_cpu", "idle")
     if len(variants) > 1:
-        raise NotDrawn  # stacks per variant add little to the table and the CPU time per transaction
+        raise FigureUnavailable  # stacks per variant add little to the table and the CPU time per transaction
     if not variants:
-        raise NotDrawn("neither the CPU of the container nor of the host was measured")
+        raise FigureUnavailable("neither the CPU of the container nor of the host was measured")
     total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
     # The column "clients" is the number of clients, so their CPU is in "clients_cpu".
     bars = [(clients(row), {**row, "clients": row.get("clients_cpu")}) for row in variants[0].rows]
@@ -120,10 +120,10 @@ def cpu(inputs: Inputs) -> Figure:
     foreign = max((value for row in variants[0].rows if (value := finite(row.get("platform"))) is not None), default=0.0)
     if total and foreign > FOREIGN_SHARE * total:
         sentence += f"; other processes use up to {brief(foreign)} of them" if full else ""
-    return Figure(sentence, cpu_stack.stack(bars, total, "clients", sentence, "server"), (SAMPLES,))
+    return Figure(sentence, throughput_charts.cpu_stack(bars, total, "clients", sentence, "server"), (SAMPLES,))
 
 
 @register("fairness")
-def fairness(inputs: Inputs) -> Figure:
+def fairness(inputs: FigureInputs) -> Figure:
     """Omit this figure, since a single server shares with no other."""
-    raise NotDrawn
+    raise FigureUnavailable

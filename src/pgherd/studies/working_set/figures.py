@@ -9,8 +9,8 @@ import altair as alt
 
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, MUTED, ORANGE, SERIES, VERMILLION, data, end_labels, text_colour
-from pgherd.report.csv_tables import Row
-from pgherd.report.drawing import SAMPLES, TRIALS, Figure, Inputs, NotDrawn, register
+from pgherd.report.data_files import Row
+from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import bounds, clean, finite
 from pgherd.studies.working_set.analyse import FINDING_NAMES, VARIED
 from pgherd.studies.working_set.findings import PUBLISHED_SIZES
@@ -27,18 +27,18 @@ _ESTIMATES = (
 
 
 @register("memory")
-def memory(inputs: Inputs) -> Figure:
+def memory(inputs: FigureInputs) -> Figure:
     """Draw throughput against the container's memory, with fixed shared buffers."""
     return _sweep(inputs, "memory")
 
 
 @register("buffers")
-def buffers(inputs: Inputs) -> Figure:
+def buffers(inputs: FigureInputs) -> Figure:
     """Draw throughput against shared buffers, with a fixed difference to the container's memory."""
     return _sweep(inputs, "buffers")
 
 
-def _curves(inputs: Inputs, sweep: str) -> list[tuple[Mapping[str, Any], list[Row]]]:
+def _curves(inputs: FigureInputs, sweep: str) -> list[tuple[Mapping[str, Any], list[Row]]]:
     """Return the figure data of each curve of a sweep, with its rows that have a throughput."""
     curves = [curve for curve in inputs.analysis.figures.get("curves", []) if curve.get("sweep") == sweep]
     rows = [row for row in inputs.analysis.tables.get("sweep", []) if row.get("varied") == VARIED[sweep]]
@@ -52,12 +52,12 @@ def _size(row: Row, sweep: str) -> float:
     return finite(row.get(sweep)) or 0.0
 
 
-def _sweep(inputs: Inputs, sweep: str) -> Figure:
+def _sweep(inputs: FigureInputs, sweep: str) -> Figure:
     curves = _curves(inputs, sweep)
     if not curves:
         if any(curve.get("sweep") == sweep for curve in inputs.analysis.figures.get("curves", [])):
-            raise NotDrawn("no trial finished at any size of this sweep")
-        raise NotDrawn
+            raise FigureUnavailable("no trial finished at any size of this sweep")
+        raise FigureUnavailable
     ends = [_size(row, sweep) for _, rows in curves for row in rows] + [float(size) for curve, _ in curves for size in curve["dead"]]
     heights = [value for _, rows in curves for row in rows for value in (finite(row["throughput"]), *bounds(row["throughput"])) if value]
     unit, scale = ("thousand transactions/s", 1e3) if max(heights) >= 2e4 else ("transactions/s", 1.0)
@@ -132,7 +132,7 @@ def _clients(count: int) -> str:
     return f"{count} client{'' if count == 1 else 's'}"
 
 
-def _sentence(inputs: Inputs, sweep: str, curves: Sequence[tuple[Mapping[str, Any], list[Row]]]) -> str:
+def _sentence(inputs: FigureInputs, sweep: str, curves: Sequence[tuple[Mapping[str, Any], list[Row]]]) -> str:
     parts = []
     for curve, _ in curves:
         finding = inputs.analysis.findings.get(f"{FINDING_NAMES[sweep]}.{curve['clients']}")
@@ -150,12 +150,12 @@ def _sentence(inputs: Inputs, sweep: str, curves: Sequence[tuple[Mapping[str, An
 
 
 @register("misses")
-def misses(inputs: Inputs) -> Figure:
+def misses(inputs: FigureInputs) -> Figure:
     """Draw refaults and memory or I/O pressure against the container's memory."""
     curves = [(curve, [row for row in rows if finite(row.get("refaults")) is not None]) for curve, rows in _curves(inputs, "memory")]
     curves = [(curve, rows) for curve, rows in curves if len(rows) > 1]
     if not curves:
-        raise NotDrawn("refaults were not measured at two sizes or more")
+        raise FigureUnavailable("refaults were not measured at two sizes or more")
     refaults = _panel(curves, "refaults", "refaults per transaction", 1.0)
     pressure = _panel(curves, "waiting", "waiting for memory or I/O, % of time", 100.0)
     panels = [panel for panel in (refaults, pressure) if panel is not None]
@@ -186,7 +186,7 @@ def _panel(curves: Sequence[tuple[Mapping[str, Any], list[Row]]], column: str, t
 
 
 @register("estimates")
-def estimates(inputs: Inputs) -> Figure:
+def estimates(inputs: FigureInputs) -> Figure:
     """Draw the knee and the indirect estimates, one row per curve and estimate."""
     rows: list[dict[str, object]] = []
     for row in inputs.analysis.tables.get(STUDY, []):
@@ -197,7 +197,7 @@ def estimates(inputs: Inputs) -> Figure:
                 low, high = bounds(row.get(column))
                 rows.append({"load": load, "kind": kind, "x": value, "low": low, "high": high, "text": _value_text(value, low, high)})
     if not any(row["kind"] == _ESTIMATES[0][1] for row in rows):
-        raise NotDrawn("no curve has a knee to compare with the indirect estimates")
+        raise FigureUnavailable("no curve has a knee to compare with the indirect estimates")
     kinds = [estimate for estimate in _ESTIMATES if any(row["kind"] == estimate[1] for row in rows)]
     ends = [end for row in rows for name in ("x", "low", "high") if (end := finite(row[name])) is not None]
     scale = alt.Scale(domain=[0, max(ends) * 1.25], nice=False)
@@ -237,7 +237,7 @@ def _value_text(value: float, low: float | None, high: float | None) -> str:
     return f"{value:.0f}" if low is None or high is None else f"{value:.0f} ({low:.0f}–{high:.0f})"
 
 
-def _estimates_sentence(inputs: Inputs) -> str:
+def _estimates_sentence(inputs: FigureInputs) -> str:
     rows = inputs.analysis.tables.get(STUDY, [])
     varied = next((row.get("varied") for row in rows if finite(row.get("working_set")) is not None), None)
     parts = []

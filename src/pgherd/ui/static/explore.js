@@ -1,9 +1,9 @@
 "use strict";
-// Draws the plot of the sample explorer from the specification that stands in the page, in the page's own colours.
+// Draws the plot of the samples page from the specification in the page, in the colours of the theme.
 (() => {
   let drawn = null;
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const look = () => ({
+  const theme = () => ({
     background: null,
     font: "system-ui, sans-serif",
     view: { stroke: null },
@@ -14,16 +14,16 @@
     legend: { labelColor: colour("--ink"), labelFontSize: 12, symbolStrokeWidth: 3 },
   });
   const draw = async () => {
-    const place = document.getElementById("plot");
+    const plot = document.getElementById("plot");
     const spec = document.getElementById("plot-spec");
-    if (!place || !spec || !window.vegaEmbed) return;
+    if (!plot || !spec || !window.vegaEmbed) return;
     if (drawn) drawn.finalize();
     drawn = null;
-    const options = { actions: false, ast: true, renderer: "canvas", defaultStyle: false, config: look(), tooltip: { disableDefaultStyle: true, theme: "pgherd" } };
+    const options = { actions: false, ast: true, renderer: "canvas", defaultStyle: false, config: theme(), tooltip: { disableDefaultStyle: true, theme: "pgherd" } };
     const dark = matchMedia("(prefers-color-scheme: dark)").matches;
-    const text = dark ? spec.textContent.replaceAll("#0072B2", "#56B4E9") : spec.textContent; // the same blue, lighter
-    drawn = await window.vegaEmbed(place, JSON.parse(text), options);
-    place.dataset.drawn = "yes";
+    const text = dark ? spec.textContent.replaceAll("#0072B2", "#56B4E9") : spec.textContent; // a lighter shade of the same blue
+    drawn = await window.vegaEmbed(plot, JSON.parse(text), options);
+    plot.dataset.drawn = "yes";
   };
   document.addEventListener("htmx:afterSettle", draw);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);

@@ -1,23 +1,23 @@
 "use strict";
-// What every page does beside HTMX: no request for a page that nobody sees, errors said, no second click on a button.
+// Additions to HTMX on every page: hidden pages do not poll, errors are shown, a button takes one click only.
 (() => {
-  const say = (text) => {
-    const place = document.getElementById("said");
-    if (place) place.textContent = text;
+  const show = (text) => {
+    const message = document.getElementById("message");
+    if (message) message.textContent = text;
   };
   document.addEventListener("htmx:beforeRequest", (event) => {
     const polled = (event.target.getAttribute("hx-trigger") || "").startsWith("every");
     if (document.hidden && polled) event.preventDefault();
   });
   document.addEventListener("htmx:responseError", (event) => {
-    const answer = new DOMParser().parseFromString(event.detail.xhr.responseText, "text/html");
-    say(answer.body.textContent.trim().slice(0, 400) || "That did not work.");
+    const response = new DOMParser().parseFromString(event.detail.xhr.responseText, "text/html");
+    show(response.body.textContent.trim().slice(0, 400) || "The request failed.");
   });
-  document.addEventListener("htmx:sendError", () => say("pgherd ui does not answer. Is it still running?"));
+  document.addEventListener("htmx:sendError", () => show("pgherd ui does not respond. Check that it is running."));
   document.addEventListener("htmx:afterRequest", (event) => {
-    if (event.detail.successful) say("");
+    if (event.detail.successful) show("");
   });
-  // After a part of the page has been replaced, the keyboard stays where it was.
+  // Keep the keyboard focus when a part of the page is replaced.
   let focused = "";
   document.addEventListener("htmx:beforeSwap", () => {
     focused = document.activeElement ? document.activeElement.id : "";
@@ -26,9 +26,9 @@
     const again = focused && document.getElementById(focused);
     if (again && document.activeElement !== again) again.focus({ preventScroll: true });
   });
-  // Where there is little room the list comes before what narrows it.
+  // On narrow screens the filter is closed, so that the list comes first.
   if (matchMedia("(max-width: 46rem)").matches) {
-    for (const one of document.querySelectorAll("details[data-narrow]")) one.open = false;
+    for (const details of document.querySelectorAll("details[data-narrow]")) details.open = false;
   }
   document.addEventListener("submit", (event) => {
     const button = event.submitter;

@@ -1,0 +1,247 @@
+"""Scripts that repeat a trial of fio, iperf3 or a command with that tool alone."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from math import ceil
+
+from pgherd.drivers import command, fio, iperf3
+from pgherd.drivers.driver import Endpoint
+from pgherd.host.namespaces import BURST, CARDS, FAR, NEAR, PREFIX_LENGTH
+from pgherd.model.deployment import Link
+from pgherd.model.errors import UsageError
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.run import RunRecord
+from pgherd.report.formatting import clean, shell_comment
+from pgherd.report.repro_volumes import default_line, variable, variable_part
+
+_PGHERD_OPTIONS = ("--output", "--write_iops_log", "--log_", "--eta", "--runtime")
+"""Options with which pgherd reads the results. The run time is that of the phase."""
+_DIRECTORY = "\0DIRECTORY\0"
+
+
+def fio_script(result: TrialResult, record: RunRecord) -> str:
+    """Return the script for one trial with loads of fio on volumes only.
+
+    It creates a private directory on each volume, lays out fio's file there, runs the trial's command lines at the same time, prints fio's
+    reports and removes the directories. For a volume made by pgherd (loop device, formatted device) the user names a mounted directory in
+    ``DIR_NAME``. For a trial on several hosts it is the part of the first one.
+    """
+    hosts = list(dict.fromkeys(volume.host for volume in result.trial.deployment.volumes if volume.host is not None))
+    together = (
+        f"In the run {len(hosts)} hosts did this at the same time: {', '.join(hosts)}. This is the part of {hosts[0]}." if hosts else ""
+    )
+    return "\n".join(_fio_lines(_fio_host_part(result, hosts[0]) if hosts else result, record, together)) + "\n"
+
+
+def _fio_host_part(result: TrialResult, host: str) -> TrialResult:
+    """Return the part of one host in a trial, as a trial on that host only."""
+
+    def is_local(target: str) -> bool:
+        return target.startswith(f"{host}/")
+
+    def name(target: str) -> str:
+        return target.removeprefix(f"{host}/")
+
+    trial = result.trial
+    volumes = tuple(volume.model_copy(update={"host": None}) for volume in trial.deployment.volumes if volume.host == host)
+    planned = tuple(p.model_copy(update={"loads": {name(t): load for t, load in p.loads.items() if is_local(t)}}) for p in trial.phases)
+    measured = [
+        phase.model_copy(
+            update={
+                "targets": [
+                    target.model_copy(update={"target": name(target.target)}) for target in phase.targets if is_local(target.target)
+                ]
+            }
+        )
+        for phase in result.phases
+    ]
+    deployment = trial.deployment.model_copy(update={"volumes": volumes})
+    return result.model_copy(update={"trial": trial.model_copy(update={"deployment": deployment, "phases": planned}), "phases": measured})
+
+
+def _fio_lines(result: TrialResult, record: RunRecord, together: str) -> Iterator[str]:
+    trial = result.trial
+    volumes = {volume.name: volume for volume in trial.deployment.volumes}
+    used = {target: load for phase in trial.phases for target, load in phase.loads.items()}
+    version = record.tools.get("fio", "version unknown, at least 3.0")
+    yield "#!/bin/sh"
+    yield shell_comment(f"Repeats trial {result.id} ({trial.key()}) of run {record.run} with fio only (in the run: {version}).")
+    if together:
+        yield shell_comment(together)
+    yield "# It lays out fio's file in a private directory on each volume, runs fio on it, prints fio's reports and removes the"
+    yield "# directories. pgherd uses a common window, so its numbers may differ slightly."
+    for name in used:
+        yield f"# Environment: {variable(name)}, the directory on volume {clean(name)}."
+    yield "set -eu"
+    for name in used:
+        yield default_line(volumes[name])
+    yield "set --  # directories created by this script"
+    yield "trap 'rm -rf -- \"$@\"' EXIT"
+    yield "trap 'exit 130' INT TERM"
+    yield "command -v fio >/dev/null || { echo 'fio is not installed' >&2; exit 3; }"
+    yield ""
+    sizes: dict[str, int] = {}
+    for phase in trial.phases:
+        for target, load in phase.loads.items():
+            sizes[target] = max(sizes.get(target, 0), int(load.options["size"]))
+    for name, load in used.items():
+        directory = f"at_{variable_part(name)}"
+        yield f'{directory}=$(mktemp -d -- "${variable(name)}/repeat-XXXXXX")'
+        yield f'set -- "$@" "${directory}"'
+        argv = fio.file_argv(_DIRECTORY, sizes[name], direct=load.options.get("direct", "1") == "1")
+        yield f"{_fio_quoted([variable_part for variable_part in argv if not variable_part.startswith('--output')], directory)} >/dev/null"
+    for number, phase in enumerate(trial.phases):
+        yield ""
+        yield from _fio_phase(phase, result.phases[number] if number < len(result.phases) else None)
+
+
+def _fio_phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
+    yield shell_comment(f"Phase '{phase.name}': {phase.ramp:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
+    for target_result in measured.targets if measured else ():
+        yield shell_comment(f"In these, pgherd measured {target_result.throughput:,.1f} I/Os per second on {target_result.target}.")
+    single = len(phase.loads) == 1
+    for target, load in phase.loads.items():
+        directory = f"at_{variable_part(target)}"
+        arguments = _fio_quoted(_fio_argv(load, phase), directory)
+        if single:
+            yield arguments
+        else:
+            yield f'{arguments} --output="${directory}/report" &'
+    if not single:
+        yield "wait"
+        for target in phase.loads:
+            yield f"echo {shlex.quote(f'volume {clean(target)}:')}"
+            yield f'cat -- "$at_{variable_part(target)}/report"'
+
+
+def _fio_argv(load: Load, phase: Phase) -> list[str]:
+    endpoint = Endpoint(target="", bin="", host="", port=0, database="", user="", output=".", directory=_DIRECTORY)
+    argv = [variable_part for variable_part in fio.DRIVER.argv(load, endpoint, 1) if not variable_part.startswith(_PGHERD_OPTIONS)]
+    return [*argv, f"--runtime={ceil(phase.seconds)}"]
+
+
+def _fio_quoted(argv: list[str], variable_name: str) -> str:
+    """Return the words for the shell, with the script's variable in place of the volume's directory."""
+    words = []
+    for word in argv:
+        before, mark, after = word.partition(_DIRECTORY)
+        words.append(
+            f'{shlex.quote(before) if before else ""}"${variable_name}"{shlex.quote(after) if after else ""}' if mark else shlex.quote(word)
+        )
+    return " ".join(words)
+
+
+def iperf3_script(result: TrialResult, record: RunRecord) -> str:
+    """Return the script for one trial with one iperf3 load on a link. It prints iperf3's text report.
+
+    Raises:
+        UsageError: the trial has several phases or loads.
+    """
+    if len(result.trial.phases) != 1 or len(result.trial.phases[0].loads) != 1:
+        raise UsageError(f"trial {result.id} cannot be repeated by a iperf3_script: it has several links or phases")
+    return "\n".join(_iperf3_lines(result, record)) + "\n"
+
+
+def _iperf3_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
+    phase = result.trial.phases[0]
+    (target, load), *_ = phase.loads.items()
+    link = next(link for link in result.trial.deployment.links if link.target == target)
+    host = FAR if link.kind == "namespaces" else link.host
+    endpoint = Endpoint(target, "", host, link.port, "", "", "")
+    argv = [
+        variable_part for variable_part in iperf3.DRIVER.argv(load, endpoint, ceil(phase.ramp + phase.seconds)) if variable_part != "--json"
+    ]
+    # iperf3 can omit the warm-up from its result.
+    argv[argv.index("--time") + 1] = str(max(1, ceil(phase.seconds)))
+    argv += ["--omit", str(ceil(phase.ramp))] if phase.ramp else []
+    version = record.tools.get("iperf3", "version 3")
+    yield "#!/bin/sh"
+    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with iperf3 only (in the run: {version}).")
+    yield from (f"# {line}" for line in _iperf3_results(result))
+    yield "set -eu"
+    if link.kind == "remote":
+        yield shell_comment(f"'iperf3 --server --port {link.port}' must run on {link.host}.")
+        yield shlex.join(argv)
+        return
+    if link.kind == "hosts":
+        yield shell_comment(
+            f"For host {link.near}. First, on host {link.name}: iperf3 --server --one-off --bind {link.host} --port {link.port}"
+        )
+        yield shlex.join(argv)
+        return
+    yield "# As root: two network namespaces, which end with their two processes."
+    yield from _iperf3_namespaces(link)
+    yield f"nsenter --net=/proc/$near/ns/net -- {shlex.join(argv)}"
+
+
+def _iperf3_namespaces(link: Link) -> Iterator[str]:
+    yield "server="
+    yield "unshare --net sleep infinity & near=$!"
+    yield "unshare --net sleep infinity & far=$!"
+    yield "trap 'kill $near $far $server' EXIT"
+    yield "sleep 0.5"
+    yield 'near() { nsenter --net=/proc/$near/ns/net -- "$@"; }'
+    yield 'far() { nsenter --net=/proc/$far/ns/net -- "$@"; }'
+    yield f"ip link add {CARDS[0]} netns $near type veth peer name {CARDS[1]} netns $far"
+    for name, card, address in (("near", CARDS[0], NEAR), ("far", CARDS[1], FAR)):
+        yield f"{name} ip address add {address}/{PREFIX_LENGTH} dev {card}"
+        yield f"{name} ip link set {card} up"
+        if link.delay is not None:
+            yield f"{name} tc qdisc add dev {card} root handle 1: netem delay {link.delay:g}ms limit 100000"
+    if link.rate is not None:
+        parent = "root" if link.delay is None else "parent 1:"
+        yield f"near tc qdisc add dev {CARDS[0]} {parent} tbf rate {link.rate:.0f}bit burst {BURST} latency 50ms"
+    yield f"nsenter --net=/proc/$far/ns/net -- iperf3 --server --bind {FAR} --port {link.port} >/dev/null 2>&1 & server=$!"
+    yield "sleep 0.5"
+
+
+def _iperf3_results(result: TrialResult) -> Iterator[str]:
+    for phase in result.phases:
+        for target in phase.targets:
+            speed = target.values.get("bits_per_second", 0.0)
+            yield f"It measured {speed / 1e6:,.1f} Mbit/s on {target.target} over {phase.seconds:.2f} s."
+
+
+def command_script(result: TrialResult, record: RunRecord) -> str:
+    """Return the script for one trial, on one host.
+
+    Raises:
+        UsageError: the trial has several phases, or an argument of the command contains a NUL character.
+    """
+    if len(result.trial.phases) != 1 or not result.trial.phases[0].loads:
+        raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it has several phases or no load")
+    text = "\n".join(_command_lines(result, record)) + "\n"
+    if "\0" in text:
+        raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it contains a NUL character")
+    return text
+
+
+def _command_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
+    phase = result.trial.phases[0]
+    load = next(iter(phase.loads.values()))
+    run_as = record.surroundings.run_as if record.surroundings else None
+    user = "root" if load.options.get("privileged") == "1" else run_as
+    yield "#!/bin/sh"
+    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with the command only.")
+    if len(phase.loads) > 1:
+        yield shell_comment(f"In the run {len(phase.loads)} hosts did this at the same time: {', '.join(phase.loads)}.")
+    if user is not None:
+        yield shell_comment(f"It ran as user {user}.")
+    yield from (shell_comment(text) for text in _command_results(result))
+    yield "set -eu"
+    options = load.options
+    directory = [f"--chdir={options['cwd']}"] if "cwd" in options else []
+    timeout = [] if phase.until == "drivers" else ["timeout", f"{phase.ramp + phase.seconds:g}"]
+    words = ["LC_ALL=C", "TZ=UTC", *command.variables(load), *timeout, *command.command_of(load)]
+    # As in the run, PATH is the only inherited variable.
+    yield f'{shlex.join(["env", "-i", *directory])} PATH="$PATH" {shlex.join(words)}'
+
+
+def _command_results(result: TrialResult) -> Iterator[str]:
+    for phase in result.phases:
+        for target in phase.targets:
+            for name, value in target.values.items():
+                yield f"In the run, {name.removeprefix(command.VALUE).replace('_', ' ')} was {value:.6g} ({target.target})."

@@ -1,0 +1,75 @@
+import pytest
+
+from pgherd.cli import doctor_checks
+from pgherd.cli.doctor_checks import StudyCapability, compression_check, network_check, vm_check
+from pgherd.host import namespaces
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+from pgherd.runtimes.vm import acceleration, disk_image, initramfs, kernel
+from pgherd.runtimes.vm.acceleration import Hypervisor
+from pgherd.runtimes.vm.kernel import Kernel
+
+
+def values(check: StudyCapability) -> tuple[str, str, str]:
+    return check.able, check.what, check.more
+
+
+@pytest.mark.parametrize(("missing", "able"), [((), "yes"), (("mimesis",), "partly"), (("lz4",), "partly"), (("lz4", "zstandard"), "no")])
+def test_missing_libraries_are_named(monkeypatch, missing, able):
+    monkeypatch.setattr(doctor_checks, "find_spec", lambda name: None if name in missing else object())
+    check = compression_check()
+    assert check.able == able and all(name in check.more for name in missing)
+    assert ("pip install " in check.more) == bool(missing)
+
+
+def test_without_iperf3_there_is_no_network():
+    assert values(network_check(LocalNode(), None))[::2] == ("no", "install the package iperf3")
+
+
+def test_without_namespaces_there_are_other_hosts(monkeypatch):
+    def refuse(node):
+        raise CapabilityError("need root")
+
+    monkeypatch.setattr(namespaces, "insist", refuse)
+    assert values(network_check(LocalNode(), "3.12"))[::2] == ("partly", "need root")
+
+
+@pytest.fixture
+def virtual_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration, "program", lambda: "/usr/bin/qemu-system-x86_64")
+    monkeypatch.setattr(disk_image, "mkfs", lambda: "/sbin/mkfs.ext4")
+    monkeypatch.setattr(initramfs, "busybox", lambda: "/bin/busybox")
+    monkeypatch.setattr(kernel, "present", lambda cache: Kernel("/k", "6.1", "/m", "installed"))
+    monkeypatch.setattr(acceleration, "find", lambda *_: Hypervisor("q", "7.2", True, "kvm"))
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_with_kvm() -> None:
+    assert values(vm_check(LocalNode())) == (
+        "yes",
+        "databases in virtual machines, by QEMU 7.2 with KVM and Linux 6.1 (installed)",
+        "",
+    )
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_by_emulation_it_is_functional_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration, "find", lambda *_: Hypervisor("q", "7.2", True, "tcg", "no device"))
+    check = vm_check(LocalNode())
+    assert check.able == "partly" and "functional only" in check.what and check.more == "KVM: no device"
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_without_a_kernel_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "present", lambda cache: None)
+    assert "'pgherd vm build' downloads a kernel" in vm_check(LocalNode()).more
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_all_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise CapabilityError("no mkfs")
+
+    monkeypatch.setattr(disk_image, "mkfs", missing)
+    monkeypatch.setattr(initramfs, "busybox", missing)
+    assert values(vm_check(LocalNode())) == ("no", "databases in virtual machines", "no mkfs; no mkfs")

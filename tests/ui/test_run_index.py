@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import pytest
+
+from pgherd.model.errors import RunDirectoryError
+from pgherd.store.run_directory import RunDirectory
+from pgherd.ui import run_index
+from pgherd.ui.run_index import RunCache, RunIndex
+
+FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
+
+
+@pytest.fixture
+def runs_index(runs, tmp_path):
+    return RunIndex(runs, tmp_path / "kept.json")
+
+
+def test_newest_first_with_what_the_list_shows(runs_index):
+    newest, oldest = runs_index.runs()
+    assert (newest.run, oldest.run) == (SECOND, FIRST)
+    assert newest.study == "density" and newest.state == "finished" and newest.grade == "B" and newest.host == "db-host-1"
+    assert newest.answer and newest.trials > 10 and not newest.live and not newest.resumable
+
+
+def test_nothing_is_read_twice(runs_index, monkeypatch):
+    runs_index.runs()
+    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
+    assert len(runs_index.runs()) == 2
+
+
+def test_the_next_start_reads_nothing_either(runs_index, runs, tmp_path, monkeypatch):
+    before = runs_index.runs()
+    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
+    assert RunIndex(runs, tmp_path / "kept.json").runs() == before
+
+
+def test_a_changed_run_is_read_again_and_a_removed_one_is_gone(runs_index, runs):
+    runs_index.runs()
+    file = runs / FIRST / "run.json"
+    document = json.loads(file.read_text())
+    document["analysis"]["answer"] = "Something else."
+    file.write_text(json.dumps(document))
+    shutil.rmtree(runs / SECOND)
+    (only,) = runs_index.runs()
+    assert only.answer == "Something else."
+
+
+def test_all_hosts_of_a_run_are_known(runs_index, runs):
+    file = runs / FIRST / "run.json"
+    document = json.loads(file.read_text())
+    document["hosts"] = {f"host-{n}": document["hosts"]["local"] | {"hostname": f"host-{n}.example"} for n in range(100)}
+    file.write_text(json.dumps(document))
+    found = next(run for run in runs_index.runs() if run.run == FIRST)
+    assert found.hosts == [f"host-{n}.example" for n in range(100)]
+    assert found.hosts_shown == "host-0.example, host-1.example, host-2.example, host-3.example and 96 more"
+    document["hosts"]["host-7"]["hostname"] = "host-8.example"
+    file.write_text(json.dumps(document, indent=1))
+    found = next(run for run in runs_index.runs() if run.run == FIRST)
+    assert found.hosts == [f"host-{n}" for n in range(100)], "by their own names they cannot be told apart"
+
+
+@pytest.mark.parametrize("kept", ["", "[]", '{"schema": "pgherd/ui-index/2", "runs": [{"stamp": [], "summary": {}}]}', "\x00"])
+def test_a_damaged_index_is_made_anew(runs, tmp_path, kept):
+    (tmp_path / "kept.json").write_text(kept)
+    assert len(RunIndex(runs, tmp_path / "kept.json").runs()) == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"state": 1}', '{"study": "x", "state": "finished", "started": "soon"}', "[" * 100_000])
+def test_an_unreadable_run_is_listed_as_such(runs_index, runs, text):
+    (runs / FIRST / "run.json").write_text(text)
+    found = next(run for run in runs_index.runs() if run.run == FIRST)
+    assert found.state == "unreadable" and "cannot be read" in found.answer
+
+
+def test_killed_is_told_from_running(runs_index, runs):
+    import fcntl
+
+    file = runs / FIRST / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "running", "analysis": None, "ended": None}))
+    assert next(run for run in runs_index.runs() if run.run == FIRST).state == "killed"
+    with open(runs / FIRST / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert next(run for run in runs_index.runs() if run.run == FIRST).live
+
+
+@pytest.mark.parametrize("name", ["..", ".", "", "../runs", "/etc", f"{FIRST}/trials", f"{FIRST}/../{SECOND}", "x" * 5000, "a\0b", "<b>"])
+def test_a_name_is_no_path(runs_index, name):
+    assert runs_index.directory(name) is None
+
+
+def test_a_run_is_found_by_its_name_only(runs_index, runs):
+    assert runs_index.directory(FIRST).path == runs / FIRST
+    os.rename(runs / FIRST, runs / "<b>run")
+    assert runs_index.directory("<b>run") is None and [run.run for run in runs_index.runs()] == [SECOND]
+
+
+def test_no_directory_holds_no_run(tmp_path):
+    made = RunIndex(tmp_path / "none", tmp_path / "kept.json")
+    assert made.runs() == [] and made.directory(FIRST) is None
+
+
+@pytest.fixture
+def directory(runs):
+    return RunDirectory(sorted(runs.iterdir())[0])
+
+
+def test_read_once_while_nothing_changes(directory):
+    reader = RunCache()
+    whole = reader.read(directory)
+    assert whole.name == directory.name and len(whole.results) == len(directory.results())
+    assert reader.read(RunDirectory(directory.path)) is whole
+
+
+def test_a_new_trial_is_seen(directory):
+    reader = RunCache()
+    before = reader.read(directory)
+    directory.finish_trial(before.results[0].model_copy(update={"id": "0999"}))
+    assert len(reader.read(directory).results) == len(before.results) + 1
+
+
+def test_few_are_kept(directory, tmp_path):
+    import shutil
+
+    reader = RunCache()
+    first = reader.read(directory)
+    for number in range(9):
+        reader.read(RunDirectory(shutil.copytree(directory.path, tmp_path / f"copy{number}")))
+    assert reader.read(directory) is not first
+
+
+def test_what_cannot_be_read_is_a_message(tmp_path):
+    with pytest.raises(RunDirectoryError):
+        RunCache().read(RunDirectory(tmp_path))

@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import pytest
+
+FIRST = "20260131-120000-density-0001"
+PAGE = f"/runs/{FIRST}/explore"
+
+
+def test_the_first_look_shows_the_containers_cpu(client, spec_of):
+    text = client.get(f"{PAGE}?trial=0001").text
+    assert "cpu.usage of containers in trial 0001" in text
+    assert {row["y"] for row in spec_of(text)["datasets"]["series"]} == {0.5}
+
+
+def test_another_metric(client, spec_of):
+    text = client.get(PAGE, params={"trial": "0001", "metric": "host/cpu/cpu.user"}).text
+    assert "cpu.user of the host" in text and spec_of(text)["datasets"]["series"][0]["y"] == 0.7
+
+
+def test_what_another_trial_lacks_is_replaced_by_the_like(client):
+    text = client.get(PAGE, params={"trial": "0001", "metric": "container/processes/cpu.usage"}).text
+    assert "cpu.usage of containers" in text
+
+
+def test_a_phase_and_a_time(client, spec_of):
+    rows = spec_of(client.get(PAGE, params={"trial": "0001", "phase": "1"}).text)["datasets"]["series"]
+    assert rows and all(row["x"] >= 0 for row in rows)
+    rows = spec_of(client.get(PAGE, params={"trial": "0001", "from": "0.5", "to": "1.5"}).text)["datasets"]["series"]
+    assert {row["x"] for row in rows} == {1.0}
+
+
+def test_some_containers(client, runs, spec_of):
+    many = next(
+        file.parent.name
+        for file in sorted((runs / FIRST / "trials").glob("*/trial.json"))
+        if '"databases":4' in file.read_text().replace(" ", "")
+    )
+    text = client.get(PAGE, params={"trial": many, "entity": "container:c02"}).text
+    assert {row["e"] for row in spec_of(text)["datasets"]["series"]} == {"container:c02"} and "1 of 4 containers" in text
+    assert "sum</option>" in client.get(PAGE, params={"trial": many, "view": "total"}).text
+
+
+def test_its_script_gets_the_part_alone(client):
+    text = client.get(f"{PAGE}?trial=0001", headers={"HX-Request": "true", "HX-Target": "explorer"}).text
+    assert text.startswith('<div id="explorer">') and "plot-spec" in text
+
+
+def test_nothing_in_the_time_shown(client):
+    text = client.get(PAGE, params={"trial": "0001", "from": "5000"}).text
+    assert "There are no readings in the time shown" in text and "plot-spec" not in text
+
+
+def test_a_trial_that_was_not_watched(client, runs):
+    last = sorted(path.name for path in (runs / FIRST / "trials").iterdir())[-1]  # it did not finish
+    text = client.get(PAGE, params={"trial": last}).text
+    assert "has no samples" in text and 'name="trial"' in text
+
+
+def test_a_run_that_was_not_watched_offers_no_trial(client, runs):
+    for file in (runs / FIRST / "trials").glob("*/samples/*"):
+        file.unlink()
+    text = client.get(PAGE).text
+    assert "No trial of this run has samples" in text and 'name="trial"' not in text
+
+
+def test_begins_with_the_largest_point(client):
+    assert "databases 5" in client.get(PAGE).text.partition('class="plot-title"')[2].partition("</h2>")[0]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        {"trial": "../0001"},
+        {"trial": "9999"},
+        {"metric": "x"},
+        {"metric": "../cpu.nothing"},
+        {"metric": "container/cgroup_cpu/'; DROP TABLE x"},
+        {"phase": "2"},
+        {"phase": "-1"},
+        {"phase": "²"},
+        {"from": "soon"},
+        {"from": "nan"},
+        {"to": "1e999"},
+        {"from": "2", "to": "1"},
+        {"view": "pie"},
+    ],
+)
+def test_what_is_not_there_is_refused(client, query):
+    answer = client.get(PAGE, params={"trial": "0001", **query})
+    assert answer.status_code == 400 and 'role="alert"' in answer.text
+
+
+def test_many_entities_are_no_harm(client):
+    answer = client.get(PAGE, params={"trial": "0001", "entity": ["container:x' OR 1=1"] * 150})
+    assert answer.status_code == 200 and "There are no readings" in answer.text
