@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.distributed import distant_clients
-from pgherd.distributed.distant_clients import AgentsStage, Opened, Ways, insist_tls
+from pgherd.distributed.distant_clients import AgentsStage, Opened, Ways, require_tls
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
@@ -80,9 +80,9 @@ def test_two_runs_share_no_password_and_no_authority(tmp_path):
 def test_a_postgresql_without_tls_is_refused_with_what_helps(tmp_path, monkeypatch):
     monkeypatch.setattr(distant_clients.validation, "no_tls", lambda *_: "SSL is not supported by this build")
     with pytest.raises(CapabilityError, match=r"18\.6 in /here/bin lacks it \(SSL is not supported.*--pg-bin, or omit --client-host"):
-        insist_tls(session(tmp_path, "a"), HERE)
+        require_tls(session(tmp_path, "a"), HERE)
     monkeypatch.setattr(distant_clients.validation, "no_tls", lambda *_: "")
-    insist_tls(session(tmp_path, "c"), HERE)
+    require_tls(session(tmp_path, "c"), HERE)
 
 
 FAR = Reach(NO_ROOM, host="10.0.0.1", port=5001)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import file_systems, mounts
-from pgherd.host.file_systems import insist_empty
+from pgherd.host.file_systems import require_empty
 from pgherd.host.journal import Journal, clean
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
@@ -76,9 +76,9 @@ def test_a_device_is_formatted_and_empty_again_afterwards(tmp_path, journal, hom
         target = file_systems.make_on_device(NODE, journal, str(home), "d", device)
         assert mounts.at(NODE, target).source == device
         with pytest.raises(UsageError, match="is mounted at"):
-            insist_empty(NODE, device)
+            require_empty(NODE, device)
         assert f"erased {device}" in journal.play()
-        assert insist_empty(NODE, device) == 96 * 2**20
+        assert require_empty(NODE, device) == 96 * 2**20
     finally:
         loops.detach(device)
 
@@ -92,7 +92,7 @@ def test_a_device_named_by_a_link_and_a_place_behind_one_go_too(tmp_path, journa
         file_systems.still_there(NODE, file_systems.make_on_device(NODE, journal, place, "d", str(link)))
         file_systems.still_there(NODE, file_systems.make_loop(NODE, journal, place, "l", 80 * 2**20))
         assert f"erased {link}" in journal.play() and not home.exists()
-        assert insist_empty(NODE, device) == 96 * 2**20 and loops.associated(home / "l.img") == []
+        assert require_empty(NODE, device) == 96 * 2**20 and loops.associated(home / "l.img") == []
     finally:
         link.unlink()
         loops.detach(device)
@@ -108,7 +108,7 @@ def test_a_device_that_somebody_has_formatted_since_is_not_erased(tmp_path, jour
         subprocess.run(["mkfs.ext4", "-q", "-F", device], check=True)
         assert not any(words.startswith("erased") for words in journal.play())
         with pytest.raises(UsageError, match="holds ext4"):
-            insist_empty(NODE, device)
+            require_empty(NODE, device)
     finally:
         loops.detach(device)
 
@@ -121,10 +121,10 @@ def test_a_mount_that_is_gone_is_noticed(tmp_path):
 def test_a_missing_tool_is_named_with_its_package(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     with pytest.raises(CapabilityError, match="needs mkfs.none, which is not installed; install the package none"):
-        file_systems.insist_tools(NODE, {"mkfs.none": "none"}, "a volume")
+        file_systems.require_tools(NODE, {"mkfs.none": "none"}, "a volume")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(CapabilityError, match="needs root"):
-        file_systems.insist_tools(NODE, {}, "a volume")
+        file_systems.require_tools(NODE, {}, "a volume")
 
 
 @pytest.fixture
@@ -136,11 +136,11 @@ def device(tmp_path):
 
 def refused(device, message):
     with pytest.raises(UsageError, match=message):
-        insist_empty(NODE, device)
+        require_empty(NODE, device)
 
 
 def test_an_empty_device_may_be_formatted(device):
-    assert insist_empty(NODE, device) == 96 * 2**20
+    assert require_empty(NODE, device) == 96 * 2**20
 
 
 def test_one_that_is_not_there_or_is_no_device(tmp_path):

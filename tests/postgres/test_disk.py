@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
-from pgherd.postgres.disk import check_space, free_bytes, insist_enterable, move_wal, used_bytes
+from pgherd.postgres.disk import check_space, free_bytes, move_wal, require_enterable, used_bytes
 
 
 def test_free_bytes_equal_statvfs_even_below_a_missing_directory(node: LocalNode, tmp_path: Path) -> None:
@@ -33,10 +33,10 @@ def test_too_little_space_says_both_numbers(node: LocalNode, tmp_path: Path) -> 
 def test_a_private_directory_is_no_place_for_the_account(node: LocalNode, account: str | None, place: Path) -> None:
     if account is None:
         pytest.skip("requires root: otherwise servers run as the current user")
-    insist_enterable(node, str(place), account)
+    require_enterable(node, str(place), account)
     (place / "private").mkdir(mode=0o700)
     with pytest.raises(CapabilityError, match=f"servers run as '{account}', which cannot enter .*private"):
-        insist_enterable(node, str(place / "private"), account)
+        require_enterable(node, str(place / "private"), account)
 
 
 def test_wal_is_moved_and_linked(node: LocalNode, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
-from pgherd.prepare.container_limits import Limits, guest_memory_needed, insist_guest_can, limits, memory
+from pgherd.prepare.container_limits import Limits, guest_memory_needed, limits, memory, require_guest_can
 from pgherd.studies.density.options import DensityRequest
 from pgherd.study.database_options import DatabaseRequest
 
@@ -64,12 +64,12 @@ def test_memory():
 @pytest.mark.parametrize("pages", ["2MB", "thp"])
 def test_huge_pages_of_this_machine_are_none_of_a_guests(pages):
     with pytest.raises(CapabilityError, match="a server in a guest has the guest's own"):
-        insist_guest_can(LocalNode(), DatabaseRequest(huge_pages=pages), ())
+        require_guest_can(LocalNode(), DatabaseRequest(huge_pages=pages), ())
 
 
 @pytest.mark.parametrize("asked", [{"wal_dir": "/wal"}, {"data_volume": "loop:1GB"}, {"tablespace_volume": ("loop:1GB",)}])
 def test_what_lies_apart_may_be_on_disks_of_a_guest(asked):
-    insist_guest_can(LocalNode(), DatabaseRequest(**asked), ())
+    require_guest_can(LocalNode(), DatabaseRequest(**asked), ())
 
 
 def test_scripts_that_call_programs_stay_outside_guests(tmp_path):
@@ -78,9 +78,9 @@ def test_scripts_that_call_programs_stay_outside_guests(tmp_path):
     plain.write_text("SELECT '\\shell';\n")
     calls = (Script(source=str(plain)), Script(source=str(mine)))
     with pytest.raises(UsageError, match=r"mine\.sql:3: \\shell runs a program of the machine"):
-        insist_guest_can(LocalNode(), DatabaseRequest(), calls)
-    insist_guest_can(LocalNode(), DatabaseRequest(client_placement="outside"), calls)
-    insist_guest_can(LocalNode(), DatabaseRequest(), (Script(source="builtin:select-only"), Script(source=str(plain))))
+        require_guest_can(LocalNode(), DatabaseRequest(), calls)
+    require_guest_can(LocalNode(), DatabaseRequest(client_placement="outside"), calls)
+    require_guest_can(LocalNode(), DatabaseRequest(), (Script(source="builtin:select-only"), Script(source=str(plain))))
 
 
 def test_a_guest_is_given_what_its_server_needs_and_its_system():

@@ -7,7 +7,7 @@ import pytest
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.prepare.duplicate_variants import insist_different
+from pgherd.prepare.duplicate_variants import require_different
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.scaling.options import ScalingOptions, Variant
 from pgherd.study.database_options import DatabaseOptions
@@ -29,7 +29,7 @@ def refused(one, other):
     """What is said of two servers with these settings; '' where they differ."""
     requests = {name: DensityRequest(set=tuple(f"{key}={value}" for key, value in of.items())) for name, of in (("a", one), ("b", other))}
     try:
-        insist_different(NODE, "variant", requests, {"a": options(one), "b": options(other)})
+        require_different(NODE, "variant", requests, {"a": options(one), "b": options(other)})
     except UsageError as error:
         return str(error)
     return ""
@@ -92,9 +92,9 @@ def test_options_are_compared_as_completed_and_said_as_asked_for():
     requests = {"a": DensityRequest(memory="1GB", dsn="host=h password=s3cret"), "b": DensityRequest(memory="1024MB", dsn="host=h")}
     said = "memory is 1GB in 'a' and 1024MB in 'b'.*, which comes to the same; nothing could differ but noise, as ever; "
     with pytest.raises(UsageError, match=said) as error:
-        insist_different(NODE, "scenario", requests, {name: options({}) for name in "ab"}, ", as ever")
+        require_different(NODE, "scenario", requests, {name: options({}) for name in "ab"}, ", as ever")
     assert "s3cret" not in str(error.value)
-    insist_different(NODE, "scenario", requests, {"a": options({}), "b": options({}, scale=3)})
+    require_different(NODE, "scenario", requests, {"a": options({}), "b": options({}, scale=3)})
 
 
 def test_settings_count_in_every_server_that_is_described():
@@ -106,9 +106,9 @@ def test_settings_count_in_every_server_that_is_described():
         return ScalingOptions(**servers[0].model_dump(), clients=(1,), most=1, variants=variants)
 
     requests = {name: DensityRequest() for name in "ab"}
-    insist_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("2GB")})
+    require_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("2GB")})
     with pytest.raises(UsageError, match="scenarios 'a' and 'b' are identical: nothing could differ"):
-        insist_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("1024MB")})
+        require_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("1024MB")})
 
 
 def test_how_a_study_is_run_is_no_difference_in_its_arms_either():
@@ -119,5 +119,5 @@ def test_how_a_study_is_run_is_no_difference_in_its_arms_either():
 
     requests = {name: DensityRequest() for name in "ab"}
     with pytest.raises(UsageError, match="'a' and 'b' are identical"):
-        insist_different(NODE, "scenario", requests, {"a": scaling(1, 2), "b": scaling(2, 2)})
-    insist_different(NODE, "scenario", requests, {"a": scaling(1, 2), "b": scaling(1, 3)})
+        require_different(NODE, "scenario", requests, {"a": scaling(1, 2), "b": scaling(2, 2)})
+    require_different(NODE, "scenario", requests, {"a": scaling(1, 2), "b": scaling(1, 3)})

@@ -6,7 +6,7 @@ from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.prepare import vm_memory_policy
-from pgherd.prepare.vm_memory_policy import insist_known, policy, promises
+from pgherd.prepare.vm_memory_policy import policy, promises, require_known
 from pgherd.runtimes.vm import acceleration
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
@@ -61,7 +61,7 @@ def test_what_cannot_be_meant_is_refused(asked, runtime, message):
 
 def test_a_weight_of_nobody_is_refused():
     guests = [Container(name=name) for name in ("db1", "all", "db1")]
-    insist_known([], guests)
-    insist_known(["db1"], guests)
+    require_known([], guests)
+    require_known(["db1"], guests)
     with pytest.raises(UsageError, match="--vm-memory-shares db9: no guest of this run has that name; they are all, db1"):
-        insist_known(["db1", "db9"], guests)
+        require_known(["db1", "db9"], guests)

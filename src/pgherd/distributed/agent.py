@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from pgherd import __version__
 from pgherd.cluster import labels
 from pgherd.distributed import verdicts as host_verdicts
-from pgherd.distributed.distant_clients import AgentsStage, Opened, Way, Ways, insist_tls
+from pgherd.distributed.distant_clients import AgentsStage, Opened, Way, Ways, require_tls
 from pgherd.distributed.golden_carrying import Carrier
 from pgherd.drivers.registry import tells
 from pgherd.host import paths
@@ -345,7 +345,7 @@ class HostAgent:
             self._runnable = {bin_: self._installation(bin_, version, self._session) for bin_, version in postgres.items()}
             if surroundings.listen is not None:
                 for installation in self._runnable.values():
-                    insist_tls(self._session, installation)
+                    require_tls(self._session, installation)
                 self._opened = Opened(self._session, surroundings.listen)
                 self._session = replace(self._session, opening=self._opened.opening)
             self._fleet = Fleet(self._session, self._runnable, self._observer)

@@ -110,7 +110,7 @@ def _reach(way: Way, passwords: Path, root: Path, installations: Mapping[str, In
     return Reach(NO_ROOM, installations[way.bin].bin, way.host, way.port, way.database, way.user, way.scale, environment)
 
 
-def insist_tls(session: RunSession, installation: Installation) -> None:
+def require_tls(session: RunSession, installation: Installation) -> None:
     """Raise CapabilityError if a PostgreSQL installation does not support TLS."""
     refused = validation.no_tls(session.node, installation, session.account, str(session.work))
     if refused:

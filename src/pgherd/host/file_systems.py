@@ -36,7 +36,7 @@ _UNKNOWN_DATA = "data of an unknown kind in its first megabyte"
 # ---- file systems
 
 
-def insist_tools(node: Node, tools: dict[str, str], label: str) -> None:
+def require_tools(node: Node, tools: dict[str, str], label: str) -> None:
     """Require root and these tools.
 
     Raises CapabilityError with the package to install.
@@ -61,7 +61,7 @@ def make_loop(node: Node, journal: Journal, home: str, name: str, size: int) -> 
         CapabilityError: no loop device is available, or a command fails.
     """
     label = f"loop volume '{name}'"
-    insist_tools(node, LOOP_TOOLS, label)
+    require_tools(node, LOOP_TOOLS, label)
     image, target = f"{home}/{name}.img", f"{home}/{name}"
     node.make_dir(target, mode=0o711)
     _run(node, ("fallocate", "--length", str(size), "--", image), f"{label}: cannot create a file of {format_bytes(size)} in {home}")
@@ -87,8 +87,8 @@ def make_on_device(node: Node, journal: Journal, home: str, name: str, device: s
         CapabilityError: a command fails.
     """
     label = f"device volume '{name}' ({device})"
-    insist_tools(node, DEVICE_TOOLS, label)
-    insist_empty(node, device)
+    require_tools(node, DEVICE_TOOLS, label)
+    require_empty(node, device)
     target, mark = f"{home}/{name}", str(uuid.uuid4())
     node.make_dir(target, mode=0o711)
     journal.note(WipeFileSystem(device=device, mark=mark))
@@ -118,7 +118,7 @@ def _run(node: Node, argv: Sequence[str], failure: str) -> str:
 # ---- empty devices
 
 
-def insist_empty(node: Node, device: str) -> int:
+def require_empty(node: Node, device: str) -> int:
     """Return the size of an empty block device in bytes.
 
     It only reads. A doubtful device counts as not empty.

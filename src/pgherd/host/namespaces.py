@@ -75,7 +75,7 @@ def insist(node: Node) -> None:
         raise CapabilityError(f"this host cannot create network namespaces: {result.err.strip()}; measure to another host with --to HOST")
 
 
-def insist_shaping(node: Node, journal: Journal, *, rate: float | None, delay: float | None) -> None:
+def require_shaping(node: Node, journal: Journal, *, rate: float | None, delay: float | None) -> None:
     """Require that a link can be shaped, by a test.
 
     Raises CapabilityError with the missing kernel module.

@@ -51,7 +51,7 @@ def check_space(node: Node, directory: str, needed: int, purpose: str) -> None:
         )
 
 
-def insist_enterable(node: Node, directory: str, account: str | None) -> None:
+def require_enterable(node: Node, directory: str, account: str | None) -> None:
     """Require that the user of the servers can enter a directory.
 
     Raises:

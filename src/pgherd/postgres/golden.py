@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass, field
 from pgherd.host.undo import end_in
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Filling, Node
-from pgherd.postgres.disk import check_space, insist_enterable, patience, used_bytes
+from pgherd.postgres.disk import check_space, patience, require_enterable, used_bytes
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, checksums_default, initdb
 
@@ -170,7 +170,7 @@ def assembling(
     """
     parent = os.path.join(cache_dir, "golden")
     node.make_dir(parent, mode=0o755)
-    insist_enterable(node, parent, account)
+    require_enterable(node, parent, account)
     with _locked(node, os.path.join(parent, f".lock-{key}"), say, wait=made_here):
         if at(node, cache_dir, key) is not None:
             yield None

@@ -15,7 +15,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import settings
 from pgherd.prepare import host_share
 from pgherd.study.database_options import DatabaseRequest
-from pgherd.workloads.script import insist_self_contained
+from pgherd.workloads.script import require_self_contained
 
 GUEST_SYSTEM = 192 * 2**20
 """What a guest's kernel, its page tables and its agent take, generously; bytes."""
@@ -79,7 +79,7 @@ def memory(asked: DatabaseRequest, runtime: RuntimeName) -> int | None:
     return size
 
 
-def insist_guest_can(node: Node, asked: DatabaseRequest, scripts: Sequence[Script]) -> None:
+def require_guest_can(node: Node, asked: DatabaseRequest, scripts: Sequence[Script]) -> None:
     """That nothing is asked which a guest cannot have.
 
     Raises:
@@ -93,7 +93,7 @@ def insist_guest_can(node: Node, asked: DatabaseRequest, scripts: Sequence[Scrip
         )
     if asked.client_placement == "inside":
         for script in scripts:
-            insist_self_contained(node, script)
+            require_self_contained(node, script)
 
 
 def guest_memory_needed(chosen: Mapping[str, str]) -> int:

@@ -59,7 +59,7 @@ class Preparation(Basis):
     The methods add sentences on what they chose to ``choices``.
     """
 
-    def insist_own(self, why: str) -> None:
+    def require_own(self, why: str) -> None:
         """For a study that needs servers of its own; raises UsageError, with ``why``, where ``--dsn`` names somebody else's."""
         if self.theirs is not None:
             raise UsageError(f"--dsn {self.theirs.dsn} does not go with this: {why}")
@@ -192,7 +192,7 @@ class Preparation(Basis):
         asked = self.asked
         need = self._pages(selected)
         if need is not None:
-            pages.insist_room(need, memory)
+            pages.require_room(need, memory)
         if self.runtime == "vm" and memory is None:
             memory = container_limits.guest_memory_needed(selected.settings)
             self.choices.append(f"Each guest has {format_bytes(memory)} of memory: what its server needs, its kernel and its agent.")
@@ -320,7 +320,7 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
     account = server_account(asked.run_as)
     installation = installations.choose(node, asked.pg_bin, asked.pg_version)
     choices = [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
-    choices += io_view.insist_traceable(node, asked.trace_io)
+    choices += io_view.require_traceable(node, asked.trace_io)
     cores, memory = host_share.budget(asked, facts)
     cache = paths.cache_dir()
     journal = Journal.open(node, paths.state_dir(), "prepare")
@@ -335,7 +335,7 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             else external_server.sentences(theirs, asked, read_only=read_only)
         )
         if runtime.name == "vm":
-            container_limits.insist_guest_can(node, asked, scripts)
+            container_limits.require_guest_can(node, asked, scripts)
         init_data, told = load_options.data_of_init(node, asked)
         platform.check(node, asked.track, facts.cgroup_writable if runtime.name == "cgroup" else None)
         work = paths.work_tree(node, journal, "prepare", account)

@@ -24,7 +24,7 @@ _Servers = list[tuple[str, Mapping[str, str]]]
 """Directory of PostgreSQL's programs and settings of each server that an option describes."""
 
 
-def insist_different(node: Node, what: str, requests: Mapping[str, Model], options: Mapping[str, Model], hint: str = "") -> None:
+def require_different(node: Node, what: str, requests: Mapping[str, Model], options: Mapping[str, Model], hint: str = "") -> None:
     """Raise UsageError where two of the ``options`` (by name) would measure the same. The ``requests`` that they were completed from show
     in which words they differ all the same; ``what`` they are called, and a ``hint``, are said in the message."""
     told: dict[str, tuple[Any, _Servers]] = {}

@@ -9,7 +9,7 @@ import os
 from dataclasses import dataclass, replace
 
 from pgherd.host import file_systems, paths
-from pgherd.host.file_systems import insist_empty
+from pgherd.host.file_systems import require_empty
 from pgherd.model.deployment import Role, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes
@@ -153,12 +153,12 @@ def look(node: Node, held: Holding, account: str | None) -> str:
     one, need, words = held.volume, held.bytes, held.words
     if one.kind == "device":
         assert one.path is not None
-        file_systems.insist_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{one.name}'")
-        _insist_room(one, insist_empty(node, one.path), need, words)
+        file_systems.require_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{one.name}'")
+        _insist_room(one, require_empty(node, one.path), need, words)
         return f"{one.path} formatted and mounted for {words}, and emptied again"
     if one.kind == "loop":
         assert one.size is not None
-        file_systems.insist_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{one.name}'")
+        file_systems.require_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{one.name}'")
         _insist_room(one, one.size, need, words)
         home = one.path or str(paths.cache_dir())
         while one.path is None and not os.path.isdir(home):

@@ -22,7 +22,7 @@ def loaded(ground: Basis, database: Database) -> int | None:
         UsageError: the SQL that fills it, or a script, fails; PostgreSQL refuses a setting.
     """
     for script in ground.scripts:
-        user_scripts.insist_readable(ground.node, script)
+        user_scripts.require_readable(ground.node, script)
     node, contents = ground.node, fillings(ground.node, [database])
     copy = golden.find(node, ground.usable, contents, str(ground.cache), ground.checksums)
     if copy is None and ground.dry:

@@ -61,7 +61,7 @@ def promises(asked: DatabaseRequest, runtime: RuntimeName) -> dict[str, Any]:
     return {"guest_minimum": least, "guest_shares": dict(_weight(text) for text in asked.vm_memory_shares)}
 
 
-def insist_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
+def require_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
     """That all guests which were given a weight are there in some trial; raises UsageError."""
     names = sorted({one.name for one in guests})
     unknown = [name for name in shares if name not in names]

@@ -101,7 +101,7 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
     """
     deployments = [trial.deployment for trial in study_of(study).propose(options, []).trials]
     together = [[container for _, container in one.containers() if container.runtime == "vm"] for one in deployments]
-    vm_memory_policy.insist_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
+    vm_memory_policy.require_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
     for deployment, guests in zip(deployments, together, strict=True):
         if policy is not None and moves(policy.policy):
             balloon_law.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)

@@ -232,13 +232,13 @@ def carry(here: Node, there: Node, scripts: Sequence[Script], directory: str) ->
     return tuple(carried)
 
 
-def insist_readable(node: Node, script: Script) -> None:
+def require_readable(node: Node, script: Script) -> None:
     """Require that a user script is readable, even in a dry run; raises UsageError."""
     if not script.source.startswith(_BUILTIN) and shipped.text(script.source) is None:
         _text(node, "--script", script.source)
 
 
-def insist_self_contained(node: Node, script: Script) -> None:
+def require_self_contained(node: Node, script: Script) -> None:
     """Require that a script runs no programs (\\shell, \\setshell), because a guest does not have them.
 
     Raises:

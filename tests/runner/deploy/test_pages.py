@@ -165,10 +165,10 @@ def test_the_report_says_which_option_a_setting_comes_from():
 def test_a_container_must_hold_the_pages_and_the_rest(memory, fits):
     need = Need(SMALL, 100)
     if fits:
-        pages.insist_room(need, memory)
+        pages.require_room(need, memory)
     else:
         with pytest.raises(UsageError, match=r"100 huge pages of 2MB \(200 MB\) and at least 64 MB of other memory, but .* 263 MB"):
-            pages.insist_room(need, memory)
+            pages.require_room(need, memory)
 
 
 def test_whole_pages_take_more_than_is_needed(node):

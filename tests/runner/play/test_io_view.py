@@ -10,7 +10,7 @@ from pgherd.model.errors import CapabilityError
 from pgherd.model.result import PhaseResult
 from pgherd.node.local import LocalNode
 from pgherd.runner.play import io_view
-from pgherd.runner.play.io_view import Layout, insist_traceable, layout
+from pgherd.runner.play.io_view import Layout, layout, require_traceable
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_trace_that_does_not_begin_is_said_and_fails_nothing(tmp_path, monkeyp
 
 
 def test_nothing_is_tried_where_nobody_wants_a_trace():
-    assert insist_traceable(LocalNode(), False) == []
+    assert require_traceable(LocalNode(), False) == []
 
 
 def test_a_guests_drives_are_seen_from_both_sides(tmp_path, monkeypatch):

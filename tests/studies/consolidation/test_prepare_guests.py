@@ -40,29 +40,29 @@ def test_guests_run_in_control_groups_where_those_are_the_best_there_is(monkeypa
 
 @pytest.mark.parametrize("policy", [STATIC, BALLOONS])
 def test_the_published_rates_leave_enough(policy):
-    prepare_guests.insist_fit(options(rates=(0.0, 0.3, 0.55)), policy)
+    prepare_guests.require_fit(options(rates=(0.0, 0.3, 0.55)), policy)
 
 
 def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
     tight = options(schemes=(3,), rates=(0.0, 0.75))
-    prepare_guests.insist_fit(tight, STATIC)
+    prepare_guests.require_fit(tight, STATIC)
     with pytest.raises(
         UsageError, match=r"--overcommit 0.75 leaves 2 GB, of which scheme 3's guests can have 1.83 GB .* leave them 2 GB at least; lower"
     ):
-        prepare_guests.insist_fit(tight, BALLOONS)
+        prepare_guests.require_fit(tight, BALLOONS)
 
 
 def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
     with pytest.raises(UsageError, match=r"--overcommit 0.9 leaves 102 MB, which scheme 3's hypervisors need for themselves \(128 MB\)"):
-        prepare_guests.insist_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.9)), STATIC)
+        prepare_guests.require_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.9)), STATIC)
     with pytest.raises(UsageError, match=r"need for themselves \(208 MB\)"):
         emulated = STATIC.model_copy(update={"overhead": OVERHEAD["tcg"]})
-        prepare_guests.insist_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.85)), emulated)
+        prepare_guests.require_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.85)), emulated)
 
 
 def test_a_guest_that_could_not_come_up_is_refused():
     with pytest.raises(UsageError, match="--memory 128 MB: a guest needs 160 MB to come up"):
-        prepare_guests.insist_fit(options(share=128 * MB), STATIC)
+        prepare_guests.require_fit(options(share=128 * MB), STATIC)
 
 
 def test_what_becomes_of_a_guests_memory_is_said():

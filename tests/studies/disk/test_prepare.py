@@ -64,8 +64,8 @@ def test_requests_are_traced_where_that_is_asked_for_and_possible(monkeypatch):
 
 def test_of_a_partition_the_whole_device_is_watched(monkeypatch):
     """The sampler leaves partitions out: what their device did is all there is to see."""
-    monkeypatch.setattr(module, "insist_empty", lambda node, path: 2**30)
-    monkeypatch.setattr(module.file_systems, "insist_tools", lambda *asked: None)
+    monkeypatch.setattr(module, "require_empty", lambda node, path: 2**30)
+    monkeypatch.setattr(module.file_systems, "require_tools", lambda *asked: None)
     monkeypatch.setattr(module.mounts, "number_of", lambda node, path: {"/dev/mapper/part": "8:17"}[path])
     monkeypatch.setattr(module, "device_of", lambda node, number: {"8:17": Device("8:16", "sdb")}[number])
     (one,) = prepared(volume=("device:/dev/mapper/part",), allow_format=("/dev/mapper/part",)).options.volumes

@@ -74,7 +74,7 @@ def rounding(node: Node, settings: Mapping[str, str]) -> int:
     return huge_pages.page_size(node, settings) if huge_pages.insists(settings) else 0
 
 
-def insist_room(need: Need, memory: int | None) -> None:
+def require_room(need: Need, memory: int | None) -> None:
     """Require that a container's memory (bytes; None: no limit) is enough for a server's huge pages and the rest of the
     server.
 

@@ -228,7 +228,7 @@ class Watching:
         return by_device
 
 
-def insist_traceable(node: Node, wanted: bool) -> list[str]:
+def require_traceable(node: Node, wanted: bool) -> list[str]:
     """Require, if a trace is ``wanted``, that tracing works. Return a sentence about it. Raises CapabilityError."""
     if not wanted:
         return []

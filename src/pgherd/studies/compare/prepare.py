@@ -80,7 +80,7 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
     options = merge_variants.logged_alike(options)
     if stand.together:
         options = {name: prepare_interleaved.logged(one) for name, one in options.items()}
-    duplicate_variants.insist_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
+    duplicate_variants.require_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
     found = CompareOptions(
         arms=tuple(Variant(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
         baseline=baseline,

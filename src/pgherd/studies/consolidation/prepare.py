@@ -63,7 +63,7 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
     plan, high, low = _load(asked, databases)
     schemes, buffers, rates = _schemes(asked), _percents(asked), _rates(asked)
     with preparation(node, asked, dry) as ground:
-        ground.insist_own("consolidation compares containers that it makes itself")
+        ground.require_own("consolidation compares containers that it makes itself")
         scale, share = _scale_and_memory(ground, asked, databases)
         asked = asked.model_copy(update={"scale": scale})
         ground = replace(ground, asked=asked, scale=scale)
@@ -230,7 +230,7 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
         UsageError: it surely is not. Where it may not be, a warning is among the choices.
     """
     if ground.guest_memory is not None:
-        prepare_guests.insist_fit(options, ground.guest_memory)
+        prepare_guests.require_fit(options, ground.guest_memory)
     for percent in options.buffers:
         for scheme in options.runnable:
             _insist_container(ground, options, scheme, percent)

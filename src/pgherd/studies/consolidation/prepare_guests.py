@@ -13,7 +13,7 @@ from pgherd.studies.consolidation.options import ConsolidationOptions
 from pgherd.studies.consolidation.propose import deploy
 
 
-def insist_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
+def require_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
     """That the guests can come up, and that at every rate what is left holds what is guaranteed to them.
 
     Raises:

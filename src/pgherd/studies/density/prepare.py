@@ -27,7 +27,7 @@ def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
     """Complete a density request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     with preparation(node, asked, dry) as ground:
         if asked.databases != (1,):
-            ground.insist_own(
+            ground.require_own(
                 "density puts more and more databases on this host, and makes none on somebody else's server; 'pgherd scaling' and "
                 "'pgherd compare' can load one that is there"
             )

@@ -12,7 +12,7 @@ from pgherd.host.account import server_account
 from pgherd.host.block_devices import chain, devices_of
 from pgherd.host.block_devices import device as device_of
 from pgherd.host.facts import gather
-from pgherd.host.file_systems import insist_empty
+from pgherd.host.file_systems import require_empty
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
@@ -44,7 +44,7 @@ def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     facts = gather(node)
     account = server_account(asked.run_as)
     version, engines = _fio(node)
-    traced = io_view.insist_traceable(node, asked.trace_io)
+    traced = io_view.require_traceable(node, asked.trace_io)
     volumes = _volumes(asked, dry, node)
     found = [_look(node, asked, one, account) for one in volumes]
     cores = host_share.cores_of(asked.host_cores, facts)
@@ -208,14 +208,14 @@ def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -
         raise UsageError(f"--file-size {asked.file_size}: a file has at least {format_bytes(LEAST_SIZE)}; raise it")
     if volume.kind == "device":
         assert volume.path is not None
-        file_systems.insist_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
-        room = int(insist_empty(node, volume.path) * LOOP_SHARE)
+        file_systems.require_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
+        room = int(require_empty(node, volume.path) * LOOP_SHARE)
         whole = device_of(node, mounts.number_of(node, volume.path))  # of a partition too: only whole devices are sampled
         names = () if whole is None else (whole.name, *(one.name for one in chain(node, whole)))
         return DiskVolume(volume=volume, size=_size(wanted, room, volume), direct=not asked.buffered, filesystem="ext4", devices=names)
     if volume.kind == "loop":
         assert volume.size is not None
-        file_systems.insist_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
+        file_systems.require_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
         home = volume.path or str(paths.cache_dir())
         check_directory(node, _existing(home) if volume.path is None else home, None, volume.size, option)
         size = _size(wanted, int(volume.size * LOOP_SHARE), volume)

@@ -206,7 +206,7 @@ def _insist_namespaces(node: Node, link: Link, dry: bool) -> None:
         return
     journal = Journal.open(node, paths.state_dir(), "prepare")
     try:
-        namespaces.insist_shaping(node, journal, rate=link.rate, delay=link.delay)
+        namespaces.require_shaping(node, journal, rate=link.rate, delay=link.delay)
     finally:
         journal.close()
 

@@ -45,7 +45,7 @@ def prepare(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
         except PgherdError as error:
             raise type(error)(f"variant '{name}': {error}") from None
     whole = _together(found)
-    duplicate_variants.insist_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
+    duplicate_variants.require_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
     by_itself = version_defaults.sentences(version_defaults.between(node, found))
     return _with_budget(replace(whole, choices=(*whole.choices, *by_itself)))
 
