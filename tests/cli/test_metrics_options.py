@@ -40,7 +40,7 @@ def test_every_verb_that_executes_a_run_has_them():
     verbs = [*VERBS["Studies"], "resume"]
     for verb in verbs:
         command = cli.get_command(click.Context(cli), verb)
-        assert {"metrics", "metrics_token"} <= {parameter.name for parameter in command.params}, verb
+        assert {"metrics_listen", "metrics_token_file"} <= {parameter.name for parameter in command.params}, verb
 
 
 def test_without_them_nothing_is_served():
@@ -57,7 +57,7 @@ def test_without_them_nothing_is_served():
 
 
 def test_a_token_alone_is_a_mistake(tmp_path):
-    with pytest.raises(UsageError, match="--metrics-token-file is for --metrics-listen"):
+    with pytest.raises(UsageError, match="--metrics-token-file requires --metrics-listen"):
         call(asked, "--metrics-token-file", str(tmp_path / "token"))
 
 

@@ -80,7 +80,7 @@ def test_a_run_on_this_host_stands_on_a_fleet(tmp_path):
 
 
 def test_hosts_are_said_of_a_cluster_only():
-    with pytest.raises(UsageError, match="--client-host says something of the hosts of a cluster; name the cluster with --cluster"):
+    with pytest.raises(UsageError, match="--client-host requires a cluster; name one with --cluster"):
         backend.complete(None, "scaling", ScalingRequest(client_host="b"))
-    with pytest.raises(UsageError, match="--placement says something"):
+    with pytest.raises(UsageError, match="--placement requires a cluster"):
         backend.complete(None, "scaling", ScalingRequest(placement="pack"))

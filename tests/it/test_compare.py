@@ -130,7 +130,7 @@ def test_resumed_in_the_middle_of_a_block(pgherd):
     pgherd.wait_until(lambda: pgherd.in_trial(5))
     process.send_signal(signal.SIGINT)
     ended = pgherd.end(process)
-    assert ended.code == INTERRUPTED and "Go on with: pgherd resume" in ended.err, ended
+    assert ended.code == INTERRUPTED and "Resume with: pgherd resume" in ended.err, ended
     kept, before = pgherd.digests(), [trial["trial"] for trial in pgherd.trials()]
     assert len(before) == 4
     resumed = pgherd("resume", "last", "--no-report")

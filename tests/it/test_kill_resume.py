@@ -92,7 +92,7 @@ def test_ended_by_a_signal_at_a_random_moment(pgherd, chance, number):
         return
     state = pgherd.record()["state"]
     assert state == "interrupted" or (state == "finished" and len(pgherd.trials()) >= 3)
-    assert re.search(rf"Interrupted; {len(pgherd.trials())} finished trials? (is|are) kept. Go on with: pgherd resume \S+", ended.err)
+    assert re.search(rf"Interrupted; {len(pgherd.trials())} finished trials? (is|are) kept. Resume with: pgherd resume \S+", ended.err)
     assert pgherd("resume", str(pgherd.run), "--no-report").code in FINE
     _expect_whole(pgherd, kept)
 
@@ -171,7 +171,7 @@ def test_interrupted_in_the_ramp(pgherd):
     process = pgherd.start_density(*FOREVER, "--warmup", "300s")
     pgherd.wait_until(lambda: pgherd.in_trial(1) or process.poll() is not None)
     ended = _interrupt(pgherd, process, times=2)
-    assert "Go on with: pgherd resume" in ended.err
+    assert "Resume with: pgherd resume" in ended.err
     assert pgherd.record()["state"] == "interrupted" and pgherd.record()["error"] == "interrupted by the user"
 
 
@@ -217,7 +217,7 @@ def test_resuming_with_another_postgresql_is_refused(pgherd):
     before = (pgherd.run / "run.json").read_bytes()
     refused = pgherd("resume", "last")
     assert refused.code == 2, refused
-    assert f"is PostgreSQL 17.99 now, but the run was begun with {chosen.version}; start a new run" in refused.message
+    assert f"is PostgreSQL 17.99 now, but the run started with {chosen.version}; start a new run" in refused.message
     assert (pgherd.run / "run.json").read_bytes() == before
     (bin_dir / "postgres").unlink()
     refused = pgherd("resume", "last")

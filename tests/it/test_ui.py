@@ -214,14 +214,14 @@ def test_stop_and_go_on(live, page):
     assert faults(page) == []
     page.get_by_role("link", name="Stop …").click()
     assert faults(page) == []
-    page.get_by_role("button", name="Stop it").click()
+    page.get_by_role("button", name="Stop run").click()
     page.get_by_role("link", name="Resume …").wait_for()
     assert json.loads((live.runs / name / "run.json").read_text())["state"] == "interrupted"
     page.get_by_role("link", name="Resume …").click()
-    page.get_by_role("button", name="Go on with it").click()
+    page.get_by_role("button", name="Resume run").click()
     page.get_by_text(re.compile(r"(warm-up|measuring), \d+ of")).wait_for()
     live.open(page, f"/runs/{name}/stop")
-    page.get_by_role("button", name="Stop it").click()
+    page.get_by_role("button", name="Stop run").click()
     page.get_by_role("link", name="Resume …").wait_for()
 
 

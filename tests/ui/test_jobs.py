@@ -79,7 +79,7 @@ def test_plans_are_forgotten(made, monkeypatch):
     stubbed(monkeypatch, "print('{}')")
     monkeypatch.setattr(made, "_document", lambda *words: {})
     plans = [made.plan("database-size", {}) for _ in range(40)]
-    with pytest.raises(UsageError, match="not known any more"):
+    with pytest.raises(UsageError, match="this plan has expired"):
         made.planned(plans[0].id)
     assert made.planned(plans[-1].id)
     monkeypatch.setattr(time, "monotonic", lambda: plans[-1].made + 1e6)
@@ -142,11 +142,11 @@ def test_what_a_foreign_record_names_is_not_run_from_the_page(made, monkeypatch,
     record = runs / FIRST / "run.json"
     document = json.loads(record.read_text()) | {"state": "interrupted"}
     record.write_text(json.dumps(document | {"study": "exec"}))
-    with pytest.raises(UsageError, match="not gone on with from here"):
+    with pytest.raises(UsageError, match="cannot be resumed from this page"):
         made.resume(RunDirectory(runs / FIRST))
     record.write_text(json.dumps(document))
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
-    with pytest.raises(UsageError, match="not gone on with from here"):
+    with pytest.raises(UsageError, match="cannot be resumed from this page"):
         made.resume(RunDirectory(runs / FIRST))
 
 

@@ -87,7 +87,7 @@ def test_changes_of_the_host_are_agreed_to_first(post, planned, site):
     text = post("/start/hugepages", **{"page-sizes": "none,2MB"}).text
     assert "512 huge pages of 2 MB" in text and "Apply these host changes" in text and "required" in text
     refused = post("/started", plan=plan_id(text))
-    assert refused.status_code == 400 and "Agree to it first" in refused.text
+    assert refused.status_code == 400 and "confirm these changes first" in refused.text
     assert post("/started", plan=plan_id(text), agreed="yes").status_code == 303
     assert "--yes" in site.jobs._jobs["job"].words
 
@@ -120,7 +120,7 @@ def test_nothing_is_done_for_another_site(client, site, path):
 
 def test_an_unknown_option_is_refused(post):
     answer = post("/start/density", set="archive_command=x")
-    assert answer.status_code == 400 and "not an option that can be given here" in answer.text
+    assert answer.status_code == 400 and "this page has no option" in answer.text.lower()
 
 
 def test_what_was_started_is_shown_until_its_run_is_there(client, site, post, planned):
@@ -143,14 +143,14 @@ def test_stopping_asks_first_and_then_does_it(client, post, runs, monkeypatch):
 def test_resuming_asks_first_and_then_does_it(client, post, runs, planned, site):
     file = runs / FIRST / "run.json"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"state": "interrupted", "analysis": None}))
-    assert "Go on with this run?" in client.get(f"/runs/{FIRST}/resume").text
+    assert "Resume this run?" in client.get(f"/runs/{FIRST}/resume").text
     assert post(f"/runs/{FIRST}/resume").headers["location"] == "/started/job"
     assert site.jobs._jobs["job"].words == ("resume", str(runs / FIRST))
 
 
 def test_a_finished_run_is_not_resumed(post):
     answer = post(f"/runs/{FIRST}/resume")
-    assert answer.status_code == 400 and "nothing to go on with" in answer.text
+    assert answer.status_code == 400 and "nothing to resume" in answer.text
 
 
 def test_lines_without_control_characters():

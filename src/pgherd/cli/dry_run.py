@@ -174,7 +174,7 @@ def deployment(prepared: Prepared, trials: Sequence[Trial]) -> Deployment | None
 
 
 def host_tasks(prepared: Prepared, trials: Sequence[Trial]) -> dict[str, list[str]]:
-    """Return host of a cluster → its tasks besides servers in any trial. Empty for a run on this host."""
+    """Return host of a cluster → its tasks except servers, over all trials. Empty for a run on this host."""
     cluster = prepared.surroundings.cluster
     tasks: dict[str, dict[str, None]] = {} if cluster is None else {host.name: {} for host in cluster.hosts}
     sends: dict[tuple[str, str], set[str]] = {}

@@ -21,7 +21,10 @@ _THROUGHPUTS = ("throughput", "x", "tps", "measured", "qps", "ops")
 
 
 def _columns(header: list[str], load: str | None, throughput: str | None, path: Path) -> tuple[int, int]:
-    """Return the columns of load and throughput: the requested ones, else those with a common name, else the only two."""
+    """Return the columns of load and throughput.
+
+    Requested columns come first, then columns with a common name, then the only two columns of the file.
+    """
     names = [name.strip().lower() for name in header]
 
     def requested(name: str, option: str) -> int:

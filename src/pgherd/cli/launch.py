@@ -1,4 +1,4 @@
-"""From options to a finished run: what all studies' verbs share."""
+"""Run or resume a study from the command line. All study commands share this code."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def launch(
     as_json: bool = False,
     title: str = "",
 ) -> int:
-    """Run a study from what its user said; returns the exit code.
+    """Run a study with the user's options, and return the exit code.
 
     Raises:
-        PgherdError: bad options, something this host cannot do, or a run that failed.
+        PgherdError: an option is wrong, this host cannot run the study, or the run failed.
     """
     asked = request(study, options)
     if scenario is not None:
@@ -83,7 +83,10 @@ def _plan(study: str, asked: Model, node: LocalNode, *, as_json: bool) -> int:
 
 @contextmanager
 def _resumable() -> Iterator[list[RunDirectory]]:
-    """Whoever interrupts is told what is kept of the run that is entered here, and how to go on: with its trials, or with its report."""
+    """Print the number of kept trials and the command to resume if the block is interrupted.
+
+    The caller appends its run to the yielded list once it is known.
+    """
     begun: list[RunDirectory] = []
     try:
         yield begun
@@ -92,19 +95,19 @@ def _resumable() -> Iterator[list[RunDirectory]]:
             for directory in filter(RunDirectory.begun, begun):
                 done = len(directory.results())
                 kept = "1 finished trial is" if done == 1 else f"{done} finished trials are"
-                said = f"Interrupted; {kept} kept. Go on with: pgherd resume {shlex.quote(run_named(directory))}"
-                progress_console().print(said, markup=False, soft_wrap=True)  # a command to be copied
+                message = f"Interrupted; {kept} kept. Resume with: pgherd resume {shlex.quote(run_named(directory))}"
+                progress_console().print(message, markup=False, soft_wrap=True)  # unwrapped, so that the command can be copied
         raise
 
 
 def _run(
     study: str, asked: Model, runs: Path, node: LocalNode, watcher: TerminalProgress, title: str, begun: list[RunDirectory]
 ) -> tuple[RunDirectory, RunRecord]:
-    """Prepare and execute a new run; one that ended before its study began leaves no directory."""
+    """Prepare and execute a new run. Its directory is removed if it ends before its first trial."""
     if title:
         watcher.note(title)
     RunDirectory.check_root(runs)
-    watcher.setup("looking at this host")
+    watcher.setup("checking this host")
     prepared, facts = complete(node, study, asked)
     for choice in prepared.choices:
         watcher.note(choice)
@@ -139,47 +142,49 @@ def _run(
 
 
 def _confirm_formats(devices: Sequence[str], watcher: TerminalProgress) -> None:
-    """Have the user type the name of each device that will be formatted; ``--yes`` is not enough for that.
+    """Require that the user types the name of each device that will be formatted. ``--yes`` does not replace that.
 
     Raises:
-        UsageError: there is no terminal on which to ask, or another word was typed.
+        UsageError: there is no terminal to type on, or the typed name differs.
     """
     if devices and not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{', '.join(devices)} would be formatted, which is confirmed by typing its name; there is no terminal to ask on")
+        raise UsageError(f"formatting {', '.join(devices)} is confirmed by typing its name, but there is no terminal; use one")
     for device in devices:
-        watcher.note(f"{device} will be formatted: everything on it is lost.")
+        watcher.note(f"{device} will be formatted: all data on it is lost.")
         with watcher.paused():
-            said = click.prompt(f"Type {device} to go on", default="", show_default=False, err=True)
-        if said.strip() != device:
-            raise UsageError(f"'{said.strip()}' is not {device}: nothing was formatted")
+            typed = click.prompt(f"Type {device} to continue", default="", show_default=False, err=True)
+        if typed.strip() != device:
+            raise UsageError(f"'{typed.strip()}' is not {device}: nothing was formatted; start again and type the device's name")
 
 
 def _installations(study: str, options: Model, node: LocalNode) -> dict[str, str]:
-    """Bin directory → version of every server that the study deploys, and of the drivers of those that are there already: its
-    first proposal names them all."""
+    """Return bin directory → version, for every server that the study deploys and for the clients of external servers.
+
+    The first proposal of a study names all of them.
+    """
     servers = [server for trial in study_of(study).propose(options, []).trials for _, _, server in trial.deployment.servers()]
-    own = {server.bin: server.version for server in servers if server.dsn is None}
-    return {server.bin: installations.choose(node, server.bin).version for server in servers if server.bin not in own} | own
+    deployed = {server.bin: server.version for server in servers if server.dsn is None}
+    return {server.bin: installations.choose(node, server.bin).version for server in servers if server.bin not in deployed} | deployed
 
 
 def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
-    """Go on with a run, after the trials that are finished; returns the exit code.
+    """Run the remaining trials of a run, and return the exit code.
 
     Raises:
-        PgherdError: the run is alive, cannot be read, or what it needs is not on this host any more.
+        PgherdError: the run is being executed, its record is unreadable, or this host no longer has what it requires.
     """
     record = directory.record()
     surroundings = record.surroundings
     if surroundings is None:
-        raise RunDirectoryError(f"run {directory.name} does not say what it needs of its host, so it cannot be resumed")
+        raise RunDirectoryError(f"run {directory.name} cannot be resumed: its run.json has no 'surroundings'; start a new run")
     with interruption.ended_by_signals(), metrics_options.serving(), _resumable() as begun:
         begun.append(directory)
         node = LocalNode()
         with TerminalProgress(progress_console()) as watcher:
             if record.state != "finished":
                 watcher.note(f"Resuming {directory.name} after {len(directory.results())} finished trials.")
-            for said in clean(node, paths.state_dir()):  # what it made may still stand, if it was killed, be it after its last trial
-                watcher.note(said)
+            for line in clean(node, paths.state_dir()):  # a killed run leaves host changes, even after its last trial
+                watcher.note(line)
             if record.state != "finished":
                 options = study_of(record.study).options.model_validate(record.options)
                 if surroundings.cluster is None:
@@ -189,19 +194,19 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
 
 
 def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:
-    """The record of a run on one host that goes on after ``done`` trials: it says where the host is not what it was."""
+    """Return the record of a run on one host, resumed after ``done`` trials. If the host has changed, it states the changes."""
     from pgherd.report import run_differences
 
     later = record.model_copy(update={"hosts": dict.fromkeys(record.hosts, now)})
     if not done:
-        return later  # nothing was measured on the host as it was
+        return later  # no result is from the host before the change
     differing = run_differences.differences([("begun", record), ("resumed", later)])["host facts"].rows
     if not differing:
         return record
     changes = "; ".join(f"{what.text} was {before.text}, now {after.text}" for what, before, after in differing)
-    ending = f" the run was resumed on a host that is not what it was ({changes}): its numbers mix the two"
+    ending = f", the run was resumed on a changed host ({changes}): results before and after may differ"
     if record.resumed and record.resumed[-1].endswith(ending):
-        return record  # on that same other host once more
+        return record  # resumed again on the same changed host
     return record.model_copy(update={"resumed": [*record.resumed, f"After {done} trial{'' if done == 1 else 's'}{ending}"]})
 
 
@@ -210,15 +215,15 @@ def _execute(
 ) -> RunRecord:
     with (
         directory.locked(),
-        open_live_writer(directory.path, watcher) as told,
-        standing(node, directory.name, record, surroundings, told) as (bench, study),
+        open_live_writer(directory.path, watcher) as writer,
+        standing(node, directory.name, record, surroundings, writer) as (bench, study),
     ):
         metrics_options.show(directory.path, record)
-        return execute(directory, record, study, options, bench, record.thresholds, told)
+        return execute(directory, record, study, options, bench, record.thresholds, writer)
 
 
 def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:
-    """Make the report and print the answer; exit code 1 for grade C, or no answer at all."""
+    """Write the report and print the answer. Return exit code 1 for grade C or a missing answer, and 0 otherwise."""
     from pgherd.report import data_files, terminal, write_report
 
     results = directory.results()

@@ -1,4 +1,4 @@
-"""``--metrics-listen``: the options of every verb that executes a run, and the server that they ask for."""
+"""Metrics options of the commands that execute a run, and the metrics server."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _keep(name: str) -> Callable[[click.Context, click.Parameter, Any], None]:
 
 
 def metrics_options(function: Decorated) -> Decorated:
-    """``--metrics-listen`` and ``--metrics-token-file``, not passed on: ``serving`` and ``show`` know."""
+    """Add ``--metrics-listen`` and ``--metrics-token-file``. ``serving`` and ``show`` read their values, not the function."""
     token = click.option(
         "--metrics-token-file",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -48,41 +48,41 @@ def metrics_options(function: Decorated) -> Decorated:
 
 
 def asked() -> ListenAddress | None:
-    """Where this call is to serve metrics; None: it is not.
+    """Return the address on which this command serves metrics, or None without ``--metrics-listen``.
 
     Raises:
-        UsageError: what was given is no address and port, or one that others can reach and without a token.
+        UsageError: the address is invalid, or other hosts can reach it and there is no token.
     """
     context = click.get_current_context(silent=True)
     address, token = (context.meta.get(_ADDRESS), context.meta.get(_TOKEN)) if context else (None, None)
     if address is None:
         if token is not None:
-            raise UsageError("--metrics-token-file is for --metrics-listen, which was not given")
+            raise UsageError("--metrics-token-file requires --metrics-listen; add --metrics-listen PORT")
         return None
     from pgherd.export.server import listen_address
 
     return listen_address(address, token)
 
 
-def _say(text: str) -> None:
+def _print_note(text: str) -> None:
     click.echo(text, err=True)
 
 
 @contextlib.contextmanager
-def serving(note: Callable[[str], None] = _say) -> Iterator[None]:
-    """Serve metrics inside the block, if ``--metrics-listen`` was given.
+def serving(note: Callable[[str], None] = _print_note) -> Iterator[None]:
+    """Serve metrics inside the block if the user gives ``--metrics-listen``.
 
     Raises:
-        UsageError: the port is taken, or the address is not this host's.
+        UsageError: the port is in use, or this host does not have the address.
     """
-    where = asked()
-    if where is None:
+    address = asked()
+    if address is None:
         yield
         return
     from pgherd.export.server import MetricsServer
 
     context = click.get_current_context()
-    server = context.meta[_SERVER] = MetricsServer(where)
+    server = context.meta[_SERVER] = MetricsServer(address)
     note(f"Metrics are served at {server.url}")
     try:
         yield
@@ -92,7 +92,7 @@ def serving(note: Callable[[str], None] = _say) -> Iterator[None]:
 
 
 def show(run: Path, record: RunRecord) -> None:
-    """Serve the metrics of this run, if there is a server."""
+    """Serve the metrics of this run if the metrics server runs."""
     context = click.get_current_context(silent=True)
     server = context.meta.get(_SERVER) if context else None
     if server is not None:

@@ -49,7 +49,7 @@ class StudyCommand(click.Command):
         self._shown = shown
 
     def _run(self, **given: Any) -> int:
-        """Launch the study; returns the exit code."""
+        """Launch the study and return the exit code."""
         from pgherd.cli.launch import launch
 
         values = {name: value for name, value in given.items() if name not in _NOT_OF_THE_STUDY and value not in (None, ())}
@@ -110,7 +110,7 @@ def _help_all(context: click.Context, parameter: click.Parameter, value: bool) -
 
 
 def _takes_a_command(positional: Declared | None) -> bool:
-    """Whether the words after the options are a command with options of its own."""
+    """Return True if the words after the options are a command, which may have options too."""
     return positional is not None and positional.option.positional.startswith("COMMAND")
 
 

@@ -1,7 +1,7 @@
 """Private certificate authority for one cluster, and a certificate for each member.
 
-A holder of such a certificate can run code on every host, which is the purpose of a cluster. Everyone else fails the
-TLS handshake. Keys are in files of mode 0600, and are sent to hosts by SSH only.
+A holder of such a certificate can run code on every host, which is the purpose of a cluster. Without one, the TLS
+handshake fails. Keys are in files of mode 0600, and are sent to hosts by SSH only.
 """
 
 from __future__ import annotations

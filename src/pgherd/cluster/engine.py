@@ -301,7 +301,7 @@ class DaskEngine:
         return post  # type: ignore[return-value]  # Dask's proxy of it
 
     async def _attach(self, member: Member, deadline: float) -> str | None:
-        """Take one host. Return None on success or if it is lost, else a description of its holder."""
+        """Take one host. Return None on success or if it is lost. Otherwise, return a description of its holder."""
         try:
             while True:
                 post = await self._create_post(member)

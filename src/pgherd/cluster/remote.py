@@ -3,7 +3,7 @@
 It does not depend on the engine, so a run on many hosts can be tested with objects in one process.
 
 Clock offsets come from round trips. A host's clock is read between a request and its answer, so the true offset is
-between two bounds, however long each direction took (pgherd.model.clock_offset). Several round trips narrow it down
+between two bounds, for any delay in each direction (pgherd.model.clock_offset). Several round trips narrow it down
 to the intersection of their intervals (Marzullo and Owicki, 1983, as in NTP, RFC 5905 section 11.2.1). Symmetry is
 not assumed: the uncertainty is a bound, not a deviation.
 """

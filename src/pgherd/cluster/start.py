@@ -1,7 +1,7 @@
 """Start and stop of a cluster over SSH.
 
 A cluster is a scheduler on this machine and an agent on each host, all with certificates of a private authority.
-Everything is recorded as soon as it is started, so that ``stop`` finds it after any failure.
+Each process is recorded right after its start, so that ``stop`` finds it after any failure.
 """
 
 from __future__ import annotations

@@ -61,9 +61,9 @@ SHOWN = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memory", 
 
 @dataclass(frozen=True)
 class Glimpse:
-    """Readings and drivers' output on one host since the previous glimpse. Instants are of that host's clock.
+    """Readings and drivers' output on one host since the previous glimpse. Times are of that host's clock.
 
-    ``told`` holds a phase's index, a target, its driver, and complete lines of that driver's stderr.
+    Each item of ``told`` has a phase's index, a target, its driver, and complete lines of that driver's stderr.
     """
 
     readings: list[SpoolReading]
@@ -198,7 +198,7 @@ class HostAgent:
         return self._do(lambda: self._put(name, data))
 
     def prepare(self, study: str, asked: Model, dry: bool) -> Prepared:
-        """Complete a request here, for all hosts. Raises as ``runner.prepare.catalogue.prepare``."""
+        """Complete a request here, for all hosts. Raises as ``pgherd.prepare.registry.prepare``."""
         return self._do(lambda: prepare(self._node, study, asked, dry=dry))
 
     def look(self, holds: tuple[Holding, ...], run_as: str | None) -> None:

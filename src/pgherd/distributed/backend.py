@@ -1,4 +1,4 @@
-"""What a run stands on while it lives: this host, or the hosts of a cluster; the rest of pgherd need not know which."""
+"""Backend of a run: this host or the hosts of a cluster. Other modules use one interface for both."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from pgherd.study.registry import study_of
 
 
 def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tuple[Prepared, dict[str, HostFacts]]:
-    """Complete and check a request for where it is to run, and the facts of each host there.
+    """Complete and check a request on its backend. Return the prepared study and the facts of each host.
 
     Raises:
-        UsageError: it asks for something wrong, or for more than there is; there is no such cluster.
-        CapabilityError: a host cannot do it.
+        UsageError: an option is wrong, the request exceeds the hosts' resources, or the cluster does not exist.
+        CapabilityError: a host cannot run the study.
     """
     if not isinstance(asked, ClusterRequest) or asked.cluster is None:
-        _insist_no_host(asked)
+        _require_no_cluster_options(asked)
         prepared = prepare(node, study, asked, dry=dry)
         return prepared, {"local": prepared.facts}
     with contextlib.closing(_connect(asked.cluster, asked.cluster_certs)) as engine:
@@ -47,29 +47,29 @@ def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tupl
 
 @contextlib.contextmanager
 def standing(
-    node: Node, run: str, record: RunRecord, surroundings: Surroundings, told: LiveWriter
+    node: Node, run: str, record: RunRecord, surroundings: Surroundings, writer: LiveWriter
 ) -> Iterator[tuple[Bench, RunnableStudy[Any]]]:
-    """The bench on which a run's trials are played, and the study as it is run there; all of it goes at the end.
+    """Open the backend of a run, and yield it with the study to run on it. Close it on exit.
 
     Raises:
-        CapabilityError: a budget does not fit beside other runs, or a host cannot give what is needed.
-        UsageError: the installation is not what it was; the cluster does not answer.
-        TrialError: not all hosts of the run are there.
+        CapabilityError: other runs have reserved the cores or memory, or a host lacks a required capability.
+        UsageError: the PostgreSQL installation has changed, or the cluster does not answer.
+        TrialError: a host of the run is missing.
     """
     study = study_of(record.study)
     if surroundings.cluster is None:
-        with session(node, run, surroundings, told) as opened:
+        with session(node, run, surroundings, writer) as opened:
             usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
-            fleet = Fleet(opened, usable, told)
-            told.output = lambda number: fleet.scratch / f"{number:04d}"
+            fleet = Fleet(opened, usable, writer)
+            writer.output = lambda number: fleet.scratch / f"{number:04d}"
             try:
                 yield LocalBench(fleet), study
             finally:
                 fleet.close()
         return
     with contextlib.closing(_connect(surroundings.cluster.address, surroundings.cluster.tls)) as engine:
-        bench = ClusterBench(Crew(engine), surroundings.cluster, run, surroundings, record.postgres, told)
-        told.output = partial(told_dir, told.run)
+        bench = ClusterBench(Crew(engine), surroundings.cluster, run, surroundings, record.postgres, writer)
+        writer.output = partial(told_dir, writer.run)
         try:
             bench.open()
             yield bench, OnHosts(study, surroundings.cluster)
@@ -77,14 +77,14 @@ def standing(
             bench.close()
 
 
-def _insist_no_host(asked: Model) -> None:
-    """That nothing is said of the hosts of a cluster where none is named."""
+def _require_no_cluster_options(asked: Model) -> None:
+    """Require that no cluster option is set. Raises UsageError."""
     for name in sorted(CLUSTER_FIELDS & asked.model_fields_set):
         if getattr(asked, name) != type(asked).model_fields[name].default:
-            raise UsageError(f"--{name.replace('_', '-')} says something of the hosts of a cluster; name the cluster with --cluster")
+            raise UsageError(f"--{name.replace('_', '-')} requires a cluster; name one with --cluster")
 
 
 def _connect(cluster: str, tls: str | None) -> Engine:
-    from pgherd.cluster.engine import connect  # brings in Dask
+    from pgherd.cluster.engine import connect  # imports Dask, which is slow and optional
 
     return connect(cluster, None if tls is None else Path(tls))

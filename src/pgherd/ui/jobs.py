@@ -1,7 +1,7 @@
-"""What the page starts: pgherd's own command line, in processes of their own that neither a browser nor this server ends.
+"""Start studies from the web page, each as a separate pgherd process.
 
-A started study has its own session, journal and locks, and writes what it says into a file; it goes on when the page is closed. Which
-run it makes is seen by the pid that a run's reservation, or its live state, names.
+A started process has a separate session, journal and locks, and writes its output to a file. It continues when the page is closed or this
+server ends. The run of a process is the one whose reservation names its pid.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from pgherd.store.live import read_live
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.study_forms import LONGEST_SECONDS, arguments, study_forms
 
-_PATIENCE = 120.0
-_MOST_PLANS = 32
-_MOST_JOBS = 200
-_PLAN_LASTS = 1800.0
-_TAIL = 8000
-_KEPT_SECONDS = 7 * 86400.0
+_PLAN_TIMEOUT_S = 120.0
+_MAX_PLANS = 32
+_MAX_JOBS = 200
+_PLAN_LIFETIME_S = 1800.0
+_TAIL_BYTES = 8000
+_LOG_LIFETIME_S = 7 * 86400.0
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan that was shown, and may be started as it was shown. ``document`` is that of ``--dry-run --json``."""
+    """A study with its options, shown to the user before it starts. ``document`` is the output of ``--dry-run --json``."""
 
     id: str
     study: str
@@ -48,7 +48,7 @@ class Plan:
 
     @property
     def command(self) -> str:
-        """As it would be typed."""
+        """Equivalent shell command."""
         return shlex.join(("pgherd", self.study, *self.words))
 
     @property
@@ -58,25 +58,27 @@ class Plan:
 
     @property
     def confirm(self) -> list[str]:
-        """Changes of the host that must be agreed to."""
+        """Host changes that the user must confirm."""
         return [str(text) for text in self.document.get("confirm") or ()]
 
     @property
     def too_long(self) -> bool:
-        """Whether it is beyond laptop size: what is planned, or what its budget lets it add."""
+        """True if the longest possible load exceeds ``LONGEST_SECONDS``."""
         return self.longest > LONGEST_SECONDS
 
     @property
     def longest(self) -> float:
-        """Seconds under load that it may come to: its budget may be used up by further repeats."""
+        """Longest possible time under load, in seconds. Further repeats may use the whole time budget."""
         options = self.document.get("options") or {}
         return max(self.seconds, float(options.get("budget_seconds") or 0.0))
 
 
 @dataclass
 class Job:
-    """A process that was started. ``run`` is known once it has begun; ``code`` once it has ended. ``resumes`` names the run that it
-    was started to go on with."""
+    """Started pgherd process. ``run`` is None until its run has begun, ``code`` until it has ended.
+
+    ``resumes`` names the run that it resumes, if any.
+    """
 
     id: str
     what: str
@@ -88,116 +90,120 @@ class Job:
     resumes: str | None = None
 
     def said(self) -> str:
-        """The end of what it has said."""
+        """Return the end of its output, at most 8000 bytes."""
         try:
             with open(self.log, "rb") as file:
-                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL))
+                file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
                 return file.read().decode(errors="replace")
         except OSError:
             return ""
 
 
 class Jobs:
-    """Plans that were shown, and processes that were started. Its calls may come from any thread."""
+    """Shown plans and started processes. All methods are thread-safe."""
 
-    def __init__(self, runs: Path, places: Path | None = None) -> None:
-        """Start runs in ``runs``; what they say is kept below ``places`` (default: the state directory)."""
+    def __init__(self, runs: Path, log_dir: Path | None = None) -> None:
+        """Start runs in ``runs``, and keep their output in ``log_dir`` (default: ``ui`` in the state directory)."""
         self._runs = runs
-        self._places = places if places is not None else paths.state_dir() / "ui"
+        self._log_dir = log_dir if log_dir is not None else paths.state_dir() / "ui"
         self._plans: dict[str, Plan] = {}
         self._jobs: dict[str, Job] = {}
         self._lock = threading.Lock()
-        self._tidy()
+        self._remove_old_logs()
 
     def plan(self, study: str, given: dict[str, str]) -> Plan:
-        """What ``--dry-run --json`` says of a study.
+        """Return the plan of a study, from ``--dry-run --json``.
 
         Raises:
-            PgherdError: the options are wrong, or this host cannot do it; in the words of the command line.
+            PgherdError: an option is wrong, or this host cannot run it. The message is that of the command line.
         """
         words = arguments(study, given)
         document = self._document(study, *words, "--dry-run", "--json", "--runs-dir", str(self._runs))
         plan = Plan(secrets.token_urlsafe(12), study, tuple(words), document, time.monotonic())
         with self._lock:
             self._plans[plan.id] = plan
-            while len(self._plans) > _MOST_PLANS:
+            while len(self._plans) > _MAX_PLANS:
                 del self._plans[next(iter(self._plans))]
         return plan
 
     def planned(self, plan: str) -> Plan:
-        """A plan that was shown lately.
+        """Return a plan that was shown in the last 30 minutes.
 
         Raises:
-            UsageError: there is none of this id any more.
+            UsageError: the id is unknown, or the plan has expired.
         """
         with self._lock:
-            found = self._plans.get(plan)
-        if found is None or time.monotonic() - found.made > _PLAN_LASTS:
-            raise UsageError("this plan is not known any more: look at it again, then start it")
-        return found
+            shown = self._plans.get(plan)
+        if shown is None or time.monotonic() - shown.made > _PLAN_LIFETIME_S:
+            raise UsageError("this plan has expired: show the plan again, then start it")
+        return shown
 
     def start(self, plan: Plan, *, agreed: bool) -> Job:
-        """Start a plan as it was shown.
+        """Start a plan, with the options that were shown.
 
         Raises:
-            UsageError: it changes the host and that was not agreed to, or it is beyond laptop size.
+            UsageError: its host changes are not confirmed (``agreed``), or it may run longer than ``LONGEST_SECONDS``.
             CapabilityError: no process can be started.
         """
         if plan.confirm and not agreed:
-            raise UsageError(f"this changes the host: {'; '.join(plan.confirm)}. Agree to it first")
+            raise UsageError(f"this study changes the host: {'; '.join(plan.confirm)}; confirm these changes first")
         if plan.too_long:
             raise UsageError(
-                f"it may take {plan.longest:.0f} s under load, and more than {LONGEST_SECONDS:.0f} s are started by: {plan.command}"
+                f"it may take {plan.longest:.0f} s under load, and this page allows at most {LONGEST_SECONDS:.0f} s; use: {plan.command}"
             )
         with self._lock:
-            self._plans.pop(plan.id, None)  # a second click starts no second run
+            self._plans.pop(plan.id, None)  # so that a second click starts no second run
         yes = ["--yes"] if plan.confirm else []
         return self._spawn(plan.command, [plan.study, *plan.words, *yes, "--runs-dir", str(self._runs)])
 
     def resume(self, directory: RunDirectory) -> Job:
-        """Go on with a run that was interrupted.
+        """Resume an interrupted run.
 
         Raises:
-            UsageError: it is being executed, or finished.
+            UsageError: the run is being executed, is finished, or cannot be resumed from the page.
             CapabilityError: no process can be started.
         """
         if directory.alive():
-            raise UsageError(f"run {directory.name} is being executed already")
+            raise UsageError(f"run {directory.name} is being executed already, and cannot be resumed before it ends")
         record = directory.record()
         if record.state == "finished":
-            raise UsageError(f"run {directory.name} is finished: there is nothing to go on with")
+            raise UsageError(f"run {directory.name} is finished: there is nothing to resume")
         owner = (directory.path / "run.json").stat().st_uid
         if owner != os.geteuid() or record.study not in study_forms():
-            # What it would run stands in its record, which may name any program.
-            raise UsageError(f"run {directory.name} is not gone on with from here; look at it, then: pgherd resume {directory.name}")
+            # The record may come from a different user and may name any program to run.
+            raise UsageError(
+                f"run {directory.name} (study {record.study}, owner uid {owner}) cannot be resumed from this page: "
+                f"check its run.json, then use: pgherd resume {directory.name}"
+            )
         job = self._spawn(f"pgherd resume {directory.name}", ["resume", str(directory.path.resolve())])
         job.resumes = directory.name
         return job
 
     def job(self, name: str) -> Job | None:
-        """A job by its id, with what is known of it by now; None where there is none."""
+        """Return a job by its id, with its current state; None if the id is unknown."""
         with self._lock:
-            found = self._jobs.get(name)
-        if found is not None:
-            self._look(found)
-        return found
+            job = self._jobs.get(name)
+        if job is not None:
+            self._refresh(job)
+        return job
 
     def jobs(self) -> list[Job]:
-        """All that were started, newest first."""
+        """Return all jobs with their current state, newest first."""
         with self._lock:
-            found = list(self._jobs.values())
-        for job in found:
-            self._look(job)
-        return found[::-1]
+            jobs = list(self._jobs.values())
+        for job in jobs:
+            self._refresh(job)
+        return jobs[::-1]
 
-    def _tidy(self) -> None:
-        """Remove what processes of long ago have said."""
+    def _remove_old_logs(self) -> None:
+        """Remove output files that are older than a week."""
         with contextlib.suppress(OSError):
-            for file in self._places.glob("said-*.txt"):
-                if time.time() - file.stat().st_mtime > _KEPT_SECONDS:
+            for file in self._log_dir.glob("said-*.txt"):
+                if time.time() - file.stat().st_mtime > _LOG_LIFETIME_S:
                     file.unlink()
 
-    def _look(self, job: Job) -> None:
+    def _refresh(self, job: Job) -> None:
+        """Update ``run`` and ``code`` of a job."""
         if job.run is None:
             held = [one.run for one in reservation.live(paths.state_dir()) if one.pid == job.process.pid]
             job.run = next((run for run in held if self._begun(run)), None)
@@ -206,7 +212,10 @@ class Jobs:
             job.run = job.resumes
 
     def _begun(self, run: str) -> bool:
-        """Whether the run is one of ours and says that it runs: one that is gone on with does not from the first moment."""
+        """Return True if the run is in this directory and its recorded state is running.
+
+        A resumed run holds its reservation before it records that state.
+        """
         try:
             return RunDirectory(self._runs / run).record().state == "running"
         except RunDirectoryError:
@@ -215,11 +224,11 @@ class Jobs:
     def _document(self, *words: str) -> dict[str, Any]:
         try:
             done = subprocess.run(
-                _command(words), stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE, env=_environment(), check=False
+                _command(words), stdin=subprocess.DEVNULL, capture_output=True, timeout=_PLAN_TIMEOUT_S, env=_environment(), check=False
             )
             document: dict[str, Any] = json.loads(done.stdout)
         except (OSError, subprocess.TimeoutExpired, ValueError) as error:
-            raise CapabilityError(f"the plan cannot be made: {error}") from None
+            raise CapabilityError(f"the plan cannot be made: {error}; run the study with --dry-run on the command line") from None
         if "error" in document:
             raise (CapabilityError if document.get("exit_code") == 3 else UsageError)(str(document["error"]))
         return document
@@ -227,61 +236,64 @@ class Jobs:
     def _spawn(self, what: str, words: Sequence[str]) -> Job:
         name = secrets.token_urlsafe(12)
         try:
-            self._places.mkdir(parents=True, exist_ok=True, mode=0o700)
-            number, log = tempfile.mkstemp(prefix="said-", suffix=".txt", dir=self._places)
-            with open(number, "wb") as said:
-                # A session of its own: a Ctrl-C that ends this server must not end what is being measured.
+            self._log_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+            number, log = tempfile.mkstemp(prefix="said-", suffix=".txt", dir=self._log_dir)
+            with open(number, "wb") as output:
+                # In a separate session, because a Ctrl-C that ends this server must not end a measurement.
                 process = subprocess.Popen(
-                    _command(words), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=_environment(), start_new_session=True
+                    _command(words), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=_environment(), start_new_session=True
                 )
         except OSError as error:
             raise CapabilityError(f"pgherd cannot be started: {error}") from None
         job = Job(name, what, process, Path(log), time.time())
         with self._lock:
             self._jobs[name] = job
-            for old in [one for one in self._jobs.values() if one.code is not None][: max(0, len(self._jobs) - _MOST_JOBS)]:
+            for old in [one for one in self._jobs.values() if one.code is not None][: max(0, len(self._jobs) - _MAX_JOBS)]:
                 del self._jobs[old.id]
         return job
 
 
 def stop(directory: RunDirectory) -> int:
-    """Ask the process that executes a run to end it in order (SIGINT), and return its pid.
+    """Send SIGINT to the process that executes a run, so that it ends in order, and return its pid.
 
-    The pid is the one that the run's live state names; it is believed only if that very process holds the run's lock open.
+    The pid is read from the run's live state. It is used only if that process has the run's lock file open.
 
     Raises:
-        UsageError: nothing executes the run.
-        PgherdError: the process is not ours to end.
+        UsageError: no process executes the run.
+        PgherdError: the process does not hold the lock, or belongs to a different user.
     """
-    told = read_live(directory.path)
-    if told is None or not directory.alive():
+    state = read_live(directory.path)
+    if state is None or not directory.alive():
         raise UsageError(f"run {directory.name} is not being executed: there is nothing to stop")
     try:
-        handle = os.pidfd_open(told.pid)  # from here on the pid cannot come to mean another process
+        handle = os.pidfd_open(state.pid)  # so that a reused pid is not signalled
     except OSError:
         raise UsageError(f"run {directory.name} has just ended") from None
     try:
-        if not _holds(told.pid, directory.path / "lock"):
-            raise PgherdError(f"process {told.pid}, which run {directory.name} names, does not execute it: nothing was stopped")
+        if not _holds(state.pid, directory.path / "lock"):
+            raise PgherdError(
+                f"run {directory.name} names process {state.pid}, but that process does not execute it: nothing was stopped; "
+                "stop the run where it was started"
+            )
         signal.pidfd_send_signal(handle, signal.SIGINT)
     except (FileNotFoundError, ProcessLookupError):
         raise UsageError(f"run {directory.name} has just ended") from None
     except PermissionError:
-        raise PgherdError(f"run {directory.name} is executed by another account (pid {told.pid}): it is not ours to stop") from None
+        raise PgherdError(f"run {directory.name} is executed by a different user (pid {state.pid}): stop it as that user") from None
     finally:
         os.close(handle)
-    return told.pid
+    return state.pid
 
 
 def _holds(pid: int, lock: Path) -> bool:
-    """Whether the process has the file open. Raises PermissionError where that is not ours to see."""
-    wanted = lock.stat()
+    """Return True if the process has the file open. Raises PermissionError if its open files are unreadable."""
+    lock_stat = lock.stat()
     for entry in os.scandir(f"/proc/{pid}/fd"):
         try:
-            seen = entry.stat()
+            entry_stat = entry.stat()
         except OSError:
             continue
-        if (seen.st_dev, seen.st_ino) == (wanted.st_dev, wanted.st_ino):
+        if os.path.samestat(entry_stat, lock_stat):
             return True
     return False
 
@@ -291,6 +303,6 @@ def _command(words: Sequence[str]) -> list[str]:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, without what would change how it runs or speaks."""
+    """Return the environment without the variables that change what pgherd does or prints."""
     left_out = {"PGHERD_RUNS", "PGHERD_DEBUG", "PGHERD_TEST_SEED"}
     return {name: value for name, value in os.environ.items() if name not in left_out} | {"COLUMNS": "120"}

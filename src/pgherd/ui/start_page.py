@@ -1,4 +1,4 @@
-"""Starting, stopping and resuming: a plan first, what it does to the host, and a word of agreement."""
+"""Pages that plan, start, stop and resume studies. Host changes require a confirmation."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _LONGEST = 200
 
 
 def studies(request: Request) -> Response:
-    """The studies that can be started from here, and what was started."""
+    """Show the studies that the page can start, and the started processes."""
     site = site_of(request)
     return site.page("start.html.j2", offers=list(study_forms().values()), jobs=site.jobs.jobs())
 
 
 def form(request: Request) -> Response:
-    """The options of a study."""
+    """Show the form with the options of a study."""
     offer = _offer(request)
-    asked = request.query_params
-    filled = {field.name: asked.get(field.name, "")[:_LONGEST] if asked else field.filled for field in offer.fields}
+    query = request.query_params
+    filled = {field.name: query.get(field.name, "")[:_LONGEST] if query else field.filled for field in offer.fields}
     return site_of(request).page("start_form.html.j2", offer=offer, values=filled, problem="")
 
 
 async def plan(request: Request) -> Response:
-    """What the study would do, with the button that starts it; or the form again with what is wrong."""
+    """Show the plan of a study with a start button. If an option is wrong, show the form again with the error."""
     site, offer, given = site_of(request), _offer(request), words_of(await form_of(request))
     try:
         made = await run_in_threadpool(site.jobs.plan, offer.study, given)
@@ -56,30 +56,30 @@ async def start(request: Request) -> Response:
 
 
 def job(request: Request) -> Response:
-    """What was started, until its run is there to look at."""
-    found = _job(request)
-    if found.run is not None and found.code is None:
-        return RedirectResponse(f"/runs/{found.run}", 303)
-    return site_of(request).page("started.html.j2", job=found, said=clean_lines(found.said()))
+    """Show the output of a started process. Redirect to its run while that is being executed."""
+    started = _job(request)
+    if started.run is not None and started.code is None:
+        return RedirectResponse(f"/runs/{started.run}", 303)
+    return site_of(request).page("started.html.j2", job=started, said=clean_lines(started.said()))
 
 
 def job_state(request: Request) -> Response:
-    """The same as a part of its page."""
-    found = _job(request)
-    if found.run is not None:
-        return Response(headers={"HX-Redirect": f"/runs/{found.run}"})
-    return site_of(request).page("started_part.html.j2", job=found, said=clean_lines(found.said()))
+    """Return the output of a started process as a page fragment. Redirect once its run has begun."""
+    started = _job(request)
+    if started.run is not None:
+        return Response(headers={"HX-Redirect": f"/runs/{started.run}"})
+    return site_of(request).page("started_part.html.j2", job=started, said=clean_lines(started.said()))
 
 
 def stopping(request: Request) -> Response:
-    """Ask before a run is stopped."""
+    """Show the confirmation page for stopping a run."""
     site = site_of(request)
     directory = site.run(request)
     return site.page("confirm.html.j2", run=directory.name, action="stop", title="Stop this run?", **_STOP)
 
 
 async def stop_run(request: Request) -> Response:
-    """Stop it."""
+    """Stop a run, and redirect to its page."""
     await form_of(request)
     directory = site_of(request).run(request)
     await run_in_threadpool(jobs.stop, directory)
@@ -87,14 +87,14 @@ async def stop_run(request: Request) -> Response:
 
 
 def resuming(request: Request) -> Response:
-    """Ask before a run is gone on with."""
+    """Show the confirmation page for resuming a run."""
     site = site_of(request)
     directory = site.run(request)
-    return site.page("confirm.html.j2", run=directory.name, action="resume", title="Go on with this run?", **_RESUME)
+    return site.page("confirm.html.j2", run=directory.name, action="resume", title="Resume this run?", **_RESUME)
 
 
 async def resume_run(request: Request) -> Response:
-    """Go on with it."""
+    """Resume a run, and redirect to its process."""
     await form_of(request)
     site = site_of(request)
     directory = site.run(request)
@@ -103,38 +103,39 @@ async def resume_run(request: Request) -> Response:
 
 
 _STOP: dict[str, Any] = {
-    "text": "The trial that runs is given up; finished trials are kept, servers are stopped and every change of the host is taken back. "
-    "The run can be gone on with later.",
-    "button": "Stop it",
+    "text": "The current trial is discarded and finished trials are kept. Servers are stopped and all host changes are undone. "
+    "The run can be resumed later.",
+    "button": "Stop run",
 }
 _RESUME: dict[str, Any] = {
-    "text": "What an interrupted run left on the host is cleaned up first. Then its remaining trials are run as it was begun: with its "
-    "options, its budget of cores and memory, and the changes of the host that were agreed to then. Finished trials are kept.",
-    "button": "Go on with it",
+    "text": "Leftovers of interrupted runs on this host are removed first. The remaining trials then use the options, the cores and "
+    "memory, and the confirmed host changes of the original run. Finished trials are kept.",
+    "button": "Resume run",
 }
 
 
 def clean_lines(text: str) -> list[str]:
-    """What a process has said, line by line, without control characters."""
+    """Return the non-empty lines of a process's output without control characters."""
     return [clean(line) for line in text.splitlines() if line.strip()]
 
 
 def _offer(request: Request) -> StudyForm:
-    found = study_forms().get(request.path_params["study"])
-    if found is None:
-        raise HTTPException(404, "That study is not started from here.")
-    return found
+    study = request.path_params["study"]
+    study_form = study_forms().get(study)
+    if study_form is None:
+        raise HTTPException(404, "This page does not start that study. Use the command line.")
+    return study_form
 
 
 def _job(request: Request) -> Job:
-    found = site_of(request).jobs.job(request.path_params["job"])
-    if found is None:
-        raise HTTPException(404, "Nothing of that name was started since 'pgherd ui' was.")
-    return found
+    started = site_of(request).jobs.job(request.path_params["job"])
+    if started is None:
+        raise HTTPException(404, "This 'pgherd ui' has started no such process.")
+    return started
 
 
 def _shown(plan: Plan) -> dict[str, Any]:
-    """Of the plan's document what the page shows."""
+    """Return the parts of the plan's document that the page shows."""
     document = plan.document
     trials = [trial for trial in document.get("trials") or () if isinstance(trial, dict)]
     deployment = document.get("deployment") or {}

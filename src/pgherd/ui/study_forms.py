@@ -1,7 +1,7 @@
-"""Forms of the page that start studies, made from their declared options.
+"""Web forms that start studies, made from their declared options.
 
-Only options that say how much is measured: none that names a file, a program, a device, a server or a PostgreSQL setting. A user of the
-page may load this host for a while, and no more; for the rest there is the command line.
+The forms have only options for the amount of measurement. No option names a file, a program, a device, a server or a PostgreSQL setting,
+so that a user of the page can do no more than load this host for a limited time. The command line has all options.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pgherd.study.registry import studies
 from pgherd.study.study import Study
 
 LONGEST_SECONDS = 1800.0
-"""Time under load beyond which a study is not of laptop size, and is started from the command line."""
+"""Longest time under load of a study that the page starts. Longer studies require the command line."""
 
 _LONGEST = 120
 _MOST = 64
@@ -28,7 +28,7 @@ Kind = Literal["whole", "number", "wholes", "words", "size", "time", "share", "c
 
 @dataclass(frozen=True)
 class FormField:
-    """One option: its name on the command line, what is shown, what it takes, the form's first value."""
+    """Input field for one option: ``name`` on the command line, ``label``, ``kind`` of value, ``filled`` (initial value)."""
 
     name: str
     label: str
@@ -40,7 +40,7 @@ class FormField:
 
 @dataclass(frozen=True)
 class StudyForm:
-    """A study: its verb, its line of help, the options shown first, and further ones."""
+    """Form of one study: its command, its help line, the fields shown first, and further fields."""
 
     study: str
     question: str
@@ -49,7 +49,7 @@ class StudyForm:
 
     @property
     def fields(self) -> tuple[FormField, ...]:
-        """All of them."""
+        """All fields."""
         return self.first + self.further
 
 
@@ -59,7 +59,7 @@ _BY_KIND: Mapping[str, Kind] = {"flag": "flag", "switch": "flag", "choice": "cho
 
 @cache
 def study_forms() -> dict[str, StudyForm]:
-    """Verb → form of each study that the page starts, made from its declared options."""
+    """Return command → form, for each study that the page starts."""
     return {study.name: _form(study) for study in studies().values() if study.web}
 
 
@@ -80,17 +80,17 @@ def _field(one: Declared) -> FormField:
 
 
 def arguments(study: str, given: Mapping[str, str]) -> list[str]:
-    """The words of the command line for what a form says: ``--name=value``, checked by kind; empty fields are left out.
+    """Return the filled fields of a form as command-line arguments (``--name=value``). Each value is checked by its kind.
 
     Raises:
-        UsageError: there is no such study here, a field is not offered, or does not hold what it takes.
+        UsageError: the page does not start the study, the form has no such field, or a value is invalid.
     """
     if study not in study_forms():
-        raise UsageError(f"'{study[:_LONGEST]}' is not started from here; there are {', '.join(study_forms())}")
+        raise UsageError(f"this page does not start '{study[:_LONGEST]}'; choose one of {', '.join(study_forms())}")
     known = {field.name: field for field in study_forms()[study].fields}
     unknown = sorted(set(given) - set(known))
     if unknown:
-        raise UsageError(f"'{unknown[0][:_LONGEST]}' is not an option that can be given here; the command line takes all of them")
+        raise UsageError(f"this page has no option '{unknown[0][:_LONGEST]}'; the command line has all options")
     words = []
     for name, field in known.items():
         value = given.get(name, "").strip()
@@ -104,9 +104,9 @@ def arguments(study: str, given: Mapping[str, str]) -> list[str]:
 
 
 def _checked(field: FormField, value: str) -> str:
-    """The value, if it is what the field takes."""
+    """Return the value, without spaces in lists of numbers. Raises UsageError if the field does not accept it."""
     if len(value) > _LONGEST or not value.isprintable():
-        raise UsageError(f"{field.label}: at most {_LONGEST} characters in one line")
+        raise UsageError(f"{field.label} takes at most {_LONGEST} printable characters, not {len(value)}; shorten the value")
     try:
         match field.kind:
             case "whole":
@@ -124,7 +124,7 @@ def _checked(field: FormField, value: str) -> str:
             case "words":
                 for part in _parts(value):
                     if not part.isascii() or not part.replace(".", "").replace("-", "").isalnum() or part.startswith("-"):
-                        raise ValueError("words such as those beside it")
+                        raise ValueError("words of letters, digits, points and hyphens, separated by commas")
     except UsageError as error:
         raise UsageError(f"{field.label}: {error}") from None
     except ValueError as error:
@@ -135,7 +135,7 @@ def _checked(field: FormField, value: str) -> str:
 def _parts(value: str) -> list[str]:
     parts = value.split(",")
     if len(parts) > _MOST:
-        raise ValueError(f"at most {_MOST} of them")
+        raise ValueError(f"at most {_MOST} values")
     return parts
 
 
@@ -147,8 +147,8 @@ def _whole(value: str) -> str:
 
 def _number(value: str) -> None:
     try:
-        found = float(value)
+        number = float(value)
     except ValueError:
         raise ValueError("a number") from None
-    if not value.isascii() or not 0 <= found < 1e9:
+    if not value.isascii() or not 0 <= number < 1e9:
         raise ValueError("a number")

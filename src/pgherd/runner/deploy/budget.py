@@ -4,7 +4,7 @@ The limit is raised only while servers are stopped. Raising it swaps nothing bac
 swapped pages of the previous one. For the same reason the page cache of their files is dropped and the cgroups are
 emptied: every trial starts alike.
 
-If the run has its own swap, the limit is lowered after the warm-up, and the excess is swapped out. Warm-up under a
+If the run has created swap, the limit is lowered after the warm-up, and the excess is swapped out. Warm-up under a
 low limit would take very long: readahead runs in a context that may not write shared buffers to swap
 (page_cache_ra_unbounded, memalloc_nofs_save), so the kernel scans all of them for each page that it reads.
 """

@@ -75,7 +75,7 @@ class _DiskSet:
 
 
 class GuestDisks:
-    """Disks of a run's guests. Each template is packed once, and copied whenever a guest is restored.
+    """Disks of a run's guests. Each template is packed once, and copied each time a guest is restored.
 
     A disk is a sparse image on this machine, either in the run's work directory or on the volume requested for the
     server's data, WAL, temporary files or tablespaces. In the guest each is a virtio disk with a file system, mounted
@@ -169,7 +169,7 @@ class GuestDisks:
         return home
 
     def _pack(self, server: Server, account: str, wal_mount: str) -> tuple[str, ...]:
-        """Return the images of the server's template: data, and WAL if it has its own mount point.
+        """Return the images of the server's template: data, and WAL if it has a separate mount point.
 
         Each is packed once, with the free space that it may need.
         """
@@ -228,8 +228,8 @@ SOCKETS = "/run/pgherd-sockets"
 
 
 class Guests:
-    """Guests of a run. Each server has its own port and data disk; the disk is created again each time its guest is
-    restored.
+    """Guests of a run. Each server has a separate port and data disk. The disk is created again each time its guest
+    is restored.
     """
 
     def __init__(
@@ -262,7 +262,7 @@ class Guests:
             servers = {key: requested[key][1] for key in keys}
             runtime.end(name)  # no process may have the old disks open
             disks[name] = self._disks.furnish(name, servers, deployment, self._images_for(list(servers.values())).root.account)
-        # Drop cached boot images, or their page cache stays charged to a guest that is gone or to the first guest of an earlier trial.
+        # Drop cached boot images, or their page cache stays charged to a removed guest or to the first guest of an earlier trial.
         booted = [self._images_for([requested[key][1] for key in keys]) for keys in by_container.values()]
         clones.drop_cache(
             node, sorted({path for boot_images in booted for path in (boot_images.root.path, boot_images.boot, boot_images.initrd)})

@@ -188,7 +188,7 @@ _POLL_INTERVAL_S = 0.5
 
 
 def warm_all(instances: Mapping[ServerKey, Instance], warm: Callable[[ServerKey], None], insist: Callable[[], None]) -> None:
-    """Call ``warm`` for each server in its own thread, and raise the first error once all threads have ended.
+    """Call ``warm`` for each server in a separate thread, and raise the first error once all threads have ended.
 
     The servers warm up in parallel, because each reads within its container's CPU limit and mostly waits. Ctrl-C, or
     an error raised by ``insist`` (called every ``_POLL_INTERVAL_S`` in this thread), shuts all servers down

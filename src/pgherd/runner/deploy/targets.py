@@ -120,7 +120,7 @@ class TargetKind(Protocol):
         ...
 
     def close(self) -> None:
-        """Release everything. What must be undone after a kill is in the journal."""
+        """Release all resources. The journal has the changes to undo after a kill."""
         ...
 
 
@@ -140,7 +140,7 @@ class HostTargets:
         return self._reaches.get(target)
 
     def check(self) -> None:
-        """A host that is gone cannot be detected here."""
+        """Do nothing, because a lost external host cannot be detected here."""
 
     def said(self, target: str) -> str | None:
         return "see its output" if target in self._reaches else None

@@ -227,7 +227,7 @@ def _rate_met(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
 
 
 def _required_pages(server: Server) -> str | None:
-    """Return 'reserved', 'transparent' or 'ordinary' if a server's settings and trial require it, else None."""
+    """Return 'reserved', 'transparent' or 'ordinary' if a server's settings and trial require it. Otherwise, return None."""
     if huge_pages.insists(server.settings):
         return "reserved"
     if server.transparent_huge_pages:

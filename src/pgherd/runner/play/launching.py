@@ -45,7 +45,7 @@ class Running:
     """Started driver. Its instants are of the clock of ``node``, seconds since the epoch; ``clock`` converts those of a
     guest.
 
-    ``ended`` is 0 while it runs. ``told`` is when it received its stop signal, since guests receive theirs one after
+    ``ended`` is 0 while it runs. ``told`` is the time of its stop signal, because guests receive the signal one after
     the other. ``program`` is the start of its command line, once it has joined its cgroups.
     """
 

@@ -1,1 +1,1 @@
-"""Completing what a request says, for this host or the hosts of a cluster, before anything is begun."""
+"""Empty package. Preparation of a run is in ``pgherd.prepare``."""
