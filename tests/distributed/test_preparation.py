@@ -56,7 +56,7 @@ class Agent:
     def prepare(self, study, asked, dry):
         self.asked = asked
         scripts = tuple(Script(source=text.split("@")[0]) for text in asked.script) or self.options.scripts
-        options = self.options.model_copy(update={"scripts": scripts, "init": asked.init})
+        options = self.options.model_copy(update={"scripts": scripts, "init": asked.init_script})
         own = options.model_dump(mode="json")
         if study == "scaling":
             shared = options.model_dump(include=set(ScalingOptions.model_fields))
@@ -78,7 +78,7 @@ class Agent:
             memory=2,
             confirm=("99 pages",),
             huge_pages={2**21: 99} if asked.huge_pages else {},
-            holds=() if asked.data_on is None else (Holding(Volume(name="on-data", path=asked.data_on), "servers' data", 4 * GB),),
+            holds=() if asked.data_volume is None else (Holding(Volume(name="on-data", path=asked.data_volume), "servers' data", 4 * GB),),
             typed=("/dev/sdb",) if asked.allow_format else (),
         )
 
@@ -87,7 +87,7 @@ class Agent:
 def engine(engine_of, monkeypatch):
     """Hosts a and b; what they say can be changed before they are asked."""
     found = engine_of(["a", "b"])
-    found.met = {"a": greeting(), "b": greeting(host_cores=2)}
+    found.met = {"a": greeting(), "b": greeting(cores=2)}
     found.options, found.disk, found.lacks = OPTIONS, 1, {}
     waiting = []
 
@@ -130,7 +130,7 @@ def test_the_user_s_files_go_there_and_their_names_come_back(engine, tmp_path):
         engine, "density", asked(script=(f"{tmp_path}/new.sql@3", "builtin:select-only"), init_script=f"{tmp_path}/fill.sql"), dry=True
     )
     agent = engine.actors_of["a"]
-    assert agent.asked.script == ("/there/000-new.sql@3", "builtin:select-only") and agent.asked.init == "/there/001-fill.sql"
+    assert agent.asked.script == ("/there/000-new.sql@3", "builtin:select-only") and agent.asked.init_script == "/there/001-fill.sql"
     assert agent.files == {"/there/000-new.sql": b"new.sql", "/there/001-fill.sql": b"fill.sql"}
     assert [script.source for script in prepared.options.scripts] == [f"{tmp_path}/new.sql", "builtin:select-only"]
     assert prepared.options.init == f"{tmp_path}/fill.sql"
@@ -258,13 +258,13 @@ def test_a_study_of_one_server_is_completed_by_the_host_that_carries_it(engine):
     )
     request, cluster = engine.actors_of["b"].asked, prepared.surroundings.cluster
     assert (request.cluster, request.over, request.placement) == (None, (), "spread"), "it knows of no cluster"
-    assert (request.cores, request.clients, request.client_place) == (2, (1,), "outside")
+    assert (request.host_cores, request.clients, request.client_placement) == (2, (1,), "outside")
     assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("b", 6, GB)], "as that host completed it"
     assert (cluster.placement, cluster.on_lost_host, cluster.client, cluster.in_turn) == ("label:host=b", "stop", None, False)
     assert list(facts) == ["b"] and engine.actors_of["a"].asked is None
     assert prepared.choices[:2] == (
         "1 host: b (6 cores, 1 GB).",
-        "Host b carries the servers; a is not used. The run ends if it is lost, and 'pgherd resume' goes on with it.",
+        "Host b runs the servers; a is not used. If it is lost, the run stops, and 'pgherd resume' continues it.",
     )
     assert prepared.host_changes == ("on host b: a directory",)
 
@@ -273,9 +273,9 @@ def test_its_clients_may_have_a_host_of_their_own(engine):
     prepared, facts = prepare_over(engine, "scaling", ScalingRequest(cluster="mine", client_host="a"), dry=True)
     cluster = prepared.surroundings.cluster
     assert [(host.name, host.cores) for host in cluster.hosts] == [("b", 6), ("a", 4)] and cluster.client == "a"
-    assert engine.actors_of["b"].asked.client_place == "outside" and engine.actors_of["b"].asked.client_host is None
+    assert engine.actors_of["b"].asked.client_placement == "outside" and engine.actors_of["b"].asked.client_host is None
     assert list(facts) == ["b", "a"]
-    assert prepared.choices[2].startswith("Clients run on host a, which carries no server")
+    assert prepared.choices[2].startswith("Clients run on host a, which runs no server")
     engine.met["a"] = replace(greeting(), postgres=(("15.18", "/old"),))
     with pytest.raises(UsageError, match=r"PostgreSQL 18\.6, but a has 15\.18"):
         prepare_over(engine, "scaling", ScalingRequest(cluster="mine", client_host="a"), dry=True)
@@ -284,7 +284,7 @@ def test_its_clients_may_have_a_host_of_their_own(engine):
 def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_has(engine):
     prepared, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", variant=("x:work_mem=8MB",)), dry=True)
     request, cluster = engine.actors_of["a"].asked, prepared.surroundings.cluster
-    assert (request.cores, request.host_memory, request.cluster) == (2, str(8 * GB), None)
+    assert (request.host_cores, request.host_memory, request.cluster) == (2, str(8 * GB), None)
     assert prepared.options.hosts == ("a", "b") and cluster.in_turn
     assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("a", 6, GB), ("b", 6, GB)]
     alone, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", placement="listed:*=b"), dry=True)
@@ -340,7 +340,7 @@ def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file):
     script, init, like = file("new.sql"), file("fill.sql"), file("postgresql.conf")
     found = sent.send(DensityRequest(script=(f"{script}@3", "builtin:select-only"), init_script=init, settings_from=like))
     assert found.script == ("/there/000-new.sql@3", "builtin:select-only")
-    assert (found.init, found.like) == ("/there/001-fill.sql", "/there/002-postgresql.conf")
+    assert (found.init_script, found.settings_from) == ("/there/001-fill.sql", "/there/002-postgresql.conf")
     assert sent.there == {
         "/there/000-new.sql": b"new.sql",
         "/there/001-fill.sql": b"fill.sql",
@@ -371,13 +371,13 @@ def test_what_cannot_be_read_is_said(sent):
 def test_complete_options_name_the_user_s_own_files_again(sent, file):
     script = file("new.sql")
     there = sent.send(DensityRequest(script=(script,))).script[0].partition("@")[0]
-    own = {"host_cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "scripts": [{"source": there, "weight": 2}]}
+    own = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "scripts": [{"source": there, "weight": 2}]}
     options = ScalingOptions.model_validate(
         {
             **own,
             "clients": [1],
             "most": 1,
-            "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init_script": there}}],
+            "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init": there}}],
         }
     )
     found = sent.returned(options)

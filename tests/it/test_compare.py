@@ -168,7 +168,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
         pytest.param(("--variant", "a", "--variant", "b"), "variants 'a' and 'b' are identical", id="identical"),
         pytest.param(
             ("--variant", "a:work_mem=1GB", "--variant", "b:work_mem=1024MB"),
-            "identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to the same",
+            "identical: work_mem is 1GB in 'a' and 1024MB in 'b', which is the same value",
             id="identical in other words",
         ),
         pytest.param(("--variant", "a:work_mem=much"), 'variant \'a\': .*invalid value for parameter "work_mem": "much"', id="bad value"),
@@ -176,7 +176,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
             ("--variant", "a:nonsense=1"), "variant 'a': .*unrecognized configuration parameter \"nonsense\"", id="no such setting"
         ),
         pytest.param(
-            ("--variant", "a:clientz=4"), "'clientz' is neither an option nor a setting's name .is clients meant", id="typing error"
+            ("--variant", "a:clientz=4"), "'clientz' is neither an option nor a setting .did you mean clients", id="typing error"
         ),
         pytest.param((), "there is nothing to compare", id="nothing"),
         pytest.param(("/nonexistent.yaml", "/nonexistent.yaml"), "/nonexistent.yaml: No such file", id="no scenario"),

@@ -42,7 +42,7 @@ def test_nothing_is_chosen_that_no_host_has(runtime, cores, found):
         ("process", {"cpu_mode": "quota"}, CapabilityError, "needs the cgroup runtime"),
         ("cgroup", {"vcpus": 1.5, "cpu_mode": "cpuset"}, UsageError, "gives whole CPUs"),
         ("cgroup", {"vcpus": 9}, UsageError, "--vcpus 9 is more than the 8 cores"),
-        ("cgroup", {"vcpus": 0.005}, UsageError, "--vcpus 0.005 is less than the least CPU quota that the kernel takes, 0.01 cores"),
+        ("cgroup", {"vcpus": 0.005}, UsageError, "--vcpus 0.005 is less than the least CPU quota that the kernel accepts, 0.01 cores"),
         ("vm", {"vcpus": 1.5}, UsageError, "a guest has whole vCPUs"),
         ("vm", {"vcpus": 9}, UsageError, "more than the 8 CPUs of this host"),
     ],
@@ -63,7 +63,7 @@ def test_memory():
 
 @pytest.mark.parametrize("pages", ["2MB", "thp"])
 def test_huge_pages_of_this_machine_are_none_of_a_guests(pages):
-    with pytest.raises(CapabilityError, match="a server in a guest has the guest's own"):
+    with pytest.raises(CapabilityError, match="a server in a guest uses the guest's kernel"):
         require_guest_can(LocalNode(), DatabaseRequest(huge_pages=pages), ())
 
 

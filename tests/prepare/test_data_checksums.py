@@ -9,6 +9,6 @@ def test_they_are_on_unless_asked_otherwise():
 def test_what_the_version_does_by_itself_needs_no_word():
     assert words(DatabaseRequest(), 18) == [] and words(DatabaseRequest(data_checksums=False), 15) == []
     assert words(DatabaseRequest(), 15) == [
-        "Data checksums on: the same for all versions, as PostgreSQL has them by itself since 18; 15 has them off by itself."
+        "Data checksums on: the same for all versions, as PostgreSQL 18 and later by default. The default of PostgreSQL 15 is off."
     ]
-    assert words(DatabaseRequest(data_checksums=False), 18) == ["Data checksums off: as asked; 18 has them on by itself."]
+    assert words(DatabaseRequest(data_checksums=False), 18) == ["Data checksums off: as requested. The default of PostgreSQL 18 is on."]

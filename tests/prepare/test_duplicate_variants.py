@@ -54,8 +54,8 @@ def refused(one, other):
 def test_one_value_in_two_spellings_is_refused_with_both(setting, one, other):
     said = refused({setting: one}, {setting: other})
     assert said == (
-        f"variants 'a' and 'b' are identical: {setting} is {one} in 'a' and {other} in 'b', which comes to the same; nothing could differ "
-        "but noise; change one of them, or leave it out"
+        f"variants 'a' and 'b' are identical: {setting} is {one} in 'a' and {other} in 'b', which is the same value; results would differ "
+        "only by noise; change one of them, or leave it out"
     )
 
 
@@ -81,7 +81,7 @@ def test_a_setting_at_its_default_is_no_difference():
     """Asked of PostgreSQL: pgherd knows the defaults of few settings itself."""
     said = refused({}, {"work_mem": "4096kB", "jit": "off"})
     assert not said, "one of two settings does differ"
-    assert "work_mem is not given in 'a' and 4096kB in 'b', which comes to the same" in refused({}, {"work_mem": "4096kB"})
+    assert "work_mem is not given in 'a' and 4096kB in 'b', which is the same value" in refused({}, {"work_mem": "4096kB"})
 
 
 def test_old_names_of_settings_mean_the_new_ones():
@@ -90,7 +90,7 @@ def test_old_names_of_settings_mean_the_new_ones():
 
 def test_options_are_compared_as_completed_and_said_as_asked_for():
     requests = {"a": DensityRequest(memory="1GB", dsn="host=h password=s3cret"), "b": DensityRequest(memory="1024MB", dsn="host=h")}
-    said = "memory is 1GB in 'a' and 1024MB in 'b'.*, which comes to the same; nothing could differ but noise, as ever; "
+    said = "memory is 1GB in 'a' and 1024MB in 'b'.*, which is the same value; results would differ only by noise, as ever; "
     with pytest.raises(UsageError, match=said) as error:
         require_different(NODE, "scenario", requests, {name: options({}) for name in "ab"}, ", as ever")
     assert "s3cret" not in str(error.value)
@@ -107,7 +107,7 @@ def test_settings_count_in_every_server_that_is_described():
 
     requests = {name: DensityRequest() for name in "ab"}
     require_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("2GB")})
-    with pytest.raises(UsageError, match="scenarios 'a' and 'b' are identical: nothing could differ"):
+    with pytest.raises(UsageError, match="scenarios 'a' and 'b' are identical: results would differ"):
         require_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("1024MB")})
 
 

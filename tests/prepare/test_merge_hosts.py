@@ -41,7 +41,7 @@ def test_what_all_say_is_said_once_and_what_some_say_with_their_names():
 
 def test_one_account_is_used_on_all():
     other = replace(ONE, surroundings=ONE.surroundings.model_copy(update={"run_as": "postgres"}))
-    with pytest.raises(UsageError, match="would run as the agent's own account on a, postgres on b; name an account"):
+    with pytest.raises(UsageError, match="would run as different users: the agent's user on a, postgres on b; set --run-as"):
         joined({"a": ONE, "b": other}, OPTIONS)
 
 

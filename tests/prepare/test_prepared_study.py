@@ -24,7 +24,7 @@ def test_a_threshold_is_changed_and_the_rest_stays():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stael=0.1", "no threshold 'stael'; there are overlap"),
+        ("stael=0.1", "no threshold 'stael'; use one of overlap"),
         ("steal", "--threshold steal: '' is not a value for steal; its default is 0.02"),
         ("steal=much", "'much' is not a value for steal"),
         ("overlap=1.5", "'1.5' is not a value for overlap; its default is 0.95"),
@@ -44,7 +44,7 @@ def test_the_users_files_become_part_of_the_run(tmp_path):
     script, init = tmp_path / "a.sql", tmp_path / "fill.sql"
     script.write_text("SELECT 1;\n")
     init.write_text("CREATE TABLE t (a int);\n")
-    given = options(scripts=(Script(source=str(script), weight=3),), init_script=str(init), workload="script")
+    given = options(scripts=(Script(source=str(script), weight=3),), init=str(init), workload="script")
     kept = with_inputs(LocalNode(), given, tmp_path / "run" / "inputs")
     script.unlink()
     init.unlink()

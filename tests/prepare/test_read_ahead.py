@@ -15,7 +15,7 @@ def said(monkeypatch, ahead, number="254:0", place="/data"):
 
 def test_a_disk_that_reads_far_ahead_is_warned_of(monkeypatch):
     (warning,) = said(monkeypatch, 8 << 20)
-    assert warning.startswith("Warning: vda, where the databases lie, reads up to 8 MB ahead (Linux's default is 128 kB)")
+    assert "the databases' device vda reads up to 8 MB ahead (Linux's default is 128 kB)" in warning
     assert "/sys/block/vda/queue/read_ahead_kb" in warning
 
 

@@ -52,10 +52,10 @@ def test_a_loop_volume_is_marked_and_confirmed(places):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"wal_dir": "/a", "wal_volume": "/b"}, "both say where the WAL lies"),
+        ({"wal_dir": "/a", "wal_volume": "/b"}, "both set the location of the WAL"),
         ({"data_volume": "/nonexistent"}, "/nonexistent does not exist"),
-        ({"wal_volume": "device:/dev/pgherd-none"}, "say --allow-format /dev/pgherd-none"),
-        ({"allow_format": ("/dev/sdz",)}, "nothing is to lie on device:/dev/sdz"),
+        ({"wal_volume": "device:/dev/pgherd-none"}, "add --allow-format /dev/pgherd-none"),
+        ({"allow_format": ("/dev/sdz",)}, "no volume option names device:/dev/sdz"),
         ({"wal_volume": "x=/tmp", "data_volume": "x=/var"}, "two volumes are called 'x'"),
         ({"tablespace_volume": ("/tmp", "/tmp")}, "names a volume twice"),
         ({"data_volume": "loop:64MB", "wal_volume": "loop:much"}, "'much' is no size"),

@@ -27,13 +27,13 @@ def able(monkeypatch):
 
 def ask(overcommitted=True, budget=2 * GB, **given):
     asked = SwapRequest(**given)
-    return complete(NODE, asked, size=GB, overcommitted=overcommitted, cache=Path("/cache"), facts=FACTS, time_budget=budget)
+    return complete(NODE, asked, size=GB, overcommitted=overcommitted, cache=Path("/cache"), facts=FACTS, budget=budget)
 
 
 def test_zram_where_memory_is_overcommitted_and_none_where_it_is_not(able):
     swap, said = ask()
     assert swap == Swap(kind="zram", size=GB) == able[0]
-    assert said == ["Swap: zram of 1 GB, made for this run; the containers use no more than that."]
+    assert said == ["Swap: zram of 1 GB, created for this run. The containers use at most this swap."]
     assert ask(overcommitted=False) == (Swap(kind="none"), [])
 
 
@@ -49,7 +49,7 @@ def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
         raise CapabilityError("it takes root")
 
     monkeypatch.setattr(prepare_swap.host_swap, "check", refuse)
-    assert ask() == (Swap(kind="none"), ["Warning: no swap for what does not fit: it takes root."])
+    assert ask() == (Swap(kind="none"), ["Warning: no swap for memory that does not fit: it takes root."])
     with pytest.raises(CapabilityError, match="it takes root"):
         ask(swap="zram")
 
@@ -57,12 +57,12 @@ def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"swap": "none", "swap_size": "1GB"}, "--swap-size 1GB says how swap is to be made, and none is"),
+        ({"swap": "none", "swap_size": "1GB"}, "--swap-size 1GB is set, but the run creates no swap"),
         ({"overcommitted": False, "zram_algorithm": "lz4"}, "--zram-algorithm lz4"),
         ({"swap": "zram", "swap_dir": "/srv"}, "the swap is zram"),
         ({"swap": "file", "zram_mem_limit": "1GB"}, "--zram-mem-limit is for compressed swap"),
         ({"swap": "zram", "zram_algorithm": "LZ 4"}, "--zram-algorithm"),
-        ({"swap": "zram", "swap_size": "0"}, "such swap cannot be made"),
+        ({"swap": "zram", "swap_size": "0"}, "the swap is invalid"),
         ({"swap": "zram", "swap_size": "lots"}, "not a memory size"),
     ],
 )
@@ -72,16 +72,16 @@ def test_what_contradicts_itself_is_refused(able, given, says):
 
 
 def test_memory_that_zram_may_need_is_said(able):
-    _, said = ask(time_budget=int(5.5 * GB))
-    assert "zram may take up to 1 GB" in said[-1] and "512 MB are left" in said[-1]
-    _, said = ask(time_budget=int(5.5 * GB), zram_mem_limit="256MB")
+    _, said = ask(budget=int(5.5 * GB))
+    assert "zram may take up to 1 GB" in said[-1] and "512 MB are free" in said[-1]
+    _, said = ask(budget=int(5.5 * GB), zram_mem_limit="256MB")
     assert len(said) == 1
 
 
 def test_the_hosts_own_swap_is_named(able, monkeypatch):
     monkeypatch.setattr(prepare_swap, "areas", lambda node: [Area("/dev/sda2", "partition", GB, 0, -2)])
     assert "/dev/sda2" in ask()[1][-1]
-    assert "may not use the host's" in ask(swap="none")[1][0]
+    assert "cannot use the host's" in ask(swap="none")[1][0]
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def test_each_installation_is_asked_once_and_nothing_stays(asked):
 def test_what_differs_is_one_sentence():
     assert module.sentences({}) == []
     assert module.sentences({"jit": {"old": "on", "new": "off"}, "built": {"old": "gcc 12", "new": "gcc 14"}}) == [
-        "What differs by itself, though nobody has set it: jit is on in old, off in new; built is gcc 12 in old, gcc 14 in new."
+        "Defaults that differ between versions: jit is on in old, off in new; built is gcc 12 in old, gcc 14 in new."
     ]
 
 

@@ -31,13 +31,13 @@ def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkey
 def test_what_guests_are_promised_reaches_their_containers():
     asked = DatabaseRequest(vm_memory_policy="guest-balloon", vm_memory_min="200MB", vm_memory_shares=("db01=2", "db03=0.5"))
     fields = promises(asked, "vm")
-    assert fields == {"vm_memory_min": 200 * MB, "vm_memory_shares": {"db01": 2.0, "db03": 0.5}}
+    assert fields == {"guest_minimum": 200 * MB, "guest_shares": {"db01": 2.0, "db03": 0.5}}
     options = DatabaseOptions(
         cores=1, memory=2**30, vcpus=1, container_memory=512 * MB, runtime="vm", pg_bin="/b", pg_version="18", **fields
     )
     made = [container for _, container in options.deploy(["db01", "db02"]).containers()]
     assert [(one.memory_minimum, one.memory_shares) for one in made] == [(200 * MB, 2.0), (200 * MB, 1.0)]
-    assert promises(DatabaseRequest(), "cgroup") == {"vm_memory_min": None, "vm_memory_shares": {}}
+    assert promises(DatabaseRequest(), "cgroup") == {"guest_minimum": None, "guest_shares": {}}
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_what_guests_are_promised_reaches_their_containers():
     [
         ({"vm_memory_policy": "static"}, "cgroup", "--vm-memory-policy static: this is for virtual machines; add --runtime vm"),
         ({"vm_idle_tax": 0.5, "vm_memory_min": "1GB"}, "process", "--vm-memory-min, --vm-idle-tax: this is for virtual machines"),
-        ({"vm_idle_tax": 0.5}, "vm", "--vm-idle-tax: nobody moves the guests' balloons; add --vm-memory-policy guest-balloon"),
-        ({"vm_memory_shares": ("a=2",), "vm_memory_policy": "free-page-reporting"}, "vm", "nobody moves the guests' balloons"),
-        ({"vm_memory_min": "0", "vm_memory_policy": "guest-balloon"}, "vm", "--vm-memory-min 0: give each guest more than nothing"),
+        ({"vm_idle_tax": 0.5}, "vm", "--vm-idle-tax: the memory policy does not move balloons; add --vm-memory-policy guest-balloon"),
+        ({"vm_memory_shares": ("a=2",), "vm_memory_policy": "free-page-reporting"}, "vm", "the memory policy does not move balloons"),
+        ({"vm_memory_min": "0", "vm_memory_policy": "guest-balloon"}, "vm", "--vm-memory-min 0: the minimum must be above zero"),
         *(
             ({"vm_memory_shares": (wrong,), "vm_memory_policy": "guest-balloon"}, "vm", "write NAME=WEIGHT with a weight above zero")
             for wrong in ("a", "=2", "a=", "a=0", "a=-1", "a=nan", "a=inf", "a=much")
@@ -63,5 +63,5 @@ def test_a_weight_of_nobody_is_refused():
     guests = [Container(name=name) for name in ("db1", "all", "db1")]
     require_known([], guests)
     require_known(["db1"], guests)
-    with pytest.raises(UsageError, match="--vm-memory-shares db9: no guest of this run has that name; they are all, db1"):
+    with pytest.raises(UsageError, match="--vm-memory-shares db9: no guest of this run has that name; use one of all, db1"):
         require_known(["db1", "db9"], guests)

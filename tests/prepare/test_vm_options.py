@@ -36,7 +36,7 @@ def test_what_is_asked():
     [
         ({"vm_ksm": True}, "cgroup", "--vm-ksm: this is for virtual machines; add --runtime vm"),
         ({"vm_huge_pages": "2MB", "vm_pin_vcpus": True}, "process", "--vm-huge-pages, --vm-pin-vcpus"),
-        ({"vm_pin_vcpus": True}, "vm", "a guest has 4 and the run 2"),
+        ({"vm_pin_vcpus": True}, "vm", "a guest has 4 vCPUs and the run 2 CPUs"),
         ({"vm_huge_pages": "2MB", "vm_ksm": True}, "vm", "leave one out"),
         ({"vm_huge_pages": "0"}, "vm", "--vm-huge-pages 0 is no size of a page"),
         ({"vm_huge_pages": "2MB", "vm_memory_policy": "guest-balloon"}, "vm", "cannot be given back"),
@@ -78,7 +78,7 @@ def test_huge_pages_are_those_of_the_trial_that_needs_most(study, monkeypatch):
     study([guest("a", huge_page=2 * MB)], [guest("a", huge_page=2 * MB), guest("b", huge_page=2 * MB)])
     changes, wanted = host_changes(LocalNode(), "any", STATIC, STATIC, 2**31)
     assert wanted == {2 * MB: 512}
-    assert len(changes) == 1 and "512 huge pages of 2MB (1 GB) reserved while the guests" in changes[0]
+    assert len(changes) == 1 and "512 huge pages of 2MB (1 GB) reserved for guests while they run" in changes[0]
 
 
 def test_memory_that_is_no_multiple_of_its_pages_is_refused(study):
@@ -91,7 +91,7 @@ def test_merging_is_a_change_where_it_is_off(study, monkeypatch):
     study([guest("a", merge=True)])
     monkeypatch.setattr(same_page_merging, "check", lambda node: None)
     monkeypatch.setattr(same_page_merging, "running", lambda node: False)
-    assert "equal pages switched on" in host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)[0][0]
+    assert "equal pages (KSM) switched on" in host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)[0][0]
     monkeypatch.setattr(same_page_merging, "running", lambda node: True)
     assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)[0] == ()
 
@@ -116,14 +116,14 @@ def test_guests_and_their_hypervisors_must_fit_where_nobody_takes_memory_back(st
     study([guest("a")], [guest("a"), guest("b")])
     policy = GuestMemory(policy="free-page-reporting", overhead=64 * MB)
     assert host_changes(LocalNode(), "any", STATIC, policy, 1152 * MB) == ((), {})
-    refused = r"2 guests with 1 GB of memory and 128 MB for QEMU itself: that is more than the host's memory budget of 1.12 GB; lower"
+    refused = r"2 guests with 1 GB of memory and 128 MB for QEMU need more than the host's memory budget of 1.12 GB; lower"
     with pytest.raises(UsageError, match=refused):
         host_changes(LocalNode(), "any", STATIC, policy, 1151 * MB)
     study([guest("a")])
-    with pytest.raises(UsageError, match="1 guest with 512 MB of memory and 64 MB for QEMU itself: that is more"):
+    with pytest.raises(UsageError, match="1 guest with 512 MB of memory and 64 MB for QEMU need more"):
         host_changes(LocalNode(), "any", STATIC, STATIC, 512 * MB)
     assert host_changes(LocalNode(), "any", STATIC, GuestMemory(policy="guest-balloon"), 512 * MB) == ((), {}), "balloons take the rest"
-    study([guest("a"), guest("b")], time_budget=600 * MB)
+    study([guest("a"), guest("b")], budget=600 * MB)
     assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {}), "the trial is short of memory on purpose"
 
 
@@ -131,7 +131,7 @@ def test_a_weight_is_of_a_guest_that_there_is(study):
     study([guest("a")], [guest("a"), guest("b")])
     given = DatabaseOptions(cores=1, memory=2**30, vcpus=1, pg_bin="/b", pg_version="18", guest_shares={"b": 2.0})
     assert host_changes(LocalNode(), "any", given, STATIC, 2**31) == ((), {})
-    with pytest.raises(UsageError, match="--vm-memory-shares c: no guest of this run has that name; they are a, b"):
+    with pytest.raises(UsageError, match="--vm-memory-shares c: no guest of this run has that name; use one of a, b"):
         host_changes(LocalNode(), "any", given.model_copy(update={"guest_shares": {"c": 2.0}}), STATIC, 2**31)
 
 
@@ -152,12 +152,12 @@ def test_by_what_guests_run_is_said(monkeypatch):
     said = sentence(LocalNode(), beneath, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
-        "each vCPU pinned to one CPU, which vCPUs share once all guests' are more than the run's cores, huge pages of 2MB, "
-        "64 MB reckoned for each QEMU beside its guest's memory."
+        "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores), huge pages of 2MB, "
+        "estimated memory of each QEMU process without its guest's memory: 64 MB."
     )
     monkeypatch.setattr(module.acceleration, "version", lambda node: "7.2")
     for unknown in ((beneath[0], None), (None, None)):
-        assert "found out when the first one is booted" in sentence(LocalNode(), unknown, None, 64 * MB)
+        assert "KVM is probed when the first guest boots" in sentence(LocalNode(), unknown, None, 64 * MB)
 
 
 def test_root_says_why_it_runs_qemu_itself(monkeypatch):
@@ -165,7 +165,7 @@ def test_root_says_why_it_runs_qemu_itself(monkeypatch):
     monkeypatch.setattr(module.acceleration, "groups_for", lambda found: None)
     for uid, said in ((0, True), (1000, False)):
         monkeypatch.setattr(module.os, "geteuid", lambda uid=uid: uid)
-        assert ("QEMU runs as root, as no group but root's" in sentence(LocalNode(), beneath, None, 64 * MB)) is said
+        assert ("QEMU runs as root, because only root's group" in sentence(LocalNode(), beneath, None, 64 * MB)) is said
 
 
 def test_memory_is_rounded_to_what_qemu_can_be_told():
@@ -178,13 +178,13 @@ def test_a_cache_below_the_guests_disks_is_said_and_no_working_set_is_measured_o
     cached = {str(tmp_path)}
     monkeypatch.setattr(module.direct_io, "possible", lambda directory: directory not in cached)
     cache = tmp_path / "not" / "yet"
-    assert "this host's memory holds the guests' disks too" in page_cache(LocalNode(), "density", cache, ServerPlaces())[0]
-    with pytest.raises(CapabilityError, match=r"no knee .*--data-volume"):
+    assert "this host's page cache also holds the guests' disks" in page_cache(LocalNode(), "density", cache, ServerPlaces())[0]
+    with pytest.raises(CapabilityError, match=r"the knee would not be visible.*--data-volume"):
         page_cache(LocalNode(), "working-set", cache, ServerPlaces())
     elsewhere = ServerPlaces(volumes=(Volume(name="v", path="/fast"),), roles={"data": "v"})
     assert page_cache(LocalNode(), "working-set", cache, elsewhere) == ()
     cached.add("/fast")
-    assert "/fast takes no direct I/O" in page_cache(LocalNode(), "density", cache, elsewhere)[0]
+    assert "/fast does not support direct I/O" in page_cache(LocalNode(), "density", cache, elsewhere)[0]
     cached.clear()
     monkeypatch.setattr(module.mounts, "mount_of", lambda node, path: Mount("0:31", "/fast", "tmpfs", "tmpfs", False))
-    assert "lies in memory itself" in page_cache(LocalNode(), "density", cache, elsewhere)[0]
+    assert "is in memory" in page_cache(LocalNode(), "density", cache, elsewhere)[0]

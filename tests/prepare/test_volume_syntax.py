@@ -28,7 +28,7 @@ def test_what_is_a_volume(text, wanted):
     ("text", "said"),
     [
         ("loop:much", "--volume loop:much: 'much' is no size; write loop:SIZE"),
-        ("loop:1MB", "at least 64 MB, and 1MB is less"),
+        ("loop:1MB", "at least 64 MB, but 1MB is less"),
         ("device:sdb", "'sdb' is no block device; write device:/dev/NAME"),
         ("", "names no directory"),
     ],

@@ -1,4 +1,4 @@
-"""Data checksums of a run's servers: as asked, else on, since every version can have them and the newest ones do by themselves."""
+"""Data checksums of a run's servers. The default is on, because every version supports them and PostgreSQL 18 enables them."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pgherd.study.database_options import DatabaseRequest
 
 
 def chosen(asked: DatabaseRequest) -> bool:
-    """Whether the servers have them: unless asked otherwise yes, so that versions compare."""
+    """Return True if the servers use data checksums. The same default for all versions makes them comparable."""
     return True if asked.data_checksums is None else asked.data_checksums
 
 
 def words(asked: DatabaseRequest, major: int) -> list[str]:
-    """A sentence where they are not as that version's initdb has them by itself."""
-    own = instance.checksums_default(major)
-    if chosen(asked) == own:
+    """Return a message if the choice differs from the default of initdb in this ``major`` version."""
+    default = instance.checksums_default(major)
+    if chosen(asked) == default:
         return []
-    why = "as asked" if asked.data_checksums is not None else "the same for all versions, as PostgreSQL has them by itself since 18"
-    told = {True: "on", False: "off"}
-    return [f"Data checksums {told[chosen(asked)]}: {why}; {major} has them {told[own]} by itself."]
+    reason = "as requested" if asked.data_checksums is not None else "the same for all versions, as PostgreSQL 18 and later by default"
+    state = {True: "on", False: "off"}
+    return [f"Data checksums {state[chosen(asked)]}: {reason}. The default of PostgreSQL {major} is {state[default]}."]

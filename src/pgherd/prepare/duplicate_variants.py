@@ -1,7 +1,7 @@
-"""That the things compared do differ: two that say the same in other words would be told apart by nothing but noise.
+"""Check that compared variants or scenarios differ. Two identical ones could differ only by noise.
 
-Options are held against each other as they were completed, where a size is a number of bytes however it was written; settings as
-PostgreSQL understands them; and those that it does not know before an extension is loaded by their units.
+The check compares completed options, in which each size is a number of bytes. It compares settings as PostgreSQL parses them. PostgreSQL
+cannot parse a setting of an extension that is not loaded, so these values are compared by their units.
 """
 
 from __future__ import annotations
@@ -21,41 +21,45 @@ from pgherd.postgres.huge_pages import OFF, ON
 from pgherd.study.comparison.tables import EXECUTION_OPTIONS
 
 _Servers = list[tuple[str, Mapping[str, str]]]
-"""Directory of PostgreSQL's programs and settings of each server that an option describes."""
+"""Directory of PostgreSQL's programs, and settings, of each server in the options."""
 
 
 def require_different(node: Node, what: str, requests: Mapping[str, Model], options: Mapping[str, Model], hint: str = "") -> None:
-    """Raise UsageError where two of the ``options`` (by name) would measure the same. The ``requests`` that they were completed from show
-    in which words they differ all the same; ``what`` they are called, and a ``hint``, are said in the message."""
-    told: dict[str, tuple[Any, _Servers]] = {}
+    """Raise UsageError if two of the ``options`` (by name) would measure the same.
+
+    The message lists the values that the ``requests`` spell differently. It contains ``what``, the noun for the compared things, and a
+    ``hint``.
+    """
+    described: dict[str, tuple[Any, _Servers]] = {}
     for name, complete in options.items():
         servers: _Servers = []
-        told[name] = _apart(complete.model_dump(mode="json", exclude=set(EXECUTION_OPTIONS)), servers), servers
-    for one, other in itertools.combinations(told, 2):
-        (rest, servers), (others, their_servers) = told[one], told[other]
+        described[name] = _apart(complete.model_dump(mode="json", exclude=set(EXECUTION_OPTIONS)), servers), servers
+    for one, other in itertools.combinations(described, 2):
+        (rest, servers), (others, their_servers) = described[one], described[other]
         pairs = zip(servers, their_servers, strict=False)
         if rest == others and all(_alike(node, bin_, settings, theirs) for (bin_, settings), (_, theirs) in pairs):
-            words = _otherwise_said(requests, one, other)
+            spellings = _spellings(requests, one, other)
             raise UsageError(
-                f"{what}s '{one}' and '{other}' are identical: {words}nothing could differ but noise{hint}; change one of them, or leave "
-                "it out"
+                f"{what}s '{one}' and '{other}' are identical: {spellings}results would differ only by noise{hint}; change one of them, "
+                "or leave it out"
             )
 
 
-def _apart(told: Any, servers: _Servers) -> Any:
-    """Options without the settings of their servers, which are added to ``servers``; those of arms and variants in them too."""
-    if isinstance(told, list):
-        return [_apart(part, servers) for part in told]
-    if not isinstance(told, dict):
-        return told
-    if "pg_bin" in told and "settings" in told:
-        servers.append((told["pg_bin"], told["settings"]))
-        told = {name: part for name, part in told.items() if name != "settings" and name not in EXECUTION_OPTIONS}
-    return {name: _apart(part, servers) for name, part in told.items()}
+def _apart(value: Any, servers: _Servers) -> Any:
+    """Return options without the settings of their servers, and append these to ``servers``. Nested variants are included."""
+    if isinstance(value, list):
+        return [_apart(part, servers) for part in value]
+    if not isinstance(value, dict):
+        return value
+    if "pg_bin" in value and "settings" in value:
+        servers.append((value["pg_bin"], value["settings"]))
+        value = {name: part for name, part in value.items() if name != "settings" and name not in EXECUTION_OPTIONS}
+    return {name: _apart(part, servers) for name, part in value.items()}
 
 
 def _alike(node: Node, bin_: str, one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether the same PostgreSQL would run alike with either settings. It is asked only for those that are written differently."""
+    """Return True if both settings have the same effect in the PostgreSQL of ``bin_``. Only values that are spelled differently are
+    parsed."""
     differ = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
     if not differ:
         return True
@@ -70,35 +74,38 @@ def _alike(node: Node, bin_: str, one: Mapping[str, str], other: Mapping[str, st
 
 
 def _by_units(value: str | None) -> object:
-    """A value of which PostgreSQL cannot say what it is: the same for 1GB and 1024MB, 1min and 60s, on and true. A bare number counts
-    units that are not known, and is only itself."""
-    word = "" if value is None else value.strip().lower()
-    if word in (*ON, *OFF):
-        return word in ON
+    """Return a comparable form of a value that PostgreSQL cannot parse.
+
+    It is equal for 1GB and 1024MB, for 1min and 60s, and for on and true. The unit of a bare number is unknown, so a bare number equals
+    only itself.
+    """
+    text = "" if value is None else value.strip().lower()
+    if text in (*ON, *OFF):
+        return text in ON
     for unit, read in (("bytes", parse_bytes), ("seconds", parse_seconds)):
-        if re.search("[a-z]$", word):
+        if re.search("[a-z]$", text):
             try:
-                return unit, round(read(word), 9)
+                return unit, round(read(text), 9)
             except UsageError:
                 continue
     return value
 
 
-def _otherwise_said(requests: Mapping[str, Model], one: str, other: str) -> str:
-    """In which words two requests that are the same differ: both values of each option and setting."""
-    first, second = _said(requests[one]), _said(requests[other])
-    words = [
+def _spellings(requests: Mapping[str, Model], one: str, other: str) -> str:
+    """Describe the options and settings that two identical requests spell differently, with both values."""
+    first, second = _given(requests[one]), _given(requests[other])
+    spellings = [
         f"{name} is {first.get(name, 'not given')} in '{one}' and {second.get(name, 'not given')} in '{other}'"
         for name in dict.fromkeys((*first, *second))
         if first.get(name) != second.get(name)
     ]
-    return f"{', '.join(words)}, which comes to the same; " if words else ""
+    return f"{', '.join(spellings)}, which is the same value; " if spellings else ""
 
 
-def _said(request: Model) -> dict[str, str]:
-    """What a request says, by option (as a variant has it) or setting, in words."""
-    asked = {name: getattr(request, name) for name in type(request).model_fields}
-    settings = configuration.parse_set(asked.pop("set", ()))
-    options = {name.replace("_", "-"): value for name, value in asked.items() if value not in (None, ())}
-    words = {name: ", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for name, value in options.items()}
-    return {name: redact(value) for name, value in words.items()} | settings
+def _given(request: Model) -> dict[str, str]:
+    """Return the given options and settings of a request as text, by the name that a variant uses. Secrets are redacted."""
+    fields = {name: getattr(request, name) for name in type(request).model_fields}
+    settings = configuration.parse_set(fields.pop("set", ()))
+    options = {name.replace("_", "-"): value for name, value in fields.items() if value not in (None, ())}
+    texts = {name: ", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for name, value in options.items()}
+    return {name: redact(value) for name, value in texts.items()} | settings

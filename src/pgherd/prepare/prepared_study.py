@@ -1,4 +1,4 @@
-"""What the preparation of every study shares: its outcome, thresholds, the installation, copies of the user's files."""
+"""Shared parts of every study's preparation: its result, thresholds, the installation, copies of the user's files."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from pgherd.workloads.script import stage
 
 @dataclass(frozen=True)
 class Prepared:
-    """A study that can be run on this host. ``disk`` and ``memory`` (bytes) are estimates of what it needs.
+    """Study that is ready to run on this host.
 
-    ``confirm`` are those of the ``host_changes`` that touch more than pgherd's own: the user is asked before they are made.
-    ``huge_pages``: size (bytes) → pages that are reserved at once at most. ``installation`` is None where no server and no
-    pgbench is used; ``tools`` are other tools that are, with their versions. ``typed`` are block devices that are formatted: the
-    user types the name of each. ``holds`` is what the servers put on volumes; of a run on several hosts, those of the fullest one.
-    ``pace`` is how long a transaction of the user's own scripts took (seconds), where they were tried.
+    ``disk`` and ``memory`` are its estimated needs in bytes. ``confirm`` are the ``host_changes`` that affect more than pgherd's files
+    and processes. The user must confirm them. ``huge_pages`` maps a page size (bytes) to the maximum number of pages reserved at once.
+    ``installation`` is None if the study uses neither a server nor pgbench. ``tools`` are the other tools with their versions.
+    ``typed`` are block devices to format. The user must type the name of each. ``holds`` are the contents of volumes, on several hosts
+    those of the fullest host. ``pace`` is the mean duration (s) of a transaction of the user's scripts, if they were tried.
     """
 
     study: str
@@ -56,56 +56,58 @@ class Prepared:
 
     @property
     def postgres(self) -> dict[str, str]:
-        """Bin directory → version of the installation, if there is one."""
+        """Return bin directory → version of the installation. It is empty without an installation."""
         return {} if self.installation is None else {self.installation.bin: self.installation.version}
 
     def tool_versions(self) -> dict[str, str]:
-        """Tool → version of all tools that a run of it uses."""
+        """Return tool → version for all tools of a run."""
         pgbench = {} if self.installation is None else {"pgbench": self.installation.version}
         return {**pgbench, **self.tools, "python": platform.python_version()}
 
 
 def most_pages(prepared: Iterable[Prepared]) -> dict[int, int]:
-    """The huge pages that several preparations need which never run at once: size (bytes) → the most that one needs."""
-    found: dict[int, int] = {}
-    for one in prepared:
-        for size, pages in one.huge_pages.items():
-            found[size] = max(pages, found.get(size, 0))
-    return found
+    """Return the huge pages for preparations that never run at once: size (bytes) → the maximum of one preparation."""
+    maxima: dict[int, int] = {}
+    for preparation in prepared:
+        for size, pages in preparation.huge_pages.items():
+            maxima[size] = max(pages, maxima.get(size, 0))
+    return maxima
 
 
 def thresholds(assignments: tuple[str, ...]) -> Thresholds:
-    """Thresholds with ``NAME=VALUE`` changes; raises UsageError for an unknown name or a value that is none."""
-    known = Thresholds()
+    """Return the thresholds with ``NAME=VALUE`` changes. Raises UsageError for an unknown name or an invalid value."""
+    changed = Thresholds()
     changes: dict[str, float] = {}
     for assignment in assignments:
         name, _, value = assignment.partition("=")
         if name not in Thresholds.model_fields:
-            raise UsageError(f"there is no threshold '{name}'; there are {', '.join(Thresholds.model_fields)}")
+            raise UsageError(f"--threshold {assignment}: there is no threshold '{name}'; use one of {', '.join(Thresholds.model_fields)}")
         try:
             changes[name] = float(value)
-            known = Thresholds.model_validate(known.model_dump() | changes)
+            changed = Thresholds.model_validate(changed.model_dump() | changes)
         except ValueError:
             default = Thresholds.model_fields[name].default
             raise UsageError(f"--threshold {assignment}: '{value}' is not a value for {name}; its default is {default:g}") from None
-    return known
+    return changed
 
 
 def runnable(node: Node, bin_: str, version: str, session: RunSession) -> Installation:
-    """The installation that a run was prepared with, where its account can execute it.
+    """Return the installation of a prepared run, in a directory that the run's user can execute.
 
     Raises:
-        UsageError: it is not there any more, or has another version now.
+        UsageError: the installation was removed, or has another version now.
     """
-    found = installations.choose(node, pg_bin=bin_)
-    if found.version != version:
-        raise UsageError(f"{bin_} is PostgreSQL {found.version} now, but the run was begun with {version}; start a new run")
-    return installations.reachable_copy(node, found, session.account, str(paths.cache_dir()))
+    installation = installations.choose(node, pg_bin=bin_)
+    if installation.version != version:
+        raise UsageError(f"{bin_} is PostgreSQL {installation.version} now, but the run started with {version}; start a new run")
+    return installations.reachable_copy(node, installation, session.account, str(paths.cache_dir()))
 
 
 def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
-    """The options with the user's files replaced by copies in the run's directory, which are part of its record; those of a
-    comparison's arms, and of variants, in a directory of each, or of the first that has the same files: they do not differ in them."""
+    """Copy the user's files to ``inputs`` in the run directory, as part of its record, and return options that name the copies.
+
+    Each variant has a subdirectory. Variants with the same files share the subdirectory of the first one.
+    """
     variants = options.variant_options() if isinstance(options, StudyOptions) else {}
     if isinstance(options, StudyOptions) and variants:
         homes: dict[str, Path] = {}
@@ -121,24 +123,24 @@ def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
     inputs.mkdir(parents=True, exist_ok=True)
     changes: dict[str, object] = {"scripts": stage(node, scripts, str(inputs.resolve()))}
     if init is not None:
-        kept = inputs.resolve() / f"init-{Path(init).name}"
-        kept.write_bytes(node.read(init))
-        changes["init"] = str(kept)
+        stored = inputs.resolve() / f"init-{Path(init).name}"
+        stored.write_bytes(node.read(init))
+        changes["init"] = str(stored)
     return options.model_copy(update=changes)
 
 
 def input_digests(inputs: Path) -> dict[str, str]:
-    """Each of these copies, by its path below ``inputs``, and the start of its contents' SHA-256: what two runs are told apart by."""
+    """Return the start of the SHA-256 of each copy, by its path below ``inputs``. It shows whether two runs use the same files."""
     files = sorted(path for path in inputs.rglob("*") if path.is_file())
-    found = {}
+    digests = {}
     for path in files:
         with path.open("rb") as file:
-            found[str(path.relative_to(inputs))] = hashlib.file_digest(file, "sha256").hexdigest()[:12]
-    return found
+            digests[str(path.relative_to(inputs))] = hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    return digests
 
 
 def _files(options: Model) -> object:
-    """The user's files that options name, of all variants where there are some."""
+    """Return the user's files in the options, or in the options of all variants."""
     if isinstance(options, StudyOptions) and (variants := options.variant_options()):
         return [_files(variant) for variant in variants.values()]
     return getattr(options, "scripts", None), getattr(options, "init", None)

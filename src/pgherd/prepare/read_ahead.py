@@ -1,4 +1,4 @@
-"""What is to be said of a disk that reads far ahead, where memory is going to be short."""
+"""Warning about a disk with a large read-ahead, for runs that are short of memory."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 
 MUCH = 2**20
-"""Bytes of read-ahead beyond which it is said; Linux has 128 kB by itself."""
+"""Read-ahead in bytes above which the warning appears. The default of Linux is 128 kB."""
 
 
 def words(node: Node, facts: HostFacts, place: str) -> list[str]:
-    """A warning where the device below the directory ``place`` reads far ahead; nothing where it does not, or none is seen.
+    """Return a warning if the device below the directory ``place`` has a large read-ahead. Return an empty list if it is unknown.
 
-    A page of a program that was evicted is read with as much around it as the device reads ahead, and a file that is read from one
-    end to the other is read so far beyond what was asked for: where memory is short both push out what is needed.
+    When the kernel reads an evicted page of a program, it also reads the pages around it, up to the read-ahead. It also reads ahead in
+    a file that is read sequentially. If memory is short, these extra pages evict pages that are needed.
     """
-    lies_on = block_devices.devices_of(node, [place]).get(place)
-    found = next((device for device in facts.devices if lies_on is not None and device.number == lies_on.number), None)
-    if found is None or found.read_ahead is None or found.read_ahead <= MUCH:
+    below = block_devices.devices_of(node, [place]).get(place)
+    disk = next((device for device in facts.devices if below is not None and device.number == below.number), None)
+    if disk is None or disk.read_ahead is None or disk.read_ahead <= MUCH:
         return []
     return [
-        f"Warning: {found.name}, where the databases lie, reads up to {format_bytes(found.read_ahead)} ahead (Linux's default is 128 kB): "
-        "where memory is short, what nobody asked for pushes out what is needed, and trials may get much slower than elsewhere, or hang; "
-        f"'echo 128 > /sys/block/{found.name}/queue/read_ahead_kb' as root changes it until the next boot."
+        "Warning: trials may be much slower than on other disks, or hang, if memory is short: the databases' device "
+        f"{disk.name} reads up to {format_bytes(disk.read_ahead)} ahead (Linux's default is 128 kB), and these pages evict needed pages. "
+        f"As root, 'echo 128 > /sys/block/{disk.name}/queue/read_ahead_kb' changes it until the next boot."
     ]

@@ -1,4 +1,4 @@
-"""Completes the request of any study for this host, by the study's own module ``prepare``."""
+"""Completion of a request for this host, by the module ``prepare`` of the request's study."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from pgherd.prepare.prepared_study import Prepared
 from pgherd.study.registry import study_of
 
 _REQUEST_NAMES = {"budget_seconds": "time_budget", "seconds": "duration", "ramp": "warmup"}
-"""Fields of complete options that have another name in what a user asks for."""
+"""Field of complete options → name in the request, if the names differ."""
 
 
 def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> Prepared:
-    """Complete and check a request. ``dry``: load nothing that has not been loaded before.
+    """Complete and check a request. With ``dry`` no database is loaded.
 
     Raises:
-        UsageError: it contains something wrong, or needs more than there is.
-        CapabilityError: this host cannot do it.
+        UsageError: an option is wrong, or the request needs more than the host has.
+        CapabilityError: this host lacks a feature.
     """
     study = study_of(name)
     try:
@@ -33,7 +33,7 @@ def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> Prep
 
 
 def _usage_error(error: ValidationError, request: Model, options: type[Model]) -> UsageError | None:
-    """The error for a value that the options refuse, such as a time of 0; None if no value of the user's is at fault."""
+    """Return the error for a value that the options reject, such as a duration of 0. None if the user did not give the value."""
     fault = error.errors()[0]
     field = str(fault["loc"][0]) if error.title == options.__name__ and fault["loc"] else ""
     option = _REQUEST_NAMES.get(field, field)
@@ -44,10 +44,10 @@ def _usage_error(error: ValidationError, request: Model, options: type[Model]) -
 
 
 def over_hosts(name: str, prepared: Mapping[str, Prepared]) -> Prepared:
-    """Join requests that every host has completed for itself (host → prepared study) into one for all hosts.
+    """Merge the studies that the hosts have prepared (host → prepared study) into one for all hosts.
 
     Raises:
-        UsageError: the hosts differ in what must be equal.
+        UsageError: the hosts differ in a value that must be equal.
     """
     join = study_of(name).hook("prepare", "over_hosts") or same_options
     return joined(prepared, join({host: one.options for host, one in prepared.items()}))

@@ -1,6 +1,6 @@
-"""Where parts of the servers lie, as a request says: data, WAL, temporary files, tables and indexes on volumes of their own.
+"""Volumes of a request: placement of the servers' data, WAL, temporary files, tables and indexes.
 
-Everything is looked at before anything is begun; nothing is made here.
+This module only checks the volumes before a run starts. It creates nothing.
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from pgherd.runner.deploy.volumes import check_directory, same_device
 from pgherd.study.database_options import DatabaseRequest
 
 OPTIONS = {"data": "data_volume", "wal": "wal_volume", "temp": "temp_volume"}
-"""Role → option of the request that names its one volume; ``tablespaces_on`` names several."""
-_WORDS = {"data": "servers' data", "wal": "servers' WAL", "temp": "servers' temporary files", "tablespace": "tables and indexes"}
+"""Role → option of the request that names its volume. ``tablespace_volume`` is separate, because it names several."""
+_LABELS = {"data": "servers' data", "wal": "servers' WAL", "temp": "servers' temporary files", "tablespace": "tables and indexes"}
 _SPARE = 1.2
-"""A file system of its own needs so many times the bytes of what lies on it."""
+"""Size of a separate file system as a multiple of the bytes that it stores."""
 
 
 @dataclass(frozen=True)
 class Holding:
-    """What is to lie on one volume: in words, and how many bytes of all servers of one host together. ``option`` is what the user knows
-    the volume by."""
+    """Contents of one volume.
+
+    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together. ``option`` is the name of the volume
+    in messages.
+    """
 
     volume: Volume
     words: str
@@ -36,14 +39,18 @@ class Holding:
     option: str = "volume"
 
     def part(self, servers: int, of: int) -> Holding:
-        """The same for so many of its servers."""
+        """Return the contents of ``servers`` servers, if this volume has those of ``of`` servers."""
         return replace(self, bytes=-(-self.bytes * servers // of))
 
 
 @dataclass(frozen=True)
 class ServerPlaces:
-    """``roles`` and ``tablespaces`` name ``volumes``; ``holds`` is what lies on them. The rest is for the user: sentences, changes of
-    the host, those that are to be confirmed, devices whose name is to be typed."""
+    """Checked volumes of a run.
+
+    ``roles`` and ``tablespaces`` refer to ``volumes`` by name. ``holds`` lists the contents of the volumes. The other fields are for the
+    user: ``choices`` are messages, ``changes`` are host changes, ``confirm`` are the changes that the user must confirm, and ``typed``
+    are the devices whose names the user must type.
+    """
 
     volumes: tuple[Volume, ...] = ()
     holds: tuple[Holding, ...] = ()
@@ -56,22 +63,23 @@ class ServerPlaces:
 
 
 def asked_places(asked: DatabaseRequest) -> tuple[dict[Role, Volume], tuple[Volume, ...]]:
-    """The volume of each role, and those of the tablespaces; the same text is the same volume. Nothing is looked at.
+    """Return the volume of each role, and the volumes of the tablespaces. Equal texts are one volume. The host is not read.
 
     Raises:
-        UsageError: a text is no volume, names contradict each other, or a device is named without permission to format it.
+        UsageError: a text is no volume, two volumes have the same name, --wal-dir and --wal-volume are both given, or --allow-format
+            does not match the devices.
     """
     if asked.wal_dir is not None and asked.wal_volume is not None:
-        raise UsageError(f"--wal-dir {asked.wal_dir} and --wal-volume {asked.wal_volume} both say where the WAL lies; leave one out")
-    seen: dict[str, Volume] = {}
+        raise UsageError(f"--wal-dir {asked.wal_dir} and --wal-volume {asked.wal_volume} both set the location of the WAL; leave one out")
+    by_text: dict[str, Volume] = {}
 
     def volume(text: str, name: str, option: str) -> Volume:
-        if text not in seen:
-            found = parse_volume(text, name, f"--{option.replace('_', '-')}")
-            if any(found.name == other.name for other in seen.values()):
-                raise UsageError(f"--{option.replace('_', '-')} {text}: two volumes are called '{found.name}'; give each a name, NAME=…")
-            seen[text] = found
-        return seen[text]
+        if text not in by_text:
+            parsed = parse_volume(text, name, f"--{option.replace('_', '-')}")
+            if any(parsed.name == other.name for other in by_text.values()):
+                raise UsageError(f"--{option.replace('_', '-')} {text}: two volumes are called '{parsed.name}'; give each a name, NAME=…")
+            by_text[text] = parsed
+        return by_text[text]
 
     roles: dict[Role, Volume] = {}
     for role, option in OPTIONS.items():
@@ -79,100 +87,102 @@ def asked_places(asked: DatabaseRequest) -> tuple[dict[Role, Volume], tuple[Volu
         if text is not None:
             roles[role] = volume(text, f"on-{role}", option)  # type: ignore[index]
     spaces = tuple(volume(text, f"space{number}", "tablespace_volume") for number, text in enumerate(asked.tablespace_volume))
-    if len({one.name for one in spaces}) < len(spaces):
+    if len({entry.name for entry in spaces}) < len(spaces):
         raise UsageError("--tablespace-volume names a volume twice; name each once")
     allowed = {os.path.normpath(path) for path in asked.allow_format}
-    devices = {str(one.path) for one in seen.values() if one.kind == "device"}
+    devices = {str(entry.path) for entry in by_text.values() if entry.kind == "device"}
     for path in sorted(devices - allowed):
-        raise UsageError(f"device:{path}: a device is formatted, and what is on it is lost; say --allow-format {path} if that is meant")
+        raise UsageError(f"device:{path}: formatting the device erases it; add --allow-format {path} to permit this")
     for path in sorted(allowed - devices):
-        raise UsageError(f"--allow-format {path}: nothing is to lie on device:{path}")
+        raise UsageError(f"--allow-format {path}: no volume option names device:{path}; name it there, or leave --allow-format out")
     return roles, spaces
 
 
 def server_places(node: Node, asked: DatabaseRequest, account: str | None, needed: dict[Role, int]) -> ServerPlaces:
-    """All of them, looked at; ``needed`` are bytes by role, of all servers together.
+    """Check all volumes of a request on this host. ``needed`` is the size in bytes of each role, for all servers together.
 
     Raises:
         UsageError: a volume is missing, in use, or too small.
-        CapabilityError: it cannot be had.
+        CapabilityError: this host cannot create a volume.
     """
     roles, spaces = asked_places(asked)
     if not roles and not spaces:
         return ServerPlaces()
     holds: dict[str, tuple[Volume, list[Role]]] = {}
-    for role, one in roles.items():
-        holds.setdefault(one.name, (one, []))[1].append(role)
-    for one in spaces:
-        holds.setdefault(one.name, (one, []))[1].append("tablespace")
-    said, changes, confirm = [], [], []
-    held: list[Holding] = []
-    for one, what in holds.values():
-        need = sum(needed.get(role, 0) // (len(spaces) if role == "tablespace" else 1) for role in what)
-        words = " and ".join(_WORDS[role] for role in what)
-        held.append(Holding(one, words, need))
-        change = look(node, held[-1], account)
+    for role, volume in roles.items():
+        holds.setdefault(volume.name, (volume, []))[1].append(role)
+    for volume in spaces:
+        holds.setdefault(volume.name, (volume, []))[1].append("tablespace")
+    messages, changes, confirm = [], [], []
+    contents: list[Holding] = []
+    for volume, volume_roles in holds.values():
+        need = sum(needed.get(role, 0) // (len(spaces) if role == "tablespace" else 1) for role in volume_roles)
+        text = " and ".join(_LABELS[role] for role in volume_roles)
+        contents.append(Holding(volume, text, need))
+        change = look(node, contents[-1], account)
         changes.append(change)
-        if one.kind == "loop":
+        if volume.kind == "loop":
             confirm.append(change)
-            said.append(f"Warning: volume {one.name} is a loop device, which distorts: a file system in a file is slower than its disk.")
+            messages.append(
+                f"Warning: volume {volume.name} is a loop device, which distorts results: a file system in a file is slower than its disk."
+            )
         else:
-            said.append(f"{words[0].upper()}{words[1:]} on volume {one.name} ({one.path}).")
-    for one, what in holds.values():
+            messages.append(f"{text[0].upper()}{text[1:]} on volume {volume.name} ({volume.path}).")
+    for volume, volume_roles in holds.values():
         if (
-            one.kind == "directory"
-            and "data" not in what
-            and same_device(node, str(one.path), str(paths.cache_dir()))
+            volume.kind == "directory"
+            and "data" not in volume_roles
+            and same_device(node, str(volume.path), str(paths.cache_dir()))
             and "data" not in roles
         ):
-            said.append(f"Warning: volume {one.name} ({one.path}) lies on the same file system as the servers' data.")
+            messages.append(f"Warning: volume {volume.name} ({volume.path}) is on the same file system as the servers' data.")
     return ServerPlaces(
-        volumes=tuple(one for one, _ in holds.values()),
-        holds=tuple(held),
-        roles={role: one.name for role, one in roles.items()},
-        tablespaces=tuple(one.name for one in spaces),
-        choices=tuple(said),
+        volumes=tuple(volume for volume, _ in holds.values()),
+        holds=tuple(contents),
+        roles={role: volume.name for role, volume in roles.items()},
+        tablespaces=tuple(volume.name for volume in spaces),
+        choices=tuple(messages),
         changes=tuple(changes),
         confirm=tuple(confirm),
-        typed=tuple(str(one.path) for one, _ in holds.values() if one.kind == "device"),
+        typed=tuple(str(volume.path) for volume, _ in holds.values() if volume.kind == "device"),
     )
 
 
 def wal_beside(directory: str, need: int) -> Holding:
-    """The WAL in a directory that ``--wal-dir`` names."""
+    """Return the contents of the ``--wal-dir`` directory. ``need`` is the size of the WAL in bytes."""
     return Holding(Volume(name="wal-dir", path=directory), "the servers' WAL", need, "--wal-dir")
 
 
 def look(node: Node, held: Holding, account: str | None) -> str:
-    """Insist that this host has the volume, that it may be used, and that there is room on it; the change of the host that it means.
+    """Require that the volume exists on this host, is usable and is large enough. Return the host change that it causes.
 
     Raises:
         UsageError: it is missing, in use, or too small.
-        CapabilityError: it cannot be had.
+        CapabilityError: this host cannot create it.
     """
-    one, need, words = held.volume, held.bytes, held.words
-    if one.kind == "device":
-        assert one.path is not None
-        file_systems.require_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{one.name}'")
-        _insist_room(one, require_empty(node, one.path), need, words)
-        return f"{one.path} formatted and mounted for {words}, and emptied again"
-    if one.kind == "loop":
-        assert one.size is not None
-        file_systems.require_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{one.name}'")
-        _insist_room(one, one.size, need, words)
-        home = one.path or str(paths.cache_dir())
-        while one.path is None and not os.path.isdir(home):
+    volume, need, words = held.volume, held.bytes, held.words
+    if volume.kind == "device":
+        assert volume.path is not None
+        file_systems.require_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
+        _require_room(volume, require_empty(node, volume.path), need, words)
+        return f"{volume.path} formatted and mounted for {words}, and emptied again"
+    if volume.kind == "loop":
+        assert volume.size is not None
+        file_systems.require_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
+        _require_room(volume, volume.size, need, words)
+        home = volume.path or str(paths.cache_dir())
+        while volume.path is None and not os.path.isdir(home):
             home = os.path.dirname(home)
-        check_directory(node, home, None, one.size, "the volume's directory")
-        return f"a loop device on a file of {format_bytes(one.size)} with a file system of its own, mounted for {words}"
-    assert one.path is not None
-    check_directory(node, one.path, account, need, held.option, words)
-    return f"{words} in a private directory below {one.path}"
+        check_directory(node, home, None, volume.size, "the volume's directory")
+        return f"a loop device on a file of {format_bytes(volume.size)} with a separate file system, mounted for {words}"
+    assert volume.path is not None
+    check_directory(node, volume.path, account, need, held.option, words)
+    return f"{words} in a private directory below {volume.path}"
 
 
-def _insist_room(one: Volume, size: int, need: int, words: str) -> None:
+def _require_room(volume: Volume, size: int, need: int, words: str) -> None:
     if size < need * _SPARE:
         raise UsageError(
-            f"volume '{one.name}' has {format_bytes(size)}, but {words} may need {format_bytes(need)}, and a file system some room; "
-            "name a larger one, or lower --scale"
+            f"volume '{volume.name}' has {format_bytes(size)}, but {words} may need {format_bytes(need)} and the file system extra space; "
+            "use a larger volume, or lower --scale"
         )

@@ -1,4 +1,4 @@
-"""A database of the user's own is loaded, and each script tried on a copy of it, before anything is measured."""
+"""Load a database of the user, and try each script on a copy of it before any measurement."""
 
 from __future__ import annotations
 
@@ -16,21 +16,23 @@ _SIZES = ("shared_buffers", "huge_pages", "huge_page_size")
 
 
 def loaded(ground: Basis, database: Database) -> int | None:
-    """Make its golden copy if there is none, and try the scripts; its size in bytes, or None on a dry run where there is none.
+    """Create the database's template if it is missing, and try the scripts. Return the template's size in bytes.
+
+    A dry run creates nothing and tries nothing. It returns None if the template is missing.
 
     Raises:
-        UsageError: the SQL that fills it, or a script, fails; PostgreSQL refuses a setting.
+        UsageError: the init script or a script fails, or PostgreSQL rejects a setting.
     """
     for script in ground.scripts:
         user_scripts.require_readable(ground.node, script)
     node, contents = ground.node, fillings(ground.node, [database])
-    copy = golden.find(node, ground.usable, contents, str(ground.cache), ground.checksums)
-    if copy is None and ground.dry:
+    template = golden.find(node, ground.usable, contents, str(ground.cache), ground.checksums)
+    if template is None and ground.dry:
         return None
     sockets = str(Path(paths.socket_root(node, ground.journal)) / "s")
     node.make_dir(sockets, mode=0o700, user=ground.account)
-    if copy is None:
-        copy = golden.ensure(
+    if template is None:
+        template = golden.ensure(
             node,
             ground.usable,
             contents,
@@ -42,7 +44,7 @@ def loaded(ground: Basis, database: Database) -> int | None:
     if not ground.dry:
         directory, settings = str(ground.work), _settings(ground)
         with clones.rehearsal(
-            node, copy, ground.usable, account=ground.account, directory=directory, socket_dir=sockets, settings=settings
+            node, template, ground.usable, account=ground.account, directory=directory, socket_dir=sockets, settings=settings
         ) as server:
             user_scripts.dry_run(
                 server,
@@ -52,7 +54,7 @@ def loaded(ground: Basis, database: Database) -> int | None:
                 protocol=ground.asked.protocol,
                 read_only=ground.asked.read_only,
             )
-            took = user_scripts.pace(
+            mean_s = user_scripts.pace(
                 server,
                 database.name,
                 ground.scripts,
@@ -60,15 +62,17 @@ def loaded(ground: Basis, database: Database) -> int | None:
                 protocol=ground.asked.protocol,
                 read_only=ground.asked.read_only,
             )
-            ground.pace.extend(() if took is None else (took,))
-    return sum(copy.databases.values())
+            ground.pace.extend(() if mean_s is None else (mean_s,))
+    return sum(template.databases.values())
 
 
 def _settings(ground: Basis) -> dict[str, str]:
-    """What the user sets by name (--set), for a script may need it: a search_path, a library, a variable of its own. Sizes of memory
-    are the measured servers' matter. Raises UsageError for what PostgreSQL refuses."""
-    asked = configuration.parse_set(ground.asked.set)
-    settings = {name: value for name, value in asked.items() if name not in (*PRIVATE, *_SIZES)}
+    """Return the settings of --set, because a script may need them: a search_path, a library, a custom variable.
+
+    Memory sizes are omitted, because they apply only to the measured servers. Raises UsageError if PostgreSQL rejects a setting.
+    """
+    requested = configuration.parse_set(ground.asked.set)
+    settings = {name: value for name, value in requested.items() if name not in (*PRIVATE, *_SIZES)}
     if settings:
         validation.validate(ground.node, ground.usable, settings, ground.account, str(ground.work))
     return settings

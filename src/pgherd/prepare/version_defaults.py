@@ -1,4 +1,4 @@
-"""What installations that are to be compared have by themselves: asked of each on a small server before the comparison."""
+"""Defaults of the PostgreSQL installations that a run compares, read from a small server of each before the comparison."""
 
 from __future__ import annotations
 
@@ -14,33 +14,37 @@ from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import Prepared
 
 
-def between(node: Node, made: Mapping[str, Prepared]) -> dict[str, dict[str, str]]:
-    """What differs between the installations of several variants by itself: name → variant → value. Somebody else's server is not
-    asked. Raises as ``differences``."""
-    names = list(made)
-    first, options = made[names[0]], [one.options for one in made.values()]
-    installed = {name: one.installation for name, one in made.items() if one.installation is not None}
-    if len(installed) < len(names) or any(getattr(one, "server", None) is not None or not hasattr(one, "settings") for one in options):
+def between(node: Node, prepared: Mapping[str, Prepared]) -> dict[str, dict[str, str]]:
+    """Return the defaults that differ between the installations of variants: name → variant → value.
+
+    The result is empty if a variant uses an external server. Raises as ``differences``.
+    """
+    variants = list(prepared)
+    first, options = prepared[variants[0]], [study.options for study in prepared.values()]
+    installed = {variant: study.installation for variant, study in prepared.items() if study.installation is not None}
+    if len(installed) < len(variants) or any(
+        getattr(study_options, "server", None) is not None or not hasattr(study_options, "settings") for study_options in options
+    ):
         return {}
-    found = differences(
+    by_variant = differences(
         node,
-        installed[names[0]],
-        {name: installed[name] for name in names[1:]},
+        installed[variants[0]],
+        {variant: installed[variant] for variant in variants[1:]},
         account=first.surroundings.run_as,
         checksums=getattr(options[0], "checksums", None),
-        settings={setting for one in options for setting in getattr(one, "settings", {})},
+        settings={setting for study_options in options for setting in getattr(study_options, "settings", {})},
     )
     rows: dict[str, dict[str, str]] = {}
-    for name, differing in found.items():
+    for variant, differing in by_variant.items():
         for row in differing:
-            rows.setdefault(row.name, dict.fromkeys(names, row.one))[name] = row.other
+            rows.setdefault(row.name, dict.fromkeys(variants, row.one))[variant] = row.other
     return rows
 
 
 def sentences(found: Mapping[str, Mapping[str, str]]) -> list[str]:
-    """The same in a sentence; none where nothing differs."""
-    said = [f"{name} is {', '.join(f'{value} in {variant}' for variant, value in values.items())}" for name, values in found.items()]
-    return [f"What differs by itself, though nobody has set it: {'; '.join(said)}."] if said else []
+    """Describe these differences in a message. Return an empty list if there are none."""
+    texts = [f"{name} is {', '.join(f'{value} in {variant}' for variant, value in values.items())}" for name, values in found.items()]
+    return [f"Defaults that differ between versions: {'; '.join(texts)}."] if texts else []
 
 
 def differences(
@@ -52,14 +56,14 @@ def differences(
     checksums: bool | None = None,
     settings: Iterable[str] = (),
 ) -> dict[str, tuple[Difference, ...]]:
-    """For each of ``others`` (by any name) what differs from the baseline by itself; nothing where it is the same installation.
+    """Return the defaults in which each of ``others`` (by name) differs from the baseline. None differ for the same installation.
 
-    ``account`` is what servers run as, ``checksums`` as their clusters will have them, ``settings`` names that are set on all
-    of them and so differ in no default. Each installation that differs costs about two seconds; nothing stays.
+    ``account`` is the operating system user of the servers. ``checksums`` is the choice for their data directories. ``settings`` are
+    names that the run sets, so their defaults are ignored. Each distinct installation takes about 2 s. All files are removed.
 
     Raises:
-        CapabilityError: an installation cannot be run by the account.
-        TrialError: its server does not start.
+        CapabilityError: the user cannot run an installation.
+        TrialError: a server does not start.
     """
     if all(other.bin == baseline.bin for other in others.values()):
         return dict.fromkeys(others, ())
@@ -69,13 +73,13 @@ def differences(
         work = paths.work_tree(node, journal, "prepare", account)
         sockets = Path(paths.socket_root(node, journal)) / "s"
         node.make_dir(str(sockets), mode=0o700, user=account)
-        known: dict[str, Defaults] = {}
-        for one in (baseline, *others.values()):
-            if one.bin not in known:
-                usable = installations.reachable_copy(node, one, account, str(paths.cache_dir()))
-                known[one.bin] = defaults.of(
+        by_directory: dict[str, Defaults] = {}
+        for installation in (baseline, *others.values()):
+            if installation.bin not in by_directory:
+                usable = installations.reachable_copy(node, installation, account, str(paths.cache_dir()))
+                by_directory[installation.bin] = defaults.of(
                     node, usable, account=account, directory=str(work), socket_dir=str(sockets), checksums=checksums
                 )
-        return {name: defaults.differing(known[baseline.bin], known[other.bin], names) for name, other in others.items()}
+        return {name: defaults.differing(by_directory[baseline.bin], by_directory[other.bin], names) for name, other in others.items()}
     finally:
         journal.close()

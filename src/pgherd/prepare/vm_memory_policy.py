@@ -1,4 +1,4 @@
-"""How guests share their host's memory, as the user asked: the policy, and what each guest is promised."""
+"""Memory policy of guests: how they share the host's memory, and the minimum and weight of each guest."""
 
 from __future__ import annotations
 
@@ -19,76 +19,82 @@ from pgherd.runtimes.vm import acceleration
 from pgherd.study.database_options import DatabaseRequest
 
 LEAST_SYSTEM = 96 * 2**20
-"""Bytes below which a guest's kernel and its agent cannot do, whatever is reclaimed; the least minimum of a balloon is as much."""
+"""Bytes that a guest's kernel and agent need at least. It is also the lowest minimum of a balloon."""
 _RESERVE = GuestMemory().reserve
 
 
 def in_groups(node: Node, journal: Journal, facts: HostFacts) -> bool:
-    """Whether guests run in control groups here, so that the memory that they have together can be limited."""
+    """Return True if guests on this host run in control groups. Only then can the sum of their memory be limited."""
     return choose(node, journal, facts, None, "prep")[0].name == "cgroup"
 
 
 def needed(guests: int, memory: int, overhead: int) -> int:
-    """The budget (bytes) in which so many guests of so much ``memory`` each have all of it, with their hypervisors, which need the
-    ``overhead`` each, and the reserve."""
+    """Return the budget (bytes) in which all ``guests`` can use all their memory.
+
+    Each guest has ``memory`` bytes, and each hypervisor needs ``overhead`` bytes more. The budget also contains the policy's reserve.
+    """
     return math.ceil(guests * (memory + overhead) / (1 - _RESERVE))
 
 
 def largest(guests: int, budget: int, overhead: int) -> int:
-    """The memory (bytes) that each of so many guests can have in a budget: the other way round."""
+    """Return the memory (bytes) that each guest can have in a ``budget`` (bytes). This is the inverse of ``needed``."""
     return max(int(budget * (1 - _RESERVE)) // guests - overhead, 0)
 
 
 def policy(node: Node, asked: DatabaseRequest, runtime: RuntimeName) -> GuestMemory | None:
-    """How guests share memory, with what the hypervisor of each is reckoned to need here; None where there are none.
+    """Return the memory policy of guests with the estimated memory of their hypervisors. None if the run has no guests.
 
     Raises:
-        UsageError: something of it was asked for other containers, or for balloons that nobody moves.
+        UsageError: the user sets a guest option for other containers, or a balloon option for a policy without balloons.
     """
-    _insist_meant(asked, runtime)
+    _require_applicable(asked, runtime)
     if runtime != "vm":
         return None
-    found = GuestMemory(policy=asked.vm_memory_policy or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
-    return found if asked.vm_idle_tax is None else found.model_copy(update={"tax": asked.vm_idle_tax})
+    shared = GuestMemory(policy=asked.vm_memory_policy or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
+    return shared if asked.vm_idle_tax is None else shared.model_copy(update={"tax": asked.vm_idle_tax})
 
 
 def promises(asked: DatabaseRequest, runtime: RuntimeName) -> dict[str, Any]:
-    """The fields of DatabaseOptions that say what guests are promised; raises UsageError as ``policy``, and for what is no weight."""
-    _insist_meant(asked, runtime)
-    least = None if asked.vm_memory_min is None else parse_bytes(asked.vm_memory_min)
-    if least is not None and least <= 0:
-        raise UsageError(f"--vm-memory-min {asked.vm_memory_min}: give each guest more than nothing, such as 256MB")
-    return {"guest_minimum": least, "guest_shares": dict(_weight(text) for text in asked.vm_memory_shares)}
+    """Return the fields of DatabaseOptions with the minimum and the weights of guests.
+
+    Raises:
+        UsageError: as ``policy``, or a minimum or weight is not above zero.
+    """
+    _require_applicable(asked, runtime)
+    minimum = None if asked.vm_memory_min is None else parse_bytes(asked.vm_memory_min)
+    if minimum is not None and minimum <= 0:
+        raise UsageError(f"--vm-memory-min {asked.vm_memory_min}: the minimum must be above zero, such as 256MB")
+    return {"guest_minimum": minimum, "guest_shares": dict(_weight(text) for text in asked.vm_memory_shares)}
 
 
 def require_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
-    """That all guests which were given a weight are there in some trial; raises UsageError."""
-    names = sorted({one.name for one in guests})
+    """Require that each guest in ``shares`` is part of a trial. Raises UsageError."""
+    names = sorted({guest.name for guest in guests})
     unknown = [name for name in shares if name not in names]
     if unknown:
-        raise UsageError(f"--vm-memory-shares {unknown[0]}: no guest of this run has that name; they are {', '.join(names)}")
+        raise UsageError(f"--vm-memory-shares {unknown[0]}: no guest of this run has that name; use one of {', '.join(names)}")
 
 
-def _insist_meant(asked: DatabaseRequest, runtime: RuntimeName) -> None:
+def _require_applicable(asked: DatabaseRequest, runtime: RuntimeName) -> None:
     given = {
         "--vm-memory-min": asked.vm_memory_min,
         "--vm-memory-shares": asked.vm_memory_shares or None,
         "--vm-idle-tax": asked.vm_idle_tax,
     }
-    named = [option for option, value in given.items() if value is not None]
-    if runtime != "vm" and (named or asked.vm_memory_policy is not None):
-        first = f"--vm-memory-policy {asked.vm_memory_policy}" if asked.vm_memory_policy is not None else ", ".join(named)
+    option_names = [option for option, value in given.items() if value is not None]
+    if runtime != "vm" and (option_names or asked.vm_memory_policy is not None):
+        first = f"--vm-memory-policy {asked.vm_memory_policy}" if asked.vm_memory_policy is not None else ", ".join(option_names)
         raise UsageError(f"{first}: this is for virtual machines; add --runtime vm")
-    if named and not moves(asked.vm_memory_policy or "static"):
-        raise UsageError(f"{', '.join(named)}: nobody moves the guests' balloons; add --vm-memory-policy guest-balloon")
+    if option_names and not moves(asked.vm_memory_policy or "static"):
+        raise UsageError(f"{', '.join(option_names)}: the memory policy does not move balloons; add --vm-memory-policy guest-balloon")
 
 
 def _weight(text: str) -> tuple[str, float]:
     name, _, weight = text.partition("=")
     try:
-        found = float(weight)
+        value = float(weight)
     except ValueError:
-        found = math.nan
-    if not name or not 0 < found < math.inf:
+        value = math.nan
+    if not name or not 0 < value < math.inf:
         raise UsageError(f"--vm-memory-shares {text}: write NAME=WEIGHT with a weight above zero, such as db01=2")
-    return name, found
+    return name, value

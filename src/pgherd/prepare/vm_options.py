@@ -1,5 +1,8 @@
-"""What was asked of guests' hypervisors, looked at before anything is begun: whether it can be had, what it takes of this host, and whether
-the guests of a study fit its memory together."""
+"""Checks of a run's virtual machine options before anything starts.
+
+The checks cover three questions: can this host provide the options, which host changes do they need, and do all guests of a trial fit in
+the host's memory.
+"""
 
 from __future__ import annotations
 
@@ -27,24 +30,28 @@ from pgherd.study.registry import study_of
 
 
 def fields(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, cores: float) -> dict[str, Any]:
-    """The fields of DatabaseOptions on guests; raises UsageError as ``asked_machine`` and ``guest_sharing.promises``."""
+    """Return the fields of DatabaseOptions on guests. Raises UsageError as ``asked_machine`` and ``vm_memory_policy.promises``."""
     return {"guest": asked_machine(asked, runtime, vcpus, cores), **vm_memory_policy.promises(asked, runtime)}
 
 
 def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, cores: float) -> GuestMachine | None:
-    """What was asked of the hypervisor of each guest, of so many ``vcpus`` on a host with a budget of ``cores``; None: nothing.
+    """Return the hypervisor options of each guest, or None if the user gives none.
+
+    ``vcpus`` is the number of vCPUs of each guest. ``cores`` is the number of cores that the run may use.
 
     Raises:
-        UsageError: it contradicts itself, or is asked for other containers than guests.
+        UsageError: options contradict each other, or the containers are no guests.
     """
     given = {"--vm-huge-pages": asked.vm_huge_pages, "--vm-pin-vcpus": asked.vm_pin_vcpus, "--vm-ksm": asked.vm_ksm}
-    named = [option for option, value in given.items() if value]
-    if not named:
+    option_names = [option for option, value in given.items() if value]
+    if not option_names:
         return None
     if runtime != "vm":
-        raise UsageError(f"{', '.join(named)}: this is for virtual machines; add --runtime vm")
+        raise UsageError(f"{', '.join(option_names)}: this is for virtual machines; add --runtime vm")
     if asked.vm_pin_vcpus and vcpus > cores:
-        raise UsageError(f"--vm-pin-vcpus gives each vCPU a CPU of its own, but a guest has {vcpus:g} and the run {cores:g}; lower --vcpus")
+        raise UsageError(
+            f"--vm-pin-vcpus pins each vCPU to a separate CPU, but a guest has {vcpus:g} vCPUs and the run {cores:g} CPUs; lower --vcpus"
+        )
     page = parse_bytes(asked.vm_huge_pages) if asked.vm_huge_pages else None
     if page is not None:
         if page <= 0:
@@ -52,38 +59,40 @@ def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, co
         refuse_what_cannot_be_given_back(asked.vm_memory_policy or "static", huge_pages=True, locked=False)
         if asked.vm_ksm:
             raise UsageError(
-                f"--vm-ksm merges ordinary pages only, and --vm-huge-pages {asked.vm_huge_pages} lays guests on others; leave one out"
+                f"--vm-ksm merges ordinary pages only, but --vm-huge-pages {asked.vm_huge_pages} uses huge pages; leave one out"
             )
     return GuestMachine(pinned=asked.vm_pin_vcpus, huge_page=page, merge=asked.vm_ksm)
 
 
 def whole_memory(memory: int) -> tuple[int, tuple[str, ...]]:
-    """The memory of each guest (bytes) rounded down to what QEMU can be told, and what is to be said of that."""
-    whole = memory // UNIT * UNIT
-    said = f"Each guest has {whole // UNIT} MB of memory: {memory} bytes are no whole number of MB, and were rounded down."
-    return whole, (said,) if whole != memory else ()
+    """Round the memory of each guest (bytes) down to whole MB, the unit of QEMU's option. Return it with a message if it changed."""
+    rounded = memory // UNIT * UNIT
+    message = f"Each guest has {rounded // UNIT} MB of memory: {memory} bytes are rounded down to a whole number of MB."
+    return rounded, (message,) if rounded != memory else ()
 
 
 def page_cache(node: Node, study: str, cache: Path, places: ServerPlaces) -> tuple[str, ...]:
-    """What is to be said where this host's memory holds the guests' disks, since their images' file system takes no direct I/O or lies in
-    memory itself.
+    """Return a warning if this host's page cache holds the guests' disks.
+
+    This happens if the file system of the disk images does not support direct I/O, or is in memory.
 
     Raises:
-        CapabilityError: the study is about what a guest's memory holds, and the host's would answer instead of a disk.
+        CapabilityError: the study needs direct I/O. It measures the effect of a guest's memory, and reads from the host's page cache
+            would hide this effect.
     """
-    directories = [one.path for one in places.volumes if one.kind == "directory" and one.path is not None]
+    directories = [volume.path for volume in places.volumes if volume.kind == "directory" and volume.path is not None]
     if "data" not in (places.roles or {}):
         directories.append(str(next(path for path in (cache, *cache.parents) if path.exists())))
-    cached = [one for one in dict.fromkeys(directories) if _in_memory(node, one) or not direct_io.possible(one)]
+    cached = [directory for directory in dict.fromkeys(directories) if _in_memory(node, directory) or not direct_io.possible(directory)]
     if not cached:
         return ()
-    where = f"{', '.join(cached)} takes no direct I/O (O_DIRECT), or lies in memory itself"
+    where = f"{', '.join(cached)} does not support direct I/O (O_DIRECT), or is in memory"
     if study_of(study).needs_direct_io:
         raise CapabilityError(
-            f"{where}, so this host's memory would hold what guests read, and no knee of theirs could be seen; lay their data elsewhere "
-            "with --data-volume, or set XDG_CACHE_HOME to another file system"
+            f"{where}, so guests would read from this host's page cache and the knee would not be visible; put their data on another "
+            "file system with --data-volume or XDG_CACHE_HOME"
         )
-    return (f"{where}: this host's memory holds the guests' disks too, and what they read may come from there.",)
+    return (f"{where}: this host's page cache also holds the guests' disks, so guests may read from memory instead of a disk.",)
 
 
 def _in_memory(node: Node, directory: str) -> bool:
@@ -92,12 +101,14 @@ def _in_memory(node: Node, directory: str) -> bool:
 
 
 def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | None, budget: int) -> tuple[tuple[str, ...], dict[int, int]]:
-    """What a study's guests need of this host beside memory, in words and as huge pages by size (bytes).
+    """Return the host changes that a study's guests need, and the number of huge pages to reserve by page size (bytes).
+
+    ``budget`` is the memory that the run may use (bytes).
 
     Raises:
-        UsageError: what is guaranteed to the guests that are up together, or all their memory where nobody takes it back, is more than
-            the ``budget`` (bytes) holds; the memory of one is no multiple of its pages.
-        CapabilityError: this host cannot do it.
+        UsageError: the guests of a trial do not fit in the ``budget``, or a guest's memory is no multiple of its huge pages. With a
+            policy that moves balloons the sum of the guaranteed minima must fit, otherwise all memory.
+        CapabilityError: this host lacks huge pages or KSM.
     """
     deployments = [trial.deployment for trial in study_of(study).propose(options, []).trials]
     together = [[container for _, container in one.containers() if container.runtime == "vm"] for one in deployments]
@@ -106,96 +117,107 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
         if policy is not None and moves(policy.policy):
             balloon_law.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)
         elif policy is not None and not any(host.memory is not None and host.memory < budget for host in deployment.hosts):
-            _insist_fit(guests, policy.overhead, budget)
+            _require_fit(guests, policy.overhead, budget)
     changes: list[str] = []
-    wanted = _pages(together)
-    if wanted:
-        huge_pages.check(node, wanted)
+    page_counts = _pages(together)
+    if page_counts:
+        huge_pages.check(node, page_counts)
         changes += [
-            f"{pages} huge pages of {huge_pages.label(size)} ({format_bytes(size * pages)}) reserved while the guests that lie on them "
-            f"run, which no one else can use then ({huge_pages.pool_file(size)})"
-            for size, pages in wanted.items()
+            f"{pages} huge pages of {huge_pages.label(size)} ({format_bytes(size * pages)}) reserved for guests while they run, "
+            f"unavailable to other programs ({huge_pages.pool_file(size)})"
+            for size, pages in page_counts.items()
             if huge_pages.may_reserve(node, size)
         ]
     if any(one.guest is not None and one.guest.merge for guests in together for one in guests):
         same_page_merging.check(node)
         if not same_page_merging.running(node):
-            changes.append(f"merging of equal pages switched on while guests run ({same_page_merging.RUN})")
-    return tuple(changes), wanted
+            changes.append(f"merging of equal pages (KSM) switched on while guests run ({same_page_merging.RUN})")
+    return tuple(changes), page_counts
 
 
-def _insist_fit(guests: Sequence[Container], overhead: int, budget: int) -> None:
-    """That all guests of a trial which is not meant to be short of memory find theirs, and their hypervisors too: a guest fills what it was
-    given with its page cache, and then the kernel swaps hypervisors out, or ends them."""
-    memory = sum(one.memory or 0 for one in guests)
-    own = len(guests) * overhead
-    if memory + own > budget:
+def _require_fit(guests: Sequence[Container], overhead: int, budget: int) -> None:
+    """Require that the memory of all guests of a trial and of their hypervisors fits in the ``budget`` (bytes).
+
+    A guest fills its memory with its page cache. If the host then runs out of memory, the kernel swaps hypervisors out or kills them.
+    The caller skips trials that are short of memory on purpose.
+
+    Raises:
+        UsageError: the sum exceeds the budget.
+    """
+    memory = sum(guest.memory or 0 for guest in guests)
+    hypervisor_memory = len(guests) * overhead
+    if memory + hypervisor_memory > budget:
         raise UsageError(
-            f"{'1 guest' if len(guests) == 1 else f'{len(guests)} guests'} with {format_bytes(memory)} of memory and {format_bytes(own)} "
-            f"for QEMU itself: that is more than the host's memory budget of {format_bytes(budget)}; lower --memory, run fewer guests, "
-            "raise --host-memory, or have balloons moved (--vm-memory-policy guest-balloon)"
+            f"{'1 guest' if len(guests) == 1 else f'{len(guests)} guests'} with {format_bytes(memory)} of memory and "
+            f"{format_bytes(hypervisor_memory)} for QEMU need more than the host's memory budget of {format_bytes(budget)}; "
+            "lower --memory, run fewer guests, raise --host-memory, or add --vm-memory-policy guest-balloon"
         )
 
 
 def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
-    """Huge pages by size that the guests of the trial which needs most of them lie on."""
-    most: dict[int, int] = {}
+    """Return the largest number of huge pages that any trial needs, by page size (bytes).
+
+    Raises:
+        UsageError: the memory of a guest is no multiple of its page size.
+    """
+    maxima: dict[int, int] = {}
     for guests in together:
-        found: dict[int, int] = {}
-        for one in guests:
-            page = None if one.guest is None else one.guest.huge_page
-            if page is None or one.memory is None:
+        counts: dict[int, int] = {}
+        for guest in guests:
+            page = None if guest.guest is None else guest.guest.huge_page
+            if page is None or guest.memory is None:
                 continue
-            if one.memory % page:
+            if guest.memory % page:
                 raise UsageError(
-                    f"guest {one.name} has {format_bytes(one.memory)} of memory, which is no multiple of its huge pages of "
-                    f"{format_bytes(page)}; give a --memory that is"
+                    f"guest {guest.name} has {format_bytes(guest.memory)} of memory, which is no multiple of its huge pages of "
+                    f"{format_bytes(page)}; set --memory to a multiple"
                 )
-            found[page] = found.get(page, 0) + one.memory // page
-        most |= {page: max(most.get(page, 0), pages) for page, pages in found.items()}
-    return most
+            counts[page] = counts.get(page, 0) + guest.memory // page
+        maxima |= {page: max(maxima.get(page, 0), pages) for page, pages in counts.items()}
+    return maxima
 
 
 Beneath = tuple[kernel.Kernel | None, acceleration.Hypervisor | None]
-"""The kernel of guests, and what runs them; None: not known yet."""
+"""Kernel and hypervisor of the guests. Each is None if it is not known yet."""
 
 
 def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
-    """The kernel of guests and what runs them here; found out where that is not known yet, but with ``dry`` None stands for it then.
+    """Return the kernel and the hypervisor of guests on this host.
 
-    ``work`` is a directory of ours on the cache's file system.
+    If they are not in the cache, the kernel is prepared and the hypervisor is probed. With ``dry`` nothing is prepared or probed, and an
+    unknown value is None. ``work`` is a directory of pgherd on the cache's file system.
 
     Raises:
         CapabilityError: QEMU or a kernel is missing.
     """
-    booted = kernel.present(str(cache)) if dry else kernel.ensure(node, str(cache), str(work), say=lambda _: None)
-    known = None if booted is None else acceleration.remembered(node, booted, str(cache))
-    if known is None and booted is not None and not dry:
-        known = acceleration.find(node, booted, str(cache), str(work))
-    return booted, known
+    guest_kernel = kernel.present(str(cache)) if dry else kernel.ensure(node, str(cache), str(work), say=lambda _: None)
+    known_hypervisor = None if guest_kernel is None else acceleration.remembered(node, guest_kernel, str(cache))
+    if known_hypervisor is None and guest_kernel is not None and not dry:
+        known_hypervisor = acceleration.find(node, guest_kernel, str(cache), str(work))
+    return guest_kernel, known_hypervisor
 
 
 def sentence(node: Node, beneath: Beneath, machine: GuestMachine | None, overhead: int) -> str:
-    """By what the guests of a run are made: hypervisor, accelerator, model of the vCPUs, kernel, what was asked of it, and what it is
-    reckoned to need for itself, the ``overhead`` of each guest in bytes.
+    """Describe the guests of a run: hypervisor, accelerator, vCPU model, kernel, the user's options, and QEMU's memory.
 
-    ``beneath`` is what ``hypervisor`` found; what is not known yet is said. Raises CapabilityError where QEMU is missing.
+    ``beneath`` is the result of ``hypervisor``. ``overhead`` is the estimated memory of each QEMU process without its guest's memory, in
+    bytes. Raises CapabilityError if QEMU is missing.
     """
-    booted, known = beneath
-    if booted is None or known is None:
-        by = f"QEMU {acceleration.version(node)}; whether KVM works is found out when the first one is booted"
+    guest_kernel, known_hypervisor = beneath
+    if guest_kernel is None or known_hypervisor is None:
+        by = f"QEMU {acceleration.version(node)}; KVM is probed when the first guest boots"
     else:
-        model = "max" if known.functional_only else "host"
-        by = f"{known.sentence()}; Linux {booted.release} ({booted.origin}); vCPU model '{model}', machine q35"
+        model = "max" if known_hypervisor.functional_only else "host"
+        by = f"{known_hypervisor.sentence()}; Linux {guest_kernel.release} ({guest_kernel.origin}); vCPU model '{model}', machine q35"
     asked = machine or GuestMachine()
-    words = [
-        "each vCPU pinned to one CPU, which vCPUs share once all guests' are more than the run's cores"
+    details = [
+        "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores)"
         if asked.pinned
         else "vCPUs not pinned",
         "ordinary pages" if asked.huge_page is None else f"huge pages of {huge_pages.label(asked.huge_page)}",
         *(["equal pages merged (KSM)"] if asked.merge else []),
-        f"{format_bytes(overhead)} reckoned for each QEMU beside its guest's memory",
+        f"estimated memory of each QEMU process without its guest's memory: {format_bytes(overhead)}",
     ]
-    if os.geteuid() == 0 and known is not None and acceleration.groups_for(known) is None:
-        words.append(f"QEMU runs as root, as no group but root's may open {acceleration.DEVICE}")
-    return f"Guests run by {by}; {', '.join(words)}."
+    if os.geteuid() == 0 and known_hypervisor is not None and acceleration.groups_for(known_hypervisor) is None:
+        details.append(f"QEMU runs as root, because only root's group may open {acceleration.DEVICE}")
+    return f"Guests run by {by}; {', '.join(details)}."

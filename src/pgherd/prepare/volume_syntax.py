@@ -1,4 +1,4 @@
-"""A volume as a user writes it: ``[NAME=]DIR``, ``[NAME=]loop:SIZE[@DIR]`` or ``[NAME=]device:/dev/NAME``."""
+"""Syntax of a volume option: ``[NAME=]DIR``, ``[NAME=]loop:SIZE[@DIR]`` or ``[NAME=]device:/dev/NAME``."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from pgherd.model.units import parse_bytes
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]{0,39})=(.+)", re.DOTALL)
 
 LEAST_LOOP = 64 * 2**20
-"""Bytes of the smallest loop volume: below it a file system's own structures are most of it."""
+"""Bytes of the smallest loop volume. In a smaller one, file system metadata takes most of the space."""
 
 
 def parse_volume(text: str, name: str, option: str = "--volume") -> Volume:
-    """The volume of a text; without a name of its own it gets ``name``. Paths become absolute ones.
+    """Parse a volume. ``name`` is the default name. Paths become absolute.
 
     Raises:
-        UsageError: it is none; the message names the ``option``.
+        UsageError: the text is no volume. The message names the ``option``.
     """
-    found = _NAME.fullmatch(text)
-    if found is not None:
-        name, text = found[1], found[2]
+    named = _NAME.fullmatch(text)
+    if named is not None:
+        name, text = named[1], named[2]
     if text.startswith("loop:"):
         size, _, directory = text.removeprefix("loop:").partition("@")
         try:
-            wanted = parse_bytes(size)
+            size_bytes = parse_bytes(size)
         except UsageError:
             raise UsageError(f"{option} {text}: '{size}' is no size; write loop:SIZE or loop:SIZE@DIRECTORY, such as loop:2GB") from None
-        if wanted < LEAST_LOOP:
-            raise UsageError(f"{option} {text}: a loop volume has at least 64 MB, and {size} is less; raise it")
-        return Volume(name=name, kind="loop", path=os.path.abspath(directory) if directory else None, size=wanted)
+        if size_bytes < LEAST_LOOP:
+            raise UsageError(f"{option} {text}: a loop volume must have at least 64 MB, but {size} is less; raise it")
+        return Volume(name=name, kind="loop", path=os.path.abspath(directory) if directory else None, size=size_bytes)
     if text.startswith("device:"):
         path = text.removeprefix("device:")
         if not path.startswith("/dev/"):

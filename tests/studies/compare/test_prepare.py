@@ -83,7 +83,7 @@ def test_versions_are_compared_with_what_differs_by_itself():
     assert found.options.side_by_side
     assert found.options.defaults and all(set(values) == {"old", "new"} for values in found.options.defaults.values())
     assert not {setting for arm in found.options.arms for setting in arm.options["settings"]} & set(found.options.defaults)
-    assert any(choice.startswith("What differs by itself, though nobody has set it: ") for choice in found.choices)
+    assert any(choice.startswith("Defaults that differ between versions: ") for choice in found.choices)
     assert not prepared(variant=("x:jit=off",)).options.defaults
 
 
@@ -169,22 +169,22 @@ def test_at_a_given_rate_latency_decides():
     ("asked", "error", "message"),
     [
         ({}, UsageError, "nothing to compare; name variants, such as"),
-        ({"variant": ("a", "b")}, UsageError, "variants 'a' and 'b' are identical: nothing could differ but noise"),
+        ({"variant": ("a", "b")}, UsageError, "variants 'a' and 'b' are identical: results would differ only by noise"),
         ({"variant": ("same:protocol=prepared",)}, UsageError, "variants 'base' and 'same' are identical"),
         (
             {"variant": ("a:work_mem=1GB", "b:work_mem=1024MB")},
             UsageError,
-            "variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to the same; nothing could differ",
+            "variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which is the same value; results would differ",
         ),
         (
             {"variant": ("a:jit=on,memory=1GB", "b:jit=true,memory=1024MB")},
             UsageError,
-            "memory is 1GB in 'a' and 1024MB in 'b', jit is on in 'a' and true in 'b', which comes to the same",
+            "memory is 1GB in 'a' and 1024MB in 'b', jit is on in 'a' and true in 'b', which is the same value",
         ),
-        ({"variant": ("x:jit=on",)}, UsageError, "jit is not given in 'base' and on in 'x', which comes to the same"),
-        ({"variant": ("a:jit=off", "a:jit=on")}, UsageError, "the name 'a' stands twice"),
+        ({"variant": ("x:jit=on",)}, UsageError, "jit is not given in 'base' and on in 'x', which is the same value"),
+        ({"variant": ("a:jit=off", "a:jit=on")}, UsageError, "the name 'a' occurs twice"),
         ({"variant": ("base:jit=off",)}, UsageError, "stands twice .which the request without changes has."),
-        ({"variant": ("x:protocoll=simple",)}, UsageError, "'protocoll' .*is protocol meant"),
+        ({"variant": ("x:protocoll=simple",)}, UsageError, "'protocoll' .*did you mean protocol"),
         ({"variant": ("x:protocol=smoke",)}, UsageError, "variant 'x': 'protocol': .* but it is 'smoke'"),
         ({"variant": ("x:start-state=warm",)}, UsageError, "'start-state' cannot differ between variants"),
         ({"variant": ("x:databases=1",)}, UsageError, "'databases' cannot differ between variants"),
@@ -304,9 +304,9 @@ def _scenarios(**options):
 def test_guests_of_all_arms_share_memory_by_one_policy():
     """A run has one: an arm's own would be reported and never run."""
     guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"vm_memory_policy": "guest-balloon", "vm_memory_min": "256MB"}
-    with pytest.raises(UsageError, match=r"static \(guest_tax 0.75\) in 'a' and guest_memory guest-balloon \(guest_tax 0.75\) in 'b'"):
+    with pytest.raises(UsageError, match=r"static \(vm_idle_tax 0.75\) in 'a' and vm_memory_policy guest-balloon \(vm_idle_tax 0.75\) in 'b'"):
         prepared(arms=_scenarios(a=guest, b={**guest, **balloons}))
-    with pytest.raises(UsageError, match=r"\(guest_tax 0.75\) in 'a' and .* \(guest_tax 0\) in 'b'"):
+    with pytest.raises(UsageError, match=r"\(vm_idle_tax 0.75\) in 'a' and .* \(vm_idle_tax 0\) in 'b'"):
         prepared(arms=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))
     found = prepared(arms=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
     assert found.surroundings.guest_memory.policy == "guest-balloon", "though the baseline has no guests"

@@ -157,7 +157,7 @@ class TestWithControlGroups:
         found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert found.options.swap == Swap(kind="zram", size=GB) == found.surroundings.swap
         (change,) = found.confirm
-        assert change.startswith("compressed swap in memory (zram) of 1 GB, switched on while the run lasts")
+        assert change.startswith("compressed swap in memory (zram) of 1 GB, switched on during the run")
         assert change in found.host_changes
         plain = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,))
         assert plain.surroundings.swap == Swap(kind="none") and plain.confirm == ()
@@ -165,7 +165,7 @@ class TestWithControlGroups:
     def test_swap_as_asked(self):
         found = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,), swap="file", swap_size="64MB", swap_dir="/mnt")
         assert found.surroundings.swap == Swap(kind="file", size=64 * MB, path="/mnt")
-        with pytest.raises(UsageError, match="--swap-size 64MB says how swap is to be made, and none is"):
+        with pytest.raises(UsageError, match="--swap-size 64MB is set, but the run creates no swap"):
             prepared(runtime="cgroup", schemes=(3,), swap="none", swap_size="64MB")
 
     def test_a_host_without_zram_goes_without_and_says_so(self, monkeypatch):
@@ -248,7 +248,7 @@ class TestInGuests:
         monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: next(answers))
         found = in_guests(memory=None, host_memory="1GB")
         assert found.surroundings.guest_memory.overhead == OWN and next(answers) == 104 * MB
-        assert any("64 MB reckoned for each QEMU" in choice for choice in found.choices)
+        assert any("estimated memory of each QEMU process without its guest's memory: 64 MB" in choice for choice in found.choices)
 
     def test_a_default_memory_leaves_it(self):
         options = in_guests(memory=None, host_memory="1GB").options

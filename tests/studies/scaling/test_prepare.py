@@ -77,7 +77,7 @@ def test_variants_share_all_but_what_they_change():
 
 
 def test_variants_that_say_the_same_in_other_words_are_refused():
-    with pytest.raises(UsageError, match="variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which comes to "):
+    with pytest.raises(UsageError, match="variants 'a' and 'b' are identical: work_mem is 1GB in 'a' and 1024MB in 'b', which is "):
         prepared(variant=("a:work_mem=1GB", "b:work_mem=1024MB"), clients=(1,))
 
 
@@ -110,7 +110,7 @@ def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
 
     monkeypatch.setattr(version_defaults, "differences", differences)
     found = prepared(variant=("old", "new:jit=off"), clients=(1, 2))
-    assert "What differs by itself, though nobody has set it: io_method is – in old, worker in new." in found.choices
+    assert "Defaults that differ between versions: io_method is – in old, worker in new." in found.choices
     assert "jit" in asked["settings"], "what is set differs in no default"
 
 
@@ -136,7 +136,7 @@ def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
         ({"variant": ("a", "b:rate=5")}, UsageError, "variant 'b': 'rate': .*scaling measures how much a number of clients gets"),
         ({"variant": ("base:jit=off",)}, UsageError, "the name 'base' stands twice"),
         ({"variant": ("a", "b:start-state=fresh")}, UsageError, "'start-state' cannot differ between variants"),
-        ({"variant": ("a", "a:jit=off")}, UsageError, "'a' stands twice"),
+        ({"variant": ("a", "a:jit=off")}, UsageError, "'a' occurs twice"),
         ({"variant": ("a", "b:pg-bin=/nonexistent")}, UsageError, "variant 'b': /nonexistent"),
         ({"variant": ("a", "b:work_mem=much")}, UsageError, "variant 'b': .*work_mem"),
         ({"variant": ("a", "b:port=99")}, UsageError, "variant 'b': --set port: pgherd sets it itself"),

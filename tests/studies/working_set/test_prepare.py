@@ -60,7 +60,7 @@ def test_with_swap_containers_too_small_to_be_warmed_are_told(monkeypatch, size,
 def test_the_hosts_swap_is_used_unless_something_else_is_said():
     assert prepared(host_memory="2GB", scale=32).surroundings.swap is None
     assert prepared(host_memory="2GB", scale=32, swap="none").surroundings.swap == Swap(kind="none"), "nor may they use the host's"
-    with pytest.raises(UsageError, match="--swap-size 1GB says how swap is to be made, and none is"):
+    with pytest.raises(UsageError, match="--swap-size 1GB is set, but the run creates no swap"):
         prepared(host_memory="2GB", scale=32, swap_size="1GB")
 
 
