@@ -158,7 +158,7 @@ def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
     before = theirs.state()
     (count,) = theirs.sql("SELECT count(*) FROM pgbench_history")[0]
     refused = pgherd.density("--points", "1", "--dsn", theirs.dsn(), "--workload", "tpcb-like")
-    assert refused.code == 2 and "only read unless you allow more" in refused.message and "--allow-writes" in refused.message
+    assert refused.code == 2 and "is read only by default" in refused.message and "--allow-writes" in refused.message
     assert theirs.state() == before
     ended = pgherd.density(
         "--points", "1", "--clients", "2", "--dsn", theirs.dsn(), "--workload", "tpcb-like", "--allow-writes", "--intent", "io-bound"

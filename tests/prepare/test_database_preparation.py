@@ -122,7 +122,7 @@ def test_a_users_own_size_is_assumed_until_it_is_loaded(tmp_path):
     os.chmod(tmp_path, 0o755)
     with _ground(script=(str(script),), init_script=str(init)) as ground:
         assert ground.database_bytes() > 10**8
-        assert any("known only once it is loaded" in choice for choice in ground.choices)
+        assert any("its size is unknown" in choice for choice in ground.choices)
         assert not ground.read_only
 
 
@@ -144,7 +144,7 @@ def test_order_entry_begins_fresh_is_logged_whole_and_says_what_it_is_not():
 
 def test_what_the_user_says_goes_before_the_workloads_own():
     options, _ = _own(workload="orders", start_state="warm", scale=2, think_time=0.5)
-    assert (options.state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think_time": "0.5"})
+    assert (options.state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think": "0.5"})
     options, choices = _own(workload="random-block", update_percent=0, zipf=1.2)
     assert (options.workload, options.scale, options.state, options.read_only) == ("random-block", 256, "warm", True)
     assert options.variables == {"zipf": "1.2"} and not options.check_consistency
@@ -154,10 +154,10 @@ def test_what_the_user_says_goes_before_the_workloads_own():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"check_consistency": True}, "--check-consistency is for --workload orders only"),
+        ({"check_consistency": True}, "--check-consistency is for --workload orders, not for select-only"),
         ({"think_time": 1.0}, "--think-time is for --workload orders only"),
         ({"workload": "orders", "update_percent": 5}, "--update-percent is for --workload random-block only"),
-        ({"workload": "orders", "dsn": "host=/nowhere"}, "--workload orders fills databases of its own"),
+        ({"workload": "orders", "dsn": "host=/nowhere"}, "--workload orders does not go with --dsn"),
     ],
 )
 def test_options_of_our_own_workloads_that_do_not_fit(asked, message):
@@ -174,7 +174,7 @@ def test_scripts_that_write_nothing_are_kept_from_it_by_the_server(tmp_path):
     assert options.read_only and options.settings["default_transaction_read_only"] == "on"
     assert {row.name: row.why for row in selected.rows}["default_transaction_read_only"] == "asked for with --read-only"
     assert options.load(2).read_only, "no checkpoint, no warning, no writable session on its account"
-    assert any("taken to write nothing" in choice for choice in ground.choices)
+    assert any("assumed to write nothing" in choice for choice in ground.choices)
     with _ground(script=(str(script),)) as ground:
         options = DatabaseOptions(**ground.options(ground.limits(1), ground.settings(2**24, 2, None), None))
     assert not options.read_only and not options.load(2).read_only
@@ -182,5 +182,5 @@ def test_scripts_that_write_nothing_are_kept_from_it_by_the_server(tmp_path):
 
 @pytest.mark.parametrize("asked", [{"read_only": True}, {"read_only": True, "script": ("x.sql",), "allow_writes": True}])
 def test_read_only_is_for_scripts_of_ones_own(asked):
-    with pytest.raises(UsageError, match="--read-only is for scripts of your own"), _ground(**asked):
+    with pytest.raises(UsageError, match="--read-only is for a --script"), _ground(**asked):
         pass

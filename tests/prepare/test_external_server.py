@@ -34,7 +34,7 @@ def test_a_server_is_looked_at(looked):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"set": ("work_mem=1MB",)}, "--set does not go with --dsn: host=h is somebody else's"),
+        ({"set": ("work_mem=1MB",)}, "--set does not go with --dsn: host=h is external"),
         ({"settings_from": "x.conf"}, "--settings-from does not go"),
         ({"wal_dir": "/tmp"}, "--wal-dir does not go"),
         ({"init_script": "x.sql"}, "--init-script does not go"),
@@ -54,10 +54,10 @@ def test_what_is_of_servers_of_our_own_is_refused(asked, message, looked):
 
 
 @pytest.mark.parametrize(
-    ("asked", "what"), [({"workload": "tpcb-like"}, "tpcb-like writes"), ({"script": ("x.sql",)}, "scripts of your own")]
+    ("asked", "what"), [({"workload": "tpcb-like"}, "--workload tpcb-like writes"), ({"script": ("x.sql",)}, "--script is assumed to write")]
 )
 def test_writing_must_be_allowed(asked, what, looked):
-    with pytest.raises(UsageError, match=f"only read unless you allow more, and {what}.*--allow-writes"):
+    with pytest.raises(UsageError, match=f"is read only by default, and {what}.*--allow-writes"):
         find(read_only=False, **asked)
     assert not looked
 
@@ -66,6 +66,6 @@ def test_what_a_reader_is_told():
     asked = DatabaseRequest(dsn="postgresql://h", vcpus=2, trace_io=True)
     said = external_server.sentences(FOUND, asked, read_only=True)
     assert said[0] == "Server host=h: PostgreSQL 17.2; database 'app' of 1 MB, pgbench's tables of scale 5."
-    assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: vcpus 2 say nothing")
-    assert said[4].startswith("Warning: --trace-io sees no device of somebody else's server")
+    assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: --vcpus 2 does not apply")
+    assert said[4].startswith("Warning: --trace-io cannot trace an external server")
     assert "--allow-writes" in external_server.sentences(FOUND, asked, read_only=False)[1]

@@ -28,7 +28,7 @@ def test_a_workload_of_our_own_brings_its_scripts():
 
 def test_scripts_of_the_user_s_are_taken_to_write_unless_said():
     some, read_only, words = found(script=("a.sql@3",))
-    assert (some[0].source, some[0].weight, read_only) == ("a.sql", 3, False) and "taken to write;" in words[0]
+    assert (some[0].source, some[0].weight, read_only) == ("a.sql", 3, False) and "assumed to write;" in words[0]
     assert found(script=("a.sql",), read_only=True)[1] is True
 
 
@@ -39,21 +39,21 @@ def test_the_data_of_an_init_file_are_told(tmp_path):
     request = asked(init_script=str(init))
     data, said = data_of_init(LocalNode(), request)
     assert data is not None and data.files == ("data.csv",)
-    assert said == ["--init-script reads data.csv: when that changes, the database is loaded anew."]
+    assert said == ["--init-script reads data.csv: after a change to it, the database is loaded again."]
     init.write_text("\\copy t FROM PROGRAM 'seq 3'\n")
     data, said = data_of_init(LocalNode(), request)
-    assert data is not None and not data.files and "has a program run" in said[0] and "pgherd clean --golden" in said[0]
+    assert data is not None and not data.files and "runs a program" in said[0] and "pgherd clean --templates" in said[0]
     assert data_of_init(LocalNode(), asked()) == (None, [])
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"workload": "orders", "dsn": "host=a"}, "somebody else's server"),
+        ({"workload": "orders", "dsn": "host=a"}, "does not go with --dsn"),
         ({"check_consistency": True}, "--check-consistency is for --workload orders"),
-        ({"read_only": True}, "--read-only is for scripts of your own"),
-        ({"script": ("a.sql",), "read_only": True, "allow_writes": True}, "--allow-writes says the opposite"),
-        ({"init_script": "a.sql"}, "--init-script fills a database for scripts"),
+        ({"read_only": True}, "--read-only is for a --script"),
+        ({"script": ("a.sql",), "read_only": True, "allow_writes": True}, "--allow-writes is its opposite"),
+        ({"init_script": "a.sql"}, "--init-script fills a database for --script"),
     ],
 )
 def test_contradictions_are_said(words, message):

@@ -49,10 +49,10 @@ def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"trace": True}, "whether block requests are traced is the same for a whole run, but it is off in 'a', on in 'c'"),
-        ({"run_as": "postgres"}, "but it is as the host has it in 'a', postgres in 'c'"),
+        ({"trace": True}, "block requests .--trace-io. is the same for a whole run, but it is off in 'a', on in 'c'"),
+        ({"run_as": "postgres"}, "but it is the host's default in 'a', postgres in 'c'"),
         ({"platform": ()}, "but it is process=sshd in 'a', none in 'c'"),
-        ({"swap": Swap(kind="zram", size=2**30)}, "the run's own swap is .* as the host has it in 'a', zram of 1 GB in 'c'"),
+        ({"swap": Swap(kind="zram", size=2**30)}, "the run's swap .--swap. is .* the host's default in 'a', zram of 1 GB in 'c'"),
     ],
 )
 def test_what_a_run_has_once_cannot_differ(change, said):

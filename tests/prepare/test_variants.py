@@ -21,7 +21,7 @@ NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
         (" big : shared_buffers = 1GB , pg-bin=/usr/lib/16/bin ", "big", {"shared_buffers": "1GB", "pg-bin": "/usr/lib/16/bin"}),
         ('a:search_path="x,y",jit=off', "a", {"search_path": "x,y", "jit": "off"}),
         ('a:x="say ""it"", then",y=""', "a", {"x": 'say "it", then', "y": ""}),
-        ("a:like=host=h port=1", "a", {"settings_from": "host=h port=1"}),
+        ("a:settings-from=host=h port=1", "a", {"settings-from": "host=h port=1"}),
         ("16.2:pg_bin=/a:b", "16.2", {"pg_bin": "/a:b"}),
     ],
 )
@@ -48,11 +48,11 @@ def test_never_fails_but_with_its_own_message(text: str) -> None:
     [
         ("", "the name is missing"),
         (":a=1", "the name is missing"),
-        ("a b:c=1", "'a b' is no name"),
+        ("a b:c=1", "'a b' is not a valid name"),
         ("a:jit", "variant 'a': 'jit' is not key=value"),
         ("a:jit=off,,x=1", "'' is not key=value"),
         ("a:jit=", "'jit' has no value"),
-        ("a:pg-bin=x,pg_bin=y", "'pg_bin' stands twice"),
+        ("a:pg-bin=x,pg_bin=y", "'pg_bin' occurs twice"),
         ('a:x=1"2"', "quote the whole value"),
         ('a:x="1', "quote the whole value"),
     ],
@@ -65,8 +65,8 @@ def test_says_what_is_wrong(text: str, said: str) -> None:
 
 def test_options_replace_and_the_rest_are_settings() -> None:
     request = DensityRequest(scale=5, set=("jit=on",))
-    changed = apply(request, {"scale": "20", "pg-version": "15", "vcpus": "0.5", "points": "1,2", "jit": "off", "my.thing": "x"})
-    assert (changed.scale, changed.pg_version, changed.vcpus, changed.points) == (20, "15", 0.5, (1, 2))
+    changed = apply(request, {"scale": "20", "pg-version": "15", "vcpus": "0.5", "databases": "1,2", "jit": "off", "my.thing": "x"})
+    assert (changed.scale, changed.pg_version, changed.vcpus, changed.databases) == (20, "15", 0.5, (1, 2))
     assert changed.set == ("jit=on", "jit=off", "my.thing=x"), "a later setting of the same name wins"
     assert request.set == ("jit=on",)
     assert apply(request, {}) == request
@@ -82,10 +82,10 @@ def test_what_a_variant_says_takes_back_what_says_it_in_another_way() -> None:
     ("changes", "said"),
     [
         ({"seed": "2"}, "'seed' cannot differ between variants"),
-        ({"set": "a=b"}, "write settings as keys of their own"),
-        ({"pg-bim": "/x"}, "(is pg-bin meant?); a key is one of"),
-        ({"vcpu": "2"}, "is vcpus meant?"),
-        ({"a+b": "2"}, "neither an option nor a setting's name; a key is one of"),
+        ({"set": "a=b"}, "write each setting as a key"),
+        ({"pg-bim": "/x"}, "(did you mean pg-bin?); a key is one of"),
+        ({"vcpu": "2"}, "did you mean vcpus?"),
+        ({"a+b": "2"}, "neither an option nor a setting; a key is one of"),
         ({"vcpus": "two"}, "variant 'v': 'vcpus': input should be a valid number"),
         ({"runtime": "external"}, "'runtime': input should be 'process', 'cgroup' or 'vm', but it is 'external'"),
     ],
@@ -101,7 +101,7 @@ def test_expands_all_and_refuses_what_cannot_be_compared() -> None:
     found = expand(DensityRequest(scale=3), ["base", "big:shared_buffers=1GB"])
     assert {name: one.set for name, one in found.items()} == {"base": (), "big": ("shared_buffers=1GB",)}
     for texts, said in (
-        (["a", "a:jit=off"], "'a' stands twice"),
+        (["a", "a:jit=off"], "'a' occurs twice"),
         (["a", "b"], "'a' and 'b' are the same"),
         (["a:scale=3", "b"], "are the same"),
         (["a:jit=off,geqo=on", "b:geqo=on,jit=off"], "are the same"),

@@ -1,4 +1,4 @@
-"""What stands fast of a request before anything is worked out from it."""
+"""Inputs of a request's preparation, before anything is derived from them."""
 
 from __future__ import annotations
 
@@ -22,15 +22,24 @@ from pgherd.workloads.shipped import Mix
 
 @dataclass(frozen=True)
 class Basis:
-    """What a request stands on: this host, the installation, the runtime, the load's scripts.
+    """Request with its host, installation, runtime and scripts.
 
-    ``cores`` and ``memory`` (bytes) are the host's budget; of a run on several hosts, of all together. ``theirs`` is what was
-    found at ``--dsn``: somebody else's server, which is loaded in the place of one of our own, and of which only client
-    counts and time are ours to choose. ``init_data`` are the data files that ``--init-script`` reads.
-    ``guest_memory`` says how guests share
-    memory and ``beneath`` by what they run, where the runtime has them. ``choices`` are sentences on what was chosen. ``pace`` is how
-    long a transaction of the user's own scripts took (seconds) where they were tried; empty where that cannot be said. ``holds`` is what
-    lies on volumes, once the disk has been looked at.
+    Attributes:
+        asked: the request.
+        dry: nothing is loaded.
+        account: user that servers run as. None: the current user.
+        installation: PostgreSQL installation of the servers.
+        usable: the installation, or a cached copy if ``account`` cannot execute it.
+        cores: CPU budget of the host. In a run on several hosts, the sum.
+        memory: memory budget of the host in bytes. In a run on several hosts, the sum.
+        choices: sentences on chosen defaults, and warnings.
+        work: temporary directory.
+        theirs: external server at ``--dsn``. pgherd chooses only the number of clients and the times for it.
+        init_data: data files that ``--init-script`` reads.
+        guest_memory: memory policy of virtual machines.
+        beneath: hypervisor of virtual machines.
+        pace: seconds per transaction of the user's scripts in a first execution. Empty: not measured.
+        holds: contents of each volume, set by the check of the disk space.
     """
 
     node: Node
@@ -60,22 +69,22 @@ class Basis:
 
     @property
     def own(self) -> Mix | None:
-        """What loads the database, where it is one of pgherd's own workloads."""
+        """Scripts and defaults of a workload that pgherd provides. None: other workloads."""
         return load_options.own_mix(self.asked)
 
     @property
     def workload(self) -> str:
-        """What fills the database: 'script' for the user's own SQL."""
+        """Name of the workload that fills the database: 'script' for the user's SQL."""
         if self.asked.init_script:
             return "script"
         return "pgbench" if self.own is None else self.asked.workload
 
     @property
     def checksums(self) -> bool:
-        """Whether the servers have data checksums: unless asked otherwise yes, so that versions compare."""
+        """True if the servers have data checksums. This is the default for all versions, so that versions are comparable."""
         return data_checksums.chosen(self.asked)
 
     @property
     def wal_dir(self) -> str | None:
-        """Where the servers' WAL is to lie, if not with their data: an absolute path."""
+        """Absolute path of the directory for the servers' WAL. None: the data directory."""
         return None if self.asked.wal_dir is None else str(Path(self.asked.wal_dir).resolve())

@@ -1,6 +1,6 @@
-"""Completing what a request says of databases, for this host: budget, installation, runtime, scripts, size, settings, disk.
+"""Completion of a database request for this host: budget, installation, runtime, scripts, size, settings and disk space.
 
-Studies differ in how many databases they deploy and how they load them; all that does not depend on it is here.
+This module contains the steps that all database studies share. They do not depend on the number of databases or on their load.
 """
 
 from __future__ import annotations
@@ -45,43 +45,46 @@ from pgherd.runtimes.choice import choose
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.workloads.registry import find
 
-# Data directory beyond the databases: catalogs, the first WAL segments.
 EMPTY_CLUSTER = 64 * 2**20
+"""Bytes of a data directory without databases: catalogs and the first WAL segments."""
 DISK_RESERVE = 512 * 2**20
 UNKNOWN_SIZE = 256 * 2**20
 UNCACHED_BUFFERS = 128 * 2**20
-"""Shared buffers of databases that are meant not to fit into them: PostgreSQL's default."""
+"""Bytes of shared buffers if the study requires that they do not hold the database: PostgreSQL's default."""
 
 
 class Preparation(Basis):
-    """What stands fast of a request, and what it needs on this host: limits, sizes, settings, disk, options.
+    """Steps that complete a request for this host: limits, sizes, settings, disk space and options.
 
-    The methods add sentences on what they chose to ``choices``.
+    The methods append a sentence for each default that they choose, and each warning, to ``choices``.
     """
 
     def require_own(self, why: str) -> None:
-        """For a study that needs servers of its own; raises UsageError, with ``why``, where ``--dsn`` names somebody else's."""
+        """Require that pgherd starts the servers. Raises UsageError with the reason ``why`` if ``--dsn`` names an external server."""
         if self.theirs is not None:
             raise UsageError(f"--dsn {self.theirs.dsn} does not go with this: {why}")
 
     def limits(self, vcpus: float) -> Limits:
-        """CPU of each container: what was asked for, else ``vcpus``; by quota where the runtime has one.
+        """Return the CPU limit of each container: the requested one, or ``vcpus``. The default is a quota, if the runtime has quotas.
 
         Raises:
-            UsageError: it cannot be given so.
-            CapabilityError: it needs another runtime.
+            UsageError: the requested limit exceeds the host's budget or contradicts other options.
+            CapabilityError: the runtime cannot enforce the requested limit.
         """
         if self.theirs is not None:
             return Limits(self.cores, "none")
         return container_limits.limits(self.asked, self.runtime, self.cores, self.facts, vcpus)
 
     def container_memory(self) -> int | None:
-        """The memory that was asked for each container; raises CapabilityError where the runtime cannot limit it."""
+        """Return the requested memory of each container in bytes. Raises CapabilityError if the runtime cannot limit memory."""
         return container_limits.memory(self.asked, self.runtime)
 
     def database_bytes(self) -> int:
-        """Size of one database. A user's own database is loaded, and each script tried on a copy of it, so that an error
-        shows before anything is measured."""
+        """Return the size of one database in bytes.
+
+        A database for the user's scripts is loaded here, and each script runs once on a copy of it. Errors in them are
+        therefore reported before the first trial.
+        """
         if self.theirs is not None:
             return self.theirs.bytes
         parts = load_options.partitions(self.asked)
@@ -91,14 +94,14 @@ class Preparation(Basis):
         size = find(database.workload).size_estimate(self.scale)
         if size is not None and not self.asked.script:
             return size
-        known = user_database.loaded(self, database)
-        size = known or size or UNKNOWN_SIZE
-        if known is None:
-            self.choices.append(f"Warning: the database's size is known only once it is loaded; {format_bytes(size)} is assumed.")
+        loaded_size = user_database.loaded(self, database)
+        size = loaded_size or size or UNKNOWN_SIZE
+        if loaded_size is None:
+            self.choices.append(f"Warning: the database is not loaded yet, so its size is unknown. {format_bytes(size)} is assumed.")
         return size
 
     def memory_needed(self, database_bytes: int, clients: int, *, cached: bool = True) -> int:
-        """Bytes of memory that one server needs, with the database in its shared buffers where it is to be cached."""
+        """Return the memory that one server needs, in bytes. With ``cached``, shared buffers hold the database."""
         if self.theirs is not None:
             return external_server.MEMORY + clients * 2**20
         buffers = settings.buffers_for(database_bytes, not self.read_only) if cached else UNCACHED_BUFFERS
@@ -106,18 +109,18 @@ class Preparation(Basis):
         return settings.memory_needed(buffers, clients) + pages.rounding(self.node, pages.asked_settings(self.asked)) + system
 
     def settings(self, database_bytes: int, clients: int, memory: int | None, *, cached: bool = True) -> Choice:
-        """The server's settings: what was asked for over --settings-from over what the study needs.
+        """Return the server's settings. Requested settings override --settings-from, which overrides the study's settings.
 
         Raises:
-            UsageError: PostgreSQL refuses one, or they contradict what is to be run.
+            UsageError: PostgreSQL rejects a setting, or a setting contradicts the load.
         """
         if self.theirs is not None:
             return Choice({}, (), cached)
-        own = Like({})
+        copied = Like({})
         if self.asked.settings_from:
-            own = like(self.node, self.asked.settings_from, self.usable, self.account, str(self.work))
-        self.choices.extend(f"Left out of --settings-from: {dropped.name} ({dropped.why})." for dropped in own.dropped)
-        self.choices.extend(f"Warning: {warning}." for warning in own.warnings)
+            copied = like(self.node, self.asked.settings_from, self.usable, self.account, str(self.work))
+        self.choices.extend(f"Left out of --settings-from: {dropped.name} ({dropped.why})." for dropped in copied.dropped)
+        self.choices.extend(f"Warning: {warning}." for warning in copied.warnings)
         selected = settings.choose_settings(
             major=self.installation.major,
             database_bytes=database_bytes,
@@ -125,7 +128,7 @@ class Preparation(Basis):
             memory=memory,
             writes=not self.read_only,
             cached=cached,
-            like=own.settings,
+            like=copied.settings,
             asked=pages.asked_settings(self.asked),
         )
         selected = pages.explained(selected, self.asked)
@@ -133,9 +136,12 @@ class Preparation(Basis):
         validation.validate(self.node, self.usable, selected.settings, self.account, str(self.work))
         return selected
 
-    def disk(self, databases: int, database_bytes: int, lower: str = "--scale", golden: int = 1) -> int:
-        """Bytes of disk that so many databases need, and so many in golden copies; raises UsageError, with what to ``lower``, when
-        there is less."""
+    def disk(self, databases: int, database_bytes: int, lower: str = "--scale", templates: int = 1) -> int:
+        """Return the disk space for ``databases`` clones and for templates with ``templates`` databases, in bytes.
+
+        Raises:
+            UsageError: there is less free space. The message names the options to ``lower``.
+        """
         if self.theirs is not None:
             return 0
         databases = host_share.most_on_one(self.asked, databases, self.asked.vcpus or 1.0)
@@ -145,30 +151,30 @@ class Preparation(Basis):
             self.holds.append(server_volumes.wal_beside(wal_dir, volumes.wal_bytes(databases, self.read_only)))
             server_volumes.look(self.node, self.holds[-1], self.account)
             if volumes.same_device(self.node, wal_dir, str(self.cache)):
-                self.choices.append(f"Warning: --wal-dir {wal_dir} lies on the same file system as the servers' data in {self.cache}.")
+                self.choices.append(f"Warning: --wal-dir {wal_dir} is on the same file system as the servers' data in {self.cache}.")
             written = 0
-        places = self._placed(databases, database_bytes)
-        self.holds.extend(places.holds)
-        placed = places.roles or {}
-        if "wal" in placed:
+        server_places = self._checked_volumes(databases, database_bytes)
+        self.holds.extend(server_places.holds)
+        roles = server_places.roles or {}
+        if "wal" in roles:
             written = 0
-        if "data" in placed:
-            databases = 0  # the golden copy alone lies in the cache
+        if "data" in roles:
+            databases = 0  # the cache contains only the template
         each = database_bytes + EMPTY_CLUSTER + written
-        need = each * (databases + golden)
+        need = each * (databases + templates)
         existing = next(path for path in (self.cache, *self.cache.parents) if path.exists())
         free = shutil.disk_usage(existing).free
         if need + DISK_RESERVE > free:
             many = "1 database" if databases == 1 else f"{databases} databases"
-            copies = "a golden copy" if golden == 1 else f"golden copies of {golden}"
+            copies = "a template" if templates == 1 else f"templates of {templates}"
             raise UsageError(
                 f"{many} of about {format_bytes(each)} and {copies} need {format_bytes(need)} below {self.cache}, which has "
                 f"{format_bytes(free)} free; lower {lower}, or set XDG_CACHE_HOME to a larger disk"
             )
         return need
 
-    def _placed(self, databases: int, database_bytes: int) -> server_volumes.ServerPlaces:
-        """What lies on volumes of its own, looked at, with room for so many databases."""
+    def _checked_volumes(self, databases: int, database_bytes: int) -> server_volumes.ServerPlaces:
+        """Return the requested volumes after checking that they have space for this number of databases."""
         written = 0 if self.read_only else 2**30
         return server_volumes.server_places(
             self.node,
@@ -183,11 +189,13 @@ class Preparation(Basis):
         )
 
     def options(self, limits: Limits, selected: Choice, memory: int | None) -> dict[str, Any]:
-        """The fields of DatabaseOptions but for times and repeats. ``memory`` is each container's, bytes, huge pages included.
+        """Return the fields of DatabaseOptions without times and repeats.
+
+        ``memory`` is the limit of each container in bytes. It includes reserved huge pages.
 
         Raises:
-            UsageError: that is too little for them.
-            CapabilityError: this kernel or this PostgreSQL has none.
+            UsageError: ``memory`` is too small for the requested huge pages.
+            CapabilityError: this kernel or this PostgreSQL does not support huge pages.
         """
         asked = self.asked
         need = self._pages(selected)
@@ -195,10 +203,10 @@ class Preparation(Basis):
             pages.require_room(need, memory)
         if self.runtime == "vm" and memory is None:
             memory = container_limits.guest_memory_needed(selected.settings)
-            self.choices.append(f"Each guest has {format_bytes(memory)} of memory: what its server needs, its kernel and its agent.")
+            self.choices.append(f"Each guest has {format_bytes(memory)} of memory, for its server, its kernel and its agent.")
         elif self.runtime == "vm" and memory is not None:
-            memory, said = vm_options.whole_memory(memory)
-            self.choices.extend(said)
+            memory, messages = vm_options.whole_memory(memory)
+            self.choices.extend(messages)
         return {
             "cores": self.cores,
             "memory": self.memory,
@@ -238,31 +246,31 @@ class Preparation(Basis):
         }
 
     def prepared(self, study: str, options: DatabaseOptions, selected: Choice, *, disk: int, memory: int) -> Prepared:
-        """The outcome; ``memory`` is that of all servers, bytes.
+        """Return the prepared study. ``memory`` is the memory of all servers in bytes.
 
         Raises:
-            CapabilityError: the huge pages that the servers need together cannot be had.
+            CapabilityError: this host cannot reserve the huge pages that all servers need together.
         """
-        confirm, wanted = pages.host_changes(self.node, study, options, self._pages(selected))
+        confirm, reserved_pages = pages.host_changes(self.node, study, options, self._pages(selected))
         where = "drivers' output" if self.theirs else "servers' data"
         changes = [f"{where} in {self.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
         if self.wal_dir is not None:
             changes.append(f"servers' WAL in a private directory below {self.wal_dir}")
-        places = self._placed(0, 0)
-        changes += places.changes
-        confirm = (*confirm, *places.confirm)
+        server_places = self._checked_volumes(0, 0)
+        changes += server_places.changes
+        confirm = (*confirm, *server_places.confirm)
         if self.runtime == "vm":
-            changes.insert(0, "virtual machines (QEMU), each with disks of its own")
-            more, beneath = vm_options.host_changes(self.node, study, options, self.guest_memory, self.memory)
-            confirm, wanted = (*confirm, *more), wanted | beneath
-            self.choices.extend(vm_options.page_cache(self.node, study, self.cache, places))
-            own = self.guest_memory.overhead if self.guest_memory is not None else 0
+            changes.insert(0, "virtual machines (QEMU), each with separate disks")
+            vm_changes, vm_pages = vm_options.host_changes(self.node, study, options, self.guest_memory, self.memory)
+            confirm, reserved_pages = (*confirm, *vm_changes), reserved_pages | vm_pages
+            self.choices.extend(vm_options.page_cache(self.node, study, self.cache, server_places))
+            overhead = self.guest_memory.overhead if self.guest_memory is not None else 0
             assert self.beneath is not None
-            self.choices.append(vm_options.sentence(self.node, self.beneath, options.guest, own))
+            self.choices.append(vm_options.sentence(self.node, self.beneath, options.guest, overhead))
         if self.runtime == "cgroup" or (self.runtime == "vm" and self.facts.cgroup_writable):
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
         if self.facts.core_note:
-            self.choices.append(f"What a core is here: {self.facts.core_note}")
+            self.choices.append(f"Cores of this host: {self.facts.core_note}")
         return Prepared(
             study=study,
             options=options,
@@ -278,20 +286,20 @@ class Preparation(Basis):
             thresholds=self.thresholds,
             facts=self.facts,
             installation=self.installation,
-            choices=(*self.choices, *places.choices),
+            choices=(*self.choices, *server_places.choices),
             settings=selected.rows,
             host_changes=tuple(dict.fromkeys((*changes, *confirm))),
             disk=disk,
             memory=memory,
             confirm=confirm,
-            typed=places.typed,
-            huge_pages=wanted,
+            typed=server_places.typed,
+            huge_pages=reserved_pages,
             pace=self.pace[-1] if self.pace else None,
             holds=tuple(self.holds),
         )
 
     def _pages(self, selected: Choice) -> Need | None:
-        """The reserved huge pages that one server needs, as PostgreSQL says."""
+        """Return the reserved huge pages that one server needs, as computed by PostgreSQL. None: it needs none."""
         if not huge_pages.insists(selected.settings):
             return None
         cluster = validation.configured(self.node, self.usable, selected.settings, self.account, str(self.work))
@@ -299,21 +307,23 @@ class Preparation(Basis):
 
     def _volume_fields(self) -> dict[str, Any]:
         roles, spaces = server_volumes.asked_places(self.asked)
-        found = {one.name: one for one in (*roles.values(), *spaces)}
+        by_name = {volume.name: volume for volume in (*roles.values(), *spaces)}
         return {
-            "volumes": tuple(found.values()),
-            "roles": {role: one.name for role, one in roles.items()},
-            "tablespaces": tuple(one.name for one in spaces),
+            "volumes": tuple(by_name.values()),
+            "roles": {role: volume.name for role, volume in roles.items()},
+            "tablespaces": tuple(volume.name for volume in spaces),
         }
 
 
 @contextlib.contextmanager
 def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Preparation]:
-    """Look at this host and the request; what is made for it goes at the end. ``dry``: load nothing.
+    """Check the request against this host and yield its preparation. Remove temporary files on exit.
+
+    With ``dry``, no database is loaded.
 
     Raises:
-        UsageError: it asks for something wrong, or for more than there is.
-        CapabilityError: this host cannot do it.
+        UsageError: an option is wrong, or requires more than this host has.
+        CapabilityError: this host does not support the request.
     """
     limits = thresholds(asked.threshold)
     facts = gather(node)
@@ -325,8 +335,8 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
     cache = paths.cache_dir()
     journal = Journal.open(node, paths.state_dir(), "prepare")
     try:
-        own = load_options.own_mix(asked)
-        scripts, read_only, words = load_options.scripts(asked, own)
+        mix = load_options.own_mix(asked)
+        scripts, read_only, script_messages = load_options.scripts(asked, mix)
         theirs = None if asked.dsn is None else external_server.find(asked, read_only=read_only)
         runtime, sentence = choose(node, journal, facts, asked.runtime if theirs is None else "external", "prep")
         choices.extend(
@@ -336,10 +346,10 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
         )
         if runtime.name == "vm":
             container_limits.require_guest_can(node, asked, scripts)
-        init_data, told = load_options.data_of_init(node, asked)
+        init_data, init_messages = load_options.data_of_init(node, asked)
         platform.check(node, asked.track, facts.cgroup_writable if runtime.name == "cgroup" else None)
         work = paths.work_tree(node, journal, "prepare", account)
-        # First of all: what a hypervisor needs, which sizes of memory follow from, depends on which it is.
+        # Before all sizes, because the memory that a guest needs depends on the hypervisor.
         beneath = vm_options.hypervisor(node, cache, work, dry=dry) if runtime.name == "vm" else None
         yield Preparation(
             node=node,
@@ -355,8 +365,8 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             thresholds=limits,
             scripts=scripts,
             read_only=read_only,
-            scale=(theirs.scale if theirs else None) or asked.scale or (own.scale if own and not asked.init_script else 10),
-            choices=[*choices, *words, *told],
+            scale=(theirs.scale if theirs else None) or asked.scale or (mix.scale if mix and not asked.init_script else 10),
+            choices=[*choices, *script_messages, *init_messages],
             journal=journal,
             work=work,
             cache=cache,

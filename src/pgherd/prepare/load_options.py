@@ -1,4 +1,4 @@
-"""What loads the databases, as the user asked: one of pgherd's workloads or scripts of the user's own, and how much of it is logged."""
+"""Load of the databases from the request: a workload of pgherd or the user's scripts, and the fraction of logged transactions."""
 
 from __future__ import annotations
 
@@ -14,85 +14,90 @@ from pgherd.workloads.shipped import Mix
 from pgherd.workloads.statements import runs_programs
 
 _LINES = 500
-"""Log lines a second: of a database under a rate, of a client whose transactions are the user's own."""
+"""Maximum log lines per second: per database with ``rate``, or per client that runs the user's scripts."""
 _SHARES = (0.05, 0.1, 0.2, 0.5, 1.0)
-"""Few, so that variants of one script are mostly logged alike."""
+"""Possible fractions of logged transactions. They are few, so that variants of one script usually have the same fraction."""
 
 
 def own_mix(asked: DatabaseRequest) -> Mix | None:
-    """The workload, where it is one of pgherd's own."""
+    """Return the scripts and defaults of a workload that pgherd provides. None: other workloads."""
     return shipped.mix(asked.workload, think=asked.think_time, zipf=asked.zipf, updates=asked.update_percent)
 
 
-def scripts(asked: DatabaseRequest, own: Mix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
-    """The scripts that load a database, whether they write nothing, and sentences on what was chosen. ``own`` is ``own_mix``'s.
+def scripts(asked: DatabaseRequest, mix: Mix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
+    """Return the scripts that load a database, True if they write nothing, and sentences on chosen defaults.
+
+    ``mix`` is the result of ``own_mix``.
 
     Raises:
-        UsageError: options that contradict each other.
+        UsageError: options contradict each other.
     """
-    if own is not None and asked.dsn is not None:
+    if mix is not None and asked.dsn is not None:
         raise UsageError(
-            f"--dsn names somebody else's server, and --workload {asked.workload} fills databases of its own; "
-            "leave one of them out, or load that server with your own --script"
+            f"--workload {asked.workload} does not go with --dsn: it fills a database, and pgherd fills none on an external server; "
+            "leave one of them out, or give --script"
         )
     if asked.check_consistency and asked.workload != "orders":
-        raise UsageError("--check-consistency is for --workload orders only: no other workload has conditions to check")
+        raise UsageError(f"--check-consistency is for --workload orders, not for {asked.workload}; leave --check-consistency out")
     if asked.read_only and (not asked.script or asked.allow_writes):
-        other = "--allow-writes says the opposite" if asked.script else "which of pgherd's workloads write is known"
-        raise UsageError(f"--read-only is for scripts of your own (--script) that write nothing: {other}; leave one of them out")
+        reason = "--allow-writes is its opposite" if asked.script else f"pgherd knows whether --workload {asked.workload} writes"
+        raise UsageError(f"--read-only is for a --script that writes nothing: {reason}; leave one of them out")
     if not asked.script:
         if asked.init_script:
-            raise UsageError(
-                "--init-script fills a database for scripts of your own; give one with --script FILE, or leave --init-script out"
-            )
-        if own is not None:
-            return own.scripts, own.read_only, [own.notice] if own.notice else []
+            raise UsageError("--init-script fills a database for --script; add --script FILE, or leave --init-script out")
+        if mix is not None:
+            return mix.scripts, mix.read_only, [mix.notice] if mix.notice else []
         return (Script(source=f"builtin:{asked.workload}"),), asked.workload == "select-only", []
-    found = tuple(user_scripts.parse_script(word) for word in asked.script)
+    parsed = tuple(user_scripts.parse_script(text) for text in asked.script)
     if asked.read_only:
-        return found, True, [f"Your scripts are taken to write nothing, and {READ_ONLY} is on for them (--read-only)."]
-    return found, False, ["Your scripts are taken to write; give --read-only if they do not."]
+        return parsed, True, [f"Your scripts are assumed to write nothing, and {READ_ONLY} is on for them (--read-only)."]
+    return parsed, False, ["Your scripts are assumed to write; give --read-only if they do not."]
 
 
 def partitions(asked: DatabaseRequest) -> int:
-    """In how many parts the databases' large table is to be made.
+    """Return the number of partitions of each database's largest table.
 
     Raises:
-        UsageError: the databases have tables that are not ours to part.
+        UsageError: pgherd cannot partition the tables of this workload or of --init-script.
     """
     if asked.partitions is not None and (asked.init_script is not None or (asked.workload == "orders" and not asked.script)):
-        what = f"--init-script {asked.init_script}" if asked.init_script is not None else f"--workload {asked.workload}"
-        raise UsageError(f"--partitions parts the large table of pgbench's workloads and of random-block, and {what} makes other tables")
+        source = f"--init-script {asked.init_script}" if asked.init_script is not None else f"--workload {asked.workload}"
+        raise UsageError(f"--partitions is for the tables of pgbench and random-block, and {source} creates others; leave one of them out")
     return asked.partitions or 1
 
 
 def data_of_init(node: Node, asked: DatabaseRequest) -> tuple[InitData | None, list[str]]:
-    """The data files that --init-script reads, and sentences on what decides whether the database is loaded anew.
+    """Return the data files that --init-script reads, and sentences on changes that cause the database to be loaded again.
 
     Raises:
-        UsageError: --init-script or one of them cannot be read.
+        UsageError: --init-script or a data file cannot be read.
     """
     if asked.init_script is None:
         return None, []
     filling = ScriptWorkload().filling(node, Database(workload="script", init=asked.init_script))
     assert isinstance(filling, ScriptFilling)
-    said = []
+    messages = []
     if filling.data.files:
-        said.append(f"--init-script reads {', '.join(filling.data.files)}: when that changes, the database is loaded anew.")
+        messages.append(f"--init-script reads {', '.join(filling.data.files)}: after a change to it, the database is loaded again.")
     if runs_programs(node.read(asked.init_script).decode(errors="surrogateescape")):
-        said.append(
+        messages.append(
             "Warning: --init-script runs a program, and pgherd cannot see which files that program reads. "
             "After a change to them, run 'pgherd clean --templates', so that the database is loaded again."
         )
-    return filling.data, said
+    return filling.data, messages
 
 
 def sampling(asked: DatabaseRequest, read_only: bool, scripts: tuple[Script, ...], pace: float | None = None) -> float:
-    """Share of transactions to log: a line costs a microsecond or two, and all must stay below 1 % of the load. All are logged where
-    each script's are counted. ``pace``: seconds that a transaction of the user's own takes, if that is known; slow ones are few, and a
-    larger share of them is needed for percentiles. It is that of one client on a server that was just started and spares the disk
-    (``own_database.loaded``): near enough for a script that only reads, but one that waits for commits is slower for real. No script is
-    logged less than pgherd's own that write, or read, as it does."""
+    """Return the fraction of transactions to log.
+
+    A log line costs 1 to 2 µs, and all lines together must cost less than 1 % of the load. All transactions are logged if
+    scripts are counted separately by name.
+
+    ``pace`` is the time of a transaction of the user's scripts in seconds. None: not measured. Slow transactions are few,
+    so their percentiles require a larger fraction. ``pace`` is measured with one client on a server that was just started and
+    does not flush to disk (``user_database.loaded``). It is accurate enough for scripts that only read, but too low for scripts
+    that wait for commits. The fraction is never less than that of pgherd's workloads with the same kind of access.
+    """
     if any(script.name is not None for script in scripts):
         return 1.0
     if asked.rate is not None:

@@ -1,7 +1,8 @@
-"""What several variants' preparations have in common, and what each says alone: for one plan of all of them, and one run."""
+"""Merge of the preparations of several variants into one plan and one run, with the differences labelled by variant."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
@@ -17,104 +18,112 @@ from pgherd.study.database_options import DatabaseOptions
 
 Options = TypeVar("Options", bound=Model)
 
-ONE = {
-    "run_as": "the account that servers run as",
-    "platform": "the parts of the platform that are accounted for",
-    "trace": "whether block requests are traced",
-    "swap": "the run's own swap",
+COMMON = {
+    "run_as": "the user that servers run as (--run-as)",
+    "platform": "the list of tracked processes and cgroups (--track)",
+    "trace": "tracing of block requests (--trace-io)",
+    "swap": "the run's swap (--swap)",
 }
-"""Surroundings of which a run has one, whatever its variants say, in words."""
+"""Field of the surroundings that has one value per run → its label in messages."""
 
 
-def choices(said: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
-    """Every sentence once, by variant; those that do not go for all with the names of those that they go for."""
-    holders: dict[str, list[str]] = {}
-    for name, sentences in said.items():
+def choices(by_variant: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return every sentence once. A sentence that does not apply to all variants starts with the names of its variants."""
+    names_of: dict[str, list[str]] = {}
+    for name, sentences in by_variant.items():
         for sentence in dict.fromkeys(sentences):
-            holders.setdefault(sentence, []).append(name)
-    return tuple(sentence if len(names) == len(said) else f"{', '.join(names)}: {sentence}" for sentence, names in holders.items())
+            names_of.setdefault(sentence, []).append(name)
+    return tuple(sentence if len(names) == len(by_variant) else f"{', '.join(names)}: {sentence}" for sentence, names in names_of.items())
 
 
-def settings(said: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:
-    """Every setting once, by variant; where they differ, each one's value under its name, those first."""
-    rows = {name: {row.name: row for row in own} for name, own in said.items()}
-    alike, differ = [], []
-    for setting in dict.fromkeys(name for found in rows.values() for name in found):
-        found = [of.get(setting) for of in rows.values()]
-        first = next(row for row in found if row is not None)
-        if all(row is not None and row.value == first.value for row in found):
-            alike.append(first)
+def settings(by_variant: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:
+    """Return every setting once. Settings that differ are first, with each variant's value after its name."""
+    tables = {variant: {row.name: row for row in rows} for variant, rows in by_variant.items()}
+    common, differing = [], []
+    for setting in dict.fromkeys(name for table in tables.values() for name in table):
+        rows = [table.get(setting) for table in tables.values()]
+        first = next(row for row in rows if row is not None)
+        if all(row is not None and row.value == first.value for row in rows):
+            common.append(first)
         else:
-            values = "; ".join(f"{name}: {row.value if row else 'the default'}" for name, row in zip(rows, found, strict=True))
-            differ.append(Row(setting, values, first.default, "differs between the variants"))
-    return (*differ, *alike)
+            values = "; ".join(f"{name}: {row.value if row else 'the default'}" for name, row in zip(tables, rows, strict=True))
+            differing.append(Row(setting, values, first.default, "differs between the variants"))
+    return (*differing, *common)
 
 
-def logged_alike(of: Mapping[str, Options]) -> dict[str, Options]:
-    """All variants' options; those with the same scripts at the same rate have the smallest share of transactions logged that one of
-    them asks for: it follows from how long a transaction took when it was tried, and would cost them unequally."""
-    same: dict[object, list[float]] = {}
-    for one in of.values():
-        for load in _loads(one):
-            same.setdefault((load.scripts, load.rate), []).append(load.sampling)
-    return {name: _logged(one, same) for name, one in of.items()}
+def logged_alike(by_variant: Mapping[str, Options]) -> dict[str, Options]:
+    """Return the options of all variants with equal fractions of logged transactions for equal scripts and rates.
+
+    The common fraction is the smallest one. Each fraction is derived from a measured transaction time, so it includes noise.
+    Different fractions would slow the variants unequally.
+    """
+    fractions: dict[object, list[float]] = {}
+    for options in by_variant.values():
+        for load in _loads(options):
+            fractions.setdefault((load.scripts, load.rate), []).append(load.sampling)
+    return {name: _logged(options, fractions) for name, options in by_variant.items()}
 
 
 def _loads(options: Model) -> list[DatabaseOptions]:
-    """The options that describe how databases are loaded: these, or those of all variants."""
+    """Return the database options of a study: its options, or those of all its variants."""
     if isinstance(options, StudyOptions) and (variants := options.variant_options()):
         return [load for variant in variants.values() for load in _loads(variant)]
     return [options] if isinstance(options, DatabaseOptions) else []
 
 
-def _logged(options: Options, same: Mapping[object, Sequence[float]]) -> Options:
-    """The options with the smallest share of logged transactions that belongs to their load."""
+def _logged(options: Options, fractions: Mapping[object, Sequence[float]]) -> Options:
+    """Return the options with the smallest fraction of logged transactions for their scripts and rate."""
     if isinstance(options, StudyOptions) and (variants := options.variant_options()):
-        return options.with_variant_options({name: _logged(variant, same) for name, variant in variants.items()})
+        return options.with_variant_options({name: _logged(variant, fractions) for name, variant in variants.items()})
     if isinstance(options, DatabaseOptions):
-        return options.model_copy(update={"sampling": min(same[options.scripts, options.rate])})
+        return options.model_copy(update={"sampling": min(fractions[options.scripts, options.rate])})
     return options
 
 
-def surroundings(of: Mapping[str, Surroundings]) -> Surroundings:
-    """What a run of all variants needs of its host, the first being the baseline: the largest budget that one of them asks for.
+def surroundings(by_variant: Mapping[str, Surroundings]) -> Surroundings:
+    """Return the surroundings of a run of all variants, based on the first variant (the baseline).
+
+    The budget is the largest budget of all variants.
 
     Raises:
-        UsageError: they differ in what a run has only once, and all but the first would be measured as they did not ask.
+        UsageError: a property with one value per run differs. All variants would run with the baseline's value.
     """
-    first, base = next(iter(of.items()))
-    for name, one in of.items():
-        for field, words in ONE.items():
-            if getattr(one, field) != getattr(base, field):
-                said = ", ".join(f"{_words(getattr(own, field))} in '{arm}'" for arm, own in ((first, base), (name, one)))
-                raise UsageError(f"{words} is the same for a whole run, but it is {said}; say the same of all, or make a run of each")
-    runtimes = [one.runtime for one in of.values()]
+    base_name, base = next(iter(by_variant.items()))
+    for name, variant in by_variant.items():
+        for field, label in COMMON.items():
+            if getattr(variant, field) != getattr(base, field):
+                values = f"{_text(getattr(base, field))} in '{base_name}', {_text(getattr(variant, field))} in '{name}'"
+                raise UsageError(f"{label} is the same for a whole run, but it is {values}; use one value, or start a run of each variant")
+    runtimes = [variant.runtime for variant in by_variant.values()]
     return base.model_copy(
         update={
-            "runtime": "cgroup" if "cgroup" in runtimes else base.runtime,  # it can refuse a budget, and is opened first
-            "cores": max(one.cores for one in of.values()),
-            "memory": max(one.memory for one in of.values()),
-            "guest_memory": _guest_memory(of),
+            "runtime": "cgroup" if "cgroup" in runtimes else base.runtime,  # opened first, because it can reject the budget
+            "cores": max(variant.cores for variant in by_variant.values()),
+            "memory": max(variant.memory for variant in by_variant.values()),
+            "guest_memory": _guest_memory(by_variant),
         }
     )
 
 
-def _guest_memory(of: Mapping[str, Surroundings]) -> GuestMemory | None:
-    """How the guests of all variants share memory; None where no variant has any. Raises UsageError where they would by different
-    policies."""
-    known = {name: one.guest_memory for name, one in of.items() if one.guest_memory is not None}
-    if not known:
+def _guest_memory(by_variant: Mapping[str, Surroundings]) -> GuestMemory | None:
+    """Return the memory policy of all guests. None: no variant has guests. Raises UsageError if the policies differ."""
+    policies = {name: variant.guest_memory for name, variant in by_variant.items() if variant.guest_memory is not None}
+    if not policies:
         return None
-    first = next(iter(known))
-    for name, one in known.items():
-        if (one.policy, one.tax) != (known[first].policy, known[first].tax):
-            said = [f"guest_memory {own.policy} (guest_tax {own.tax:g}) in '{arm}'" for arm, own in ((first, known[first]), (name, one))]
-            raise UsageError(f"{' and '.join(said)}: all guests of a run share memory by one policy; compare policies by runs of their own")
-    return known[first]
+    base_name, base = next(iter(policies.items()))
+    for name, policy in policies.items():
+        if (policy.policy, policy.tax) != (base.policy, base.tax):
+            values = f"{_policy_text(base)} in '{base_name}' and {_policy_text(policy)} in '{name}'"
+            raise UsageError(f"{values}: all guests of a run have one memory policy; compare policies in separate runs")
+    return base
 
 
-def _words(value: object) -> str:
-    """A part of the surroundings as a user would say it."""
+def _policy_text(policy: GuestMemory) -> str:
+    return f"vm_memory_policy {policy.policy} (vm_idle_tax {policy.tax:g})"
+
+
+def _text(value: object) -> str:
+    """Return a property of the surroundings as text for messages."""
     match value:
         case Swap():
             return "none" if value.kind == "none" else f"{value.kind} of {format_bytes(value.size)}"
@@ -122,18 +131,18 @@ def _words(value: object) -> str:
             return "on" if value else "off"
         case tuple():
             return ", ".join(map(str, value)) or "none"
-    return "as the host has it" if value is None else str(value)
+    return "the host's default" if value is None else str(value)
 
 
-def holds(said: Iterable[Sequence[Holding]]) -> tuple[Holding, ...]:
-    """What lies on volumes, once each: as much of it as the variant that puts most there."""
-    found: dict[tuple[Volume, str], Holding] = {}
-    for one in (one for some in said for one in some):
-        key = one.volume, one.words
-        found[key] = max(found.get(key, one), one, key=lambda held: held.bytes)
-    return tuple(found.values())
+def holds(by_variant: Iterable[Sequence[Holding]]) -> tuple[Holding, ...]:
+    """Return each content of each volume once, with the largest size of all variants."""
+    largest: dict[tuple[Volume, str], Holding] = {}
+    for holding in itertools.chain.from_iterable(by_variant):
+        key = holding.volume, holding.words
+        largest[key] = max(largest.get(key, holding), holding, key=lambda candidate: candidate.bytes)
+    return tuple(largest.values())
 
 
-def changes(said: Iterable[Sequence[str]]) -> tuple[str, ...]:
-    """Every change of the host once."""
-    return tuple(dict.fromkeys(change for some in said for change in some))
+def changes(by_variant: Iterable[Sequence[str]]) -> tuple[str, ...]:
+    """Return every change of the host once."""
+    return tuple(dict.fromkeys(itertools.chain.from_iterable(by_variant)))

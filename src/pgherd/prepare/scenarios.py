@@ -1,4 +1,4 @@
-"""Scenario files: YAML in, one message for whatever is wrong with it."""
+"""Scenario files in YAML: reading with one message per error, writing, and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def read_scenario(path: Path) -> Scenario:
     """Read and check a scenario file.
 
     Raises:
-        UsageError: it cannot be read, is no YAML, or says something that the study does not know.
+        UsageError: the file cannot be read, is not YAML, or contains an option or value that the study does not accept.
     """
     try:
         document = yaml.safe_load(path.read_text())
@@ -28,8 +28,8 @@ def read_scenario(path: Path) -> Scenario:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
-        what = getattr(error, "problem", None) or "not a text file"
-        raise UsageError(f"{path}{where}: this is not YAML: {what}") from None
+        problem = getattr(error, "problem", None) or "not a text file"
+        raise UsageError(f"{path}{where}: this is not YAML: {problem}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a scenario is a mapping with 'study' and 'options', but this is a {type(document).__name__}")
     try:
@@ -41,10 +41,12 @@ def read_scenario(path: Path) -> Scenario:
 
 
 def request(study: str, options: dict[str, Any], where: str = "the command line") -> Model:
-    """The study's request from options by name.
+    """Return the study's request with these options.
+
+    ``where`` is the origin of the options for messages.
 
     Raises:
-        UsageError: there is no such study, or an option is unknown or wrong.
+        UsageError: the study does not exist, or an option is unknown or wrong.
     """
     if study not in studies():
         raise UsageError(f"{where}: there is no study '{study}'; there are {', '.join(sorted(studies()))}")
@@ -56,7 +58,7 @@ def request(study: str, options: dict[str, Any], where: str = "the command line"
 
 
 def first_fault(error: ValidationError) -> str:
-    """The first of pydantic's complaints as one sentence: where, what is wrong, what was given."""
+    """Return pydantic's first error as one sentence: the option, the error and the rejected value."""
     fault = error.errors()[0]
     where = ".".join(str(part) for part in fault["loc"]) or "the whole"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
@@ -68,7 +70,7 @@ def first_fault(error: ValidationError) -> str:
 
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
-    """Write a command line as a scenario file; raises UsageError where it cannot be written."""
+    """Write options of a command line as a scenario file. Raises UsageError if the file cannot be written."""
     document = {"schema": "pgherd/scenario/1", "study": study, "options": {n: _plain(v) for n, v in options.items()}}
     try:
         path.write_text(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
@@ -77,14 +79,14 @@ def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """As YAML writes it, without the password of a DSN."""
+    """Return a value without the password of a DSN, and tuples as lists, because YAML has no tuples."""
     if isinstance(value, str):
         return redact(value)
-    return [_plain(one) for one in value] if isinstance(value, tuple) else value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def json_schema() -> dict[str, Any]:
-    """JSON Schema of scenario files: the options depend on the study."""
+    """Return the JSON Schema of scenario files. The schema of the options depends on the study."""
     schema = Scenario.model_json_schema(by_alias=True)
     definitions = schema.setdefault("$defs", {})
     cases = []

@@ -1,4 +1,4 @@
-"""What studies share that can be run on the hosts of a cluster."""
+"""Common options of studies that can run on the hosts of a cluster."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pgherd.model.run import OnLostHost
 from pgherd.study.option import CLUSTER, StudyRequest, option
 
 PIN = "host"
-"""The label by which a trial's host names the host of the cluster on which all its containers are to lie."""
+"""Label of a trial's host. Its value is the name of the cluster host that runs all containers of the trial."""
 
 
 class ClusterRequest(StudyRequest):
-    """Hosts of a cluster on which a study runs. ``over`` is filled in by pgherd."""
+    """Cluster options that the user gives. pgherd sets ``over``."""
 
     cluster: str | None = option(None, "Run on this cluster (see 'pgherd cluster').", CLUSTER, metavar="NAME|ADDRESS")
     cluster_certs: str | None = option(None, "Directory of the cluster's certificates.", CLUSTER, metavar="DIR")
     placement: str = option("spread", "spread, pack, label:KEY=VALUE or listed:CONTAINER=HOST,…", CLUSTER, metavar="RULE")
     on_lost_host: OnLostHost = option("continue", "When a host is lost: continue or stop.", CLUSTER, metavar="ACTION")
-    over: tuple[Host, ...] = Field((), description="the hosts of the cluster with their budgets")
+    over: tuple[Host, ...] = Field((), description="hosts of the cluster with their budgets")
 
 
 CLUSTER_FIELDS = frozenset({*ClusterRequest.model_fields, "client_host"})
-"""The options of a request that say where in a cluster it runs; what it asks for of a host is in the others."""
+"""Options of a request that select hosts of a cluster. The other options apply to each host."""
 
 Request = TypeVar("Request", bound=Model)
 
 
 def of_one_host(asked: Request, **changes: object) -> Request:
-    """The request as one of a single host, which knows of no cluster, with these changes."""
-    kept = {name: getattr(asked, name) for name in asked.model_fields_set - CLUSTER_FIELDS}
-    return type(asked).model_validate(kept | changes)
+    """Return the request for a single host: without cluster options and with these changes."""
+    options = {name: getattr(asked, name) for name in asked.model_fields_set - CLUSTER_FIELDS}
+    return type(asked).model_validate(options | changes)

@@ -1,4 +1,4 @@
-"""What studies of one kind of database share: what a user may ask of it, the complete options, the server and its load."""
+"""Request and complete options of studies of databases, and the containers and loads that they describe."""
 
 from __future__ import annotations
 
@@ -29,20 +29,23 @@ from pgherd.study.complete_options import StudyOptions
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
 
 READ_ONLY = "default_transaction_read_only"
-"""The setting by which a server refuses to write, for scripts of which the user says that they do not."""
+"""PostgreSQL setting that rejects writes. It is on if the user gives --read-only for the scripts."""
 
 DEFAULT_BUDGET = 260.0
-"""Seconds: a default run ends within five minutes. This is left after copies, starts, the report, and some margin."""
+"""Default time budget of all trials in seconds.
+
+A run with this budget ends within 5 minutes, including clones, starts of servers, the report and a margin.
+"""
 BUDGET_TEXT = f"{format_seconds(DEFAULT_BUDGET)} or more"
 FREE_SHARE = 0.8
-"""Share of the free memory that a run takes by default."""
+"""Fraction of free memory that a run reserves by default."""
 FREE_MEMORY_TEXT = f"{FREE_SHARE * 100:g} % of free memory"
 
 BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update", "orders", "random-block"]
 
 
 class DatabaseRequest(ClusterRequest):
-    """Databases to deploy, their load and how to measure, as given on the command line or in a scenario. None: pgherd chooses.
+    """Databases to deploy, their load and their measurement, from the command line or a scenario. None: pgherd chooses.
 
     Sizes and durations are texts with units (``512MB``, ``10m``). Paths are relative to the working directory.
     """
@@ -141,47 +144,53 @@ class DatabaseRequest(ClusterRequest):
 
 
 class DatabaseOptions(StudyOptions):
-    """The same, complete; what depends on the host has been filled in by the caller.
+    """Complete options of a study of databases. The preparation replaces defaults that depend on the host by values.
 
-    Sizes are bytes, times seconds, CPU in cores. ``workload``, ``scale`` and ``init`` describe each database (see
-    pgherd.workloads), ``scripts`` what loads it. ``rate`` is per database. ``repeats`` are trials per point.
-    ``budget_seconds`` bounds the time of all trials, though every point gets at least one; None: no bound, and no repeats
-    beyond the planned ones and reruns. ``max_reruns`` bounds the reruns of tainted trials in the whole run. ``precision``
-    is the relative standard error of a point's mean at which it gets no further repeats.
+    Sizes are in bytes, times in seconds and CPU in cores.
+
+    Attributes:
+        workload: workload that fills each database (see pgherd.workloads), like ``scale`` and ``init``.
+        scripts: load of each database.
+        rate: transactions per second of each database. None: as many as possible.
+        repeats: planned trials per point.
+        budget_seconds: maximum time of all trials. Every point gets at least 1 trial. None: no limit, and no repeats in
+            addition to planned trials and reruns.
+        max_reruns: maximum number of reruns of tainted trials in the run.
+        precision: relative standard error of a point's mean at which it gets no further repeats.
     """
 
-    # What is deployed
-    cores: float = Field(gt=0, description="the host's budget")
-    memory: int = Field(gt=0, description="the host's budget")
-    vcpus: float = Field(gt=0, description="given to each database")
+    # Deployment
+    cores: float = Field(gt=0, description="budget on the host")
+    memory: int = Field(gt=0, description="budget on the host")
+    vcpus: float = Field(gt=0, description="of each database")
     container_memory: int | None = Field(None, gt=0)
     runtime: RuntimeName = "process"
     cpu_mode: CpuMode = "none"
-    guest: GuestMachine | None = Field(None, description="virtual machines: what their hypervisors do for them")
-    guest_minimum: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never takes; None: a quarter")
-    guest_shares: dict[str, float] = Field(default_factory=dict, description="virtual machines: weight by container, where it is not 1")
+    guest: GuestMachine | None = Field(None, description="virtual machines: options of their hypervisors")
+    guest_minimum: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never reclaims (None: a quarter)")
+    guest_shares: dict[str, float] = Field(default_factory=dict, description="virtual machines: weight by container, if it is not 1")
     labels: dict[str, str] = Field(default_factory=dict)
     pg_bin: str
-    pg_version: str = Field(description="of the server; at somebody else's the programs in pg_bin may be of another")
+    pg_version: str = Field(description="of the server. The programs in pg_bin may have another version than an external server")
     settings: dict[str, str] = Field(default_factory=dict)
     workload: str = "pgbench"
     scale: int = Field(10, ge=1)
     partitions: int = Field(1, ge=1)
     init: str | None = None
-    init_data: InitData | None = Field(None, description="the data files that init reads, as they were when the run was prepared")
+    init_data: InitData | None = Field(None, description="data files that init reads, with their state at the preparation of the run")
     check_consistency: bool = False
-    transparent_huge_pages: bool | None = Field(None, description="of the servers' shared memory; None: as the host has them")
+    transparent_huge_pages: bool | None = Field(None, description="of the servers' shared memory (None: setting of the host)")
     huge_page_bytes: int = Field(
-        0, ge=0, description="reserved for each server: no control group counts them, so its limit is lowered by them"
+        0, ge=0, description="reserved for each server. A memory cgroup does not count them, so its limit is lower by this amount"
     )
-    checksums: bool | None = Field(None, description="data checksums; None: as the version's initdb has it by itself")
-    wal_dir: str | None = Field(None, description="where the servers' WAL lies; None: with their data")
-    volumes: tuple[Volume, ...] = Field((), description="volumes on which parts of the servers lie, beside that of wal_dir")
-    roles: dict[Role, str] = Field(default_factory=dict, description="what lies on which of them: role → name")
-    tablespaces: tuple[str, ...] = Field((), description="those over which tables and indexes are spread: names")
-    server: str | None = Field(None, description="DSN of somebody else's server, without a password; None: servers of our own")
+    checksums: bool | None = Field(None, description="data checksums (None: default of the version's initdb)")
+    wal_dir: str | None = Field(None, description="directory of the servers' WAL (None: data directory)")
+    volumes: tuple[Volume, ...] = Field((), description="volumes of the servers' files, without wal_dir")
+    roles: dict[Role, str] = Field(default_factory=dict, description="role of files → name of their volume")
+    tablespaces: tuple[str, ...] = Field((), description="names of the volumes over which tables and indexes are spread")
+    server: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
 
-    # What loads it
+    # Load
     scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
     variables: dict[str, str] = Field(default_factory=dict, description="pgbench's variables for the scripts")
     read_only: bool = Field(True, description="the scripts write nothing")
@@ -191,7 +200,7 @@ class DatabaseOptions(StudyOptions):
     client_place: ClientPlace = "inside"
     sampling: float = Field(0.05, gt=0, le=1)
 
-    # How it is measured
+    # Measurement
     repeats: int = Field(3, ge=1)
     seconds: float = Field(8.0, gt=0)
     ramp: float = Field(1.0, ge=0)
@@ -200,20 +209,20 @@ class DatabaseOptions(StudyOptions):
     precision: float = Field(0.01, gt=0)
     state: State = "warm"
     seed: int = 1
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
 
     @property
     def all_volumes(self) -> tuple[Volume, ...]:
-        """The volumes on which parts of the servers lie, that of ``wal_dir`` among them."""
+        """Volumes of the servers' files, including ``wal_dir``."""
         return self.volumes if self.wal_dir is None else (Volume(name="wal", path=self.wal_dir), *self.volumes)
 
     @property
     def all_roles(self) -> dict[Role, str]:
-        """What of each server lies on which of them: role → name."""
+        """Role of a server's files → name of their volume, including ``wal_dir``."""
         return dict(self.roles) if self.wal_dir is None else {**self.roles, "wal": "wal"}
 
     def database_called(self, name: str) -> Database:
-        """One of the databases, under this name."""
+        """Return a database with this name."""
         return Database(
             name=name,
             workload=self.workload,
@@ -225,11 +234,11 @@ class DatabaseOptions(StudyOptions):
         )
 
     def container(self, name: str) -> Container:
-        """A container of one server with one database, ``bench``; of somebody else's server it is only the name."""
+        """Return a container with one server and its database ``bench``. For an external server, the container is only a name."""
         database = self.database_called("bench")
         if self.server is not None:
-            theirs = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.server, databases=(database,))
-            return Container(name=name, runtime="external", servers=(theirs,))
+            external = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.server, databases=(database,))
+            return Container(name=name, runtime="external", servers=(external,))
         server = Server(
             name="pg",
             bin=self.pg_bin,
@@ -254,13 +263,13 @@ class DatabaseOptions(StudyOptions):
         )
 
     def deploy(self, names: tuple[str, ...] | list[str]) -> Deployment:
-        """One container of each name on this host, within the budget."""
+        """Return a deployment on this host with a container for each name. The budget is that of the host."""
         containers = tuple(self.container(name) for name in names)
         host = Host(name="local", cores=self.cores, memory=self.memory, labels=self.labels, containers=containers)
         return Deployment(hosts=(host,), volumes=self.all_volumes)
 
     def load(self, clients: int) -> Load:
-        """The load of one database by so many clients."""
+        """Return the load of one database with this number of clients."""
         return Load(
             driver="pgbench",
             clients=clients,
@@ -276,5 +285,5 @@ class DatabaseOptions(StudyOptions):
 
 
 def target(name: str) -> str:
-    """The address of the database of the container of this name."""
+    """Return the address of the database in this container of the local host."""
     return f"local/{name}/pg/bench"

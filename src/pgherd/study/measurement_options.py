@@ -1,4 +1,4 @@
-"""What the complete options of studies without databases have in common: how often and how long they measure."""
+"""Common requests and complete options of studies that do not deploy databases: number and length of trials."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from pgherd.study.option import LIMITS, MEASUREMENT, POSTGRESQL, StudyRequest, o
 
 
 class MeasuredOptions(StudyOptions):
-    """What pgherd.study.trial_schedule.MeasurementOptions asks for, and the phases' lengths. ``cores`` is the budget of the host. Times are
-    seconds, as in pgherd.study.database_options.DatabaseOptions."""
+    """Complete options for the number of trials (see pgherd.study.trial_schedule.MeasurementOptions) and the length of their phases.
+
+    ``cores`` is the budget on the host. Times are in seconds. Names are as in pgherd.study.database_options.DatabaseOptions.
+    """
 
     cores: float = Field(gt=0)
     repeats: int = Field(3, ge=1)
@@ -24,13 +26,13 @@ class MeasuredOptions(StudyOptions):
     max_reruns: int = Field(6, ge=0)
     precision: float = Field(0.01, gt=0)
     seed: int = 1
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
 
 
 class MeasurementRequest(ClusterRequest):
-    """What a user may give for a study without databases, beside its subject."""
+    """Measurement options that the user gives for a study without databases."""
 
-    LEFT_OUT: ClassVar[dict[str, str]] = {"placement": "each host does its own part; nothing is placed"}
+    LEFT_OUT: ClassVar[dict[str, str]] = {"placement": "each host runs the same trials, and no containers are placed; leave it out"}
 
     repeats: int | None = option(3, "Trials per point.", MEASUREMENT, metavar="N", web=True, filled="3", ge=1)
     duration: str | None = option("6s", "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="3s")
@@ -45,7 +47,7 @@ class MeasurementRequest(ClusterRequest):
 
 
 class SampleRequest(StudyRequest):
-    """What a user may give for a study that needs a PostgreSQL for a moment and measures no time."""
+    """PostgreSQL options that the user gives for a study that starts a temporary server and does not measure times."""
 
     pg_version: str | None = option(
         None, "PostgreSQL major version, or 'embedded'.", POSTGRESQL, metavar="MAJOR", computed="newest installed"

@@ -1,7 +1,7 @@
-"""Declaration of a study's options: each is a field of its request model, with all that the command line, scenarios and forms need.
+"""Declaration of a study's options as fields of its request model.
 
-From the field come the option of the command line, the scenario schema, the form of the web page, the reference page and the check of
-what a user gives. A default is the field's value; one that depends on the host or on other options is None, and ``computed`` describes it.
+Each field defines the command line option, the scenario schema, the form on the web page, the reference page and the validation of the
+user's value. The default is the field's default. If it depends on the host or on other options, it is None and ``computed`` describes it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,24 @@ STORAGE = "Storage"
 VM = "Virtual machines (--runtime vm)"
 CLUSTER = "Cluster"
 SECTIONS = (STUDY, WORKLOAD, MEASUREMENT, POSTGRESQL, LIMITS, MEMORY, STORAGE, VM, CLUSTER)
-"""Headings of ``--help-all`` in their order; options of every run follow under one of their own."""
+"""Headings of ``--help-all`` in their order. The options that every run has follow under a separate heading."""
 
 Kind = Literal["flag", "switch", "choice", "whole number", "number", "text", "list", "repeated"]
 
 
 @dataclass(frozen=True)
 class Option:
-    """An option beside its field's type, default and limits.
+    """Properties of an option in addition to its field's type, default and limits.
 
-    ``help`` starts with a noun or verb and has at most 70 characters. ``metavar`` shows the form of the value. ``computed`` describes a
-    default that pgherd works out; numbers in it come from the constants that are used. ``repeated``: several values are given by
-    repeating the option, else as a list with commas. ``positional``: the words after the options, shown as this. ``web``: the form of
-    the web page offers it, as it names no file, program, device, server or setting. ``filled`` is the form's first value.
+    Attributes:
+        help: text of at most 70 characters that starts with a noun or verb.
+        section: heading in ``--help-all``.
+        metavar: form of the value.
+        computed: description of a default that pgherd computes. Numbers in it are taken from the constants in the code.
+        repeated: the user repeats the option for several values. False: one value with commas.
+        positional: placeholder of the arguments after the options, if the option takes these.
+        web: the form on the web page contains the option. It must not name a file, program, device, server or setting.
+        filled: initial value in the form.
     """
 
     help: str
@@ -65,14 +70,14 @@ def option(
     filled: str = "",
     **limits: Any,
 ) -> Any:
-    """Declare an option: a field of a request model. ``limits`` are pydantic's (``ge``, ``le`` …); see ``Option`` for the rest."""
+    """Declare an option as a field of a request model. ``limits`` are pydantic's (``ge``, ``le`` …). The others: see ``Option``."""
     field = Field(default, description=help, **limits)
     field.metadata.append(Option(help, section, metavar, computed, repeated, positional, web, filled))
     return field
 
 
 def redefined(model: type[Model], name: str, default: Any, *, help: str = "", computed: str = "", filled: str | None = None) -> Any:
-    """Declare an inherited option again with another default, and perhaps another help; everything else stays."""
+    """Declare an inherited option with another default and, if given, another help text. The other properties are inherited."""
     field = model.model_fields[name]
     old = option_of(field)
     assert old is not None
@@ -83,12 +88,12 @@ def redefined(model: type[Model], name: str, default: Any, *, help: str = "", co
 
 
 def option_of(field: FieldInfo) -> Option | None:
-    """The declaration of a field; None for one that pgherd fills in."""
+    """Return the declaration of a field. None: users cannot set it."""
     return next((item for item in field.metadata if isinstance(item, Option)), None)
 
 
 class StudyRequest(Model):
-    """Base of what a user gives for a study. ``LEFT_OUT`` are inherited options that this study does not take, with the reason."""
+    """Base of a study's request. ``LEFT_OUT`` maps each inherited option that the study rejects to the reason."""
 
     LEFT_OUT: ClassVar[dict[str, str]] = {}
 
@@ -103,7 +108,7 @@ class StudyRequest(Model):
 
 @dataclass(frozen=True)
 class Declared:
-    """An option of one study: its field's name, the declaration, the kind and what follows from the type."""
+    """An option of one study: the field's name, the declaration, and the properties derived from the field's type."""
 
     name: str
     option: Option
@@ -114,12 +119,12 @@ class Declared:
 
     @property
     def flag(self) -> str:
-        """The option as it is typed: ``--max-blocks``."""
+        """Option on the command line, such as ``--max-blocks``."""
         return "--" + self.name.replace("_", "-")
 
     @property
     def default_text(self) -> str:
-        """The default as help shows it; empty where there is none to show."""
+        """Default in help texts. Empty: none to show."""
         if self.option.computed:
             return self.option.computed
         if self.default in (None, (), "") or self.kind == "flag":
@@ -130,39 +135,40 @@ class Declared:
 
 
 def declared(model: type[Model]) -> Iterator[Declared]:
-    """The options of a request model, section by section, each section in the order of declaration."""
+    """Yield the options of a request model by section. Within a section, the study's options precede inherited ones."""
     left_out = getattr(model, "LEFT_OUT", {})
-    found = [
-        _declared(name, field, one)
+    options = [
+        _declared(name, field, declaration)
         for name, field in model.model_fields.items()
-        if (one := option_of(field)) is not None and name not in left_out
+        if (declaration := option_of(field)) is not None and name not in left_out
     ]
     inherited = {name for base in model.__mro__[1:] for name in getattr(base, "model_fields", {})}
-    found.sort(key=lambda one: one.name in inherited)  # a study's own options before those that it shares
+    options.sort(key=lambda item: item.name in inherited)
     for section in SECTIONS:
-        yield from (one for one in found if one.option.section == section)
+        yield from (item for item in options if item.option.section == section)
 
 
-def _declared(name: str, field: FieldInfo, one: Option) -> Declared:
+def _declared(name: str, field: FieldInfo, declaration: Option) -> Declared:
     annotation, several = _plain(typing.Annotated[field.annotation, *field.metadata])
     choices = tuple(map(str, typing.get_args(annotation))) if typing.get_origin(annotation) is Literal else ()
     element: type = annotation if annotation in (int, float, bool) else str
     kind: Kind
     if several:
-        kind = "repeated" if one.repeated else "list"
+        kind = "repeated" if declaration.repeated else "list"
     elif element is bool:
         kind = "flag" if field.default is False else "switch"
     elif choices:
         kind = "choice"
     else:
         kind = "whole number" if element is int else "number" if element is float else "text"
-    return Declared(name, one, kind, element, choices, field.default)
+    return Declared(name, declaration, kind, element, choices, field.default)
 
 
 def _plain(annotation: Any) -> tuple[Any, bool]:
-    """A field's type without None and annotations, and whether it holds several values: then that of each.
+    """Return a field's type without None and annotations, and True if the field has several values.
 
-    A type that reads its own notation, such as 2%, is text here: what a user writes reaches it unchanged.
+    For several values, the type is that of each value. A type with a validator for a special notation, such as 2%, is returned as
+    str, so that the validator receives the user's text unchanged.
     """
     several = False
     while True:

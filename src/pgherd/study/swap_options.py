@@ -1,4 +1,4 @@
-"""What a user may ask of the swap that a run makes for itself; for requests of studies that overcommit memory."""
+"""Options for the swap that a run creates, for studies that overcommit memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pgherd.study.option import MEMORY, StudyRequest, option
 
 
 class SwapRequest(StudyRequest):
-    """Swap that a run makes for itself. None: the study chooses."""
+    """Swap that a run creates for its containers. None: the study chooses."""
 
     swap: SwapKind | None = option(
         None, "Swap for the run: zram, file or none.", MEMORY, metavar="KIND", computed="zram where overcommitted"

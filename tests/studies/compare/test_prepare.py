@@ -48,7 +48,7 @@ def test_one_variant_is_compared_with_the_request_without_changes():
     trials = variants.block_trials(options, 0)
     assert {trial.state for trial in trials} == {"restarted"} and len(trials) == 3
     assert all(trial.deployment == trials[0].deployment for trial in trials)
-    assert "What differs: protocol is prepared in base, simple in simple." in found.choices
+    assert "Difference: protocol is prepared in base, simple in simple." in found.choices
     assert sum("PostgreSQL" in choice and "from" in choice for choice in found.choices) == 1, "what goes for all arms is said once"
 
 
@@ -93,7 +93,7 @@ def test_what_reads_stands_side_by_side_and_takes_turns():
     assert found.options.side_by_side and found.options.most >= 25, "many blocks within the default budget"
     assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-again", "simple"]
     assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
-    assert any(choice.startswith("Arms side by side: 3 servers are up at once, base twice") for choice in found.choices)
+    assert any(choice.startswith("Variants are interleaved in time slices: 3 servers run at once, base twice") for choice in found.choices)
     assert found.memory <= found.surroundings.memory, "limits that nobody asked for are lowered until all fit"
     one = prepared(variant=("simple:protocol=simple",), interleave="trials")
     assert not one.options.side_by_side and one.disk < found.disk
@@ -123,7 +123,7 @@ def test_what_is_left_to_other_programs_is_said_where_something_is():
     def said(**asked):
         return [choice for choice in prepared(variant=("x:jit=off",), **asked).choices if " vCPU of " in choice]
 
-    assert said(host_cores=2) == ["1 vCPU of 2 for the server and its clients: the rest is left to other programs."]
+    assert said(host_cores=2) == ["1 vCPU of 2 for the server and its clients; other programs use the rest."]
     assert not said(host_cores=1), "it has all that the run may use"
 
 
@@ -131,14 +131,14 @@ def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
     """Pairs all of one sign are rarer than 5 % from six on (2·2⁻⁶ = 0.031), than each of two variants' 2.5 % from seven (0.016)."""
 
     def warned(blocks, *variants):
-        return [said for said in prepared(variant=variants, max_blocks=blocks).choices if "can tell no difference" in said]
+        return [said for said in prepared(variant=variants, max_blocks=blocks).choices if "cannot establish a difference" in said]
 
     assert warned(5, "x:jit=off") == [
-        "Warning: 5 blocks can tell no difference, however large it is: 5 % takes at least 6; raise --max-blocks or --time-budget."
+        "Warning: 5 blocks cannot establish a difference of any size: an error rate of 5 % requires at least 6; raise --max-blocks or --time-budget."
     ]
     assert not warned(6, "x:jit=off")
     (said,) = warned(6, "a", "b:jit=off", "c:geqo=off")
-    assert "6 blocks can tell" in said and "2 variants share 5 %, which takes at least 7" in said
+    assert "6 blocks can tell" in said and "2 variants share the error rate of 5 %, which requires at least 7" in said
     assert not warned(7, "a", "b:jit=off", "c:geqo=off")
 
 
@@ -183,7 +183,7 @@ def test_at_a_given_rate_latency_decides():
         ),
         ({"variant": ("x:jit=on",)}, UsageError, "jit is not given in 'base' and on in 'x', which is the same value"),
         ({"variant": ("a:jit=off", "a:jit=on")}, UsageError, "the name 'a' occurs twice"),
-        ({"variant": ("base:jit=off",)}, UsageError, "stands twice .which the request without changes has."),
+        ({"variant": ("base:jit=off",)}, UsageError, "is used twice .the unchanged request has this name."),
         ({"variant": ("x:protocoll=simple",)}, UsageError, "'protocoll' .*did you mean protocol"),
         ({"variant": ("x:protocol=smoke",)}, UsageError, "variant 'x': 'protocol': .* but it is 'smoke'"),
         ({"variant": ("x:start-state=warm",)}, UsageError, "'start-state' cannot differ between variants"),
@@ -200,12 +200,12 @@ def test_at_a_given_rate_latency_decides():
         (
             {"variant": ("x:jit=off",), "metric": "tps"},
             UsageError,
-            "no such metric; there are throughput, new_orders",
+            "no such metric; use one of throughput, new_orders",
         ),
-        ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; there are throughput"),
+        ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; use one of throughput"),
         ({"variant": ("x:jit=off",), "duration": "long"}, UsageError, "'long' is not a duration"),
         ({"arms": [{"name": "a", "study": "database-size"}]}, UsageError, "only one scenario is given, 'a'"),
-        ({"arms": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a stands twice"),
+        ({"arms": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a is used twice"),
         (
             {"arms": [{"name": "a", "study": "database-size"}, {"name": "b", "study": "density"}]},
             UsageError,
@@ -216,7 +216,7 @@ def test_at_a_given_rate_latency_decides():
         (
             {"arms": [{"name": n, "study": "scaling", "options": {"variant": ["x:jit=off"]} if n == "b" else {}} for n in "ab"]},
             UsageError,
-            "a comparison cannot be compared, and scenario 'b' is one, of variants of its own; give a scenario of each",
+            "a comparison cannot be compared, and scenario 'b' is one, because it has variants; give a scenario for each",
         ),
         (
             {"arms": [{"name": n, "study": "io-profile", "options": {"compare_setting": "jit=on,off"}} for n in "ab"]},
@@ -228,12 +228,12 @@ def test_at_a_given_rate_latency_decides():
         (
             {"arms": [{"name": n, "study": "database-size", "options": {"scale": [1]}} for n in "ab"]},
             UsageError,
-            "arm 'a': 'scale': extra inputs",
+            "scenario 'a': 'scale': extra inputs",
         ),
         (
             {"arms": [{"name": n, "study": "database-size"} for n in "ab"], "vcpus": 1},
             UsageError,
-            "--vcpus is for --variant; scenarios say it",
+            "--vcpus applies only to --variant; set it",
         ),
         ({"arms": [{"name": n, "study": "database-size"} for n in "ab"], "variant": ("x",)}, UsageError, "do not go together"),
     ],
@@ -304,7 +304,9 @@ def _scenarios(**options):
 def test_guests_of_all_arms_share_memory_by_one_policy():
     """A run has one: an arm's own would be reported and never run."""
     guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"vm_memory_policy": "guest-balloon", "vm_memory_min": "256MB"}
-    with pytest.raises(UsageError, match=r"static \(vm_idle_tax 0.75\) in 'a' and vm_memory_policy guest-balloon \(vm_idle_tax 0.75\) in 'b'"):
+    with pytest.raises(
+        UsageError, match=r"static \(vm_idle_tax 0.75\) in 'a' and vm_memory_policy guest-balloon \(vm_idle_tax 0.75\) in 'b'"
+    ):
         prepared(arms=_scenarios(a=guest, b={**guest, **balloons}))
     with pytest.raises(UsageError, match=r"\(vm_idle_tax 0.75\) in 'a' and .* \(vm_idle_tax 0\) in 'b'"):
         prepared(arms=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))

@@ -61,7 +61,7 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
     asked = {"runtime": "vm", "vcpus": 1, "scale": 1, "databases": (1, 2), "host_memory": "2GB"}
     options = prepared(**asked).options
     assert 512 * 2**20 < options.container_memory <= 2**30 - 104 * 2**20 and options.container_memory % 2**26 == 0
-    with pytest.raises(UsageError, match="2 databases of 1 GB and 104 MB for its QEMU are more than .* of 2 GB, which holds 1;"):
+    with pytest.raises(UsageError, match="2 databases of 1 GB and 104 MB for its QEMU exceed .* of 2 GB, which holds 1;"):
         prepared(**asked, memory="1GB")
     assert prepared(**asked, memory="900MB").options.container_memory == 900 * 2**20
     assert prepared(**asked, memory="1GB", vm_memory_policy="guest-balloon").options.container_memory == 2**30, (
@@ -75,8 +75,8 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
         ({"host_cores": 4096}, UsageError, "--host-cores 4096 is more than this host has"),
         ({"host_memory": "900TB"}, UsageError, "--host-memory 900 TB is more than this host has"),
         ({"vcpus": 4096}, UsageError, "--vcpus 4096 is more than the"),
-        ({"databases": (0, 1)}, UsageError, "a number of databases is at least 1"),
-        ({"databases": (1, 100000)}, UsageError, "100000 databases of .* are more than the host's memory budget"),
+        ({"databases": (0, 1)}, UsageError, "--databases 0: the minimum is 1"),
+        ({"databases": (1, 100000)}, UsageError, "100000 databases of .* exceed the host's memory budget"),
         ({"scale": 100000}, CapabilityError, "one database needs .* but the host's memory budget is"),
         ({"databases": (1,), "scale": 100000}, UsageError, "^one database needs .*; lower --scale or --memory, or raise --host-memory$"),
         ({"threads": 8, "clients": 2}, UsageError, "--threads 8 is more than --clients 2"),
@@ -89,10 +89,10 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
         ({"settings_from": "/nonexistent.conf"}, UsageError, "--settings-from /nonexistent.conf cannot be read"),
         ({"pg_bin": "/nonexistent"}, UsageError, "/nonexistent"),
         ({"pg_version": "9"}, UsageError, "not supported"),
-        ({"init_script": "x.sql"}, UsageError, "--init-script fills a database for scripts of your own"),
+        ({"init_script": "x.sql"}, UsageError, "--init-script fills a database for --script"),
         ({"memory": "much"}, UsageError, "'much' is not a memory size"),
         ({"duration": "long"}, UsageError, "'long' is not a duration"),
-        ({"soak": "30s"}, UsageError, "--soak 30s is too short: .* at least 5 windows of 1 min, so that it takes 5 min"),
+        ({"soak": "30s"}, UsageError, "--soak 30s is too short: .* at least 5 windows of 1 min, give at least 5 min"),
         ({"soak": "299s"}, UsageError, "--soak 299s is too short"),
         ({"threshold": ("x=1",)}, UsageError, "no threshold 'x'"),
     ],
@@ -105,7 +105,7 @@ def test_what_cannot_be_is_refused_before_anything_starts(asked, error, message)
 def test_databases_that_fit_into_memory_are_no_io_bound_ones(monkeypatch):
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**15, 0, 10**15))
-    words = "fits into .* memory of .*, and the trials will not be I/O-bound; give --scale"
+    words = "fits into .* memory of .*, and the trials are not I/O-bound; give --scale"
     small, large = (prepared(bound_by="io", runtime="process", scale=scale, databases=(1,)).choices for scale in (1, 10**6))
     assert any(re.search(words, line) for line in small) and not any(re.search(words, line) for line in large)
     assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, databases=(1,)).choices)

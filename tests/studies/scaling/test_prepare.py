@@ -57,7 +57,7 @@ def test_clients_for_which_memory_is_too_small_are_left_out_and_that_is_said():
 def test_a_load_that_writes_gets_as_many_branches_as_clients():
     found = prepared(workload="tpcb-like", vcpus=1, clients=(1, 30))
     assert found.options.scale == 30
-    assert any(choice.startswith("Scale 30: each transaction of tpcb-like updates one of so many branches") for choice in found.choices)
+    assert any(choice.startswith("Scale 30: each transaction of tpcb-like updates one of 30 branches") for choice in found.choices)
     assert prepared(workload="tpcb-like", clients=(1, 30), scale=5).options.scale == 5
     assert prepared(clients=(1, 30)).options.scale == 10, "a load that only reads needs no more"
 
@@ -124,17 +124,17 @@ def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [
-        ({"clients": (0, 1)}, UsageError, "a number of clients is at least 1"),
-        ({"clients": (1, 2), "threads": 8}, UsageError, "--threads 8 is more than the 2 clients"),
+        ({"clients": (0, 1)}, UsageError, "--clients 0: the minimum is 1"),
+        ({"clients": (1, 2), "threads": 8}, UsageError, "--threads 8 is more than --clients 2"),
         (
             {"clients": (1, 100_000)},
             UsageError,
             "a server with 100000 clients .* needs .*; lower --clients or --scale, or raise --host-memory",
         ),
         ({"scale": 100_000}, PgherdError, "a server with 1 client that holds a database of .*; lower --scale, or raise"),
-        ({"rate": 5.0}, ValidationError, "scaling measures how much a number of clients gets, each as fast as it can; leave the rate out"),
-        ({"variant": ("a", "b:rate=5")}, UsageError, "variant 'b': 'rate': .*scaling measures how much a number of clients gets"),
-        ({"variant": ("base:jit=off",)}, UsageError, "the name 'base' stands twice"),
+        ({"rate": 5.0}, ValidationError, "scaling measures the maximum throughput of each number of clients; leave the rate out"),
+        ({"variant": ("a", "b:rate=5")}, UsageError, "variant 'b': 'rate': .*scaling measures the maximum throughput"),
+        ({"variant": ("base:jit=off",)}, UsageError, "the name 'base' occurs twice"),
         ({"variant": ("a", "b:start-state=fresh")}, UsageError, "'start-state' cannot differ between variants"),
         ({"variant": ("a", "a:jit=off")}, UsageError, "'a' occurs twice"),
         ({"variant": ("a", "b:pg-bin=/nonexistent")}, UsageError, "variant 'b': /nonexistent"),

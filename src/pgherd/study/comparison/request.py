@@ -1,4 +1,4 @@
-"""Options that every comparison takes, whatever it compares."""
+"""Common options of all comparisons, as the user gives them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pgherd.study.option import WORKLOAD, option, redefined
 
 
 def _share(value: object) -> object:
-    """``2%`` as 0.02; everything else as it is."""
+    """Return 0.02 for ``2%``, and other values unchanged. Raises ValueError for other texts."""
     if isinstance(value, str) and (match := re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*", value)):
         return float(match[1]) / 100
     if isinstance(value, str) and not re.fullmatch(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*", value):
@@ -24,11 +24,11 @@ def _share(value: object) -> object:
 
 _SCHEMA = WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string", "pattern": r"^\d+(\.\d*)? ?%$"}, {"type": "null"}]})
 Share = Annotated[float, BeforeValidator(_share), Field(gt=0, lt=0.5), _SCHEMA]
-"""A share above zero and below a half, written as ``2%`` or ``0.02``."""
+"""Fraction greater than 0 and less than 0.5, written as ``2%`` or ``0.02``."""
 
 
 class ScenarioVariant(Model):
-    """An arm that is a study by itself: what a scenario file says, under a name."""
+    """Variant that is a complete study: the contents of a scenario file and a name."""
 
     name: VariantName
     study: str
@@ -36,7 +36,7 @@ class ScenarioVariant(Model):
 
 
 class BlocksRequest(DatabaseRequest):
-    """What every comparison takes, whatever it compares."""
+    """Request of a comparison in randomized blocks."""
 
     LEFT_OUT: ClassVar[dict[str, str]] = {"repeats": "a comparison counts blocks, not repeats; give max_blocks"}
 
