@@ -175,9 +175,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
         pytest.param(
             ("--variant", "a:nonsense=1"), "variant 'a': .*unrecognized configuration parameter \"nonsense\"", id="no such setting"
         ),
-        pytest.param(
-            ("--variant", "a:clientz=4"), "'clientz' is neither an option nor a setting .did you mean clients", id="typing error"
-        ),
+        pytest.param(("--variant", "a:clientz=4"), "'clientz' is neither an option nor a setting .did you mean clients", id="typing error"),
         pytest.param((), "there is nothing to compare", id="nothing"),
         pytest.param(("/nonexistent.yaml", "/nonexistent.yaml"), "/nonexistent.yaml: No such file", id="no scenario"),
     ],

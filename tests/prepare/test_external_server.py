@@ -54,7 +54,8 @@ def test_what_is_of_servers_of_our_own_is_refused(asked, message, looked):
 
 
 @pytest.mark.parametrize(
-    ("asked", "what"), [({"workload": "tpcb-like"}, "--workload tpcb-like writes"), ({"script": ("x.sql",)}, "--script is assumed to write")]
+    ("asked", "what"),
+    [({"workload": "tpcb-like"}, "--workload tpcb-like writes"), ({"script": ("x.sql",)}, "--script is assumed to write")],
 )
 def test_writing_must_be_allowed(asked, what, looked):
     with pytest.raises(UsageError, match=f"is read only by default, and {what}.*--allow-writes"):
