@@ -134,11 +134,12 @@ def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
         return [said for said in prepared(variant=variants, max_blocks=blocks).choices if "cannot establish a difference" in said]
 
     assert warned(5, "x:jit=off") == [
-        "Warning: 5 blocks cannot establish a difference of any size: an error rate of 5 % requires at least 6; raise --max-blocks or --time-budget."
+        "Warning: 5 blocks cannot establish a difference of any size: an error rate of 5 % requires at least 6; "
+        "raise --max-blocks or --time-budget."
     ]
     assert not warned(6, "x:jit=off")
     (said,) = warned(6, "a", "b:jit=off", "c:geqo=off")
-    assert "6 blocks can tell" in said and "2 variants share the error rate of 5 %, which requires at least 7" in said
+    assert "6 blocks cannot establish" in said and "2 variants share the error rate of 5 %, which requires at least 7" in said
     assert not warned(7, "a", "b:jit=off", "c:geqo=off")
 
 
@@ -182,7 +183,7 @@ def test_at_a_given_rate_latency_decides():
             "memory is 1GB in 'a' and 1024MB in 'b', jit is on in 'a' and true in 'b', which is the same value",
         ),
         ({"variant": ("x:jit=on",)}, UsageError, "jit is not given in 'base' and on in 'x', which is the same value"),
-        ({"variant": ("a:jit=off", "a:jit=on")}, UsageError, "the name 'a' occurs twice"),
+        ({"variant": ("a:jit=off", "a:jit=on")}, UsageError, "the name 'a' is used twice"),
         ({"variant": ("base:jit=off",)}, UsageError, "is used twice .the unchanged request has this name."),
         ({"variant": ("x:protocoll=simple",)}, UsageError, "'protocoll' .*did you mean protocol"),
         ({"variant": ("x:protocol=smoke",)}, UsageError, "variant 'x': 'protocol': .* but it is 'smoke'"),
