@@ -39,9 +39,9 @@ def test_options_after_the_first_word_are_the_command_s(tmp_path):
     ("words", "message"),
     [
         ([], "there is no command"),
-        (["--", "no-such-program-anywhere"], "there is no program 'no-such-program-anywhere'"),
+        (["--", "no-such-program-anywhere"], "a program 'no-such-program-anywhere'"),
         (["--extract", "x", "--", "sleep"], "--extract x: write NAME=REGEX"),
-        (["--duration", "1s", "--timeout", "2s", "--", "sleep"], "give one of them"),
+        (["--duration", "1s", "--timeout", "2s", "--", "sleep"], "give only one of them"),
         (["--no-such-option", "--", "sleep"], "No such option"),
     ],
 )

@@ -36,10 +36,10 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        ([], 2, "nothing to measure to"),
-        (["--to", "127.0.0.1:9"], 2, "no iperf3 server serves us at port 9"),
+        ([], 2, "there is no link to measure"),
+        (["--to", "127.0.0.1:9"], 2, "no iperf3 server answers at port 9"),
         (["--to", "x", "--streams", "0"], 2, "from 1 to 128"),
-        (["--to", "x", "--netns-delay", "5ms"], 2, "--netns is not given"),
+        (["--to", "x", "--netns-delay", "5ms"], 2, "add --netns, or leave them out"),
     ],
 )
 def test_bad_input_is_one_message(words, code, message, tmp_path, capsys):

@@ -41,8 +41,8 @@ def test_a_dry_run_shows_every_variant(capsys, tmp_path):
     ("words", "message"),
     [
         (["--clients", "1,two"], "'1,two' is not a list of whole numbers"),
-        (["--clients", "0,1"], "--clients 0: a number of clients is at least 1"),
-        (["--variant", "base"], "the name 'base' stands twice"),
+        (["--clients", "0,1"], "--clients 0: the minimum is 1"),
+        (["--variant", "base"], "the name 'base' occurs twice"),
         (["--variant", "a", "--variant", "b"], "the variants 'a' and 'b' are the same"),
         (["--variant", "a", "--variant", "b:clients=3"], "'clients' cannot differ between variants"),
         (["--variant", "a", "--variant", "b:shared_bufers=1GB"], "variant 'b': "),

@@ -23,7 +23,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         (["--precision", "high"], "a share is written as 2% or 0.02"),
         (["--vary", "disk"], "disk"),
         (["--initial-sizes", "2"], "greater than or equal to 4"),
-        (["--start-state", "warm"], "restarted at least"),
+        (["--start-state", "warm"], "servers must restart"),
     ],
 )
 def test_what_is_wrong_is_one_message(words, message, capsys):

@@ -203,7 +203,7 @@ def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_wit
         (("--dsn", "{owner}", "--memory", "1GB"), "--memory does not go with --dsn"),
         (("--dsn", "{owner}", "--start-state", "fresh"), "--start-state fresh does not go with --dsn"),
         (("--dsn", "{owner}", "--client-placement", "inside"), "--client-placement inside does not go with --dsn"),
-        (("--dsn", "{owner}", "--points", "1,2"), "density puts more and more databases on this host"),
+        (("--dsn", "{owner}", "--points", "1,2"), "density creates databases on this host"),
     ],
 )
 def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):

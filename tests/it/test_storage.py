@@ -57,7 +57,7 @@ def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
 
 def test_bad_input_is_one_message(pgherd: Any) -> None:
     for words, wanted in (
-        (("--compare-setting", "max_wal_size=1GB"), "one value cannot be compared"),
+        (("--compare-setting", "max_wal_size=1GB"), "a comparison needs two or more values"),
         (("--compare-setting", "wal_sync_method=fsync,never"), "wal_sync_method"),
         (("--compare-setting", "full_page_writes=on,on"), "'on' stands twice"),
         (("--wal-dir", "/nowhere/at/all"), "does not exist"),

@@ -34,26 +34,28 @@ def test_by_default_where_it_is_honest():
     plain = completed()
     made = {"a": plain, "b": plain}
     found = chosen(made)
-    assert found.together and found.said.startswith("Arms side by side: 3 servers are up at once, a twice (the A/A pair)")
+    assert found.together and found.said.startswith(
+        "Variants are interleaved in time slices: 3 servers run at once, a twice (the A/A pair)"
+    )
     assert set(found.memory) == {"a", "b"}
     assert chosen(made, "cpu_per_tx").together
     late = chosen(made, "p95")
-    assert not late.together and "p95 wants longer trials" in late.said
+    assert not late.together and "p95 needs longer trials" in late.said
     assert chosen(made, "p95", interleave="slices").together, "who asks for it gets it"
-    assert chosen(made, interleave="trials").said.startswith("Arms one at a time, as asked")
+    assert chosen(made, interleave="trials").said.startswith("Variants are interleaved by trials, as requested")
 
 
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"read_only": False}, "still to write"),
-        ({"huge_page_bytes": 2**30}, "pages of memory"),
-        ({"transparent_huge_pages": True}, "pages of memory"),
-        ({"cpu_mode": "cpuset"}, "with whole CPUs"),
-        ({"wal_dir": "/elsewhere"}, "volumes of their own"),
-        ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "volumes of their own"),
-        ({"server": "host=elsewhere"}, "somebody else's"),
-        ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs cannot be given out within a turn"),
+        ({"read_only": False}, "delayed writes"),
+        ({"huge_page_bytes": 2**30}, "huge pages are a setting"),
+        ({"transparent_huge_pages": True}, "huge pages are a setting"),
+        ({"cpu_mode": "cpuset"}, "with --cpu-mode cpuset"),
+        ({"wal_dir": "/elsewhere"}, "their volumes"),
+        ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "their volumes"),
+        ({"server": "host=elsewhere"}, "an external server keeps running"),
+        ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs is too small for one slice"),
         ({"rate": 100.0}, "at a given rate transactions do not wait"),
         ({"runtime": "vm"}, "clients in guests cannot be stopped"),
     ],
@@ -62,15 +64,15 @@ def test_not_where_servers_would_disturb_each_other(options, why):
     plain = completed()
     made = {"a": plain, "b": changed(plain, **options)}
     found = chosen(made)
-    assert not found.together and found.said.startswith("Arms one at a time: ") and why in found.said
-    with pytest.raises(UsageError, match=f"--interleave slices cannot be: .*{why}"):
+    assert not found.together and found.said.startswith("Variants are interleaved by trials: ") and why in found.said
+    with pytest.raises(UsageError, match=f"--interleave slices is not possible: .*{why}"):
         chosen(made, interleave="slices")
 
 
 def test_not_where_a_transaction_is_long_beside_a_turn():
     plain = completed()
     slow = {"a": plain, "b": dataclasses.replace(plain, pace=0.0042)}
-    assert "a transaction takes 4.2 ms, too long to be counted in turns of 63 ms" in chosen(slow).said
+    assert "a transaction takes 4.2 ms, too long to be counted in slices of 63 ms" in chosen(slow).said
     assert chosen({"a": plain, "b": dataclasses.replace(plain, pace=0.0003)}).together
     many = {"a": plain, "b": changed(plain, clients=100)}
     assert "with 100 clients a transaction waits too long" in chosen(many).said
@@ -97,6 +99,6 @@ def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
 def test_servers_of_somebody_else_are_up_all_the_time():
     plain = completed()
     theirs = {name: changed(plain, server=f"host={name}") for name in "ab"}
-    assert chosen(theirs).said.startswith("Somebody else's servers are up all the time")
-    with pytest.raises(UsageError, match="--interleave is for servers of our own"):
+    assert chosen(theirs).said.startswith("The external servers keep running")
+    with pytest.raises(UsageError, match="--interleave does not apply to external servers"):
         chosen(theirs, interleave="slices")

@@ -29,15 +29,15 @@ def test_a_directory_alone_needs_no_postgresql(tmp_path):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"data": ("gold",)}, "'gold' is no kind of data"),
-        ({"data": ("pgbench@0",)}, "'pgbench@0' is no kind of data"),
+        ({"data": ("gold",)}, "'gold' is not a kind of data"),
+        ({"data": ("pgbench@0",)}, "'pgbench@0' is not a kind of data"),
         ({"data": ("pgbench", "pgbench@2")}, "pgbench more than once"),
-        ({"data": ("none",)}, "nothing to compress"),
+        ({"data": ("none",)}, "there is no data to compress"),
         ({"block_sizes": ("3k",)}, "a power of two from 512 bytes to 1 MB, such as 8k, not 3k"),
         ({"block_sizes": ("big",)}, "'big' is not a memory size"),
         ({"codecs": ()}, "names no codec"),
         ({"codecs": ("lzma",)}, "unknown codec 'lzma'"),
-        ({"dir": "/nonexistent"}, "no such directory"),
+        ({"dir": "/nonexistent"}, "does not exist"),
         ({"data": ("none",), "dsn": "what?"}, "--dsn"),
     ],
 )

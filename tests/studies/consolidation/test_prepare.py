@@ -101,21 +101,21 @@ def test_the_budget_must_hold_what_is_configured():
 
 
 def test_without_control_groups_memory_cannot_be_short():
-    with pytest.raises(CapabilityError, match="--overcommit above 0 need the cgroup runtime"):
+    with pytest.raises(CapabilityError, match="--overcommit above 0 needs the cgroup runtime"):
         prepared(schemes=(3,), overcommit=(0.3,))
-    assert any("nothing limits the containers' memory" in choice for choice in prepared(schemes=(3,)).choices)
+    assert any("the memory of containers is not limited" in choice for choice in prepared(schemes=(3,)).choices)
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"schemes": (5,)}, r"there is no such scheme; there are 1 \(1/1/M\), 2 \(1/M/M\), 3"),
+        ({"schemes": (5,)}, r"there is no such scheme; use 1 \(1/1/M\), 2 \(1/M/M\), 3"),
         ({"pattern": "weekly"}, "there is no pattern 'weekly'"),
-        ({"shared_buffers_percent": (95,)}, "1 to 90 per cent"),
+        ({"shared_buffers_percent": (95,)}, "1 to 90 %"),
         ({"overcommit": (1.0,)}, "at least 0 and below 1"),
         ({"set": ("shared_buffers=1GB",)}, "give --shared-buffers-percent instead"),
-        ({"pattern": "9,1/1,9", "busy_clients": 50}, "--busy-clients 50 is for patterns by name, and --pattern 9,1/1,9 lists clients"),
-        ({"pattern": "9,1/1,9", "quiet_clients": 3}, "--quiet-clients 3 is for patterns by name"),
+        ({"pattern": "9,1/1,9", "busy_clients": 50}, "--busy-clients 50 needs a named pattern, but --pattern 9,1/1,9 lists clients"),
+        ({"pattern": "9,1/1,9", "quiet_clients": 3}, "--quiet-clients 3 needs a named pattern"),
         (
             {"scale": 1_000_000, "host_memory": None, "databases": 2, "runtime": "process"},
             "configured memory, more than the host's budget",
@@ -181,18 +181,18 @@ class TestWithControlGroups:
 
     def test_buffers_that_cannot_leave_memory_are_warned_of(self):
         found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.55,), shared_buffers_percent=(75,), swap="none", busy_clients=5)
-        assert any("at 55% and 75 % buffers the kernel will end servers" in choice for choice in found.choices)
+        assert any("at 55% and 75 % buffers the kernel kills servers" in choice for choice in found.choices)
 
     def test_the_honest_rate_is_said_before_anything_starts(self):
         found = prepared(
             runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
         )
-        assert any("316 MB in all leave 708 MB of 1 GB to spare: overcommitment is honest up to 69%" in c for c in found.choices)
+        assert any("316 MB in total leave 708 MB of 1 GB unused: overcommitment is safe up to 69%" in c for c in found.choices)
         unknown = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert any("honest is not known" in choice for choice in unknown.choices)
+        assert any("the safe overcommitment rate is not known" in choice for choice in unknown.choices)
 
     def test_a_budget_below_the_working_sets_is_refused(self):
-        with pytest.raises(UsageError, match=r"--overcommit 0.8 leaves 205 MB, but the working sets need 316 MB: beyond 69%"):
+        with pytest.raises(UsageError, match=r"--overcommit 0.8 leaves 205 MB, but the working sets need 316 MB: above 69%"):
             prepared(
                 runtime="cgroup", schemes=(3,), overcommit=(0.3, 0.8), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
             )
@@ -256,7 +256,7 @@ class TestInGuests:
 
     def test_minima_that_do_not_fit_are_refused(self):
         with pytest.raises(
-            UsageError, match=r"--overcommit 0.7 leaves 307 MB, of which scheme 1's guests can have 237 MB .* leave them 256 MB at least"
+            UsageError, match=r"--overcommit 0.7 leaves 307 MB, of which 237 MB remain for the guests of scheme 1 .* minimum is 256 MB"
         ):
             in_guests(overcommit=(0.7,), vm_memory_policy="guest-balloon")
 
@@ -266,12 +266,12 @@ class TestInGuests:
 
     def test_without_swap_it_is_said_what_happens_to_guests(self):
         found = in_guests(overcommit=(0.3,), swap="none")
-        assert any("the kernel will end guests" in choice for choice in found.choices)
+        assert any("the kernel kills guests" in choice for choice in found.choices)
 
     def test_without_control_groups_memory_cannot_be_short(self, monkeypatch):
         monkeypatch.setattr(module.vm_memory_policy, "in_groups", lambda *_: False)
         assert in_guests().options.container_memory == 512 * MB, "a guest's memory is its own"
-        with pytest.raises(CapabilityError, match="--overcommit above 0 need control groups around the guests"):
+        with pytest.raises(CapabilityError, match="--overcommit above 0 needs control groups around the guests"):
             in_guests(overcommit=(0.3,))
 
 
@@ -281,7 +281,7 @@ def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
     options = prepared(schemes=(3, 4)).options
     assert options.unavailable == {4: "pg_balloon cannot be built: make is missing: install make"}
     assert options.runnable == (3,)
-    with pytest.raises(CapabilityError, match="scheme 4 cannot be had: pg_balloon cannot be built: make is missing"):
+    with pytest.raises(CapabilityError, match="scheme 4 is not available: pg_balloon cannot be built: make is missing"):
         prepared(schemes=(4,))
 
 
@@ -303,7 +303,7 @@ def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
     facts = SimpleNamespace(huge_pages={"2 MB": 8})
     ground = SimpleNamespace(node=LocalNode(), cache="/nowhere", facts=facts, choices=[], dry=True, runtime="cgroup", usable=None)
     unavailable, balloon = module._balloon(ground, {"huge_pages": "on"})
-    assert unavailable == {4: "a pool in huge pages has no balloon, and huge_pages = on is asked for"} and balloon == {}
+    assert unavailable == {4: "pg_balloon does not support huge pages, and huge_pages = on is set"} and balloon == {}
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
     monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "")
     assert module._balloon(ground, {})[1] == {"shared_preload_libraries": "pg_balloon", "huge_pages": "off"}

@@ -47,21 +47,21 @@ def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
     tight = options(schemes=(3,), rates=(0.0, 0.75))
     prepare_guests.require_fit(tight, STATIC)
     with pytest.raises(
-        UsageError, match=r"--overcommit 0.75 leaves 2 GB, of which scheme 3's guests can have 1.83 GB .* leave them 2 GB at least; lower"
+        UsageError, match=r"--overcommit 0.75 leaves 2 GB, of which 1.83 GB remain for the guests of scheme 3 .* minimum is 2 GB; lower"
     ):
         prepare_guests.require_fit(tight, BALLOONS)
 
 
 def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
-    with pytest.raises(UsageError, match=r"--overcommit 0.9 leaves 102 MB, which scheme 3's hypervisors need for themselves \(128 MB\)"):
+    with pytest.raises(UsageError, match=r"--overcommit 0.9 leaves 102 MB, but the hypervisors of scheme 3 need 128 MB"):
         prepare_guests.require_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.9)), STATIC)
-    with pytest.raises(UsageError, match=r"need for themselves \(208 MB\)"):
+    with pytest.raises(UsageError, match=r"need 208 MB"):
         emulated = STATIC.model_copy(update={"overhead": OVERHEAD["tcg"]})
         prepare_guests.require_fit(options(share=512 * MB, schemes=(3,), rates=(0.0, 0.85)), emulated)
 
 
 def test_a_guest_that_could_not_come_up_is_refused():
-    with pytest.raises(UsageError, match="--memory 128 MB: a guest needs 160 MB to come up"):
+    with pytest.raises(UsageError, match="--memory 128 MB: a guest needs 160 MB to boot"):
         prepare_guests.require_fit(options(share=128 * MB), STATIC)
 
 
@@ -69,5 +69,5 @@ def test_what_becomes_of_a_guests_memory_is_said():
     given = options()
     assert prepare_guests.words(given, 3, BALLOONS) == "its balloon leaves it at least 1 GB of its 4 GB"
     assert prepare_guests.words(given, 1, BALLOONS) == "its balloon leaves it at least 2 GB of its 8 GB"
-    assert prepare_guests.words(given, 3, STATIC).startswith("its balloon is not moved")
-    assert prepare_guests.words(given, 3, GuestMemory(policy="free-page-reporting")).startswith("it reports what is free")
+    assert prepare_guests.words(given, 3, STATIC).startswith("its balloon keeps its size")
+    assert prepare_guests.words(given, 3, GuestMemory(policy="free-page-reporting")).startswith("it reports free pages")

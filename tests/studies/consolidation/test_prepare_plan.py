@@ -38,7 +38,7 @@ def test_each_scheme_has_a_line():
         "Scheme 4 (M/M/M + balloon) is not available: make is missing.",
         "Memory: 8 GB configured, 11 GB on the host; available when overcommitted by 50 %: 4 GB.",
         "Load: orders of scale 30 in each database, clients outside the containers: 30,2,30,2/2,30,2,30 in periods of 10 min, "
-        "each after 40 s of ramp-up.",
+        "each after 40 s of warm-up.",
     ]
 
 
@@ -46,12 +46,12 @@ def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them():
     given = options(runtime="vm", cpu_mode="none", schemes=(1, 3), buffers=(25,))
     first, second, *_ = lines(given, planned(given), GuestMemory(policy="guest-balloon"))
     assert first.startswith("Scheme 1 (1/1/M): 1 guest (vm, 3 vCPU, 8 GB)")
-    assert first.endswith("; of each guest: its balloon leaves it at least 2 GB of its 8 GB.")
+    assert first.endswith("; memory of each guest: its balloon leaves it at least 2 GB of its 8 GB.")
     assert second.startswith("Scheme 3 (M/M/M): 2 guests (vm, 3 vCPU, 4 GB)")
-    assert second.endswith("; of each guest: its balloon leaves it at least 1 GB of its 4 GB.")
+    assert second.endswith("; memory of each guest: its balloon leaves it at least 1 GB of its 4 GB.")
 
 
 def test_without_limits_that_is_said():
     given = options(runtime="process", container_memory=None, cpu_mode="none", schemes=(3,))
     assert "2 containers (process)" in lines(given, planned(given))[0]
-    assert "reckoned with (nothing limits it here)" in lines(given, planned(given))[1]
+    assert "assumed (no limit is enforced)" in lines(given, planned(given))[1]

@@ -11,7 +11,7 @@ def test_scales_are_put_in_order(options):
 
 @pytest.mark.parametrize("scales", [(), (0, 1), (-5,)])
 def test_what_is_no_scale_is_refused(options, scales):
-    with pytest.raises(ValidationError, match="give at least one scale, each of them 1 or more"):
+    with pytest.raises(ValidationError, match="give one or more scales, each at least 1"):
         options(scales=scales)
     with pytest.raises(ValidationError):
         SizesRequest(predict=scales)

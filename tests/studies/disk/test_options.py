@@ -61,7 +61,7 @@ def test_what_makes_no_run(make, changes, said):
 
 def test_two_volumes_of_one_name_are_refused(make):
     one = make().volumes[0]
-    with pytest.raises(ValidationError, match="names of their own"):
+    with pytest.raises(ValidationError, match="must be different"):
         make(volumes=[one, one])
 
 

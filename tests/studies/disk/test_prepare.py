@@ -48,7 +48,7 @@ def test_a_plain_request_measures_where_the_servers_data_would_lie(own_directori
     assert found.options.volumes[0].volume.path == str(own_directories / "cache" / "pgherd")
     assert found.installation is None and found.tools == {"fio": "3.33"} and found.tool_versions()["fio"] == "3.33"
     assert not (own_directories / "cache").exists(), "a dry run makes nothing"
-    assert any("--volume names others" in choice for choice in found.choices)
+    assert any("choose others with --volume" in choice for choice in found.choices)
     assert found.confirm == () and found.typed == ()
 
 
@@ -80,7 +80,7 @@ def test_volumes_are_looked_at_and_left_as_they_are(place):
     assert found.options.rate == (70, 30) and "mix" in found.options.tests and found.options.depth == 4
     assert list(place.iterdir()) == [] and f"private directory below {place}" in found.host_changes[0]
     if one.devices:
-        assert any("lie on the same device" in choice for choice in found.choices)
+        assert any("are on the same device" in choice for choice in found.choices)
 
 
 def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
@@ -88,26 +88,26 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         pytest.skip("loop volumes need root")
     found = prepared(volume=(f"loop:128MB@{place}",))
     assert len(found.confirm) == 1 and "loop device" in found.confirm[0]
-    assert found.options.volumes[0].distorts and any("distorts" in choice for choice in found.choices)
+    assert found.options.volumes[0].distorts and any("is a loop device" in choice for choice in found.choices)
     assert found.options.volumes[0].size <= 0.85 * 128 * 2**20
 
 
 @pytest.mark.parametrize(
     ("asked", "error", "said"),
     [
-        ({"rate_iops": "100"}, UsageError, "as two rates|two rates, reads and writes"),
-        ({"rate_iops": "70,0"}, UsageError, "rates of 1 per second and more"),
-        ({"tests": ("mix",)}, UsageError, "needs its two rates"),
-        ({"tests": ("random-read",), "rate_iops": "70,30"}, UsageError, "which --tests leaves out"),
-        ({"tests": ("fast",)}, UsageError, "no test 'fast'; there are random-read"),
+        ({"rate_iops": "100"}, UsageError, "two rates, reads and writes"),
+        ({"rate_iops": "70,0"}, UsageError, "the minimum of each rate is 1 per second"),
+        ({"tests": ("mix",)}, UsageError, "needs two rates"),
+        ({"tests": ("random-read",), "rate_iops": "70,30"}, UsageError, "--tests does not include it"),
+        ({"tests": ("fast",)}, UsageError, "no test 'fast'; use one or more of random-read"),
         ({"volume": ("/nonexistent",)}, UsageError, "--volume /nonexistent does not exist"),
         ({"volume": ("/etc/hostname",)}, UsageError, "--volume /etc/hostname is not a directory"),
-        ({"volume": ("device:/dev/pgherd-none",)}, UsageError, "say --allow-format /dev/pgherd-none"),
+        ({"volume": ("device:/dev/pgherd-none",)}, UsageError, "give --allow-format /dev/pgherd-none"),
         ({"volume": ("device:/dev/pgherd-none",), "allow_format": ("/dev/pgherd-none",)}, UsageError, "does not exist|needs root"),
         ({"allow_format": ("/dev/sdz",), "volume": ("/tmp",)}, UsageError, "no --volume names device:/dev/sdz"),
-        ({"volume": ("/tmp", "disk0=/var")}, UsageError, "'disk0' stands twice"),
-        ({"volume": ("all=/tmp",)}, UsageError, "'all' stands for all volumes"),
-        ({"file_size": "1MB"}, UsageError, "a file has at least 16 MB"),
+        ({"volume": ("/tmp", "disk0=/var")}, UsageError, "'disk0' is used twice"),
+        ({"volume": ("all=/tmp",)}, UsageError, "'all' is the name for all volumes"),
+        ({"file_size": "1MB"}, UsageError, "the minimum is 16 MB"),
         ({"file_size": "900TB"}, UsageError, "900 TB"),
         ({"host_cores": 4096}, UsageError, "--host-cores 4096 is more"),
         ({"run_as": "no-such-account"}, UsageError, "no user 'no-such-account'"),
@@ -130,7 +130,7 @@ def test_fio_that_is_missing_or_old_is_named_with_its_package():
     with pytest.raises(CapabilityError, match=r"fio is not installed.*install the package fio \(apt-get install fio"):
         prepared(node)
     node.version = "fio-2.16"
-    with pytest.raises(CapabilityError, match="this is fio-2.16, but fio 3.0 or later is needed"):
+    with pytest.raises(CapabilityError, match="the version of fio is fio-2.16, but 3.0 or later is required"):
         prepared(node)
 
 
@@ -138,7 +138,7 @@ def test_an_engine_that_this_fio_lacks_is_refused():
     node = Node()
     node.engines = "psync\n"
     assert prepared(node).options.engine == "psync"
-    with pytest.raises(CapabilityError, match="no engine 'io_uring'; it has psync"):
+    with pytest.raises(CapabilityError, match="no engine 'io_uring'; use one of psync"):
         prepared(node, ioengine="io_uring")
 
 
@@ -159,5 +159,5 @@ def test_several_hosts_have_files_of_one_size_and_each_its_own_place(place):
     assert [volume.volume.target for volume in found.volumes] == ["a/data", "b/data"] and found.hosts == ("a", "b")
     assert {volume.size for volume in found.volumes} == {32 * 2**20} and (found.cores, found.seed) == (1, 3)
     assert found.fio_version == "3.33"
-    with pytest.raises(UsageError, match=r"different engines \(libaio on a, psync on b\); name one that all have with --ioengine"):
+    with pytest.raises(UsageError, match=r"default fio engine differs \(libaio on a, psync on b\); choose one with --ioengine"):
         over_hosts({"a": one, "b": one.model_copy(update={"engine": "psync"})})

@@ -19,8 +19,8 @@ def test_a_plain_command_is_completed():
     options = found.options
     assert options.command == ("sleep", "1") and options.seconds is None and options.timeout == 600 and options.repeats == 5
     assert options.cwd == "/" and not options.privileged and options.hosts == ("local",)
-    assert found.installation is None and found.disk == 0 and "whatever the command changes" in found.host_changes[0]
-    assert any("started in /" in text for text in found.choices) and any("sleep 1" in text for text in found.choices)
+    assert found.installation is None and found.disk == 0 and "all changes by the command" in found.host_changes[0]
+    assert any("Working directory /" in text for text in found.choices) and any("sleep 1" in text for text in found.choices)
 
 
 def test_everything_that_can_be_said():
@@ -42,11 +42,11 @@ def test_everything_that_can_be_said():
 @pytest.mark.parametrize(
     ("command", "asked", "message"),
     [
-        ((), {"command": ()}, "there is no command: write it after --"),
-        (("no-such-program-anywhere",), {}, "there is no program 'no-such-program-anywhere'"),
-        (("./no-such",), {}, r"there is no program './no-such'"),
-        (("if",), {}, "no shell is asked"),
-        (("/etc",), {}, "there is no program '/etc'"),
+        ((), {"command": ()}, "there is no command; write it after --"),
+        (("no-such-program-anywhere",), {}, "cannot run a program 'no-such-program-anywhere'"),
+        (("./no-such",), {}, r"cannot run a program './no-such'"),
+        (("if",), {}, "builtins and aliases of a shell are not"),
+        (("/etc",), {}, "cannot run a program '/etc'"),
         (("sleep", "a\0b"), {}, "NUL character"),
         (("sleep",), {"cwd": "/no/such/directory"}, "cannot enter /no/such/directory"),
         (("sleep",), {"extract": ("rate",)}, "--extract rate: write NAME=REGEX"),
@@ -55,16 +55,16 @@ def test_everything_that_can_be_said():
         (("sleep",), {"extract": ("rate=(a)(b)",)}, "it has 2 groups"),
         (("sleep",), {"extract": ("a b=x",)}, "letters, digits and _"),
         (("sleep",), {"extract": ("a=x", "a=y")}, "given twice"),
-        (("sleep",), {"unit": ("rate=MB/s",)}, "there is no --extract rate"),
+        (("sleep",), {"unit": ("rate=MB/s",)}, "add --extract rate"),
         (("sleep",), {"env": ("A",)}, "--env A: write NAME=VALUE"),
-        (("sleep",), {"env": ("a-b=1",)}, "no name of a variable"),
-        (("sleep",), {"warmup": "1s"}, "--warmup is for a command that runs on"),
-        (("sleep",), {"duration": "3s", "timeout": "9s"}, "give one of them"),
+        (("sleep",), {"env": ("a-b=1",)}, "not a valid name of a variable"),
+        (("sleep",), {"warmup": "1s"}, "--warmup needs --duration"),
+        (("sleep",), {"duration": "3s", "timeout": "9s"}, "give only one of them"),
         (("sleep",), {"duration": "0"}, "a time above zero"),
         (("sleep",), {"duration": "soon"}, "not a duration"),
         (("sleep",), {"host_cores": 10000}, "more than this host has"),
         (("sleep",), {"threshold": ("x=1",)}, "no threshold 'x'"),
-        (("sleep",), {"run_as": "root"}, "run as root by --as-root"),
+        (("sleep",), {"run_as": "root"}, "use --as-root"),
         (("sleep",), {"run_as": "no-such-account"}, "no user 'no-such-account'"),
     ],
 )
@@ -79,7 +79,7 @@ def test_a_program_is_looked_for_from_its_directory(tmp_path):
             path.chmod(path.stat().st_mode | 0o055)
     program = tmp_path / "tool"
     program.write_text("#!/bin/sh\n")
-    with pytest.raises(UsageError, match="no program './tool'"):
+    with pytest.raises(UsageError, match="a program './tool'"):
         prepared("./tool", cwd=str(tmp_path))
     program.chmod(0o755)
     assert prepared("./tool", cwd=str(tmp_path)).options.command == ("./tool",)

@@ -45,7 +45,7 @@ def test_reserved_pages_are_whole_numbers(build):
 
 @pytest.mark.parametrize(
     ("asked", "message"),
-    [({"huge_pages": "2MB"}, "name them with page_sizes"), ({"repeats": 3}, "give max_blocks"), ({"precision": "60%"}, "less than")],
+    [({"huge_pages": "2MB"}, "give them with page_sizes"), ({"repeats": 3}, "give max_blocks"), ({"precision": "60%"}, "less than")],
 )
 def test_options_of_other_studies_are_rejected(asked, message):
     with pytest.raises(ValueError, match=message):

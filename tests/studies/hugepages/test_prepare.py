@@ -48,7 +48,7 @@ def test_a_kernel_of_other_sizes(fake_pools):
 
 
 def test_without_root_there_is_nothing_to_compare(fake_pools):
-    with pytest.raises(CapabilityError, match=r"no huge pages\. 2MB: .* as root.* 1GB: .* thp: ") as caught:
+    with pytest.raises(CapabilityError, match=r"cannot provide huge pages\. 2MB: .* as root.* 1GB: .* thp: ") as caught:
         kinds(fake_pools.PoolNode(root=False))
     assert caught.value.exit_code == 3
 
@@ -60,7 +60,7 @@ def test_kinds_by_name_in_any_spelling_the_first_is_the_baseline(fake_pools):
 
 
 @pytest.mark.parametrize(
-    ("pages", "message"), [(("none", "off"), "none stands twice"), (("2MB", "2048kB"), "2MB stands twice"), (("large",), "'large'")]
+    ("pages", "message"), [(("none", "off"), "none is given twice"), (("2MB", "2048kB"), "2MB is given twice"), (("large",), "'large'")]
 )
 def test_kinds_that_are_none(fake_pools, pages, message):
     with pytest.raises(UsageError, match=message):
@@ -82,12 +82,12 @@ def test_the_scale_is_what_memory_holds():
 
 
 def test_ordinary_pages_alone_are_no_comparison():
-    with pytest.raises(UsageError, match="only none is to be measured"):
+    with pytest.raises(UsageError, match="names only none"):
         prepare(NODE, HugepagesRequest(page_sizes=("none",)), dry=True)
 
 
 def test_servers_in_guests_are_refused_with_what_can_be_compared_instead():
-    with pytest.raises(CapabilityError, match="the guest's own kernel; whole guests on huge pages are compared by 'pgherd compare"):
+    with pytest.raises(CapabilityError, match="the kernel of the guest; to compare guests on huge pages, use 'pgherd compare"):
         prepare(NODE, HugepagesRequest(runtime="vm"), dry=True)
 
 

@@ -53,7 +53,7 @@ def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     plain = prepared(scale=1).options.arms[0].options
     arms = tuple(Variant(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
     together, apart = module._devices(NODE, StorageOptions(arms=arms, baseline="here", budget_seconds=1))
-    assert together.startswith("here, beside, off: Warning: data and WAL lie on one device")
+    assert together.startswith("here, beside, off: Warning: data and WAL are on one device")
     assert apart.startswith("there: Data on ") and apart.endswith("WAL on loop device 'on-wal'.")
 
 
@@ -66,16 +66,16 @@ def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of(
     one, two, shared = module._devices(NODE, StorageOptions(arms=arms, baseline="one", budget_seconds=1))
     assert one.startswith("one: Data on ") and one.endswith("WAL on loop device 'w'; tables and indexes on loop device 's1'.")
     assert two.startswith("two: Data on ") and two.endswith("tables and indexes on loop device 's1', loop device 's2'.")
-    assert shared.startswith("shared: Warning: WAL and a tablespace lie on one device (loop device 'w'; data on ")
-    assert "; tables and indexes on loop device 's1', loop device 'w'): what each of them does" in shared
+    assert shared.startswith("shared: Warning: WAL and a tablespace are on one device (loop device 'w'; data on ")
+    assert "; tables and indexes on loop device 's1', loop device 'w'), so that their I/O cannot be separated" in shared
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
-        ({}, "2.2 checkpoints (max_wal_size is large enough for that)"),
-        ({"set": ("max_wal_size=64MB",)}, "2.2 checkpoints (more, where WAL reaches max_wal_size)"),
-        ({"compare_setting": "max_wal_size=64MB,1GB"}, "2.2 checkpoints (more, where WAL reaches max_wal_size)"),
+        ({}, "2.2 checkpoints (max_wal_size is large enough)"),
+        ({"set": ("max_wal_size=64MB",)}, "2.2 checkpoints (more if WAL reaches max_wal_size)"),
+        ({"compare_setting": "max_wal_size=64MB,1GB"}, "2.2 checkpoints (more if WAL reaches max_wal_size)"),
         ({"compare_setting": "checkpoint_timeout=30s,60s"}, None),
     ],
 )
@@ -104,10 +104,10 @@ def test_beyond_the_memory():
     [
         ({"compare_setting": "checkpoint_completion_target"}, "write it as SETTING=VALUE,VALUE"),
         ({"compare_setting": "=1,2"}, "write it as SETTING=VALUE,VALUE"),
-        ({"compare_setting": "wal_compression=on"}, "one value cannot be compared"),
-        ({"compare_setting": "a=1,2", "variant": ("x:a=1",)}, "say the same thing in two ways"),
-        ({"checkpoint_timeout": "10s"}, "between 30 s and a day"),
-        ({"memory_ratio": 2.0, "workload": "orders"}, "random-block, not orders"),
+        ({"compare_setting": "wal_compression=on"}, "a comparison needs two or more values"),
+        ({"compare_setting": "a=1,2", "variant": ("x:a=1",)}, "both define variants"),
+        ({"checkpoint_timeout": "10s"}, "is 30 s to 1 day"),
+        ({"memory_ratio": 2.0, "workload": "orders"}, "random-block, but --workload is orders"),
     ],
 )
 def test_what_contradicts_itself_is_said(asked, message):

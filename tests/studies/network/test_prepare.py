@@ -50,14 +50,14 @@ def test_a_plain_request_is_completed():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({}, "nothing to measure to: give --to HOST"),
+        ({}, "no link to measure; give --to HOST"),
         ({"to": ("db2", "db2")}, "db2 more than once"),
         ({"to": ("a b",)}, "write HOST or HOST:PORT"),
         ({"to": ("-R",)}, "write HOST or HOST:PORT"),
         ({"to": ("db2:70000",)}, "write HOST or HOST:PORT"),
-        ({"to": ("db2",), "netns_rate": "1M"}, "--netns is not given"),
+        ({"to": ("db2",), "netns_rate": "1M"}, "add --netns"),
         ({"to": ("db2",), "duration": "1s"}, "give 2 s or more"),
-        ({"to": ("db2",), "congestion": "magic"}, "this kernel has"),
+        ({"to": ("db2",), "congestion": "magic"}, "the kernel does not have"),
         ({"to": ("db2",), "host_cores": 10000}, "more than this host has"),
         ({"to": ("db2",), "threshold": ("x=1",)}, "no threshold 'x'"),
     ],
@@ -68,7 +68,7 @@ def test_what_cannot_be_done_is_said(asked, message):
 
 
 def test_nobody_there_is_said_with_what_to_start():
-    with pytest.raises(UsageError, match=r"no iperf3 server serves us at port 9 .*iperf3 --server --port 9"):
+    with pytest.raises(UsageError, match=r"no iperf3 server answers at port 9 .*iperf3 --server --port 9"):
         prepared(dry=False, to=("127.0.0.1:9",))
 
 
@@ -116,7 +116,7 @@ def test_a_cluster_s_hosts_are_linked_each_to_every_other():
     found = prepared(over=(host("a"), host("b"), host("c", "192.0.2.1")), port=free_port(), cluster="mine").options
     assert [link.target for link in found.links] == ["a/b", "a/c", "b/a", "b/c", "c/a", "c/b"] and found.hosts == ("a", "b", "c")
     assert {link.target: link.host for link in found.links}["a/c"] == "192.0.2.1"
-    assert "in trials that send to it alone" in prepared(over=(host("a"), host("b")), port=free_port()).host_changes[0]
+    assert "in trials that send to this host" in prepared(over=(host("a"), host("b")), port=free_port()).host_changes[0]
     joined = module.over_hosts({"a": found, "b": found.model_copy(update={"iperf3_version": "3.1", "cores": 1})})
     assert joined.cores == 1 and joined.iperf3_version.endswith("3.1 on b") and joined.links == found.links
 
@@ -130,13 +130,13 @@ def free_port():
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({"over": (host("a"),)}, "the cluster has one host, a"),
-        ({"over": (host("a"),), "hosts": ("a",)}, "--hosts names one host, a"),
+        ({"over": (host("a"),)}, "the cluster has only one host, a"),
+        ({"over": (host("a"),), "hosts": ("a",)}, "--hosts names only one host, a"),
         ({"to": ("db2",), "hosts": ("a", "b")}, "--cluster is not given"),
-        ({"over": (host("a"), host("b")), "to": ("c",)}, "--to with --cluster"),
-        ({"over": (host("a"), host("b")), "reverse": True}, "--reverse with --cluster"),
-        ({"over": (host("a"), host("b")), "netns_rate": "1M"}, "pgherd shapes no other link"),
-        ({"to": ("db2",), "port": 5300}, "write --to HOST:PORT"),
+        ({"over": (host("a"), host("b")), "to": ("c",)}, "--to does not apply with --cluster"),
+        ({"over": (host("a"), host("b")), "reverse": True}, "--reverse does not apply with --cluster"),
+        ({"over": (host("a"), host("b")), "netns_rate": "1M"}, "add --netns"),
+        ({"to": ("db2",), "port": 5300}, "give --to HOST:PORT"),
     ],
 )
 def test_what_does_not_go_with_a_cluster_is_said(asked, message):
@@ -149,9 +149,9 @@ def test_a_port_that_is_taken_and_addresses_of_others_are_said():
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"something listens at 127.0.0.1 port {port} already.*--port names another"):
+        with pytest.raises(UsageError, match=f"port {port} of 127.0.0.1 is in use.*choose another port with --port"):
             prepared(over=(host("a", "192.0.2.1"), host("b")), port=port)
-    with pytest.raises(CapabilityError, match="listen at none of the addresses"):
+    with pytest.raises(CapabilityError, match="cannot listen at any address"):
         prepared(over=(host("a", "192.0.2.1"), host("b", "198.51.100.2")))
 
 

@@ -40,9 +40,9 @@ def test_chosen_clients_begin_at_one_ascend_and_keep_to_the_limit(cores: float, 
 
 def test_clients_are_sorted_and_must_exist(options: Build) -> None:
     assert options(clients=(8, 1, 8, 2)).clients == (1, 2, 8)
-    with pytest.raises(ValidationError, match="a point of 0 clients"):
+    with pytest.raises(ValidationError, match="0 clients cannot be measured"):
         options(clients=(0, 1))
-    with pytest.raises(ValidationError, match="set up for 4 clients, but 16 are to be measured"):
+    with pytest.raises(ValidationError, match="configured for 4 clients, but 16 are planned"):
         options(most=4)
 
 
@@ -50,7 +50,7 @@ def test_variants_have_names_of_their_own(variants: Build, options: Build) -> No
     found = variants({"old": {"pg_version": "15.18"}, "new": {}})
     assert {name: one.pg_version for name, one in found.servers().items()} == {"old": "15.18", "new": "18.6"}
     assert options().servers() == {"": options()}
-    with pytest.raises(ValidationError, match="two or more with names of their own, not one"):
+    with pytest.raises(ValidationError, match="two or more variants with different names, not one"):
         variants({"one": {}})
     assert ScalingOptions.model_validate_json(found.model_dump_json()) == found
 

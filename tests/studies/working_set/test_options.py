@@ -48,7 +48,7 @@ def test_defaults():
 
 @pytest.mark.parametrize("given", [{"memory": "1GB"}, {"rate": 10.0}, {"dsn": "dbname=x"}, {"huge_pages": "2MB"}])
 def test_what_the_study_decides_itself(given):
-    with pytest.raises(ValidationError, match="does not go with a working set"):
+    with pytest.raises(ValidationError, match="does not apply to working-set"):
         WorkingSetRequest(**given)
 
 

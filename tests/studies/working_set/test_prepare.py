@@ -91,10 +91,10 @@ class TestInGuests:
     @pytest.mark.parametrize(
         ("asked", "words"),
         [
-            ({"memory_sizes": ("150MB", "300MB")}, "--memory-sizes: a guest of 150 MB does not come up, it needs 160 MB"),
-            ({"shared_buffers_sizes": ("16MB",), "extra_memory": "64MB"}, "--extra-memory: a guest of 80 MB does not come up"),
+            ({"memory_sizes": ("150MB", "300MB")}, "--memory-sizes: a guest of 150 MB cannot boot, because it needs at least 160 MB"),
+            ({"shared_buffers_sizes": ("16MB",), "extra_memory": "64MB"}, "--extra-memory: a guest of 80 MB cannot boot"),
             ({"start_state": "restarted"}, "would leave files in a guest's page cache"),
-            ({"swap": "zram"}, "--swap zram is for containers under cgroup"),
+            ({"swap": "zram"}, "--swap zram applies only to the cgroup runtime"),
         ],
     )
     def test_what_cannot_be_asked(self, asked, words):
@@ -114,9 +114,9 @@ def test_what_writes_begins_afresh():
         ({"set": ("shared_buffers=1GB",)}, "--shared-buffers"),
         ({"clients": (2, 2)}, "different numbers of clients"),
         ({"clients": (0,)}, "at least 1"),
-        ({"host_memory": "100MB", "scale": 128}, "no range to find a knee in"),
+        ({"host_memory": "100MB", "scale": 128}, "too small a range for a knee"),
         ({"memory_sizes": ("3GB",), "host_memory": "2GB"}, "more than the run may use"),
-        ({"shared_buffers": "100kB"}, "whole MB"),
+        ({"shared_buffers": "100kB"}, "a whole number of MB"),
         ({"extra_memory": "what"}, "not a memory size"),
     ],
 )

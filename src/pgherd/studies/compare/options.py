@@ -1,4 +1,4 @@
-"""Options of a comparison as a user gives them. The complete ones: pgherd.study.comparison.options."""
+"""Options of a comparison on the command line or in a scenario. pgherd.study.comparison.options defines the complete options."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ __all__ = ["CompareOptions", "CompareRequest"]
 
 
 class CompareRequest(BlocksRequest):
-    """Options of ``pgherd compare`` as given on the command line or in a scenario: variants of one server, with the options of
-    databases for what they share, or scenarios of any study that compares nothing."""
+    """Options of ``pgherd compare`` as given on the command line or in a scenario.
+
+    A comparison has variants of one server, which share the options of databases, or scenarios of any study without a comparison.
+    """
 
     variant: tuple[str, ...] = option(
         (), "Variant to compare (repeatable); the first is the baseline.", metavar="NAME:KEY=VALUE,…", repeated=True
@@ -25,4 +27,4 @@ class CompareRequest(BlocksRequest):
     )
     duration: str | None = redefined(BlocksRequest, "duration", None, computed="2.5s per slice, 5s per trial")
     warmup: str | None = redefined(BlocksRequest, "warmup", None, computed="0.3s or 0.5s")
-    start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="warm with slices, else restarted or fresh")
+    start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="warm with slices; restarted or fresh with trials")

@@ -1,4 +1,4 @@
-"""Completing a comparison: each arm by its own study, what all share, the length of trials, the number of blocks."""
+"""Completion of a comparison request: the options of each variant, the length of trials, the number of blocks and the shared settings."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.registry import study_of
 
 BASE = "base"
-"""The name of the request without changes, which one variant alone is compared with."""
+"""Name of the unchanged request. A single variant is compared with it."""
 BUDGET = 260.0
-"""Seconds that two variants and the A/A pair get: with copies, starts and the report the run then ends within five minutes."""
+"""Time budget in seconds for two variants and the A/A pair. With copies, starts and the report, the run then ends within five minutes."""
 LENGTH: Mapping[State, float] = {"warm": 3.0, "restarted": 5.0, "fresh": 8.0}
-"""Measured seconds of a trial by the state in which its servers begin: short trials make many blocks, but 70 % of the time is to
-be spent measuring, whatever a transition costs."""
+"""Measured seconds of a trial by the start state of its servers. Short trials allow many blocks. Long transitions need longer trials,
+because 70 % of the time should be measurement."""
 EXTRA: Mapping[State, float] = {"warm": 0.5, "restarted": 1.0, "fresh": 2.3}
-"""Seconds that a transition and the end of the drivers are taken to need."""
+"""Estimated seconds of a transition and of the end of the drivers, by start state."""
 RAMP = 0.5
 _BOTH = frozenset({"seed", "start_state", "run_as", "host_cores", "host_memory", "track", "threshold", "time_budget"})
-"""Options that arms of their own take from the comparison, beside those that are its own."""
+"""Options that scenarios take from the comparison."""
 _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "start_state"}
 
 
@@ -103,7 +103,7 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
 
 
 def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, dict[str, Model]]:
-    """The arms' study, and each arm's request by name, the baseline first."""
+    """Return the study of the variants, and the request of each variant by name, the baseline first."""
     if asked.arms and asked.variant:
         raise UsageError("scenario files and --variant do not go together: compare either files, or variants of one server")
     if asked.arms:
@@ -113,7 +113,7 @@ def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, 
             "there is nothing to compare; name variants, such as --variant big:shared_buffers=1GB, or two scenario files (of any study "
             "that compares nothing itself)"
         )
-    # All arms get the same budget of the host, whatever is free when each is looked at.
+    # All variants get the same share of the host, although the free memory changes while they are completed one after the other.
     given = {name: getattr(asked, name) for name in asked.model_fields_set & set(DensityRequest.model_fields) - {"time_budget", "repeats"}}
     cores = asked.host_cores or facts.cores
     defaults = {"vcpus": max(1.0, math.floor(cores / 2)) if cores >= 2 else cores, "host_memory": _free_memory(facts)}
@@ -122,31 +122,34 @@ def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, 
     for text in asked.variant:
         name, changes = parse_variant(text)
         if name in requests:
-            other = " (which the request without changes has)" if len(asked.variant) == 1 else ""
-            raise UsageError(f"--variant {text}: the name '{name}' stands twice{other}; give each variant a name of its own")
-        theirs = asked.dsn or "dsn" in changes  # of somebody else's server no limits are ours
-        requests[name] = apply(_unlimited(base, given) if theirs else base, changes, name, fixed=_NOT_VARIED)
+            other = " (the unchanged request has this name)" if len(asked.variant) == 1 else ""
+            raise UsageError(f"--variant {text}: the name '{name}' is used twice{other}; give each variant a different name")
+        external = asked.dsn or "dsn" in changes  # pgherd sets no limits on an external server
+        requests[name] = apply(_unlimited(base, given) if external else base, changes, name, fixed=_NOT_VARIED)
     return "density", _off_pages(requests)
 
 
 def _free_memory(facts: HostFacts) -> str:
-    """What a run may use by itself, as ``--host-memory`` takes it."""
+    """Return the default of ``--host-memory``: 80 % of the available memory."""
     return str(int(facts.memory_available * 0.8))
 
 
 def _unlimited(base: DensityRequest, given: Mapping[str, Any]) -> DensityRequest:
-    """The request without a number of CPUs that nobody asked for."""
+    """Return the request without the default number of vCPUs. A number that the user sets stays."""
     return base if "vcpus" in given else base.model_copy(update={"vcpus": None})
 
 
 def _off_pages(requests: dict[str, Model]) -> dict[str, Model]:
-    """Where one variant has huge pages reserved, those that say nothing of pages get none: PostgreSQL takes what stands free."""
-    own = {name: pages.asked_settings(one) for name, one in requests.items() if isinstance(one, DensityRequest)}
-    if not any(huge_pages.insists(asked) for asked in own.values()):
+    """Set ``huge_pages = off`` for variants without this setting if another variant reserves huge pages.
+
+    Otherwise PostgreSQL would use pages that are reserved for the other variant.
+    """
+    settings = {name: pages.asked_settings(one) for name, one in requests.items() if isinstance(one, DensityRequest)}
+    if not any(huge_pages.insists(requested) for requested in settings.values()):
         return requests
-    silent = {name for name, asked in own.items() if "huge_pages" not in asked}
+    unset = {name for name, requested in settings.items() if "huge_pages" not in requested}
     return {
-        name: one.model_copy(update={"set": (*getattr(one, "set", ()), "huge_pages=off")}) if name in silent else one
+        name: one.model_copy(update={"set": (*getattr(one, "set", ()), "huge_pages=off")}) if name in unset else one
         for name, one in requests.items()
     }
 
@@ -157,44 +160,44 @@ def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[s
         raise UsageError(f"only one scenario is given, '{names[0]}'; a comparison needs two or more")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(f"the name {', '.join(twice)} stands twice; give each scenario a name of its own")
+        raise UsageError(f"the name {', '.join(twice)} is used twice; give each scenario a different name")
     if len(studies) > 1:
         raise UsageError(f"scenarios of different studies cannot be compared: {', '.join(f'{a.name} is {a.study}' for a in asked.arms)}")
     request_of = study_of(studies[0]).request_model
     if issubclass(request_of, BlocksRequest) and "compare_setting" not in request_of.model_fields:  # io-profile can measure one server
-        raise UsageError(f"a comparison cannot be compared, and {studies[0]} is one; give scenarios of what it compares")
+        raise UsageError(f"a comparison cannot be compared, and {studies[0]} is one; give a scenario for each of its variants")
     given = asked.model_fields_set & set(DatabaseRequest.model_fields)
     if stray := sorted(name.replace("_", "-") for name in (given | (asked.model_fields_set & {"clients"})) - _BOTH):
-        raise UsageError(f"--{stray[0]} is for --variant; scenarios say it in their files")
-    # All arms get the same budget of the host, as those of variants do.
+        raise UsageError(f"--{stray[0]} applies only to --variant; set it in the scenario files")
+    # All scenarios get the same share of the host.
     shared = {"host_memory": _free_memory(facts), **{name: getattr(asked, name) for name in given - {"time_budget"}}, "seed": seed}
     requests = {arm.name: _own_request(arm, request_of, shared) for arm in asked.arms}
     for name, request in requests.items():
         if getattr(request, "variant", ()) or getattr(request, "compare_setting", None):
             raise UsageError(
-                f"a comparison cannot be compared, and scenario '{name}' is one, of variants of its own; give a scenario of each of them"
+                f"a comparison cannot be compared, and scenario '{name}' is one, because it has variants; give a scenario for each variant"
             )
     return studies[0], requests
 
 
 def _own_request(arm: ScenarioVariant, request_of: type[Model], shared: Mapping[str, Any]) -> Model:
-    """An arm's request; what it says itself goes before what the comparison says for all."""
+    """Return the request of a scenario. Its options override those of the comparison."""
     if cluster := sorted(name.replace("_", "-") for name in CLUSTER_FIELDS & set(arm.options)):
-        raise UsageError(f"arm '{arm.name}' says {', '.join(cluster)}; all arms run on the same hosts: say it to the comparison")
+        raise UsageError(f"scenario '{arm.name}' sets {', '.join(cluster)}; all scenarios run on the same hosts: set it for the comparison")
     known = {name: value for name, value in shared.items() if name in request_of.model_fields}
     try:
         return request_of.model_validate({**known, **arm.options})
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise UsageError(f"arm '{arm.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+        raise UsageError(f"scenario '{arm.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
 
 
 def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
-    """In which state the servers begin every trial of every arm.
+    """Return the state in which the servers start every trial of every variant.
 
-    What writes changes its database, and what differs in more than settings and limits is restored whenever the arm changes:
-    then all begin fresh. Else all are restarted.
+    The state is fresh for loads that write, because they change their database. It is also fresh for variants that differ in more
+    than settings and limits, because their data is restored each time the variant changes. Otherwise the servers are restarted.
     """
     if "start_state" in asked.model_fields_set:
         return asked.start_state
@@ -205,7 +208,7 @@ def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
     ]
     servers = [server for trials in planned for trial in trials for _, _, server in trial.deployment.servers()]
     if servers and all(server.dsn is not None for server in servers):
-        return "warm"  # no state can be brought about on somebody else's server
+        return "warm"  # pgherd cannot restart or restore an external server
     contents = {tuple(_content(server) for trial in trials for _, _, server in trial.deployment.servers()) for trials in planned}
     return "restarted" if len(contents) == 1 else "fresh"
 
@@ -215,9 +218,12 @@ def _content(server: Server) -> str:
 
 
 def _measured_once(asked: CompareRequest, options: Model, state: State, together: bool) -> Model:
-    """An arm's options with each of its points measured once per block. Variants get trials as long as their state asks for."""
+    """Return the options of a variant with one measurement of each point per block.
+
+    The length of a trial depends on the start state. Scenarios keep the length in their files.
+    """
     changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "check_depth": False}
-    if not isinstance(options, CompareOptions):  # a watched server (storage), which has a budget in any case
+    if not isinstance(options, CompareOptions):  # a single server of io-profile always has a time budget
         changes["budget_seconds"] = None
     if asked.variant or "start_state" in asked.model_fields_set:
         changes["state"] = state
@@ -230,20 +236,20 @@ def _measured_once(asked: CompareRequest, options: Model, state: State, together
 
 def _metric(asked: CompareRequest) -> str | None:
     if asked.metric is None:
-        # At a given rate all variants have the same throughput; what differs is how long a transaction takes.
+        # At a given rate all variants have the same throughput. Only the latency differs.
         return "p95" if asked.rate is not None and asked.variant else None
     if asked.metric not in METRICS and not asked.arms:
-        raise UsageError(f"--metric {asked.metric}: there is no such metric; there are {', '.join(METRICS)}")
+        raise UsageError(f"--metric {asked.metric}: there is no such metric; use one of {', '.join(METRICS)}")
     return asked.metric
 
 
 def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
-    """The options with the most blocks: as many as were asked for, else as fit into the budget."""
+    """Return the options with the maximum number of blocks: ``--max-blocks``, or the number that fits into the time budget."""
     trials = variants.block_trials(options, 0)
     extra = {state: prepare_interleaved.EXTRA if options.side_by_side else seconds for state, seconds in EXTRA.items()}
     each = sum(trial.seconds() + extra[trial.state] for trial in trials)
     if asked.max_blocks is not None:
-        # Who names a number of blocks wants them run, unless a budget is named too.
+        # An explicit number of blocks extends the time budget, unless the user sets a time budget too.
         budget = options.budget_seconds if asked.time_budget else max(options.budget_seconds, 1.5 * each * asked.max_blocks)
         return options.model_copy(update={"most": asked.max_blocks, "budget_seconds": budget})
     budget = options.budget_seconds if asked.time_budget else max(options.budget_seconds, 8 * each)
@@ -251,57 +257,55 @@ def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
 
 
 def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
-    """Sentences on what was chosen for the comparison itself."""
+    """Return sentences that describe the choices for the comparison itself."""
     trials = variants.block_trials(options, 0)
-    states = {"warm": "as the trial before left them", "restarted": "restarted", "fresh": "restored from the golden copy"}
+    states = {"warm": "in the state after the previous trial", "restarted": "restarted", "fresh": "restored from the template"}
     metric = METRICS[options.metric or "throughput"].label if (options.metric or "throughput") in METRICS else options.metric
     many = f"{options.most} block{'' if options.most == 1 else 's'}"
     each = f"{len(trials)} trials" if len(trials) > 1 else "one trial"
     found = [
-        f"Compared with {options.baseline}: {', '.join(options.variants)}. {options.baseline} stands in each block twice: the A/A pair.",
+        f"Compared with {options.baseline}: {', '.join(options.variants)}. Each block measures {options.baseline} twice: the A/A pair.",
         *_differences(options),
         *_too_few(options),
-        f"At most {many} of {each} in {format_seconds(options.budget_seconds)}; it ends sooner when {metric} "
+        f"At most {many} of {each} in {format_seconds(options.budget_seconds)}; the run ends earlier when {metric} "
         + (
             f"is known to ±{100 * options.precision:.3g} %."
             if options.precision
-            else f"differs for certain, or certainly by no more than {100 * options.equivalence:.3g} %."
+            else f"has a significant difference, or one of at most {100 * options.equivalence:.3g} % with certainty."
         ),
     ]
-    theirs = any(arm.options.get("server") for arm in options.arms)
+    external = any(arm.options.get("server") for arm in options.arms)
     served = all(trial.phases and any(True for _ in trial.deployment.servers()) for trial in trials)
-    if served and not options.side_by_side and not theirs:
-        found.append(f"Servers begin each trial {states[trials[0].state]}.")
-    if asked.variant and asked.vcpus is None and not theirs:
+    if served and not options.side_by_side and not external:
+        found.append(f"Servers start each trial {states[trials[0].state]}.")
+    if asked.variant and asked.vcpus is None and not external:
         vcpus, cores = {arm.options["vcpus"] for arm in options.arms}, options.arms[0].options["cores"]
         if len(vcpus) == 1 and min(vcpus) < cores:
-            found.append(f"{min(vcpus):g} vCPU of {cores:g} for the server and its clients: the rest is left to other programs.")
+            found.append(f"{min(vcpus):g} vCPU of {cores:g} for the server and its clients; other programs use the rest.")
     return found
 
 
 def _too_few(options: CompareOptions) -> list[str]:
-    """That so few blocks decide nothing, whatever they hold: better told before they are run."""
+    """Return a warning if the number of blocks is too small to establish any difference."""
     least, variants = least_pairs(1 - alpha(options)), len(options.variants)
     if options.most >= least:
         return []
-    shared = f"{variants} variants share 5 %, which takes" if variants > 1 else "5 % takes"
+    shared = f"{variants} variants share the error rate of 5 %, which requires" if variants > 1 else "an error rate of 5 % requires"
     blocks = f"{options.most} block{'' if options.most == 1 else 's'}"
-    return [
-        f"Warning: {blocks} can tell no difference, however large it is: {shared} at least {least}; raise --max-blocks or --time-budget."
-    ]
+    return [f"Warning: {blocks} cannot establish a difference of any size: {shared} at least {least}; raise --max-blocks or --time-budget."]
 
 
 def _differences(options: CompareOptions) -> list[str]:
-    """A sentence for each option in which the arms differ, and one on what differs by itself."""
+    """Return a sentence for each option that differs between variants, and sentences on defaults that differ between versions."""
     said = [
-        f"What differs: {row['option']} is {', '.join(f'{row[arm.name]} in {arm.name}' for arm in options.arms)}."
+        f"Difference: {row['option']} is {', '.join(f'{row[arm.name]} in {arm.name}' for arm in options.arms)}."
         for row in difference_rows(options.model_copy(update={"defaults": {}}))
     ]
     return [*said, *version_defaults.sentences(options.defaults)]
 
 
 def _merged(made: Mapping[str, Prepared], options: CompareOptions, surroundings: Surroundings, said: Sequence[str]) -> Prepared:
-    """One Prepared of all arms' and the comparison's own options."""
+    """Merge the prepared studies of all variants into one for the comparison."""
     first = made[options.baseline]
     return Prepared(
         study="compare",
@@ -328,7 +332,7 @@ def _who(asked: CompareRequest) -> str:
 
 
 def read_arguments(files: Sequence[Path]) -> list[dict[str, Any]]:
-    """Read scenario files as arms, each under its file's name. Raises UsageError if one cannot be read."""
+    """Read scenario files as variants, each named after its file. Raises UsageError if a file cannot be read."""
     found = []
     for file in files:
         scenario = read_scenario(file)

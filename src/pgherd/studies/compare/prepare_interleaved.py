@@ -1,4 +1,4 @@
-"""Whether the servers of a comparison's variants can stand side by side, and whether that is honest; else why not."""
+"""Choice between interleaved time slices and interleaved trials for the variants of a comparison, with the reason."""
 
 from __future__ import annotations
 
@@ -20,22 +20,27 @@ from pgherd.study.database_options import DatabaseOptions
 from pgherd.workloads.registry import find
 
 SECONDS, RAMP = 40 * time_slices.SLICE_S, 0.3
-"""Of each server's load in a block, by turns; and before the first turn, when all are loaded at once."""
+"""Seconds of load on each server in a block, in slices, and of the warm-up before the first slice, in which all servers are loaded."""
 EXTRA = 1.5
-"""Seconds that a trial of a whole block takes beyond that, with the servers' restart."""
+"""Additional seconds of a trial that contains a whole block: the restart of the servers and the end of the drivers."""
 SAMPLING = 0.3
-"""Least share of the transactions that are logged: turns are counted from the log."""
+"""Minimum share of transactions that are logged. The transactions of a slice are counted from the log."""
 SLOWEST, MOST_CLIENTS = 0.001, 32
-"""Seconds of a transaction, and clients, beyond which one is likely to take more than a tenth of what counts of a turn."""
+"""Maximum duration of a transaction in seconds, and maximum number of clients. Beyond them a transaction probably takes more than a
+tenth of the counted part of a slice."""
 STEADY = ("throughput", "cpu_per_tx")
-"""Metrics that two seconds measure as well as a longer time; a percentile of latency wants more transactions."""
+"""Metrics that are as precise in two seconds as in a longer time. A latency percentile needs more transactions."""
 DISK_RESERVE = 512 * 2**20
 _ROUND = 64 * 2**20
 
 
 @dataclass(frozen=True)
 class Arrangement:
-    """How the arms stand, and a sentence on it. ``memory`` is what the container of each arm gets side by side, bytes (None: no limit)."""
+    """Selected kind of interleaving, and a sentence that explains it.
+
+    ``together`` is True if all servers run at once and their loads alternate in slices. ``memory`` is then the memory limit of each
+    variant's container in bytes (None: no limit).
+    """
 
     together: bool
     said: str
@@ -43,78 +48,84 @@ class Arrangement:
 
 
 def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[str, Prepared], metric: str | None) -> Arrangement:
-    """How the arms stand. ``made`` are the ``requests`` completed as one at a time would have them, the baseline first.
+    """Choose between slices and trials.
+
+    Args:
+        asked: the request of the comparison.
+        requests: the request of each variant by name, the baseline first.
+        made: the same requests, completed for interleaved trials.
+        metric: the compared metric. None: the default one.
 
     Raises:
-        UsageError: side by side was asked for, and cannot be.
+        UsageError: the user requests slices, and they are not possible.
     """
     if asked.interleave == "trials":
-        return Arrangement(False, "Arms one at a time, as asked: each trial brings its variant's server up.")
+        return Arrangement(False, "Variants are interleaved by trials, as requested: each trial starts the server of its variant.")
     if all(getattr(one.options, "server", None) for one in made.values()):
         if asked.interleave is not None:
-            raise UsageError("--interleave is for servers of our own: those that --dsn names are up all the time; leave it out")
-        return Arrangement(False, "Somebody else's servers are up all the time; each trial loads one of them, in the state that it is in.")
+            raise UsageError("--interleave does not apply to external servers, which --dsn names; leave --interleave out")
+        return Arrangement(False, "The external servers keep running; each trial loads one of them in its current state.")
     given: dict[str, int | None] = {}
     why = _why_not(asked, made)
     if not why:
         given, why = _room(requests, made)
     if why and asked.interleave is not None:
-        raise UsageError(f"--interleave slices cannot be: {why}; leave it out, or give --interleave trials")
+        raise UsageError(f"--interleave slices is not possible: {why}; leave it out, or give --interleave trials")
     if not why and asked.interleave is None and (metric or DEFAULT_METRIC) not in STEADY:
-        why = f"{metric} wants longer trials, of which a run holds few (--interleave slices asks for short ones)"
+        why = f"{metric} needs longer trials, of which a run holds few (--interleave slices requests short ones)"
     if why:
-        return Arrangement(False, f"Arms one at a time: {why}.")
+        return Arrangement(False, f"Variants are interleaved by trials: {why}.")
     each = sorted({limit for limit in given.values() if limit is not None})
     quota = ""
     if any(one.cpu_mode == "quota" for one in map(_options, made.values())):
-        quota = f", a CPU quota given out every {1000 * time_slices.QUOTA_PERIOD_S:g} ms"
+        quota = f", a CPU quota with a period of {1000 * time_slices.QUOTA_PERIOD_S:g} ms"
     limits = f", with {' or '.join(format_bytes(limit) for limit in each)} of memory" if each else ""
     said = (
-        f"Arms side by side: {len(made) + 1} servers are up at once, {next(iter(made))} twice (the A/A pair), each in a container of its "
-        f"own{limits}{quota}, and their loads take turns of {1000 * time_slices.SLICE_S:g} ms. All restart before each block, so that none "
-        "keeps a lucky place in memory."
+        f"Variants are interleaved in time slices: {len(made) + 1} servers run at once, {next(iter(made))} twice (the A/A pair), each in a "
+        f"separate container{limits}{quota}. Their loads alternate in slices of {1000 * time_slices.SLICE_S:g} ms. All servers restart "
+        "before each block, so that none keeps a favourable memory layout."
     )
     return Arrangement(True, said, given)
 
 
 def _why_not(asked: CompareRequest, made: Mapping[str, Prepared]) -> str:
-    """Why the arms must stand one at a time; '' where they need not."""
+    """Return the reason against time slices, or an empty string if they are possible."""
     if not asked.variant:
-        return "scenarios are studies by themselves, each with a deployment of its own"
-    if dishonest := _dishonest([one.options for one in made.values() if isinstance(one.options, DatabaseOptions)]):
-        return dishonest
+        return "each scenario is a complete study with a separate deployment"
+    if interference := _interference([one.options for one in made.values() if isinstance(one.options, DatabaseOptions)]):
+        return interference
     if "start_state" in asked.model_fields_set and asked.start_state != "warm":
-        return f"--start-state {asked.start_state} is to be brought about before every trial"
+        return f"--start-state {asked.start_state} applies to every trial"
     if slow := [one.pace for one in made.values() if one.pace is not None and one.pace > SLOWEST]:
-        return f"a transaction takes {1000 * max(slow):.3g} ms, too long to be counted in turns of {1000 * time_slices.SLICE_S:g} ms"
+        return f"a transaction takes {1000 * max(slow):.3g} ms, too long to be counted in slices of {1000 * time_slices.SLICE_S:g} ms"
     if (clients := max(getattr(one.options, "clients", None) or 1 for one in made.values())) > MOST_CLIENTS:
-        return f"with {clients} clients a transaction waits too long to be counted in turns of {1000 * time_slices.SLICE_S:g} ms"
+        return f"with {clients} clients a transaction waits too long to be counted in slices of {1000 * time_slices.SLICE_S:g} ms"
     return _no_disk(made)
 
 
-def _dishonest(options: Sequence[DatabaseOptions]) -> str:
-    """Why the servers would disturb each other's trials; '' where they would not."""
+def _interference(options: Sequence[DatabaseOptions]) -> str:
+    """Return the reason why the servers would disturb each other, or an empty string if they would not."""
     if any(one.server is not None for one in options):
-        return "a server that is somebody else's is up all the time"
+        return "an external server keeps running between slices"
     if any(one.rate is not None for one in options):
-        return "at a given rate transactions do not wait until it is their turn"
+        return "at a given rate transactions do not wait for their slice"
     if small := [one.vcpus for one in options if one.cpu_mode == "quota" and one.vcpus < time_slices.MIN_VCPUS]:
-        return f"a CPU quota of {min(small):g} vCPUs cannot be given out within a turn ({time_slices.MIN_VCPUS:g} can)"
+        return f"a CPU quota of {min(small):g} vCPUs is too small for one slice (the minimum is {time_slices.MIN_VCPUS:g})"
     if any(one.runtime == "vm" for one in options):
-        return "clients in guests cannot be stopped and continued in an instant"
+        return "clients in guests cannot be stopped and continued instantly"
     if not all(one.read_only for one in options):
-        return "what one server has still to write would be written during the trials of another"
+        return "delayed writes of one server would happen during the slices of another"
     if any(one.huge_page_bytes or one.transparent_huge_pages is not None for one in options):
-        return "the pages of memory that are compared are the whole host's"
+        return "huge pages are a setting of the whole host"
     if any(one.cpu_mode == "cpuset" for one in options):
-        return "with whole CPUs each server would have others"
+        return "with --cpu-mode cpuset each server would run on different CPUs"
     if any(one.wal_dir or one.volumes for one in options):
-        return "they have volumes of their own, on which all of them at once would be in each other's way, and might not have room"
+        return "their volumes would be used by all servers at once, and might be too small for all of them"
     return ""
 
 
 def _no_disk(made: Mapping[str, Prepared]) -> str:
-    """That the servers' data does not fit; '' where it does."""
+    """Return the reason if the data of all servers does not fit on the disk, else an empty string."""
     need, free = disk(made), shutil.disk_usage(_existing(paths.cache_dir())).free
     if need + DISK_RESERVE > free:
         return f"the servers need {format_bytes(need)} of disk at once, and {format_bytes(free)} are free"
@@ -122,9 +133,9 @@ def _no_disk(made: Mapping[str, Prepared]) -> str:
 
 
 def _room(requests: Mapping[str, Model], made: Mapping[str, Prepared]) -> tuple[dict[str, int | None], str]:
-    """The memory of each arm's container, and why that is too little; '' where it is enough.
+    """Return the memory limit of each variant's container, and the reason if the memory is insufficient ('' if it is sufficient).
 
-    What was asked for is given. The others share what is left, since a limit that nobody asked for is generous.
+    A limit that the user sets stays. The other variants share the remaining memory, because default limits are generous.
     """
     baseline = next(iter(made))
     budget = min(one.surroundings.memory for one in made.values())
@@ -145,7 +156,7 @@ def _room(requests: Mapping[str, Model], made: Mapping[str, Prepared]) -> tuple[
 
 
 def _needed(options: DatabaseOptions) -> int:
-    """Bytes of memory that a server needs with its database cached: in its buffers, or where these are small beside them."""
+    """Return the memory in bytes of a server with its database cached, in shared buffers or in the page cache."""
     buffers = options.settings.get("shared_buffers", "128MB")
     size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a bare number counts blocks
     data = (find(options.workload).size_estimate(options.scale) or 0) if options.init is None else 0
@@ -158,18 +169,21 @@ def _options(prepared: Prepared) -> DatabaseOptions:
 
 
 def logged(options: Model) -> Model:
-    """An arm's options with enough of its transactions logged for counting its turns."""
+    """Return the options of a variant with enough logged transactions to count those of each slice."""
     assert isinstance(options, DatabaseOptions)
     return options.model_copy(update={"sampling": max(options.sampling, SAMPLING)})
 
 
 def disk(made: Mapping[str, Prepared]) -> int:
-    """Bytes of disk of all servers at once, the baseline's second too; each arm's own figure holds a golden copy beside its server."""
+    """Return the disk space in bytes of all servers, including the second one of the baseline.
+
+    The value of each variant includes a template and the data directory of one server.
+    """
     return sum(one.disk for one in made.values()) + next(iter(made.values())).disk // 2
 
 
 def memory(made: Mapping[str, Prepared], given: Mapping[str, int | None]) -> int:
-    """Bytes of memory of all servers at once, where their containers are given so much."""
+    """Return the memory in bytes of all servers with the memory limits ``given``, including the second server of the baseline."""
     each = {name: given.get(name) or one.memory for name, one in made.items()}
     return sum(each.values()) + each[next(iter(made))]
 

@@ -1,4 +1,4 @@
-"""Completing a compression request: which data, whether it can be read, and whether the libraries are there."""
+"""Completion of a compression request: the kinds of data, read access, and the compression libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, S
 from pgherd.workloads.registry import fillings
 
 MEMORY = 512 * 2**20
-"""What a server takes while it loads, and what compressing a segment does."""
+"""Memory in bytes of a server during the load, and of the compression of a segment."""
 
 
 def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
@@ -35,25 +35,27 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
     facts = gather(node)
     account = server_account(asked.run_as)
     cache = paths.cache_dir()
-    own = [source for source in sources if source.workload is not None]
-    installation = installations.choose(node, asked.pg_bin, asked.pg_version) if own else None
+    generated = [source for source in sources if source.workload is not None]
+    installation = installations.choose(node, asked.pg_bin, asked.pg_version) if generated else None
     choices = [] if installation is None else [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
     need = 0
-    if own:
-        contents = [fillings(node, [Database(workload=str(one.workload), scale=one.scale)]) for one in own]
-        # All golden copies stay, and the largest is cloned.
+    if generated:
+        contents = [fillings(node, [Database(workload=str(one.workload), scale=one.scale)]) for one in generated]
+        # All templates stay, and the largest one is cloned.
         need = sum(map(golden.needed_bytes, contents)) + max(map(golden.needed_bytes, contents))
-        disk.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(one.name for one in own)}")
+        disk.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(one.name for one in generated)}")
     for source in sources:
         if source.dsn is not None:
-            found = external.look(source.dsn, option="--dsn")
-            choices.append(f"Database {found.database} of PostgreSQL {found.version} ({format_bytes(found.bytes)}) is only read.")
+            server = external.look(source.dsn, option="--dsn")
+            choices.append(f"Database {server.database} of PostgreSQL {server.version} ({format_bytes(server.bytes)}) is only read.")
         if source.directory is not None:
             choices.append(f"Directory {source.directory} is only read.")
-    changes = [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if own else []
+    changes = (
+        [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if generated else []
+    )
     if asked.filesystem is not None:
         kind = probe.require_compressing(node, asked.filesystem)
-        choices.append(f"{asked.filesystem} lies on {kind}: what it gives depends on how it is set to compress.")
+        choices.append(f"{asked.filesystem} is on {kind}; its result depends on the compression settings of the file system.")
         size = format_bytes(asked.segments * SEGMENT)
         changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")
     memory = min(MEMORY, facts.memory)
@@ -86,22 +88,22 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
 def _sources(asked: CompressionRequest) -> tuple[DataKind, ...]:
     if not asked.codecs:
         raise UsageError("--codecs names no codec; give one, such as lz4")
-    found = [] if asked.data == ("none",) else [_kind(word) for word in asked.data]
+    sources = [] if asked.data == ("none",) else [_kind(word) for word in asked.data]
     if asked.dsn is not None:
-        found.append(DataKind(name="database", dsn=external.normalize_dsn(asked.dsn, "--dsn")))
+        sources.append(DataKind(name="database", dsn=external.normalize_dsn(asked.dsn, "--dsn")))
     if asked.dir is not None:
         directory = os.path.abspath(asked.dir)
         if not os.path.isdir(directory):
-            raise UsageError(f"--dir {asked.dir}: there is no such directory")
+            raise UsageError(f"--dir {asked.dir}: the directory does not exist; give an existing one")
         if not os.access(directory, os.R_OK | os.X_OK):
-            raise UsageError(f"--dir {asked.dir} cannot be read; run pgherd as somebody who may")
-        found.append(DataKind(name="directory", directory=directory))
-    twice = {one.name for one in found if sum(other.name == one.name for other in found) > 1}
+            raise UsageError(f"--dir {asked.dir} cannot be read; run pgherd as a user with read access")
+        sources.append(DataKind(name="directory", directory=directory))
+    twice = {source.name for source in sources if sum(other.name == source.name for other in sources) > 1}
     if twice:
         raise UsageError(f"--data names {', '.join(sorted(twice))} more than once; give each kind of data once")
-    if not found:
-        raise UsageError("there is nothing to compress: give --data, --dsn or --dir")
-    return tuple(found)
+    if not sources:
+        raise UsageError("there is no data to compress; give --data, --dsn or --dir")
+    return tuple(sources)
 
 
 def _blocks(words: tuple[str, ...]) -> tuple[int, ...]:
@@ -117,5 +119,5 @@ def _blocks(words: tuple[str, ...]) -> tuple[int, ...]:
 def _kind(word: str) -> DataKind:
     match = re.fullmatch(r"([a-z]+)(?:@([1-9]\d{0,6}))?", word)
     if not match or match[1] not in KINDS:
-        raise UsageError(f"--data: '{word}' is no kind of data; there are {', '.join(KINDS)}, each with @SCALE if you like, or none")
+        raise UsageError(f"--data: '{word}' is not a kind of data; use {', '.join(KINDS)}, each with an optional @SCALE, or none")
     return DataKind(name=match[1], workload=match[1], scale=int(match[2] or SCALES[match[1]]))

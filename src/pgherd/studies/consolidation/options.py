@@ -1,4 +1,4 @@
-"""The complete options of a consolidation study."""
+"""Complete options of a consolidation run."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from pgherd.study.option import option, redefined
 from pgherd.study.swap_options import SwapRequest
 
 SCHEMES = {1: "1/1/M", 2: "1/M/M", 3: "M/M/M", 4: "M/M/M + balloon"}
-"""Containers / servers / databases of each scheme; M: as many as there are databases."""
+"""Numbers of containers, servers and databases of each scheme. M is the number of databases."""
 APART = (3, 4)
-"""Schemes in which every database has a container of its own."""
+"""Schemes with a separate container for every database."""
 BALLOON = 4
 ORDERS = "orders"
 
 
 class ConsolidationOptions(DatabaseOptions):
-    """Databases whose busy hours differ, on one host.
+    """Complete options of a consolidation run: databases with different busy periods on one host.
 
-    ``container_memory`` (bytes) and ``vcpus`` are those of a container of one database; None: the runtime cannot limit it, and
-    ``share`` alone says what shared buffers are a part of. ``seconds`` and ``ramp`` are those of each period, ``plan`` the
-    clients of each database in each. ``unavailable`` maps schemes that cannot be had to the reason. ``balloon`` are the
-    settings that scheme 4's servers have beyond ``settings``. ``working_sets`` (bytes, container memory) are those of a busy and
-    of a quiet database.
+    ``container_memory`` (bytes) and ``vcpus`` are the limits of a container with one database. If ``container_memory`` is None, the
+    runtime cannot limit it, and shared buffers are a part of ``share``. ``seconds`` and ``ramp`` apply to each period, and ``plan`` is
+    the number of clients of each database in each period. ``unavailable`` maps unavailable schemes to the reason. ``balloon`` holds
+    additional settings for the servers of scheme 4. ``working_sets`` is the container memory in bytes that a busy and a quiet database
+    need.
     """
 
     databases: int = Field(2, ge=2)
@@ -39,7 +39,9 @@ class ConsolidationOptions(DatabaseOptions):
     unavailable: dict[int, str] = Field(default_factory=dict)
     buffers: tuple[int, ...] = (25, 75)
     rates: tuple[float, ...] = (0.0,)
-    share: int = Field(gt=0, description="bytes of memory of each database: a container's, or what it would be")
+    share: int = Field(
+        gt=0, description="memory of each database in bytes: the limit of its container, or the assumed size without a limit"
+    )
     high: int = Field(30, ge=1)
     low: int = Field(2, ge=1)
     pattern: str = "alternating"
@@ -52,31 +54,33 @@ class ConsolidationOptions(DatabaseOptions):
 
     @property
     def configured(self) -> int:
-        """Memory (bytes) of all containers: the same in every scheme."""
+        """Return the configured memory of all containers in bytes. It is the same in every scheme."""
         return self.share * self.databases
 
     @property
     def runnable(self) -> tuple[int, ...]:
-        """Schemes that can be had here."""
+        """Return the schemes that are available on this host."""
         return tuple(scheme for scheme in self.schemes if scheme not in self.unavailable)
 
     @property
     def enters_orders(self) -> bool:
-        """Whether new orders are counted: not where scripts of the user's own load the tables of the workload orders."""
+        """Return True if new orders are counted. Scripts of the user do not report them."""
         return self.workload == ORDERS and any(script.name == NEW_ORDER for script in self.scripts)
 
     @property
     def unit(self) -> str:
-        """Of throughput: new orders per minute where orders are entered."""
+        """Return the unit of throughput: new orders per minute for the workload orders, otherwise tps."""
         return "new orders/min" if self.enters_orders else "tps"
 
     def available(self, rate: float) -> int:
-        """Memory (bytes) that the host gives the containers at a rate; undercommitted at 0: the whole budget."""
+        """Return the memory in bytes for all containers at an overcommitment rate. At rate 0 it is the host's share."""
         return overcommitment.available(self.configured, rate) if rate > 0 else self.memory
 
     def needed(self) -> int | None:
-        """The most memory (bytes) that the databases' working sets come to in any period; None where they are not known. Busy is who
-        has more clients than a quiet database, and everybody where there are no quiet ones."""
+        """Return the maximum sum of the databases' working sets in a period, in bytes. None: the working sets are not known.
+
+        A database with more clients than a quiet one is busy. If there are no quiet databases, all are busy.
+        """
         if not self.working_sets:
             return None
         busy, quiet = self.working_sets[0], self.working_sets[-1]
@@ -84,7 +88,7 @@ class ConsolidationOptions(DatabaseOptions):
         return max(sum(busy if clients > most else quiet for clients in period) for period in zip(*self.plan, strict=True))
 
     def honest(self) -> float | None:
-        """The largest rate at which the working sets fit; None where they are not known."""
+        """Return the safe overcommitment rate: the largest one at which the working sets fit. None: they are not known."""
         needed = self.needed()
         return None if needed is None else overcommitment.honest_rate(self.configured, [needed])
 
@@ -93,7 +97,7 @@ Paper = Literal["E4", "E5", "E6"]
 
 
 def _rate(value: object) -> object:
-    """``30%`` as 0.3; other values unchanged."""
+    """Convert a text such as ``30%`` to 0.3. Other values stay unchanged."""
     if isinstance(value, str) and value.strip().endswith("%"):
         return float(value.strip()[:-1]) / 100
     return value
@@ -106,16 +110,18 @@ Rate = Annotated[float, BeforeValidator(_rate)]
 class ConsolidationRequest(SwapRequest, DatabaseRequest):
     """Options of ``pgherd consolidation`` as given on the command line or in a scenario.
 
-    ``memory`` and ``vcpus`` are those of a container of one database (schemes 3 and 4); a container of all databases
-    (schemes 1 and 2) has the same vCPUs, and the memory of all of them, as in E4.
+    ``memory`` and ``vcpus`` are the limits of a container with one database (schemes 3 and 4). A container with all databases
+    (schemes 1 and 2) has the same vCPUs, and the memory of all databases, as in E4.
     """
 
     LEFT_OUT: ClassVar[dict[str, str]] = {
-        "duration": "a trial consists of periods; give the length of one with period_length",
-        **dict.fromkeys(("huge_pages", "vm_huge_pages"), "no control group counts huge pages, so memory cannot be shared out with them"),
+        "duration": "a trial consists of periods; set their length with period_length",
+        **dict.fromkeys(
+            ("huge_pages", "vm_huge_pages"), "control groups do not count huge pages, so that memory cannot be divided with them"
+        ),
         **dict.fromkeys(
             ("dsn", "allow_writes", "rate", "init_script"),
-            "consolidation makes its own servers, and loads them as hard as it can; leave it out",
+            "consolidation starts the servers, and loads them without a rate limit; leave it out",
         ),
     }
 
@@ -134,7 +140,7 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     quiet_clients: int | None = option(None, "Clients of a quiet database.", metavar="N", computed="2", web=True, ge=1)
     periods: int | None = option(None, "Periods per trial.", metavar="N", computed="4", web=True, ge=1, le=96)
     period_length: str | None = option(None, "Measured length of each period.", metavar="TIME", computed="8s", web=True, filled="5s")
-    overcommit_by: Staging = option("limit", "How memory is withheld: limit or locked.", metavar="HOW")
+    overcommit_by: Staging = option("limit", "Method to withhold memory: limit or locked.", metavar="HOW")
     working_set_size: tuple[str, ...] = option((), "Memory a busy (and quiet) database needs.", metavar="BUSY[,QUIET]")
     preset: Paper | None = option(None, "Use a published set-up: E4, E5 or E6.", metavar="NAME")
     workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "orders")
@@ -153,5 +159,5 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     @classmethod
     def _one_or_two(cls, given: tuple[str, ...]) -> tuple[str, ...]:
         if len(given) > 2:
-            raise ValueError("give the working set of a busy database, and then that of a quiet one")
+            raise ValueError("give at most two sizes: the working set of a busy database, then that of a quiet one")
         return given

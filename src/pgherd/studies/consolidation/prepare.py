@@ -1,4 +1,4 @@
-"""Completing a consolidation request: databases and memory that fit each other and this host, the load's plan, swap, the balloon."""
+"""Completion of a consolidation request: scale and memory of the databases, the plan of clients, swap and the balloon."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from pgherd.workloads.registry import find
 
 _MB, _GB = 2**20, 2**30
 SHARE = _GB
-"""Memory of each database by default: with 75 % of it in shared buffers, 30 clients still fit beside them."""
+"""Default memory of each database. With 75 % of it in shared buffers, 30 clients still fit into the rest."""
 DATABASE = 0.75
-"""A database's size by default, as a share of its memory: E4's 3 GB in 4 GB."""
+"""Default size of a database as a share of its memory. E4 has 3 GB in 4 GB."""
 HOST = 11 / 8
-"""The host's memory by default, as a multiple of what is configured: E4's 12 GB, of which an idle container takes one, for 8 GB."""
+"""Default memory of the host as a multiple of the configured memory. E4 has 8 GB configured on 12 GB, of which an idle container takes
+1 GB."""
 CPU = 0.75
-"""Of the host's cores that all databases' containers have together by default: E4's 2 × 3 vCPUs on 8 cores, the rest for clients."""
+"""Default share of the host's cores for the containers of all databases. E4 has 2 × 3 vCPUs on 8 cores, and the rest is for clients."""
 PERIOD = "8s"
 E4: dict[str, Any] = {
     "databases": 2,
@@ -45,14 +46,14 @@ E4: dict[str, Any] = {
     "schemes": (1, 2, 3, 4),
     "shared_buffers_percent": (25, 75),
 }
-"""E4's set-up: 12 GB, of which an idle container takes one."""
+"""The set-up of E4. Its host has 12 GB, of which an idle container takes 1 GB."""
 PAPERS: dict[str, dict[str, Any]] = {
     "E4": E4,
     "E5": E4 | {"overcommit": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "overcommit_by": "locked"},
     "E6": E4 | {"overcommit": (0.0, 0.3), "overcommit_by": "locked"},
 }
 
-# What a server cannot do without, whatever else is reclaimed: its processes at rest, and a backend's private pages.
+# Memory that cannot be reclaimed: the idle processes of a server, and the private pages of a backend.
 _LEAST_SERVER, _LEAST_BACKEND = 12 * _MB, _MB
 
 
@@ -69,38 +70,36 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
         ground = replace(ground, asked=asked, scale=scale)
         limits = ground.limits(CPU * ground.cores / databases)
         if any(name.partition("=")[0].strip() == "shared_buffers" for name in asked.set):
-            raise UsageError(
-                "--set shared_buffers: a consolidation study compares sizes of them; give --shared-buffers-percent instead, in per cent"
-            )
+            raise UsageError("--set shared_buffers: consolidation varies this setting; give --shared-buffers-percent instead")
         policy = ground.guest_memory
         guests = policy is not None
         least = databases * share if policy is None else vm_memory_policy.needed(databases, share, policy.overhead)
         _insist_budget(ground, databases, share, least)
         if asked.host_memory is None:
-            # No more than E4's host had: what is withheld in a trial may have to be locked, and other runs may want the rest.
+            # At most the share of E4, because memory that is withheld in a trial may have to be locked, and other runs may need the rest.
             ground = replace(ground, memory=min(ground.memory, max(int(databases * share * HOST), least)))
         limited = ground.runtime == "cgroup" or (guests and vm_memory_policy.in_groups(node, ground.journal, ground.facts))
         if not limited:
-            ground.container_memory()  # asked for, it must be possible
+            ground.container_memory()  # raises CapabilityError if the user sets --memory
             group = "control groups around the guests" if guests else "the cgroup runtime"
             if any(rates):
-                raise CapabilityError(f"--overcommit above 0 need {group}; 'pgherd doctor' says what would make it possible here")
+                raise CapabilityError(f"--overcommit above 0 needs {group}; 'pgherd doctor' shows what is missing on this host")
             if asked.swap is not None:
-                raise CapabilityError(f"--swap {asked.swap} needs {group}: without control groups no server is short of memory")
+                raise CapabilityError(f"--swap {asked.swap} needs {group}: without control groups memory is not limited")
         if not limited and not guests:
             ground.choices.append(
-                f"Warning: without control groups nothing limits the containers' memory; shared buffers are sized as if each database had "
-                f"{format_bytes(share)}."
+                f"Warning: without control groups the memory of containers is not limited; shared buffers are sized for "
+                f"{format_bytes(share)} per database."
             )
         size = ground.database_bytes()
-        # With scheme 1 there is a golden copy of one database, and one of all of them in a server.
+        # Scheme 1 uses a template with all databases. The other schemes use a template with one database.
         copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
-        copies *= 2 if guests else 1  # each is packed into a disk once more
+        copies *= 2 if guests else 1  # a disk image of each template is built too
         disk = ground.disk(databases, size, "--databases or --scale", copies)
         selected = ground.settings(size, load_patterns.max_connections(plan), None, cached=False)
         unavailable, balloon = _balloon(ground, selected.settings) if BALLOON in schemes else ({}, {})
         if set(schemes) <= set(unavailable):
-            raise CapabilityError(f"scheme {BALLOON} cannot be had: {unavailable[BALLOON]}")
+            raise CapabilityError(f"scheme {BALLOON} is not available: {unavailable[BALLOON]}")
         given = ground.options(limits, selected, share if limited or guests else None)
         options = ConsolidationOptions(
             **given,
@@ -128,9 +127,9 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
         _insist_enough(ground, options)
         if any(rates):
             ground.choices.extend(read_ahead.words(node, ground.facts, str(ground.work)))
-        said_of = f"{'/'.join(f'{percent}' for percent in buffers)} % of each server's share of memory"
+        values = f"{'/'.join(f'{percent}' for percent in buffers)} % of each server's share of memory"
         row = settings.Row(
-            "shared_buffers", said_of, "128MB", "asked for with --shared-buffers-percent" if asked.shared_buffers_percent else "as E4"
+            "shared_buffers", values, "128MB", "set by --shared-buffers-percent" if asked.shared_buffers_percent else "as E4"
         )
         prepared = ground.prepared(
             "consolidation", options, replace(selected, rows=(*selected.rows, row)), disk=disk, memory=options.configured
@@ -139,21 +138,21 @@ def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
 
 
 def _published(asked: ConsolidationRequest) -> ConsolidationRequest:
-    """The request over the published set-up that it names, if any."""
+    """Return the request with the values of its preset, if it has one. Options that the user sets override the preset."""
     if asked.preset is None:
         return asked
-    theirs = PAPERS[asked.preset]
-    if load_patterns.is_listed(asked.pattern):  # which says itself how many clients there are, and when
-        theirs = {name: value for name, value in theirs.items() if name not in ("busy_clients", "quiet_clients", "periods")}
-    return ConsolidationRequest.model_validate(theirs | {name: getattr(asked, name) for name in asked.model_fields_set})
+    preset = PAPERS[asked.preset]
+    if load_patterns.is_listed(asked.pattern):  # the pattern defines the clients of each period
+        preset = {name: value for name, value in preset.items() if name not in ("busy_clients", "quiet_clients", "periods")}
+    return ConsolidationRequest.model_validate(preset | {name: getattr(asked, name) for name in asked.model_fields_set})
 
 
 def _load(asked: ConsolidationRequest, databases: int) -> tuple[load_patterns.Plan, int, int]:
-    """The clients of each database in each period, of a busy one, and of a quiet one."""
+    """Return the clients of each database in each period, those of a busy database, and those of a quiet one."""
     if load_patterns.is_listed(asked.pattern):
         for option, value in (("--busy-clients", asked.busy_clients), ("--quiet-clients", asked.quiet_clients)):
             if value is not None:
-                raise UsageError(f"{option} {value} is for patterns by name, and --pattern {asked.pattern} lists clients; leave one out")
+                raise UsageError(f"{option} {value} needs a named pattern, but --pattern {asked.pattern} lists clients; leave one out")
         plan = load_patterns.client_plan(asked.pattern, databases=databases, periods=asked.periods, high=0, low=0)
         return plan, *load_patterns.client_range(plan)
     high, low = asked.busy_clients or 30, asked.quiet_clients or 2
@@ -161,33 +160,33 @@ def _load(asked: ConsolidationRequest, databases: int) -> tuple[load_patterns.Pl
 
 
 def _schemes(asked: ConsolidationRequest) -> tuple[int, ...]:
-    wanted = asked.schemes or tuple(SCHEMES)
-    unknown = [scheme for scheme in wanted if scheme not in SCHEMES]
+    schemes = asked.schemes or tuple(SCHEMES)
+    unknown = [scheme for scheme in schemes if scheme not in SCHEMES]
     if unknown:
-        known = ", ".join(f"{number} ({words})" for number, words in SCHEMES.items())
-        raise UsageError(f"--schemes {unknown[0]}: there is no such scheme; there are {known}")
-    return tuple(sorted(set(wanted)))
+        known = ", ".join(f"{number} ({label})" for number, label in SCHEMES.items())
+        raise UsageError(f"--schemes {unknown[0]}: there is no such scheme; use {known}")
+    return tuple(sorted(set(schemes)))
 
 
 def _percents(asked: ConsolidationRequest) -> tuple[int, ...]:
-    wanted = asked.shared_buffers_percent or (25, 75)
-    wrong = [percent for percent in wanted if not 1 <= percent <= 90]
+    percents = asked.shared_buffers_percent or (25, 75)
+    wrong = [percent for percent in percents if not 1 <= percent <= 90]
     if wrong:
         raise UsageError(
-            f"--shared-buffers-percent {wrong[0]}: give shared buffers as 1 to 90 per cent of a server's share of memory, such as 25,75"
+            f"--shared-buffers-percent {wrong[0]}: give shared buffers as 1 to 90 % of a server's share of memory, such as 25,75"
         )
-    return tuple(sorted(set(wanted)))
+    return tuple(sorted(set(percents)))
 
 
 def _rates(asked: ConsolidationRequest) -> tuple[float, ...]:
-    """Ascending, with the baseline that every other is held against."""
-    wanted = asked.overcommit or (0.0,)
-    wrong = [rate for rate in wanted if not 0 <= rate < 1]
+    """Return the overcommitment rates in ascending order, with the baseline 0."""
+    rates = asked.overcommit or (0.0,)
+    wrong = [rate for rate in rates if not 0 <= rate < 1]
     if wrong:
         raise UsageError(
             f"--overcommit {wrong[0]:g}: a rate of overcommitment is 1 − available ÷ configured memory, at least 0 and below 1, such as 0.3"
         )
-    return tuple(sorted({0.0, *wanted}))
+    return tuple(sorted({0.0, *rates}))
 
 
 def _scale_and_memory(ground: Preparation, asked: ConsolidationRequest, databases: int) -> tuple[int, int]:
@@ -201,7 +200,7 @@ def _scale_and_memory(ground: Preparation, asked: ConsolidationRequest, database
         policy = ground.guest_memory
         most = free // databases if policy is None else vm_memory_policy.largest(databases, free, policy.overhead)
         share = max(min(SHARE, most), held) // (64 * _MB) * 64 * _MB or 64 * _MB
-        ground.choices.append(f"Memory of {format_bytes(share)} for each database, configured in all {format_bytes(share * databases)}.")
+        ground.choices.append(f"Memory of {format_bytes(share)} for each database; total: {format_bytes(share * databases)}.")
     if asked.scale is not None:
         return asked.scale, share
     scale = 1
@@ -213,21 +212,26 @@ def _scale_and_memory(ground: Preparation, asked: ConsolidationRequest, database
 
 
 def _insist_budget(ground: Preparation, databases: int, share: int, least: int) -> None:
-    """``least`` is what all of them need on the host, bytes: with guests more than their own memory."""
+    """Require that the configured memory fits into the host's share.
+
+    ``least`` is the memory in bytes that all databases need on the host. With guests it includes hypervisors and the reserve.
+    """
     if least > ground.memory:
-        own = f" and need {format_bytes(least)} with their guests' hypervisors and the reserve" if least > databases * share else ""
+        overhead = f" and need {format_bytes(least)} with their guests' hypervisors and the reserve" if least > databases * share else ""
         raise UsageError(
-            f"{databases} databases of {format_bytes(share)} are {format_bytes(databases * share)} of configured memory{own}, more than "
-            f"the host's budget of {format_bytes(ground.memory)}; lower --memory or --databases, or raise --host-memory. To have less than "
-            "is configured is what --overcommit is for"
+            f"{databases} databases of {format_bytes(share)} are {format_bytes(databases * share)} of configured memory{overhead}, more "
+            f"than the host's budget of {format_bytes(ground.memory)}; lower --memory or --databases, or raise --host-memory. To test less "
+            "memory than is configured, use --overcommit"
         )
 
 
 def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
-    """That servers can run in what they are given, and that what is left at the highest rate is enough.
+    """Require enough memory for each container, and for all servers at the highest overcommitment rate.
+
+    If the memory may be insufficient, a warning is added to the choices.
 
     Raises:
-        UsageError: it surely is not. Where it may not be, a warning is among the choices.
+        UsageError: the memory is certainly insufficient.
     """
     if ground.guest_memory is not None:
         prepare_guests.require_fit(options, ground.guest_memory)
@@ -237,7 +241,7 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
     clients = max(sum(period) for period in zip(*options.plan, strict=True))
     servers = 1 if options.runnable == (1,) else options.databases
     least = servers * _LEAST_SERVER + clients * _LEAST_BACKEND
-    needed, honest = options.needed(), options.honest()
+    needed, safe = options.needed(), options.honest()
     for rate in options.rates:
         left = options.available(rate)
         if left < least:
@@ -246,21 +250,20 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
                 f"{clients} clients need about {format_bytes(least)} even if they cache nothing; lower the rate, --busy-clients or "
                 "--databases, or raise --memory"
             )
-        if needed is not None and honest is not None and left < needed and rate > 0:
+        if needed is not None and safe is not None and left < needed and rate > 0:
             raise UsageError(
-                f"--overcommit {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: beyond "
-                f"{honest:.0%} there is too little memory, whatever the container; lower the rate, or leave --working-set-size out to see "
-                "what happens there"
+                f"--overcommit {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: above "
+                f"{safe:.0%} every scheme has too little memory; lower the rate, or leave --working-set-size out to measure the effect"
             )
-    if honest is not None and needed is not None:
+    if safe is not None and needed is not None:
         ground.choices.append(
-            f"Working sets of {format_bytes(needed)} in all leave {format_bytes(options.configured - needed)} of "
-            f"{format_bytes(options.configured)} to spare: overcommitment is honest up to {honest:.0%}."
+            f"Working sets of {format_bytes(needed)} in total leave {format_bytes(options.configured - needed)} of "
+            f"{format_bytes(options.configured)} unused: overcommitment is safe up to {safe:.0%}."
         )
     elif any(options.rates):
         ground.choices.append(
-            "Warning: up to which rate overcommitment is honest is not known; 'pgherd working-set' finds the working sets, and "
-            "--working-set-size takes them."
+            "Warning: the safe overcommitment rate is not known; measure the working sets with 'pgherd working-set', and give them with "
+            "--working-set-size."
         )
     if options.swap is not None and options.swap.kind == "none" and any(options.rates):
         _warn_of_no_swap(ground, options)
@@ -269,8 +272,8 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
 def _warn_of_no_swap(ground: Preparation, options: ConsolidationOptions) -> None:
     if options.runtime == "vm":
         ground.choices.append(
-            "Warning: without swap nothing can be taken from a guest but what its balloon gives up: where that is not enough, the kernel "
-            "will end guests, which is then what these trials find. --swap zram or file gives their pages somewhere to go."
+            "Warning: without swap only the balloon can reclaim memory from a guest. If that is not enough, the kernel kills guests, and "
+            "these trials measure that. --swap zram or file provides space for their pages."
         )
     else:
         pinned = max(options.buffers) * options.configured // 100
@@ -278,7 +281,7 @@ def _warn_of_no_swap(ground: Preparation, options: ConsolidationOptions) -> None
         if over:
             ground.choices.append(
                 f"Warning: without swap shared buffers cannot leave memory: at {over[0]:.0%} and {max(options.buffers)} % buffers the "
-                "kernel will end servers, which is then what these trials find. --swap zram or file gives their pages somewhere to go."
+                "kernel kills servers, and these trials measure that. --swap zram or file provides space for their pages."
             )
 
 
@@ -305,42 +308,48 @@ def _insist_container(ground: Preparation, options: ConsolidationOptions, scheme
     )
     if likely > memory:
         ground.choices.append(
-            f"Warning: {where} may need {format_bytes(likely)} once all buffers are in use, and its container has {format_bytes(memory)}."
+            f"Warning: {where} may need {format_bytes(likely)} when all buffers are in use, but its container has {format_bytes(memory)}."
         )
 
 
 def _balloon(ground: Preparation, chosen: dict[str, str]) -> tuple[dict[int, str], dict[str, str]]:
-    """Why scheme 4 cannot be had, if so; and the settings by which its servers have the balloon. The only place that knows of its build."""
+    """Return the reason if scheme 4 is not available, and the settings that enable the balloon on its servers.
+
+    No other function of the study depends on the build of pg_balloon.
+    """
     node, cache = ground.node, str(ground.cache)
-    own: dict[str, str] = {}
+    page_settings: dict[str, str] = {}
     if huge_pages.insists(chosen):
-        return {BALLOON: f"a pool in huge pages has no balloon, and huge_pages = {chosen['huge_pages']} is asked for"}, {}
+        return {BALLOON: f"pg_balloon does not support huge pages, and huge_pages = {chosen['huge_pages']} is set"}, {}
     if not huge_pages.declines(chosen):
-        if ground.runtime != "vm" and any(ground.facts.huge_pages.values()):  # a guest has its own
+        if ground.runtime != "vm" and any(ground.facts.huge_pages.values()):  # a guest does not use the pages of the host
             ground.choices.append(
-                f"Warning: this host has huge pages. Scheme {BALLOON} leaves them alone, since a pool in them has no balloon, and "
-                "others may use them; add --set huge_pages=off, so that only the balloon makes the difference."
+                f"Warning: this host has huge pages. Scheme {BALLOON} does not use them, because pg_balloon does not support them, but "
+                "other schemes may; add --set huge_pages=off, so that only the balloon makes the difference."
             )
-        own["huge_pages"] = "off"
+        page_settings["huge_pages"] = "off"
     try:
         if ground.dry and balloon_build.find_balloon(node, ground.usable, cache) is None:
-            lacking = balloon_build.missing(node, ground.usable)
-            if lacking:
-                return {BALLOON: f"pg_balloon cannot be built: {lacking}"}, {}
+            missing = balloon_build.missing(node, ground.usable)
+            if missing:
+                return {BALLOON: f"pg_balloon cannot be built: {missing}"}, {}
             ground.choices.append("pg_balloon will be built for scheme 4.")
-            return {}, {"shared_preload_libraries": balloon_build.NAME} | own
+            return {}, {"shared_preload_libraries": balloon_build.NAME} | page_settings
         library = balloon_build.ensure_balloon(node, ground.usable, cache, account=ground.account)
     except CapabilityError as error:
         ground.choices.append(f"Warning: scheme {BALLOON} is not available: {error}.")
         return {BALLOON: str(error)}, {}
-    wanted = balloon_build.with_balloon(chosen | own, library, {"enabled": "on"})
-    return {}, {name: value for name, value in wanted.items() if chosen.get(name) != value}
+    settings_with_balloon = balloon_build.with_balloon(chosen | page_settings, library, {"enabled": "on"})
+    return {}, {name: value for name, value in settings_with_balloon.items() if chosen.get(name) != value}
 
 
 def _swap(ground: Preparation, asked: ConsolidationRequest, rates: tuple[float, ...], configured: int) -> Swap:
-    """The run's own swap: what was asked for, else zram where memory is overcommitted and it can be had, else none."""
-    found, said = prepare_swap.complete(
+    """Return the swap of the run.
+
+    It is the one that the user requests. The default is zram if memory is overcommitted and zram is available, otherwise none.
+    """
+    swap, messages = prepare_swap.complete(
         ground.node, asked, size=configured, overcommitted=any(rates), cache=ground.cache, facts=ground.facts, budget=ground.memory
     )
-    ground.choices.extend(said)
-    return found
+    ground.choices.extend(messages)
+    return swap

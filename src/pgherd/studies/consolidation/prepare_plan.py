@@ -1,4 +1,4 @@
-"""What a dry run says of a consolidation's deployments: one line for each scheme, the host's memory, the plan of clients."""
+"""Dry-run output of a consolidation: a line for each scheme, the memory of the host, and the plan of clients."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pgherd.studies.consolidation.options import SCHEMES, ConsolidationOptions
 
 
 def lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: GuestMemory | None = None) -> list[str]:
-    """Sentences, in the order in which they are shown; ``guest_memory`` says how guests share memory, where there are any."""
+    """Return the sentences in display order. ``guest_memory`` is the memory policy of the guests, if there are any."""
     found = []
     for scheme in options.schemes:
-        own = [trial for trial in trials if trial.point["scheme"] == scheme]
+        scheme_trials = [trial for trial in trials if trial.point["scheme"] == scheme]
         if scheme in options.unavailable:
             found.append(f"Scheme {scheme} ({SCHEMES[scheme]}) is not available: {options.unavailable[scheme]}.")
-        elif own:
-            each = f"; of each guest: {prepare_guests.words(options, scheme, guest_memory)}" if guest_memory is not None else ""
-            found.append(f"Scheme {scheme} ({SCHEMES[scheme]}): {_deployment(own)}{each}.")
+        elif scheme_trials:
+            each = f"; memory of each guest: {prepare_guests.words(options, scheme, guest_memory)}" if guest_memory is not None else ""
+            found.append(f"Scheme {scheme} ({SCHEMES[scheme]}): {_deployment(scheme_trials)}{each}.")
     left = [f"{100 * rate:g} %: {format_bytes(options.available(rate))}" for rate in options.rates if rate > 0]
-    limited = "configured" if options.container_memory is not None else "reckoned with (nothing limits it here)"
+    limited = "configured" if options.container_memory is not None else "assumed (no limit is enforced)"
     memory = f"Memory: {format_bytes(options.configured)} {limited}, {format_bytes(options.memory)} on the host"
     found.append(memory + (f"; available when overcommitted by {', '.join(left)}." if left else "."))
     found.append(
         f"Load: {options.workload} of scale {options.scale} in each database, clients {options.client_place} the containers: "
         f"{load_patterns.format_plan(options.plan)} in periods of {format_seconds(options.seconds)}, "
-        f"each after {format_seconds(options.ramp)} of ramp-up."
+        f"each after {format_seconds(options.ramp)} of warm-up."
     )
     return found
 

@@ -1,4 +1,4 @@
-"""The complete options of a sizes run, and the deployment that one size needs."""
+"""Complete options of a database-size run, and the deployment of each size."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pgherd.study.measurement_options import SampleRequest
 from pgherd.study.option import option
 
 SCALES = (1, 2, 5, 10, 20, 50)
-"""Loaded by default: together about 1.5 GB, one after the other."""
+"""Default scales to load, one after the other. Their total size is about 1.5 GB."""
 PREDICTED = (100, 1000, 2500, 5000, 10000)
-"""E10's larger scales."""
+"""Default scales to predict: the larger scales of E10."""
 
 
 def _ascending(scales: tuple[int, ...]) -> tuple[int, ...]:
     if not scales or min(scales) < 1:
-        raise ValueError("give at least one scale, each of them 1 or more")
+        raise ValueError("give one or more scales, each at least 1")
     return tuple(sorted(set(scales)))
 
 
 Scales = Annotated[tuple[int, ...], AfterValidator(_ascending)]
-"""pgbench scale factors, ascending and without repetition."""
+"""Scale factors of pgbench, in ascending order without duplicates."""
 
 
 class SizesOptions(StudyOptions):
-    """Everything that a sizes run depends on."""
+    """Complete options of a database-size run."""
 
     pg_bin: str
     pg_version: str
@@ -37,7 +37,7 @@ class SizesOptions(StudyOptions):
 
 
 def deployment(options: SizesOptions, scale: int) -> Deployment:
-    """One server with one database: no container limits it, since nothing runs in it while it is measured."""
+    """Return the deployment of one server with one database. It has no limits, because the server runs no load."""
     server = Server(bin=options.pg_bin, version=options.pg_version, databases=(Database(scale=scale),))
     return Deployment(hosts=(Host(containers=(Container(name="db01", servers=(server,)),)),))
 

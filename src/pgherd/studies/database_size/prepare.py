@@ -1,4 +1,4 @@
-"""Completing a sizes request: which PostgreSQL, and whether the largest database fits on the disk."""
+"""Completion of a database-size request: the PostgreSQL installation, and the check of the free disk space."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pgherd.studies.database_size.options import SizesOptions, SizesRequest
 from pgherd.workloads.pgbench import PgbenchFilling
 
 MEMORY = 512 * 2**20
-"""What a server takes while it loads: 128 MB of buffers, 256 MB to build an index, and the rest."""
+"""Memory in bytes of a server during the load: 128 MB of shared buffers, 256 MB for an index build, and 128 MB for the rest."""
 
 
 def prepare(node: Node, asked: SizesRequest, dry: bool) -> Prepared:
-    """Complete a sizes request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a database-size request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     facts = gather(node)
     account = server_account(asked.run_as)
     installation = installations.choose(node, asked.pg_bin, asked.pg_version)
     cache = paths.cache_dir()
-    # A copy that was not there before goes again once it is measured, so the largest decides.
+    # A template that did not exist before is removed after its measurement. Therefore the largest one determines the space.
     need = golden.needed_bytes([PgbenchFilling("bench", max(asked.scales))])
     disk.check_space(node, str(cache / "golden"), need, f"a database of scale {max(asked.scales)}")
     memory = min(MEMORY, facts.memory)

@@ -1,4 +1,4 @@
-"""Completing a density request: databases, limits, points, load and time for this host."""
+"""Completion of a density request: databases, limits, points, load and durations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pgherd.study.database_options import DEFAULT_BUDGET
 E1_MEMORY = 8 * 2**30
 _ROUND = 64 * 2**20
 _LARGER = 1.5
-"""What is advised for a database that is to be larger than memory, as a multiple of it."""
+"""Recommended size of a database that does not fit into memory, as a multiple of the memory."""
 
 
 def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
@@ -28,17 +28,17 @@ def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
     with preparation(node, asked, dry) as ground:
         if asked.databases != (1,):
             ground.require_own(
-                "density puts more and more databases on this host, and makes none on somebody else's server; 'pgherd scaling' and "
-                "'pgherd compare' can load one that is there"
+                "density creates databases on this host, and none on an external server; use 'pgherd scaling' or 'pgherd compare' to "
+                "load an existing database"
             )
-        # A database's CPU: E1's four vCPUs, or an eighth of a small host.
+        # Default vCPUs of a database: four as in E1, or an eighth of a small host.
         one = host_share.smallest(asked, ground.cores)
         limits = ground.limits(E1_VCPUS if one >= SMALL_HOST_CORES else one / 8)
         clients = asked.clients or max(2, round(2 * limits.vcpus))
         threads = asked.threads or max(1, min(clients, math.ceil(limits.vcpus)))
         soak = _soak_seconds(asked)
         if threads > clients:
-            raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench wants at least one client per thread")
+            raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench needs at least one client per thread")
         size = ground.database_bytes()
         cached = asked.bound_by == "cpu"
         need = ground.memory_needed(size, clients, cached=cached)
@@ -71,28 +71,31 @@ def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
 
 
 def _cached_after_all(ground: Preparation, size: int, memory: int | None) -> list[str]:
-    """What to say of databases of ``size`` bytes that are to be larger than memory and are not. ``memory`` is each container's; without
-    a limit one database alone has the host's page cache for itself."""
-    room, whose = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
+    """Return a warning if databases of an I/O-bound run fit into memory.
+
+    ``size`` is the size of a database and ``memory`` that of a container, in bytes. Without a limit (None) a single database can use the
+    page cache of the whole host.
+    """
+    room, owner = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
     if size > room:
         return []
     larger = "a larger database" if ground.asked.init_script else f"--scale {math.ceil(_LARGER * room * ground.scale / size)} or more"
     return [
-        f"Warning: a database of {format_bytes(size)} fits into {whose} memory of {format_bytes(room)}: next to nothing will be read "
-        f"from a disk, and the trials will not be I/O-bound; give {larger}, or less --memory."
+        f"Warning: a database of {format_bytes(size)} fits into {owner} memory of {format_bytes(room)}. There are almost no "
+        f"disk reads, and the trials are not I/O-bound; give {larger}, or lower --memory."
     ]
 
 
 def _soak_seconds(asked: DensityRequest) -> float | None:
-    """How long is soaked, if at all; raises UsageError where it is too short for steadiness to be ever judged."""
+    """Return the duration of the soak in seconds, or None. Raises UsageError if it is too short to judge stability."""
     if asked.soak is None:
         return None
     seconds = parse_seconds(asked.soak)
     if seconds < LEAST_WINDOWS * SOAK_WINDOW:
         window, least = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
         raise UsageError(
-            f"--soak {asked.soak} is too short: steadiness is judged over at least {LEAST_WINDOWS} windows of {window}, so that it "
-            f"takes {least}"
+            f"--soak {asked.soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at "
+            f"least {least}"
         )
     return seconds
 
@@ -100,26 +103,31 @@ def _soak_seconds(asked: DensityRequest) -> float | None:
 def _points_and_memory(
     ground: Preparation, asked: DensityRequest, limits: Limits, need: int
 ) -> tuple[tuple[int, ...], int | None, int | None]:
-    """Numbers of databases that memory allows, the memory that each one's container gets, and how many databases memory holds."""
+    """Return the numbers of databases, the memory limit of each container, and the number of databases that fit into memory.
+
+    Raises:
+        UsageError: the user requests a number below 1, or more databases than fit into memory.
+        CapabilityError: not even one database fits into memory.
+    """
     if ground.theirs is not None:
         return (1,), None, None
     given, budget = ground.container_memory(), ground.memory
-    own = _hypervisor(ground)
-    limit = host_share.holds(asked, budget, (given or need) + own)
-    wanted = tuple(sorted(set(asked.databases))) if asked.databases else None
-    if wanted is not None:
-        if wanted[0] < 1:
-            raise UsageError(f"--databases {wanted[0]}: a number of databases is at least 1")
-        if limit < 1:  # fewer databases would not help; and a comparison's variant is one
-            raise UsageError(f"{_too_large(given or need, own, budget)}; lower --scale or --memory, or raise --host-memory")
-        if wanted[-1] > limit:
+    overhead = _hypervisor(ground)
+    limit = host_share.holds(asked, budget, (given or need) + overhead)
+    requested = tuple(sorted(set(asked.databases))) if asked.databases else None
+    if requested is not None:
+        if requested[0] < 1:
+            raise UsageError(f"--databases {requested[0]}: the minimum is 1")
+        if limit < 1:  # fewer databases would not help, and a variant of a comparison has only one
+            raise UsageError(f"{_too_large(given or need, overhead, budget)}; lower --scale or --memory, or raise --host-memory")
+        if requested[-1] > limit:
             raise UsageError(
-                f"--databases {wanted[-1]}: {wanted[-1]} databases of {_size(given or need, own)} are more than the host's memory "
+                f"--databases {requested[-1]}: {requested[-1]} databases of {_size(given or need, overhead)} exceed the host's memory "
                 f"budget of {format_bytes(budget)}, which holds {limit}; lower --databases, --scale or --memory, or raise --host-memory"
             )
     if limit < 1:
-        raise CapabilityError(_too_large(given or need, own, budget))
-    points = wanted or choose_points(ground.cores, limits.vcpus, limit=limit)
+        raise CapabilityError(_too_large(given or need, overhead, budget))
+    points = requested or choose_points(ground.cores, limits.vcpus, limit=limit)
     if ground.runtime not in ("cgroup", "vm") or given is not None:
         return points, given, limit
     policy, most = ground.guest_memory, max(points)
@@ -130,14 +138,14 @@ def _points_and_memory(
 
 
 def _hypervisor(ground: Preparation) -> int:
-    """Bytes that each database's hypervisor needs beside its guest; 0 where there is none, or where balloons leave it room."""
+    """Return the memory overhead of each guest's hypervisor in bytes. It is 0 without guests, and with a policy that moves balloons."""
     policy = ground.guest_memory
     return 0 if policy is None or moves(policy.policy) else policy.overhead
 
 
-def _size(one: int, own: int) -> str:
-    return format_bytes(one) + (f" and {format_bytes(own)} for its QEMU" if own else "")
+def _size(size: int, overhead: int) -> str:
+    return format_bytes(size) + (f" and {format_bytes(overhead)} for its QEMU" if overhead else "")
 
 
-def _too_large(one: int, own: int, budget: int) -> str:
-    return f"one database needs {_size(one, own)}, but the host's memory budget is {format_bytes(budget)}"
+def _too_large(size: int, overhead: int, budget: int) -> str:
+    return f"one database needs {_size(size, overhead)}, but the host's memory budget is {format_bytes(budget)}"

@@ -1,4 +1,4 @@
-"""The complete options of a disk run: volumes, tests, and how each test loads a volume."""
+"""Complete options of a disk run: volumes, tests, and the load of each test on a volume."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import MEASUREMENT, option
 
 ALL = "all"
-"""In the place of a volume's name: all volumes at once."""
+"""Name of the load on all volumes at once."""
 MOST_JOBS = 16
-"""Without direct I/O an asynchronous engine waits for every I/O; so many jobs at most then keep one in flight each."""
+"""Maximum number of jobs without direct I/O. Asynchronous engines then wait for every I/O, so that each job keeps one in flight."""
 
 
 class DiskVolume(Model):
-    """A volume under test. ``size`` (bytes) is that of the file on it, ``free`` what its file system had free before. ``direct``:
-    the file system takes direct I/O. ``devices`` are the block devices that it lies on, itself first, by the kernel's name; empty
-    where none is seen."""
+    """A volume under test.
+
+    ``size`` is the size of its file in bytes. ``direct`` is True if the file system supports direct I/O. ``devices`` are the kernel's
+    names of the volume's block device and of the devices below it. It is empty if no device is visible.
+    """
 
     volume: Volume
     size: int = Field(gt=0)
@@ -32,21 +34,21 @@ class DiskVolume(Model):
 
     @property
     def name(self) -> str:
-        """The volume's name."""
+        """Return the volume's name."""
         return self.volume.name
 
     @property
     def distorts(self) -> bool:
-        """Whether its figures are those of a file on another file system as much as of a device."""
+        """Return True for a loop device, whose results include the cost of another file system."""
         return self.volume.kind == "loop"
 
 
 class DiskOptions(MeasuredOptions):
-    """Everything that a disk run depends on. On several hosts ``volumes`` are those of all, each naming its host.
+    """Complete options of a disk run. With several hosts ``volumes`` are those of all hosts, and each volume names its host.
 
-    ``depth`` and ``sequential_depth`` are the I/Os in flight of each volume; ``rate`` the mix's reads and writes per second of
-    each volume. ``check_depth``: each test with many I/Os in flight is measured once more at twice its depth, which tells whether
-    the depth was the limit. ``together``: all volumes at once too. ``memory`` (bytes) is the host's.
+    ``depth`` and ``sequential_depth`` are the I/Os in flight on each volume. ``rate`` is the reads and writes per second of the mix on
+    each volume. With ``check_depth`` each test with several I/Os in flight is repeated at twice its depth, to show if the depth is the
+    limit. With ``together`` all volumes are also measured at once. ``memory`` is the memory of the host in bytes.
     """
 
     volumes: tuple[DiskVolume, ...] = Field(min_length=1)
@@ -66,53 +68,53 @@ class DiskOptions(MeasuredOptions):
     def _known(cls, tests: tuple[str, ...]) -> tuple[str, ...]:
         unknown = [name for name in tests if name not in TESTS]
         if unknown or not tests:
-            raise ValueError(f"there is no test '{unknown[0] if unknown else ''}'; there are {', '.join(TESTS)}")
+            raise ValueError(f"there is no test '{unknown[0] if unknown else ''}'; use one or more of {', '.join(TESTS)}")
         return tuple(name for name in TESTS if name in tests)
 
     @model_validator(mode="after")
     def _consistent(self) -> DiskOptions:
         names = [one.volume.target for one in self.volumes]
         if len(set(names)) < len(names) or ALL in [one.name for one in self.volumes]:
-            raise ValueError(f"volumes have names of their own, and none is '{ALL}'; these are {', '.join(names)}")
+            raise ValueError(f"the names of volumes must be different, and none may be '{ALL}'; they are {', '.join(names)}")
         if MIX in self.tests and self.rate is None:
-            raise ValueError("the mix is of two rates, reads and writes per second; there are none")
+            raise ValueError("the test mix needs two rates, reads and writes per second; give them with rate_iops")
         return self
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts that do the same at the same time, each with volumes of these names; none where it is this host alone."""
+        """Return the names of the hosts that run the same load at the same time. It is empty if only this host is measured."""
         return tuple(dict.fromkeys(one.volume.host for one in self.volumes if one.volume.host is not None))
 
     def names(self) -> tuple[str, ...]:
-        """The volumes' names; of several hosts each has one of every name."""
+        """Return the names of the volumes. Every host has a volume of each name."""
         return tuple(dict.fromkeys(one.name for one in self.volumes))
 
     def places(self) -> tuple[str, ...]:
-        """The volumes' names, and ALL where all are measured at once too."""
+        """Return the names of the volumes, and ALL if they are also measured at once."""
         names = self.names()
         return (*names, ALL) if self.together and len(names) > 1 else names
 
     def at(self, place: str) -> tuple[DiskVolume, ...]:
-        """The volumes that a place's load goes to, on all hosts."""
+        """Return the volumes on all hosts that the load of ``place`` uses. ``place`` is a volume's name or ALL."""
         return self.volumes if place == ALL else tuple(one for one in self.volumes if one.name == place)
 
     def deployment(self) -> Deployment:
-        """No server: the hosts and their volumes."""
+        """Return the deployment: the hosts and their volumes, without a server."""
         hosts = tuple(Host(name=name, cores=self.cores) for name in self.hosts or ("local",))
         return Deployment(hosts=hosts, volumes=tuple(one.volume for one in self.volumes))
 
     def depth_of(self, test: AccessPattern) -> int:
-        """I/Os that a test keeps in flight on a volume."""
+        """Return the number of I/Os that a test keeps in flight on a volume."""
         if not test.deep:
             return 1
         return self.depth if test.random else self.sequential_depth
 
     def load(self, test: AccessPattern, one: DiskVolume, depth: int | None = None) -> Load:
-        """fio's load of one volume, with ``depth`` I/Os in flight if that is to be another than the test's own."""
+        """Return the fio load of one volume. ``depth`` overrides the number of I/Os in flight."""
         depth = depth or self.depth_of(test)
         clients, jobs, engine = depth, self.jobs if test.deep else 1, self.engine
         if not test.deep:
-            engine = "psync"  # as PostgreSQL reads and writes a block: pread and pwrite
+            engine = "psync"  # PostgreSQL reads and writes a block with pread and pwrite too
         elif not one.direct:
             clients, jobs, engine = 1, min(depth, MOST_JOBS), "psync"
         elif jobs > 1:
@@ -138,7 +140,7 @@ class DiskOptions(MeasuredOptions):
 class DiskRequest(MeasurementRequest):
     """Options of ``pgherd disk`` as given on the command line or in a scenario. None: pgherd chooses.
 
-    Sizes and durations are texts with units. A volume is a text as pgherd.prepare.volume_syntax reads it.
+    Sizes and durations are texts with units. pgherd.prepare.volume_syntax defines the syntax of a volume.
     """
 
     volume: tuple[str, ...] = option(

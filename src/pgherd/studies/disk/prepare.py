@@ -1,4 +1,4 @@
-"""Completing a disk request: fio, volumes and what they are, the size of their files, rates, time. Nothing is written on them yet."""
+"""Completion of a disk request: fio, volumes, file sizes, rates and durations. Nothing is written to the volumes yet."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS
 from pgherd.studies.disk.options import DiskOptions, DiskRequest, DiskVolume
 
 DEFAULT_SIZE = 2 * 2**30
-"""Bytes of the file on each volume; a quarter of what is free where that is less."""
+"""Default size in bytes of the file on each volume, at most a quarter of the free space."""
 LEAST_SIZE = 16 * 2**20
 LOOP_SHARE = 0.85
-"""Of a volume that pgherd formats, so much may be the file: the file system's own structures take the rest."""
+"""Maximum size of the file as a share of a volume that pgherd formats. The structures of the file system need the rest."""
 MEMORY = 256 * 2**20
-"""What fio takes for each volume."""
+"""Memory of fio for each volume, in bytes."""
 
 
 def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
@@ -50,7 +50,7 @@ def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     cores = host_share.cores_of(asked.host_cores, facts)
     engine = asked.ioengine or ("libaio" if "libaio" in engines else "psync")
     if engine not in engines:
-        raise CapabilityError(f"this fio has no engine '{engine}'; it has {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")
+        raise CapabilityError(f"fio has no engine '{engine}'; use one of {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")
     options = DiskOptions(
         volumes=tuple(found),
         tests=tests,
@@ -94,22 +94,24 @@ def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
 
 
 def over_hosts(options: Mapping[str, DiskOptions]) -> DiskOptions:
-    """The options of a run on several hosts, each of which has completed them for itself: host → options.
+    """Merge the options that several hosts completed. ``options`` maps each host to its options.
 
-    A volume's file is as large on every host as on the one that has least room, so that the hosts do the same.
+    The file of a volume has the same size on every host: that of the host with the least free space.
 
     Raises:
-        UsageError: not all hosts can be driven by the same engine of fio.
+        UsageError: the hosts would use different fio engines.
     """
     first = next(iter(options.values()))
     engines = {host: one.engine for host, one in options.items()}
     if len(set(engines.values())) > 1:
-        raise UsageError(f"the hosts' fio would use different engines ({versions_text(engines)}); name one that all have with --ioengine")
+        raise UsageError(f"the default fio engine differs ({versions_text(engines)}); choose one with --ioengine")
     volumes = []
     for host, one in options.items():
         for number, volume in enumerate(one.volumes):
-            own = volume.volume.model_copy(update={"host": host})
-            volumes.append(volume.model_copy(update={"volume": own, "size": min(each.volumes[number].size for each in options.values())}))
+            host_volume = volume.volume.model_copy(update={"host": host})
+            volumes.append(
+                volume.model_copy(update={"volume": host_volume, "size": min(each.volumes[number].size for each in options.values())})
+            )
     changes = {
         "volumes": tuple(volumes),
         "fio_version": versions_text({host: one.fio_version for host, one in options.items()}),
@@ -124,12 +126,10 @@ def _rate(asked: DiskRequest) -> tuple[float, float] | None:
         return None
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*,\s*(\d+(?:\.\d+)?)\s*", asked.rate_iops)
     if match is None:
-        raise UsageError(
-            f"--rate-iops {asked.rate_iops}: a mix is stated as two rates, reads and writes per second, such as --rate-iops 70,30"
-        )
+        raise UsageError(f"--rate-iops {asked.rate_iops}: give two rates, reads and writes per second, such as --rate-iops 70,30")
     reads, writes = float(match[1]), float(match[2])
     if min(reads, writes) < 1:
-        raise UsageError(f"--rate-iops {asked.rate_iops}: fio takes rates of 1 per second and more; for reads or writes alone use --tests")
+        raise UsageError(f"--rate-iops {asked.rate_iops}: the minimum of each rate is 1 per second; for reads or writes alone use --tests")
     return reads, writes
 
 
@@ -138,79 +138,77 @@ def _tests(asked: DiskRequest, rate: tuple[float, float] | None) -> tuple[str, .
         return (*DEFAULT, MIX) if rate else DEFAULT
     unknown = [name for name in asked.tests if name not in TESTS]
     if unknown or not asked.tests:
-        raise UsageError(f"--tests: there is no test '{unknown[0] if unknown else ''}'; there are {', '.join(TESTS)}")
+        raise UsageError(f"--tests: there is no test '{unknown[0] if unknown else ''}'; use one or more of {', '.join(TESTS)}")
     if MIX in asked.tests and rate is None:
-        raise UsageError("--tests mix needs its two rates, reads and writes per second: --rate-iops 70,30")
+        raise UsageError("--tests mix needs two rates, reads and writes per second; give them, such as --rate-iops 70,30")
     if rate is not None and MIX not in asked.tests:
-        raise UsageError(f"--rate-iops {asked.rate_iops} is that of the mix, which --tests leaves out; add mix to it")
+        raise UsageError(f"--rate-iops {asked.rate_iops} applies to the test mix, and --tests does not include it; add mix to --tests")
     return asked.tests
 
 
 def _fio(node: Node) -> tuple[str, frozenset[str]]:
-    """fio's version and its engines.
+    """Return the version of fio and its engines.
 
     Raises:
-        CapabilityError: it is not installed, or too old.
+        CapabilityError: fio is not installed, or too old.
     """
     missing = CapabilityError(
-        "fio is not installed, and it makes the load of this study; install the package fio (apt-get install fio, dnf install fio)"
+        "fio is not installed, and this study needs it; install the package fio (apt-get install fio, dnf install fio)"
     )
     try:
-        said = node.run(Command(["fio", "--version"]))
+        version = node.run(Command(["fio", "--version"]))
         engines = node.run(Command(["fio", "--enghelp"]))
     except OSError:
         raise missing from None
-    if said.code in CANNOT_RUN:
+    if version.code in CANNOT_RUN:
         raise missing
-    match = re.match(r"fio-((\d+)\.(\d+)\S*)", said.out.strip())
+    match = re.match(r"fio-((\d+)\.(\d+)\S*)", version.out.strip())
     if match is None or int(match[2]) < 3:
         raise CapabilityError(
-            f"this is {said.out.strip() or 'an unknown fio'}, but fio 3.0 or later is needed; install a newer package fio"
+            f"the version of fio is {version.out.strip() or 'unknown'}, but 3.0 or later is required; install a newer package fio"
         )
     return match[1], frozenset(engines.out.split())
 
 
 def _volumes(asked: DiskRequest, dry: bool, node: Node) -> list[Volume]:
-    """The volumes as asked for; by default the directory in which servers' data would lie."""
+    """Return the requested volumes. The default is the directory that holds the data of servers."""
     if not asked.volume:
         cache = paths.cache_dir()
         if not dry:
             node.make_dir(str(cache), mode=0o755)
         return [Volume(name="disk0", path=str(cache))]
-    found = [parse_volume(text, f"disk{number}") for number, text in enumerate(asked.volume)]
-    names = [one.name for one in found]
+    volumes = [parse_volume(text, f"disk{number}") for number, text in enumerate(asked.volume)]
+    names = [volume.name for volume in volumes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise UsageError(f"--volume: the name '{twice[0]}' stands twice; write NAME=… with a name of its own for each")
+        raise UsageError(f"--volume: the name '{twice[0]}' is used twice; write NAME=… with a different name for each volume")
     if "all" in names:
-        raise UsageError("--volume all=…: 'all' stands for all volumes at once; give it another name")
+        raise UsageError("--volume all=…: 'all' is the name for all volumes at once; choose another name")
     allowed = {os.path.normpath(path) for path in asked.allow_format}
-    devices = {one.path for one in found if one.kind == "device"}
+    devices = {volume.path for volume in volumes if volume.kind == "device"}
     for path in sorted(str(path) for path in devices - allowed):
-        raise UsageError(
-            f"--volume device:{path}: a device is formatted, and what is on it is lost; say --allow-format {path} if that is meant"
-        )
+        raise UsageError(f"--volume device:{path}: formatting destroys the data on the device; to allow it, give --allow-format {path}")
     for path in sorted(allowed - devices):
         raise UsageError(f"--allow-format {path}: no --volume names device:{path}")
-    return found
+    return volumes
 
 
 def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -> DiskVolume:
-    """What a volume is, and the size of its file.
+    """Check a volume, and return its properties with the size of its file.
 
     Raises:
-        UsageError: it is not there, read-only, in use, or too small.
-        CapabilityError: it cannot be had.
+        UsageError: the volume does not exist, or is read-only, in use or too small.
+        CapabilityError: this host cannot provide the volume.
     """
     option = "--volume"
     wanted = parse_bytes(asked.file_size) if asked.file_size else None
     if wanted is not None and wanted < LEAST_SIZE:
-        raise UsageError(f"--file-size {asked.file_size}: a file has at least {format_bytes(LEAST_SIZE)}; raise it")
+        raise UsageError(f"--file-size {asked.file_size}: the minimum is {format_bytes(LEAST_SIZE)}; give a larger size")
     if volume.kind == "device":
         assert volume.path is not None
         file_systems.require_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
         room = int(require_empty(node, volume.path) * LOOP_SHARE)
-        whole = device_of(node, mounts.number_of(node, volume.path))  # of a partition too: only whole devices are sampled
+        whole = device_of(node, mounts.number_of(node, volume.path))  # the whole device, because only whole devices are sampled
         names = () if whole is None else (whole.name, *(one.name for one in chain(node, whole)))
         return DiskVolume(volume=volume, size=_size(wanted, room, volume), direct=not asked.buffered, filesystem="ext4", devices=names)
     if volume.kind == "loop":
@@ -219,7 +217,7 @@ def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -
         home = volume.path or str(paths.cache_dir())
         check_directory(node, _existing(home) if volume.path is None else home, None, volume.size, option)
         size = _size(wanted, int(volume.size * LOOP_SHARE), volume)
-        # Which loop device it will be is known once it is made; the device below it sees its I/O too.
+        # The loop device does not exist yet. The device below it sees the same I/O.
         below = devices_of(node, [_existing(home)])
         under = tuple(one.name for at in below.values() for one in (at, *chain(node, at)))
         return DiskVolume(volume=volume, size=size, direct=not asked.buffered, filesystem="ext4", devices=under)
@@ -240,7 +238,7 @@ def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -
 
 
 def _size(wanted: int | None, room: int, volume: Volume) -> int:
-    """Bytes of the file, a whole number of the largest I/O."""
+    """Return the size of the file in bytes, a multiple of the largest I/O size."""
     if wanted is not None and wanted > room:
         raise UsageError(
             f"--file-size: volume '{volume.name}' has room for {format_bytes(max(room, 0))}, less than {format_bytes(wanted)}; lower it"
@@ -248,13 +246,14 @@ def _size(wanted: int | None, room: int, volume: Volume) -> int:
     size = wanted or min(DEFAULT_SIZE, room if volume.kind != "directory" else max(room // 4, LEAST_SIZE))
     if size < LEAST_SIZE:
         raise UsageError(
-            f"volume '{volume.name}' has room for {format_bytes(max(room, 0))}, and a file of {format_bytes(LEAST_SIZE)} is the least"
+            f"volume '{volume.name}' has room for {format_bytes(max(room, 0))}, but the file needs at least "
+            f"{format_bytes(LEAST_SIZE)}; use a larger volume"
         )
     return size // 2**20 * 2**20
 
 
 def _existing(directory: str) -> str:
-    """The directory, or the nearest around it that is there."""
+    """Return the directory, or its nearest existing ancestor."""
     while not os.path.isdir(directory) and directory != "/":
         directory = os.path.dirname(directory)
     return directory
@@ -264,33 +263,33 @@ def _change(one: DiskVolume) -> str:
     file = f"a file of {format_bytes(one.size)}"
     if one.volume.kind == "loop":
         assert one.volume.size is not None
-        return f"a loop device on a file of {format_bytes(one.volume.size)} with a file system of its own, mounted for '{one.name}'"
+        return f"a loop device on a file of {format_bytes(one.volume.size)} with a separate file system, mounted for '{one.name}'"
     if one.volume.kind == "device":
-        return f"{one.volume.path} formatted and mounted for '{one.name}', and emptied again"
+        return f"{one.volume.path} formatted and mounted for '{one.name}', and wiped afterwards"
     return f"{file} in a private directory below {one.volume.path}"
 
 
 def _choices(asked: DiskRequest, options: DiskOptions, engines: frozenset[str]) -> list[str]:
-    """Sentences on what was chosen, and what it means."""
-    found = [f"fio {options.fio_version}, engine {options.engine}; one I/O at a time with psync (pread and pwrite), as PostgreSQL's."]
+    """Return sentences that describe the choices, and warnings about the volumes."""
+    found = [f"fio {options.fio_version}, engine {options.engine}; one I/O at a time with psync (pread and pwrite), as in PostgreSQL."]
     if not asked.volume:
-        found.append(
-            f"Volume disk0: {options.volumes[0].volume.path}, where the data of pgherd's servers would lie; --volume names others."
-        )
+        found.append(f"Volume disk0: {options.volumes[0].volume.path}, which would hold the data of servers; choose others with --volume.")
     sizes = {one.size for one in options.volumes}
     found.append(
-        f"A file of {', '.join(format_bytes(size) for size in sorted(sizes))} on each volume, written whole before the first trial."
+        f"A file of {', '.join(format_bytes(size) for size in sorted(sizes))} on each volume, written completely before the first trial."
     )
     for one in options.volumes:
         if not one.direct:
-            why = "as asked" if asked.buffered else f"its file system ({one.filesystem or 'unknown'}) takes no direct I/O"
-            found.append(f"{one.name}: through the page cache, {why}.")
+            reason = (
+                "as requested" if asked.buffered else f"because its file system ({one.filesystem or 'unknown'}) does not support direct I/O"
+            )
+            found.append(f"{one.name}: through the page cache, {reason}.")
         if one.distorts:
-            found.append(f"Warning: {one.name} is a loop device, which distorts: its figures are those of a file in a file too.")
+            found.append(f"Warning: {one.name} is a loop device. Its results include the cost of a file inside a file.")
     seen: dict[str, str] = {}
     for one in options.volumes:
         if one.devices and one.devices[0] in seen:
-            found.append(f"Warning: {one.name} and {seen[one.devices[0]]} lie on the same device ({one.devices[0]}).")
+            found.append(f"Warning: {one.name} and {seen[one.devices[0]]} are on the same device ({one.devices[0]}).")
         elif one.devices:
             seen[one.devices[0]] = one.name
     return found

@@ -11,7 +11,7 @@ STUDY = Study(
     help="Benchmark volumes with fio: IOPS, bandwidth, latency and the bottleneck.",
     examples=(
         ("pgherd disk", "the volume where data would go"),
-        ("pgherd disk --volume fast=/mnt/nvme --volume slow=/mnt/hdd --tests random-read,qd1-write", ""),
+        ("pgherd disk --volume fast=/mnt/nvme --volume slow=/mnt/hdd --tests random-read,single-write", ""),
         ("pgherd disk --cluster mine", "on every host of a cluster"),
     ),
     common=(*("volume", "tests", "rate-iops", "file-size", "iodepth", "duration", "repeats", "time-budget", "allow-format", "dry-run"),),

@@ -1,4 +1,4 @@
-"""The complete options of a command's run, and its load."""
+"""Complete options of an exec run, and its load."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pgherd.study.measurement_options import MeasurementRequest
 from pgherd.study.option import option, redefined
 
 TIMEOUT = 600.0
-"""Seconds that a command may take unless told otherwise."""
+"""Default maximum duration of a command in seconds."""
 
 
 class Value(Model):
-    """A number that is read from the command's output: the last match of ``pattern``, its group 1 if it has one."""
+    """A number in the output of the command: the last match of ``pattern``, or its group 1 if it has one."""
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
     pattern: str
@@ -34,16 +34,15 @@ class Value(Model):
         except re.error as error:
             raise ValueError(f"not a regular expression: {error}") from None
         if compiled.groups > 1:
-            raise ValueError(f"it has {compiled.groups} groups; the number is in one: write the others as (?:…)")
+            raise ValueError(f"it has {compiled.groups} groups, but at most one is allowed; write the others as (?:…)")
         return pattern
 
 
 class ExecOptions(StudyOptions):
-    """Everything that a run of a command depends on.
+    """Complete options of an exec run.
 
-    ``seconds`` None: the command ends by itself within ``timeout`` seconds; else it runs on, and is ended after ``ramp`` seconds, which
-    do not count, and ``seconds`` that do. ``hosts`` all run it at the same time. Times are seconds, as in
-    pgherd.study.database_options.DatabaseOptions.
+    If ``seconds`` is None, the command ends by itself within ``timeout`` seconds. Otherwise pgherd stops it after a warm-up of ``ramp``
+    seconds, which is not counted, and ``seconds`` of measurement. All ``hosts`` run the command at the same time. Times are in seconds.
     """
 
     command: tuple[str, ...] = Field(min_length=1)
@@ -60,14 +59,14 @@ class ExecOptions(StudyOptions):
     budget_seconds: float | None = Field(None, gt=0)
     max_reruns: int = Field(6, ge=0)
     precision: float = Field(0.01, gt=0)
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+    thresholds: Thresholds = Field(default=Thresholds(), description="thresholds of the checks of trials")
 
     def deployment(self) -> Deployment:
-        """No server: the hosts alone."""
+        """Return the deployment: the hosts without a server."""
         return Deployment(hosts=tuple(Host(name=name, cores=self.cores) for name in self.hosts))
 
     def load(self) -> Load:
-        """The command, the same on each host."""
+        """Return the load: the command, which is the same on each host."""
         options = {"argv": json.dumps(self.command)}
         options |= {f"env:{name}": value for name, value in self.env.items()}
         options |= {} if self.cwd is None else {"cwd": self.cwd}

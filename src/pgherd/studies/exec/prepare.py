@@ -1,4 +1,4 @@
-"""Completing the request of a command's run: whether the command is there, as whom it runs, and how long."""
+"""Completion of an exec request: the checks of the command, its user, directory and durations."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from pgherd.prepare.prepared_study import Prepared, thresholds
 from pgherd.studies.exec.options import TIMEOUT, ExecOptions, ExecRequest, Value
 
 MEMORY = 64 * 2**20
-"""Bytes that are reserved beside other runs: what the command takes is not known."""
+"""Reserved memory in bytes. The memory of the command itself is unknown."""
 _ENTER = 'cd -- "$1"'
 _FIND = (
     'cd -- "$1" || exit; case "$2" in */*) [ -f "$2" ] && [ -x "$2" ]; exit;; esac; '
     'IFS=:; for place in $PATH; do [ -f "$place/$2" ] && [ -x "$place/$2" ] && exit 0; done; exit 1'
 )
-"""Whether execvp(3) finds a program from the command's directory. Constant: what it is asked are its parameters."""
+"""Shell script that succeeds if execvp(3) finds the program $2 from the directory $1. The text is constant to avoid quoting."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
-    """Complete a request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete an exec request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     if not asked.command:
-        raise UsageError("there is no command: write it after --, such as 'pgherd exec -- openssl speed sha256'")
+        raise UsageError("there is no command; write it after --, such as 'pgherd exec -- openssl speed sha256'")
     if any("\0" in word for word in asked.command):
-        raise UsageError("a word of the command holds a NUL character, which no program can be given")
+        raise UsageError("an argument of the command contains a NUL character; remove it")
     limits = thresholds(asked.threshold)
     values, variables = _values(asked), _variables(asked)
     if asked.duration is None and asked.warmup is not None:
-        raise UsageError("--warmup is for a command that runs on: give --duration, after which it is ended, too")
+        raise UsageError("--warmup needs --duration, after which the command is stopped; give both, or leave --warmup out")
     if asked.duration is not None and asked.timeout is not None:
-        raise UsageError("--timeout is for a command that ends by itself, and --duration ends it by the clock: give one of them")
+        raise UsageError("--timeout applies to a command that ends by itself, but --duration stops the command; give only one of them")
     facts = gather(node)
     cores = host_share.cores_of(asked.host_cores, facts)
     if asked.as_root and not facts.root:
-        raise CapabilityError("--as-root needs root; without it the command runs as you")
+        raise CapabilityError("--as-root needs root; run pgherd as root, or leave --as-root out")
     if asked.run_as == "root":
-        raise UsageError("--run-as root: a command is run as root by --as-root")
+        raise UsageError("--run-as root: to run the command as root, use --as-root")
     account = server_account(asked.run_as)
     runs_as = None if asked.as_root else account
     cwd = os.path.abspath(asked.cwd if asked.cwd is not None else os.getcwd())
@@ -76,7 +76,7 @@ def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
         installation=None,
         choices=tuple(_choices(options, runs_as)),
         settings=(),
-        host_changes=("whatever the command changes: pgherd does not know, and takes nothing of it back",),
+        host_changes=("all changes by the command, which pgherd does not know and does not undo",),
         disk=0,
         memory=MEMORY,
     )
@@ -92,28 +92,29 @@ def _seconds(option: str, text: str) -> float:
 def _values(asked: ExecRequest) -> tuple[Value, ...]:
     patterns = dict(_pair("--extract", word, "NAME=REGEX") for word in asked.extract)
     units = dict(_pair("--unit", word, "NAME=UNIT") for word in asked.unit)
-    for words, option in ((asked.extract, "--extract"), (asked.unit, "--unit")):
-        if len({word.partition("=")[0] for word in words}) < len(words):
-            raise UsageError(f"{option} is given twice for one name")
+    for texts, option in ((asked.extract, "--extract"), (asked.unit, "--unit")):
+        if len({text.partition("=")[0] for text in texts}) < len(texts):
+            raise UsageError(f"{option} is given twice for the same name; give each name once")
     unknown = sorted(set(units) - set(patterns))
     if unknown:
-        raise UsageError(f"--unit {unknown[0]}={units[unknown[0]]}: there is no --extract {unknown[0]}=REGEX")
-    found = []
+        raise UsageError(f"--unit {unknown[0]}={units[unknown[0]]}: there is no value {unknown[0]}; add --extract {unknown[0]}=REGEX")
+    values = []
     for name, pattern in patterns.items():
         try:
-            found.append(Value(name=name, pattern=pattern, unit=units.get(name, "")))
+            values.append(Value(name=name, pattern=pattern, unit=units.get(name, "")))
         except ValidationError as error:
-            said = error.errors()[0]
-            why = "letters, digits and _ make a name" if said["loc"] == ("name",) else said["msg"].removeprefix("Value error, ")
-            raise UsageError(f"--extract {name}={pattern}: {why}") from None
-    return tuple(found)
+            fault = error.errors()[0]
+            name_rule = "a name consists of letters, digits and _"
+            reason = name_rule if fault["loc"] == ("name",) else fault["msg"].removeprefix("Value error, ")
+            raise UsageError(f"--extract {name}={pattern}: {reason}") from None
+    return tuple(values)
 
 
 def _variables(asked: ExecRequest) -> dict[str, str]:
     pairs = [_pair("--env", word, "NAME=VALUE") for word in asked.env]
     for name, value in pairs:
         if not _VARIABLE.fullmatch(name) or "\0" in value:
-            raise UsageError(f"--env {name}=…: '{name}' is no name of a variable, or its value holds a NUL character")
+            raise UsageError(f"--env {name}=…: '{name}' is not a valid name of a variable, or its value contains a NUL character")
     return dict(pairs)
 
 
@@ -125,21 +126,22 @@ def _pair(option: str, word: str, wanted: str) -> tuple[str, str]:
 
 
 def _insist_there(node: Node, program: str, cwd: str, account: str | None) -> None:
-    who = f"account '{account}'" if account else "you"
-    change = "; choose another with --run-as, or run it as root with --as-root" if account else ""
+    user = f"user '{account}'" if account else "the current user"
+    change = "; choose another user with --run-as, or use --as-root" if account else ""
     if node.run(Command(["sh", "-c", _ENTER, "sh", cwd], user=account)).code != 0:
-        raise UsageError(f"{who} cannot enter {cwd}, in which the command would be started; name another directory with --cwd{change}")
+        raise UsageError(f"{user} cannot enter {cwd}, the working directory of the command; choose another directory with --cwd{change}")
     if node.run(Command(["sh", "-c", _FIND, "sh", cwd, program], user=account)).code != 0:
         raise UsageError(
-            f"there is no program '{program}' that {who} can run from {cwd}; no shell is asked: builtins and aliases are none{change}"
+            f"{user} cannot run a program '{program}' from {cwd}; give a program, because builtins and aliases of a shell are not "
+            f"available{change}"
         )
 
 
 def _choices(options: ExecOptions, account: str | None) -> list[str]:
-    said = [f"The command is started in {options.cwd}" + (f", as account {account}." if account else ".")]
+    choices = [f"Working directory {options.cwd}" + (f", user {account}." if account else ".")]
     if options.seconds is None:
-        said.append(f"It ends by itself; after {format_seconds(options.timeout)} its trial has failed (--timeout).")
+        choices.append(f"The command ends by itself. After {format_seconds(options.timeout)} its trial fails (--timeout).")
     else:
-        said.append(f"It is ended by SIGTERM after {format_seconds(options.ramp + options.seconds)}.")
-    said += [f"Read from its output: {value.name}{f' ({value.unit})' if value.unit else ''}." for value in options.values]
-    return [*said, f"Its words: {shlex.join(options.command)}"]
+        choices.append(f"pgherd stops the command with SIGTERM after {format_seconds(options.ramp + options.seconds)}.")
+    choices += [f"Value from the output: {value.name}{f' ({value.unit})' if value.unit else ''}." for value in options.values]
+    return [*choices, f"Command: {shlex.join(options.command)}"]

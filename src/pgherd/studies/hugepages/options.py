@@ -1,4 +1,4 @@
-"""The complete options of a comparison of pages."""
+"""Complete options of a hugepages run."""
 
 from __future__ import annotations
 
@@ -12,22 +12,26 @@ from pgherd.study.comparison.request import BlocksRequest
 from pgherd.study.option import option, redefined
 
 NONE, THP = "none", "thp"
-"""The arms of ordinary pages and of transparent huge pages; every other arm is called by its page size, such as 2MB."""
+"""Names of the variants with ordinary pages and with transparent huge pages. The name of each other variant is its page size, such as
+2MB."""
 
 
 class HugepagesOptions(CompareOptions):
-    """A comparison whose arms are one server on several kinds of pages. ``uncounted`` says why the processor's counters
-    cannot be read ('' where they can); ``page_sizes`` maps arms of reserved pages to their size in bytes."""
+    """Complete options of a comparison of one server on several kinds of pages.
+
+    ``uncounted`` is the reason why the processor's counters cannot be read ('' if they can). ``page_sizes`` maps each variant with
+    reserved pages to its page size in bytes.
+    """
 
     uncounted: str = ""
     page_sizes: dict[str, int] = Field(default_factory=dict)
 
     def of(self, side: str) -> dict[str, Any]:
-        """The options of an arm's own study."""
+        """Return the options of a variant's study."""
         return self.arm(side).options
 
     def reserved(self, side: str) -> int:
-        """Pages reserved for the arm's server."""
+        """Return the number of huge pages that are reserved for the variant's server."""
         size = self.page_sizes.get(self.arm(side).name, 0)
         return int(self.of(side).get("huge_page_bytes", 0)) // size if size else 0
 
@@ -37,7 +41,7 @@ class HugepagesRequest(BlocksRequest):
 
     LEFT_OUT: ClassVar[dict[str, str]] = {
         **BlocksRequest.LEFT_OUT,
-        "huge_pages": "this study compares several kinds of pages; name them with page_sizes",
+        "huge_pages": "this study compares several kinds of pages; give them with page_sizes",
     }
 
     page_sizes: tuple[str, ...] = option(

@@ -1,5 +1,4 @@
-"""Completing a comparison of pages: which kinds this host can give, a server large enough for them to matter, and the rest as any
-comparison."""
+"""Completion of a hugepages request: the kinds of pages of this host, the scale of the database, and the options of a comparison."""
 
 from __future__ import annotations
 
@@ -24,21 +23,23 @@ from pgherd.study.comparison.options import CompareOptions
 from pgherd.workloads.registry import find
 
 WANTED = (2 * 2**20, 2**30)
-"""The sizes that are compared where the kernel has them; on a kernel with neither, all that it has."""
+"""Sizes of huge pages to compare. If the kernel has neither, all its sizes are compared."""
 SCALES = (30, 20, 10)
-"""Scales to choose from, largest first: about 450 MB, thirty-five times what a TLB of 3072 entries reaches with pages of 4 kB. A larger
-one takes longer to read into ordinary pages after each restart than leaves most of the time to the measurement."""
+"""Scales to choose from, largest first. The largest is about 450 MB, 35 times the reach of a TLB with 3072 entries and pages of 4 kB. A
+larger database would take too long to read into memory after each restart."""
 MEMORY_SHARE = 0.25
-"""Most of the host's free memory that the server's buffers take by default: the files are in the page cache beside them."""
+"""Maximum default size of shared buffers, as a share of the free memory. The page cache holds the same files again."""
 CLIENTS = 10
-"""As E9. Every connection has page tables of its own."""
+"""Default number of clients, as in E9. Every connection has separate page tables."""
 BUDGET = 440.0
-"""Seconds for all trials: with the load of the database and the report a default run ends within eight minutes."""
-"""Three variants need seven blocks to be told from the baseline, and these fit where a restart, with reading the data back, takes up to
-3.5 s; up to 2.4 s 70 % of the time is spent measuring. New connections fill their page tables in the ramp, as far as the time goes."""
+"""Time budget in seconds of all trials. With the load of the database and the report, a default run ends within eight minutes.
+
+Three variants need seven blocks to differ from the baseline. They fit if a restart, including the read of the data, takes at most 3.5 s.
+Up to 2.4 s, 70 % of the time is measurement. New connections fill their page tables during the warm-up.
+"""
 _IN_GUESTS = (
-    "hugepages compares the pages that this machine's kernel gives to a server, and a server in a guest has the guest's own kernel; whole "
-    "guests on huge pages are compared by 'pgherd compare --runtime vm --variant ordinary --variant huge:guest-pages=2MB'"
+    "hugepages compares pages of this host's kernel, but a server in a guest uses the kernel of the guest; to compare guests on huge "
+    "pages, use 'pgherd compare --runtime vm --variant ordinary --variant huge:vm-huge-pages=2MB'"
 )
 
 
@@ -47,10 +48,10 @@ def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
     if asked.runtime == "vm":
         raise CapabilityError(_IN_GUESTS)
     facts = gather(node)
-    scale, said = _scale(asked, facts)
+    scale, scale_notes = _scale(asked, facts)
     kinds, left_out = _kinds(node, asked, scale)
     if len(kinds) < 2:
-        raise UsageError(f"only {kinds[0]} is to be measured; name another kind of pages beside it, such as --page-sizes none,2MB")
+        raise UsageError(f"--page-sizes names only {kinds[0]}; give at least two kinds of pages, such as --page-sizes none,2MB")
     request = _request(asked, kinds, scale)
     prepared = comparison.prepare(node, request, dry)
     assert isinstance(prepared.options, CompareOptions)
@@ -61,13 +62,16 @@ def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
         page_sizes={kind: parse_bytes(kind) for kind in kinds if kind not in (NONE, THP)},
     )
     counted = (
-        f"TLB misses and page walks by perf: {', '.join(able.events)}." if able.events else f"TLB misses stay unknown: {able.why_not}."
+        f"TLB misses and page walks by perf: {', '.join(able.events)}." if able.events else f"TLB misses are not measured: {able.why_not}."
     )
-    return replace(prepared, study="hugepages", options=options, choices=(*prepared.choices, *said, *left_out, counted))
+    return replace(prepared, study="hugepages", options=options, choices=(*prepared.choices, *scale_notes, *left_out, counted))
 
 
 def _scale(asked: HugepagesRequest, facts: HostFacts) -> tuple[int | None, list[str]]:
-    """The scale, and a sentence where it was chosen; None where the user's own SQL file fills the database."""
+    """Return the scale, and a sentence if pgherd chooses it.
+
+    The scale is None if an SQL file of the user fills the database.
+    """
     if asked.scale is not None or asked.init_script:
         return asked.scale, []
     memory = parse_bytes(asked.host_memory) if asked.host_memory else facts.memory_available
@@ -83,55 +87,55 @@ def _size(scale: int) -> int:
 
 
 def _kinds(node: Node, asked: HugepagesRequest, scale: int | None) -> tuple[tuple[str, ...], list[str]]:
-    """The kinds of pages to compare, by name, and sentences on those that are left out because this host cannot give them.
+    """Return the names of the kinds of pages to compare, and sentences on the kinds that this host cannot provide.
 
-    What was asked for by name is not looked at here: that it cannot be had is an error of its arm.
+    Kinds that the user names are not checked here. If one is not available, the completion of its variant fails.
 
     Raises:
-        UsageError: a kind is none, or stands twice.
-        CapabilityError: this host can give no kind but the ordinary one.
+        UsageError: a name is not a kind of pages, or is given twice.
+        CapabilityError: this host can provide only ordinary pages.
     """
     if asked.page_sizes:
         named = tuple(_named(kind) for kind in asked.page_sizes)
         twice = sorted({kind for kind in named if named.count(kind) > 1})
         if twice:
-            raise UsageError(f"--page-sizes {','.join(asked.page_sizes)}: {twice[0]} stands twice")
+            raise UsageError(f"--page-sizes {','.join(asked.page_sizes)}: {twice[0]} is given twice; give each kind once")
         return (named if len(named) > 1 or named == (NONE,) else (NONE, *named)), []
-    found, refused = [NONE], []
-    there = host_pages.pools(node)
+    kinds, refused = [NONE], []
+    pools = host_pages.pools(node)
     buffers = settings.buffers_for(_size(scale or SCALES[-1]), False)
-    for size in [size for size in there if size in WANTED] or list(there):
+    for size in [size for size in pools if size in WANTED] or list(pools):
         try:
             host_pages.check(node, {size: -(-buffers // size) + 1})
         except CapabilityError as error:
             refused.append(f"Left out: {host_pages.label(size)}: {error}.")
         else:
-            found.append(host_pages.label(size))
+            kinds.append(host_pages.label(size))
     try:
         host_pages.check_transparent(node, True)
     except CapabilityError as error:
         refused.append(f"Left out: thp: {error}.")
     else:
-        found.append(THP)
-    if len(found) < 2:
+        kinds.append(THP)
+    if len(kinds) < 2:
         reasons = " ".join(sentence.removeprefix("Left out: ") for sentence in refused) or "the kernel has none."
-        raise CapabilityError(f"this host can give a server no huge pages. {reasons}")
-    return tuple(found), refused
+        raise CapabilityError(f"this host cannot provide huge pages. {reasons}")
+    return tuple(kinds), refused
 
 
 def _named(kind: str) -> str:
-    """A kind as the user wrote it, in the spelling that is shown."""
-    word = kind.strip()
-    if word.lower() in (NONE, "off", "4kb"):
+    """Return a kind of pages in its canonical spelling. Raises UsageError if it is not a page size."""
+    name = kind.strip()
+    if name.lower() in (NONE, "off", "4kb"):
         return NONE
-    if word.lower() == THP:
+    if name.lower() == THP:
         return THP
-    settings_for(word)  # insists on a page size
-    return host_pages.label(parse_bytes(word))
+    settings_for(name)  # raises UsageError if it is not a page size
+    return host_pages.label(parse_bytes(name))
 
 
 def _request(asked: HugepagesRequest, kinds: Sequence[str], scale: int | None) -> CompareRequest:
-    """The comparison: one variant for each kind of pages, all else as asked, in trials long enough."""
+    """Return the request of the comparison, with a variant for each kind of pages and the other options of the user."""
     given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - {"page_sizes", "huge_pages", "repeats"}}
     defaults: dict[str, Any] = {
         "duration": asked.duration,
@@ -141,7 +145,7 @@ def _request(asked: HugepagesRequest, kinds: Sequence[str], scale: int | None) -
     defaults |= {"clients": CLIENTS} if asked.clients is None else {}
     defaults |= {"scale": scale} if scale is not None else {}
     if asked.workload == "select-only" and not asked.script:
-        defaults["start_state"] = "restarted"  # nothing writes, and pages change with a restart
+        defaults["start_state"] = "restarted"  # the load does not write, and a restart changes the kind of pages
     variants = tuple(f"{kind}:huge-pages={'off' if kind == NONE else kind}" for kind in kinds)
     known = {name: value for name, value in {**defaults, **given}.items() if value is not None}
     return CompareRequest.model_validate({**known, "variant": variants})

@@ -1,4 +1,4 @@
-"""The complete options of a study of the storage: one arm that is watched, or several that are compared."""
+"""Complete options of an io-profile run, with a single server or with variants to compare."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pgherd.study.option import option, redefined
 
 
 class StorageOptions(CompareOptions):
-    """With one arm its trial is run ``repeats`` times; with more they are compared in blocks.
+    """Complete options of an io-profile run. A single server has ``repeats`` trials. Several variants are compared in blocks.
 
-    ``repeats`` are trials of a single arm. ``io_bound`` is how many times the container's memory the database is; None: it is
-    meant to be cached. ``every`` is the time from one checkpoint to the next, seconds. ``untraced`` says why requests are not
-    traced where that would be needed ('' where they are, or nobody asked).
+    ``io_bound`` is the size of the database as a multiple of the container's memory (None: the database is cached). ``every`` is the
+    time between checkpoints in seconds. ``untraced`` is the reason why block requests are not traced although ``io_bound`` needs it
+    ('' if they are traced, or if no trace is needed).
     """
 
     arms: tuple[Variant, ...] = Field(min_length=1)
@@ -30,18 +30,18 @@ class StorageOptions(CompareOptions):
 
     @property
     def single(self) -> bool:
-        """Whether one server is watched, and nothing compared."""
+        """Return True if there is only one server, and no comparison."""
         return len(self.arms) == 1
 
     def of(self, side: str) -> dict[str, Any]:
-        """The options of an arm's own study."""
+        """Return the options of a variant's study."""
         return self.arm(side).options
 
 
 class StorageRequest(BlocksRequest):
     """Options of ``pgherd io-profile`` as given on the command line or in a scenario.
 
-    Without ``compare_setting`` and ``variant`` one server is watched; with either, its variants are compared with the first.
+    Without ``compare_setting`` and ``variant`` there is one server. With either, each variant is compared with the first.
     """
 
     LEFT_OUT: ClassVar[dict[str, str]] = dict.fromkeys(

@@ -1,5 +1,4 @@
-"""Completing a study of the storage: a server with memory of twice its database (or a fraction of it), checkpoints that fit into a
-trial, WAL on a device of its own where one is named, and trials several checkpoints long."""
+"""Completion of an io-profile request: memory relative to the database, checkpoints, devices of data and WAL, and the length of trials."""
 
 from __future__ import annotations
 
@@ -26,11 +25,11 @@ from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.workloads.registry import find
 
 ALONE = "db01"
-"""The name of the only arm where nothing is compared."""
+"""Name of the only variant, if nothing is compared."""
 SCALE = 50
-"""pgbench's: about 750 MB, of which checkpoints write a good part, and which is loaded within half a minute."""
+"""Default scale of pgbench, about 750 MB. Checkpoints write a large part of it, and it is loaded within half a minute."""
 EVERY = 30.0
-"""Seconds from one checkpoint to the next: the least that checkpoint_timeout takes."""
+"""Default seconds between checkpoints: the minimum of checkpoint_timeout."""
 CHECKPOINTS, COMPARED_CHECKPOINTS = 3, 2
 REPEATS = 3
 RAMP = 5.0
@@ -39,17 +38,17 @@ BOUND_MEMORY = 512 * 2**20
 BOUND_CLIENTS_PER_CORE = 8
 MOST_CLIENTS = 32
 TIMES_DATABASE = 2
-"""As E11: 32 GB of memory for a database of 15 GB."""
+"""Default memory as a multiple of the database. E11 has 32 GB of memory for a database of 15 GB."""
 LEAST_MEMORY = 512 * 2**20
 _ROUND = 64 * 2**20
 _COMPARISON = ("metric", "max_blocks", "precision", "equivalence_margin")
 _OWN = {"checkpoints", "checkpoint_timeout", "compare_setting", "variant", "memory_ratio", "repeats"} | {*_COMPARISON}
 _EXTRA = 6.0
-"""Seconds that a trial needs beyond its load: restoring, starting, reading the trace."""
+"""Additional seconds of a trial: restore, start and reading of the trace."""
 
 
 class _Comparison(CompareRequest):
-    """A comparison of servers that may be meant to be bound by I/O, which decides how large their buffers are."""
+    """Comparison request with the expected bottleneck, which determines the size of shared buffers."""
 
     bound_by: Literal["cpu", "io"] = "cpu"
 
@@ -59,14 +58,14 @@ def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
     variants = _variants(asked)
     facts = gather(node)
     untraced = "" if asked.memory_ratio is None else block_trace.refused(node)
-    given, said = _fields(asked, facts, variants, trace=asked.trace_io or (asked.memory_ratio is not None and not untraced))
+    given, notes = _fields(asked, facts, variants, trace=asked.trace_io or (asked.memory_ratio is not None and not untraced))
     try:
         prepared = _completed(node, given, variants, asked, dry)
     except CapabilityError:
         if asked.memory is not None or asked.memory_ratio is not None or "memory" not in given:
             raise
         del given["memory"]
-        said = [*said[1:], "Warning: memory is not limited (that needs control groups), so it is not twice the database's size as in E11."]
+        notes = [*notes[1:], "Warning: memory is not limited to twice the database as in E11, because limits need control groups."]
         prepared = _completed(node, given, variants, asked, dry)
     assert isinstance(prepared.options, CompareOptions)
     every = None if asked.memory_ratio else _every(asked)
@@ -77,32 +76,32 @@ def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
         every=every,
         untraced=untraced,
     )
-    return replace(prepared, study="io-profile", options=options, choices=(*prepared.choices, *said, *_devices(node, options)))
+    return replace(prepared, study="io-profile", options=options, choices=(*prepared.choices, *notes, *_devices(node, options)))
 
 
 def _fields(asked: StorageRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
-    """What the arms' own study is asked for, and sentences; the first is on memory."""
+    """Return the options of each variant's request, and sentences on the choices. The first sentence is on memory."""
     given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - _OWN}
     cores = asked.host_cores or facts.cores
     given.setdefault("client_placement", "outside")
     given["trace_io"] = trace
     if asked.memory_ratio is not None:
-        given, said = _io_bound(asked, given, cores)
+        given, notes = _io_bound(asked, given, cores)
     else:
-        given, said = _cached(asked, given, cores, variants)
-    # One arm's own seed and budget are the study's.
-    return {name: value for name, value in given.items() if value is not None}, said
+        given, notes = _cached(asked, given, cores, variants)
+    # Options without a value get their default when the request is completed.
+    return {name: value for name, value in given.items() if value is not None}, notes
 
 
 def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
     every = _every(asked)
-    many = asked.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
+    checkpoints = asked.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
     given.setdefault("workload", "tpcb-like")
     given.setdefault("vcpus", cores)
     given.setdefault("clients", max(4, min(MOST_CLIENTS, round(4 * cores))))
     if not asked.init_script and asked.scale is None and asked.workload in ("tpcb-like", "simple-update", "select-only"):
         given["scale"] = max(SCALE, given["clients"])
-    said = []
+    notes = []
     if asked.memory is None and not asked.init_script:
         size = find("pgbench" if asked.workload in ("tpcb-like", "simple-update", "select-only") else asked.workload).size_estimate(
             given.get("scale") or asked.scale or SCALE
@@ -110,27 +109,25 @@ def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants
         if size is not None:
             memory = max(LEAST_MEMORY, math.ceil(TIMES_DATABASE * size / _ROUND) * _ROUND)
             given["memory"] = str(memory)
-            said.append(f"Memory {format_bytes(memory)}: {TIMES_DATABASE} × the database, as in E11.")
+            notes.append(f"Memory {format_bytes(memory)}: {TIMES_DATABASE} × the database, as in E11.")
     given.setdefault("warmup", f"{RAMP:g}s")
-    seconds = parse_seconds(asked.duration) if asked.duration else many * every + 5
+    seconds = parse_seconds(asked.duration) if asked.duration else checkpoints * every + 5
     given["duration"] = f"{seconds:g}s"
     names = {text.partition("=")[0].strip().lower() for text in asked.set}
     chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={every:g}s"]
     given["set"] = (*chosen, *asked.set)
     varied = {plain(key) for text in variants for key in parse_variant(text)[1]}
     if chosen and "checkpoint_timeout" not in varied:
-        more = "more, where WAL reaches max_wal_size" if "max_wal_size" in names | varied else "max_wal_size is large enough for that"
-        said.append(
-            f"checkpoint_timeout {every:g} s: a trial of {format_seconds(seconds)} holds about {seconds / every:.1f} checkpoints ({more})."
+        limit = "more if WAL reaches max_wal_size" if "max_wal_size" in names | varied else "max_wal_size is large enough"
+        notes.append(
+            f"checkpoint_timeout {every:g} s: a trial of {format_seconds(seconds)} holds about {seconds / every:.1f} checkpoints ({limit})."
         )
-    return given, said
+    return given, notes
 
 
 def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tuple[dict[str, Any], list[str]]:
     if "workload" in asked.model_fields_set and asked.workload != "random-block":
-        raise UsageError(
-            f"--memory-ratio reads single blocks at random: its workload is random-block, not {asked.workload}; leave one of them out"
-        )
+        raise UsageError(f"--memory-ratio needs the workload random-block, but --workload is {asked.workload}; leave one of them out")
     assert asked.memory_ratio is not None
     memory = parse_bytes(asked.memory) if asked.memory else BOUND_MEMORY
     given |= {"workload": "random-block", "memory": str(memory), "bound_by": "io"}
@@ -145,13 +142,16 @@ def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tup
 
 
 def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked: StorageRequest, dry: bool) -> Prepared:
-    """One arm by the study of databases, or a comparison; its options are a comparison's in both cases."""
+    """Complete a single server as a density study, or several variants as a comparison.
+
+    The options are those of a comparison in both cases.
+    """
     if variants:
-        own = {name: getattr(asked, name) for name in _COMPARISON if name in asked.model_fields_set}
+        comparison_options = {name: getattr(asked, name) for name in _COMPARISON if name in asked.model_fields_set}
         blocks = {} if asked.max_blocks or asked.time_budget else {"max_blocks": _least_blocks(len(variants))}
         request = {
             **given,
-            **own,
+            **comparison_options,
             **blocks,
             "equivalence_margin": asked.equivalence_margin,
             "variant": tuple(variants),
@@ -175,16 +175,19 @@ def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked
 
 
 def _least_blocks(variants: int) -> int:
-    """The fewest blocks that can decide anything: so many pairs all of one sign are rarer than each variant's part of 5 %."""
+    """Return the minimum number of blocks for a significant difference.
+
+    The probability that all pairs have the same sign by chance is then below each variant's share of 5 %.
+    """
     return math.ceil(math.log2(2 * max(1, variants - 1) / 0.05))
 
 
 def _variants(asked: StorageRequest) -> tuple[str, ...]:
-    """The variants' texts; ``--compare-setting NAME=A,B`` is one for each value, called by it."""
+    """Return the variants as texts. ``--compare-setting NAME=A,B`` gives a variant for each value, named after it."""
     if asked.compare_setting is None:
         return asked.variant
     if asked.variant:
-        raise UsageError("--compare-setting and --variant say the same thing in two ways; give one of them")
+        raise UsageError("--compare-setting and --variant both define variants; give only one of them")
     name, equals, rest = asked.compare_setting.partition("=")
     values = [value.strip() for value in rest.split(",")]
     if not name.strip() or not equals or not all(values):
@@ -193,7 +196,7 @@ def _variants(asked: StorageRequest) -> tuple[str, ...]:
         )
     if len(values) < 2:
         raise UsageError(
-            f"--compare-setting {asked.compare_setting}: one value cannot be compared; give two or more, such as {name}={values[0]},…"
+            f"--compare-setting {asked.compare_setting}: a comparison needs two or more values; add one, such as {name}={values[0]},…"
         )
     return tuple(f"{value}:{name.strip()}={value}" for value in values)
 
@@ -202,53 +205,53 @@ def _every(asked: StorageRequest) -> float:
     every = parse_seconds(asked.checkpoint_timeout) if asked.checkpoint_timeout else EVERY
     if not 30 <= every <= 86400:
         raise UsageError(
-            f"--checkpoint-timeout {every:g} s: checkpoint_timeout is between 30 s and a day; for shorter ones let WAL bring them about, "
-            "such as by --set max_wal_size=64MB"
+            f"--checkpoint-timeout {every:g} s: the range of checkpoint_timeout is 30 s to 1 day; for more frequent checkpoints lower "
+            "max_wal_size, such as with --set max_wal_size=64MB"
         )
     return every
 
 
 def _devices(node: Node, options: StorageOptions) -> list[str]:
-    """On which devices data and WAL of every arm will lie, as far as that is known before they are there."""
-    said: dict[str, list[str]] = {}
+    """Return sentences on the devices of data and WAL of every variant, as far as they are known before the run."""
+    variants: dict[str, list[str]] = {}
     for arm in options.arms:
-        said.setdefault(_where(node, DensityOptions.model_validate(arm.options)), []).append(arm.name)
-    return [sentence if len(said) == 1 else f"{', '.join(names)}: {sentence}" for sentence, names in said.items()]
+        variants.setdefault(_device_sentence(node, DensityOptions.model_validate(arm.options)), []).append(arm.name)
+    return [sentence if len(variants) == 1 else f"{', '.join(names)}: {sentence}" for sentence, names in variants.items()]
 
 
-def _where(node: Node, one: DensityOptions) -> str:
-    """The sentence of one arm."""
-    volumes = {volume.name: volume for volume in one.all_volumes}
-    data = volumes.get(one.all_roles.get("data", ""))
-    wal = volumes.get(one.all_roles.get("wal", ""), data)
-    spaces = [volumes[name] for name in one.tablespaces]
+def _device_sentence(node: Node, options: DensityOptions) -> str:
+    """Return the sentence on the devices of a variant."""
+    volumes = {volume.name: volume for volume in options.all_volumes}
+    data = volumes.get(options.all_roles.get("data", ""))
+    wal = volumes.get(options.all_roles.get("wal", ""), data)
+    spaces = [volumes[name] for name in options.tablespaces]
     with_wal, wal_name = [volume for volume in (data, *spaces) if _one_device(node, volume, wal)], _device(node, wal)
-    told = f"; tables and indexes on {', '.join(dict.fromkeys(_device(node, space) for space in spaces))}" if spaces else ""
+    space_devices = f"; tables and indexes on {', '.join(dict.fromkeys(_device(node, space) for space in spaces))}" if spaces else ""
     if not with_wal:
-        return f"Data on {_device(node, data)}, WAL on {wal_name}{told}."
+        return f"Data on {_device(node, data)}, WAL on {wal_name}{space_devices}."
     if data in with_wal:
-        what, where = "data and WAL", f"{wal_name}{told}"
+        contents, devices = "data and WAL", f"{wal_name}{space_devices}"
     else:
-        what, where = "WAL and a tablespace", f"{wal_name}; data on {_device(node, data)}{told}"
+        contents, devices = "WAL and a tablespace", f"{wal_name}; data on {_device(node, data)}{space_devices}"
     return (
-        f"Warning: {what} lie on one device ({where}): what each of them does to it is not told apart; name another place with "
-        "--wal-dir DIR or --wal-volume."
+        f"Warning: {contents} are on one device ({devices}), so that their I/O cannot be separated; put WAL on another device with "
+        "--wal-volume."
     )
 
 
 def _one_device(node: Node, one: Volume | None, other: Volume | None) -> bool:
-    """Whether two volumes (None: where servers lie without one) are one, or directories on one device."""
+    """Return True if two volumes are the same, or directories on the same device. None is the default directory of servers."""
     directories = all(volume is None or volume.kind == "directory" for volume in (one, other))
     return one == other or (directories and _device(node, one) == _device(node, other))
 
 
 def _device(node: Node, volume: Volume | None) -> str:
-    """The device of a volume, or of where servers lie without one."""
+    """Return the name of a volume's device. None is the default directory of servers."""
     if volume is not None and volume.kind == "loop":
         return f"loop device '{volume.name}'"
     if volume is not None and volume.kind == "device":
         return str(volume.path)
     cache = paths.cache_dir()
-    place = str(next(path for path in (cache, *cache.parents) if path.exists()) if volume is None else volume.path)
-    found = block_devices.devices_of(node, [place])
-    return found[place].name if place in found else "no block device that is visible"
+    directory = str(next(path for path in (cache, *cache.parents) if path.exists()) if volume is None else volume.path)
+    devices = block_devices.devices_of(node, [directory])
+    return devices[directory].name if directory in devices else "no visible block device"

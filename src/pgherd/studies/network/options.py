@@ -1,4 +1,4 @@
-"""The complete options of a network run, and the trial of one number of streams."""
+"""Complete options of a network run, and the load of each number of streams."""
 
 from __future__ import annotations
 
@@ -14,39 +14,42 @@ from pgherd.study.option import CLUSTER, option
 STREAMS = (1, 2, 4, 8, 16)
 MOST_STREAMS = 128
 IDLE_RATE = 1_000_000
-"""Bits/s of the trial that shows the round trip time of an idle link: few enough not to fill anything."""
+"""Bits per second of the trial that measures the round trip time of an idle link. The rate is too low to fill a queue."""
 IDLE = 0
-"""Stands for the number of streams of that trial."""
+"""Number of streams that identifies the trial of an idle link."""
 
 
 def _ascending(streams: tuple[int, ...]) -> tuple[int, ...]:
     if not streams or min(streams) < 1 or max(streams) > MOST_STREAMS:
-        raise ValueError(f"give numbers of streams from 1 to {MOST_STREAMS}, which is the most that iperf3 takes")
+        raise ValueError(f"give numbers of streams from 1 to {MOST_STREAMS}, the maximum of iperf3")
     return tuple(sorted({1, *streams}))
 
 
 Streams = Annotated[tuple[int, ...], AfterValidator(_ascending)]
-"""Numbers of parallel streams, ascending; one is always among them, since a replica has one."""
+"""Numbers of parallel streams in ascending order. 1 is always included, because a replica uses one stream."""
 
 
 class NetworkOptions(MeasuredOptions):
-    """Everything that a network run depends on. ``rate`` and ``delay`` of a link are those of namespaces; ``reverse``: the far ends
-    send. Links between hosts of a cluster are measured one at a time, each alone."""
+    """Complete options of a network run.
+
+    ``rate`` and ``delay`` of a link apply to namespaces. With ``reverse`` the far ends send. Links between hosts of a cluster are
+    measured one at a time.
+    """
 
     links: tuple[Link, ...] = Field(min_length=1)
     streams: Streams = STREAMS
     reverse: bool = False
-    window: int | None = Field(None, gt=0, description="bytes of the socket buffers; None: the kernel tunes them")
+    window: int | None = Field(None, gt=0, description="size of the socket buffers in bytes; None: tuned by the kernel")
     congestion: str | None = None
     iperf3_version: str = ""
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts between which all links are, in the cluster's order; none where this host is at the near end."""
+        """Return the hosts at the near ends of links, in the order of the cluster. It is empty if this host is the near end."""
         return tuple(dict.fromkeys(link.near for link in self.links if link.near is not None))
 
     def deployment(self, target: str) -> Deployment:
-        """No server: the host and its links; of a link between two hosts those, and that link alone."""
+        """Return the deployment without a server: this host and its links, or the two hosts of a cluster's link and that link."""
         link = next(one for one in self.links if one.target == target)
         if link.near is None:
             return Deployment(hosts=(Host(name="local", cores=self.cores),), links=self.links)
@@ -54,7 +57,7 @@ class NetworkOptions(MeasuredOptions):
         return Deployment(hosts=ends, links=(link,))
 
     def load(self, streams: int) -> Load:
-        """iperf3's load with so many streams; IDLE: one stream at a trickle."""
+        """Return the iperf3 load with ``streams`` streams. IDLE is one stream at IDLE_RATE."""
         options = {"reverse": "1"} if self.reverse else {}
         options |= {"window": str(self.window)} if self.window is not None else {}
         options |= {"congestion": self.congestion} if self.congestion is not None else {}

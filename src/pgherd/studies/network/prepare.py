@@ -1,4 +1,4 @@
-"""Completing a network request: iperf3, where to, and whether somebody answers there."""
+"""Completion of a network request: iperf3, the links, and the checks of their far ends."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from pgherd.runner.deploy.targets import refusal
 from pgherd.studies.network.options import NetworkOptions, NetworkRequest
 
 PORT = 5201
-"""iperf3's own."""
+"""Default port of iperf3."""
 MEMORY = 128 * 2**20
-"""What iperf3 and the sockets' buffers take."""
+"""Memory in bytes of iperf3 and of the socket buffers."""
 _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
@@ -56,7 +56,7 @@ def prepare(node: Node, asked: NetworkRequest, dry: bool) -> Prepared:
         thresholds=limits,
     )
     if options.seconds < 2:
-        raise UsageError(f"--duration {asked.duration}: iperf3 counts by seconds; give 2 s or more")
+        raise UsageError(f"--duration {asked.duration}: iperf3 reports once per second; give 2 s or more")
     for link in links:
         if link.kind == "remote" and not dry:
             _try(node, link)
@@ -77,7 +77,7 @@ def prepare(node: Node, asked: NetworkRequest, dry: bool) -> Prepared:
 
 
 def over_hosts(options: Mapping[str, NetworkOptions]) -> NetworkOptions:
-    """The options of a run between the hosts of a cluster, each of which has completed them for itself: host → options."""
+    """Merge the options that the hosts of a cluster completed. ``options`` maps each host to its options."""
     first = next(iter(options.values()))
     version = versions_text({host: one.iperf3_version for host, one in options.items()})
     return first.model_copy(update={"iperf3_version": version, "cores": min(one.cores for one in options.values())})
@@ -85,24 +85,24 @@ def over_hosts(options: Mapping[str, NetworkOptions]) -> NetworkOptions:
 
 def _changes(asked: NetworkRequest) -> tuple[str, ...]:
     if asked.over:
-        return (f"iperf3's server on port {asked.port or PORT} of the host's address in the cluster, in trials that send to it alone",)
-    return ("two network namespaces with a pair of virtual cards, held by processes of pgherd's",) if asked.netns else ()
+        return (f"an iperf3 server on port {asked.port or PORT} of the host's cluster address, in trials that send to this host",)
+    return ("two network namespaces with a pair of virtual interfaces, held by processes of pgherd",) if asked.netns else ()
 
 
 def _between(asked: NetworkRequest) -> tuple[Link, ...]:
-    """A link from every host of the cluster to every other.
+    """Return a link from every host of the cluster to every other.
 
     Raises:
-        UsageError: there is but one host, or something is asked for that a cluster does not have.
-        CapabilityError: no server can listen at this host's address.
+        UsageError: there is only one host, or an option does not apply to a cluster.
+        CapabilityError: iperf3 cannot listen at this host's cluster address.
     """
-    for said, given in (("--to", asked.to), ("--netns", asked.netns), ("--reverse", asked.reverse)):
-        if given:
-            raise UsageError(f"{said} with --cluster: it measures from every host of the cluster to every other; leave {said} out")
-    ends = asked.over  # those of ``between`` alone, where it names any
+    for option, value in (("--to", asked.to), ("--netns", asked.netns), ("--reverse", asked.reverse)):
+        if value:
+            raise UsageError(f"{option} does not apply with --cluster, which measures between all pairs of hosts; leave {option} out")
+    ends = asked.over  # only the hosts that --hosts names, if it is given
     if len(ends) < 2:
-        one = "--hosts names" if asked.hosts else "the cluster has"
-        raise UsageError(f"{one} one host, {ends[0].name}: there is no link to measure; --to names a host outside of a cluster")
+        source = "--hosts names" if asked.hosts else "the cluster has"
+        raise UsageError(f"{source} only one host, {ends[0].name}, and a link needs two; add a host, or give --to HOST without --cluster")
     port = asked.port or PORT
     _insist_listening(asked.over, port)
     return tuple(
@@ -114,51 +114,49 @@ def _between(asked: NetworkRequest) -> tuple[Link, ...]:
 
 
 def _insist_listening(hosts: Sequence[Host], port: int) -> None:
-    """That a server can listen at this host's own address, which is whichever of the hosts' can be had here."""
+    """Require that an iperf3 server can listen at one of the cluster's addresses, which is then the address of this host."""
     refused = {address: refusal(address, port) for address in (host.address or host.name for host in hosts)}
     if not all(refused.values()):
         return
     taken = next((address for address, error in refused.items() if error is not None and error.errno == errno.EADDRINUSE), None)
     if taken is not None:
-        raise UsageError(f"something listens at {taken} port {port} already, where iperf3's server would; --port names another port")
-    said = "; ".join(f"{address}: {error}" for address, error in refused.items())
-    raise CapabilityError(f"iperf3's server can listen at none of the addresses by which the cluster knows its hosts ({said})")
+        raise UsageError(f"port {port} of {taken} is in use, and the iperf3 server needs it; choose another port with --port")
+    reasons = "; ".join(f"{address}: {error}" for address, error in refused.items())
+    raise CapabilityError(f"the iperf3 server cannot listen at any address of the cluster's hosts ({reasons}); check the cluster file")
 
 
 def _iperf3(node: Node) -> str:
-    missing = CapabilityError("iperf3 is not installed, which makes the load; install the package iperf3 (apt-get install iperf3)")
+    missing = CapabilityError("iperf3 is not installed, and this study needs it; install the package iperf3 (apt-get install iperf3)")
     try:
-        told = node.run(Command(["iperf3", "--version"]))
+        result = node.run(Command(["iperf3", "--version"]))
     except OSError:
         raise missing from None
-    if told.code in CANNOT_RUN:
+    if result.code in CANNOT_RUN:
         raise missing
-    found = re.search(r"iperf (\d+\.\d+\S*)", told.out)
-    if told.code != 0 or not found:
-        raise CapabilityError(f"iperf3 does not run: {(told.err or told.out).strip()[:200]}")
-    return found[1]
+    version = re.search(r"iperf (\d+\.\d+\S*)", result.out)
+    if result.code != 0 or not version:
+        raise CapabilityError(f"iperf3 does not run: {(result.err or result.out).strip()[:200]}")
+    return version[1]
 
 
 def _links(asked: NetworkRequest) -> tuple[Link, ...]:
     if not asked.netns and (asked.netns_rate is not None or asked.netns_delay is not None):
-        raise UsageError(
-            "--netns-rate and --netns-delay shape the link between namespaces, and --netns is not given; pgherd shapes no other link"
-        )
+        raise UsageError("--netns-rate and --netns-delay apply only to the link between namespaces; add --netns, or leave them out")
     if asked.over:
         return _between(asked)
     if asked.port is not None:
-        raise UsageError(f"--port {asked.port} is that of the servers on a cluster's hosts; for another's write --to HOST:PORT")
+        raise UsageError(f"--port {asked.port} applies only to the hosts of a cluster; for another host give --to HOST:PORT")
     if asked.hosts:
-        raise UsageError(f"--hosts {','.join(asked.hosts)} names hosts of a cluster, and --cluster is not given")
+        raise UsageError(f"--hosts {','.join(asked.hosts)} names hosts of a cluster, but --cluster is not given; add it, or use --to")
     if not asked.to and not asked.netns:
         raise UsageError(
-            "there is nothing to measure to: give --to HOST, where 'iperf3 --server' runs, --cluster for all pairs of its hosts, or "
-            "--netns for two ends on this host"
+            "there is no link to measure; give --to HOST, where 'iperf3 --server' runs, --cluster for all pairs of its hosts, or --netns "
+            "for two ends on this host"
         )
     links = [_remote(word) for word in asked.to]
     twice = sorted({link.name for link in links if sum(other.name == link.name for other in links) > 1})
     if twice:
-        raise UsageError(f"--to names {', '.join(twice)} more than once")
+        raise UsageError(f"--to names {', '.join(twice)} more than once; give each host once")
     if asked.netns:
         delay = None if asked.netns_delay is None else 1000 * parse_seconds(asked.netns_delay)
         if delay is not None and not 0.01 <= delay <= 10000:
@@ -180,7 +178,7 @@ def _remote(word: str) -> Link:
 
 
 def parse_bits(text: str) -> float:
-    """Read ``200M`` or ``1.5 Gbit/s``: bits per second, with decimal prefixes as networks have them.
+    """Read a rate such as ``200M`` or ``1.5 Gbit/s`` in bits per second, with decimal prefixes.
 
     Raises:
         UsageError: the text is not a rate.
@@ -196,7 +194,7 @@ def _congestion(node: Node, asked: str | None) -> str | None:
         return None
     known = node.read("/proc/sys/net/ipv4/tcp_available_congestion_control").decode().split()
     if asked not in known:
-        raise UsageError(f"--congestion {asked}: this kernel has {', '.join(known)}")
+        raise UsageError(f"--congestion {asked}: the kernel does not have this algorithm; use one of {', '.join(known)}")
     return asked
 
 
@@ -212,30 +210,30 @@ def _insist_namespaces(node: Node, link: Link, dry: bool) -> None:
 
 
 def _try(node: Node, link: Link) -> None:
-    """A second of iperf3 at a trickle: whoever does not answer now will not later."""
+    """Require that the far end of a link answers, with one second of iperf3 at a low rate. Raises UsageError if it does not."""
     argv = ["iperf3", "--client", link.host, "--port", str(link.port), "--time", "1", "--bitrate", "100k"]
     argv += ["--connect-timeout", "5000", "--json"]
     try:
-        told = node.run(Command(argv), timeout=30)
-        read_report({"stdout": told.out, "stderr": told.err})
+        result = node.run(Command(argv), timeout=30)
+        read_report({"stdout": result.out, "stderr": result.err})
     except (ValueError, TimeoutError) as error:
         raise UsageError(
-            f"--to {link.host}: no iperf3 server serves us at port {link.port} ({error}); "
-            f"start one there: iperf3 --server --port {link.port}"
+            f"--to {link.host}: no iperf3 server answers at port {link.port} ({error}); "
+            f"start one on that host: iperf3 --server --port {link.port}"
         ) from None
 
 
 def _choices(options: NetworkOptions) -> list[str]:
     sender = "the first host of a link" if options.hosts else "the far end" if options.reverse else "this host"
-    said = [f"iperf3 {options.iperf3_version}; {sender} sends."]
-    said += [f"Link {link.name} is {_shape(link)}." for link in options.links if link.kind == "namespaces"]
+    choices = [f"iperf3 {options.iperf3_version}; {sender} sends."]
+    choices += [f"Link {link.name} is {_shape(link)}." for link in options.links if link.kind == "namespaces"]
     if max(options.streams) > MOST_STREAMS // 2:
-        said.append(f"Warning: {max(options.streams)} streams are near the most that iperf3 takes ({MOST_STREAMS}).")
-    return said
+        choices.append(f"Warning: {max(options.streams)} streams are close to the maximum of iperf3 ({MOST_STREAMS}).")
+    return choices
 
 
 def _shape(link: Link) -> str:
     parts = ["between two network namespaces of this host"]
     parts += [f"limited to {link.rate / 1e6:g} Mbit/s"] if link.rate is not None else []
-    parts += [f"held up by {link.delay:g} ms each way"] if link.delay is not None else []
+    parts += [f"delayed by {link.delay:g} ms each way"] if link.delay is not None else []
     return ", ".join(parts)

@@ -1,4 +1,4 @@
-"""The complete options of a scaling run, and the numbers of clients that it measures."""
+"""Complete options of a scaling run, and the choice of the numbers of clients."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined
 
 SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-"""Clients per core at which a curve is measured, beside one, two, four … clients; E3 went from 1 beyond 48 on 32 cores."""
+"""Measured numbers of clients per core, in addition to 1, 2, 4 … clients. E3 measured from 1 to more than 48 clients on 32 cores."""
 BEYOND = 2
-"""A server is set up for so many times the clients that are planned: a peak may lie past them."""
+"""Maximum number of clients of a server, as a multiple of the planned maximum. The peak may be at more clients than planned."""
 
 CONTAINER = "db01"
-"""The only container; in every variant the same, so that the next variant's server takes the place of the one before."""
+"""Name of the only container. It is the same in every variant, so that each variant's server replaces the previous one."""
 
 
 class Variant(Model):
-    """One of several servers that are held against each other; ``options`` are complete."""
+    """A variant of the server, with complete options."""
 
     name: str
     options: DatabaseOptions
 
 
 class ScalingOptions(DatabaseOptions):
-    """Everything that a scaling run depends on.
+    """Complete options of a scaling run.
 
-    ``clients`` are the planned numbers of clients; ``most`` is how many the servers are set up for, and further numbers up to
-    it may be added where the curve is least certain, unless ``refine`` is False. ``repeats`` are series. With ``variants`` the
-    server and its load are theirs, and what this says of them itself is the first one's.
+    ``clients`` are the planned numbers of clients. ``most`` is the maximum that the servers are configured for. If ``refine`` is True,
+    more numbers up to ``most`` may be added where the curve is least certain. ``repeats`` is the number of series. With ``variants``
+    each variant has separate options, and the options of this class are those of the first variant.
     """
 
     clients: tuple[int, ...] = Field(min_length=1)
@@ -46,65 +46,63 @@ class ScalingOptions(DatabaseOptions):
     @classmethod
     def _ascending(cls, clients: tuple[int, ...]) -> tuple[int, ...]:
         if min(clients) < 1:
-            raise ValueError(f"a point of {min(clients)} clients cannot be measured; they begin at 1")
+            raise ValueError(f"{min(clients)} clients cannot be measured; the minimum is 1")
         return tuple(sorted(set(clients)))
 
     @model_validator(mode="after")
     def _consistent(self) -> ScalingOptions:
         if self.most < self.clients[-1]:
-            raise ValueError(f"the servers are set up for {self.most} clients, but {self.clients[-1]} are to be measured")
+            raise ValueError(f"the servers are configured for {self.most} clients, but {self.clients[-1]} are planned; raise most")
         names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names) or len(names) == 1:
-            raise ValueError(f"variants are two or more with names of their own, not {', '.join(names)}")
+            raise ValueError(f"a run needs two or more variants with different names, not {', '.join(names)}")
         return self
 
     def variant_options(self) -> Mapping[str, Model]:
-        """Name → options of each variant's server."""
+        """Return a map from each variant's name to the options of its server."""
         return {variant.name: variant.options for variant in self.variants}
 
     def with_variant_options(self, options: Mapping[str, Model]) -> Self:
-        """A copy with these options of the variants."""
+        """Return a copy with these options of the variants."""
         variants = tuple(variant.model_copy(update={"options": options[variant.name]}) for variant in self.variants)
         return self.model_copy(update={"variants": variants})
 
     def servers(self) -> Mapping[str, DatabaseOptions]:
-        """Options by variant; of a run without variants its own, under an empty name."""
+        """Return the options by variant. Without variants, the options of the run have an empty name."""
         return {variant.name: variant.options for variant in self.variants} or {"": self}
 
 
 def scripts_of(options: DatabaseOptions) -> str:
-    """The load in words: ``select-only``, or the files' names."""
+    """Return the names of the scripts as text, such as ``select-only`` or the names of files."""
     return ", ".join(script.source.removeprefix("builtin:").rpartition("/")[2] for script in options.scripts)
 
 
 def plural(clients: float) -> str:
-    """``1 client``, ``8 clients``."""
+    """Return the number with its noun: ``1 client``, ``8 clients``."""
     return f"{clients:g} client{'' if clients == 1 else 's'}"
 
 
 def choose_clients(cores: float, limit: int | None = None) -> tuple[int, ...]:
-    """Numbers of clients for so many cores: 1, 2, 4 … up to a quarter of the cores, then SHARES of them.
+    """Choose the numbers of clients: 1, 2, 4 … up to a quarter of the cores, then SHARES of the cores.
 
     Args:
-        cores: those that the server has.
-        limit: the largest number that memory allows; numbers beyond it fall away and it becomes one itself.
+        cores: the cores of the server.
+        limit: the maximum that memory allows. It replaces all larger numbers.
     """
-    wanted = {1, *(max(1, math.floor(share * cores + 0.5)) for share in SHARES)}
+    numbers = {1, *(max(1, math.floor(share * cores + 0.5)) for share in SHARES)}
     doubled = 2
     while doubled < cores / 4:
-        wanted.add(doubled)
+        numbers.add(doubled)
         doubled *= 2
-    if limit is not None and max(wanted) > limit:
-        wanted = {n for n in wanted if n < limit} | {max(1, limit)}
-    return tuple(sorted(wanted))
+    if limit is not None and max(numbers) > limit:
+        numbers = {n for n in numbers if n < limit} | {max(1, limit)}
+    return tuple(sorted(numbers))
 
 
 class ScalingRequest(DatabaseRequest):
     """Options of ``pgherd scaling`` as given on the command line or in a scenario."""
 
-    LEFT_OUT: ClassVar[dict[str, str]] = {
-        "rate": "scaling measures how much a number of clients gets, each as fast as it can; leave the rate out"
-    }
+    LEFT_OUT: ClassVar[dict[str, str]] = {"rate": "scaling measures the maximum throughput of each number of clients; leave the rate out"}
 
     clients: tuple[int, ...] | None = option(
         None, "Numbers of clients.", metavar="N,N,…", computed="1 to 4 per core, more where needed", web=True
@@ -115,6 +113,6 @@ class ScalingRequest(DatabaseRequest):
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
     memory: str | None = redefined(DatabaseRequest, "memory", None, computed="no limit")
     repeats: int | None = redefined(DatabaseRequest, "repeats", 3, help="Series: measurements of each number of clients.")
-    # The container is the server's: the cost of a transaction is seen without pgbench's part. (Linux 6.18 was also observed to
-    # run no other process for tens of seconds while both, in one cgroup without a quota, kept all CPUs busy.)
+    # pgbench runs outside the container, so that the cost of a transaction excludes pgbench. Linux 6.18 was also observed to
+    # run no other process for tens of seconds while server and pgbench kept all CPUs busy in one cgroup without a quota.
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")

@@ -1,4 +1,4 @@
-"""Completing a scaling request: numbers of clients, one server's limits and load, time, and all of that for each variant."""
+"""Completion of a scaling request: numbers of clients, limits, load and durations of each variant."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from pgherd.studies.scaling.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET, DatabaseOptions
 
 SPARE = 1.15
-"""More time than under load: transitions, reruns, further points."""
+"""Time budget as a multiple of the time under load, for transitions, reruns and more points."""
 RESTART = 6.0
-"""Seconds to go from one variant's server to the next's, copy included."""
+"""Seconds to replace the server of a variant by that of the next one, including the copy."""
 
 BASE = "base"
-"""The name of the request without changes, against which one variant alone is held."""
+"""Name of the unchanged request. A single variant is compared with it."""
 _SHARED = {"clients", "start_state"}
-"""Options that are the same for all variants, beside those of every study."""
+"""Options that are the same for all variants, in addition to those of every study."""
 _BRANCHES = ("tpcb-like", "simple-update")
-"""Builtin scripts that pgbench's documentation wants as many branches for as there are clients."""
+"""Built-in scripts that need at least as many branches as clients (pgbench documentation)."""
 
 
 def prepare(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
     """Complete a scaling request for this host; see ``runner.catalogue.prepare`` for what it raises."""
     if not asked.variant:
         return _with_budget(_server(node, asked, dry))
-    # One variant alone is held against the request without it.
+    # A single variant is compared with the unchanged request.
     texts = asked.variant if len(asked.variant) > 1 else (BASE, *asked.variant)
     requests = expand(asked.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
-    found: dict[str, Prepared] = {}
+    variants: dict[str, Prepared] = {}
     for name, request in requests.items():
         try:
-            found[name] = _server(node, request, dry)
+            variants[name] = _server(node, request, dry)
         except PgherdError as error:
             raise type(error)(f"variant '{name}': {error}") from None
-    whole = _together(found)
+    whole = _together(variants)
     duplicate_variants.require_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
-    by_itself = version_defaults.sentences(version_defaults.between(node, found))
-    return _with_budget(replace(whole, choices=(*whole.choices, *by_itself)))
+    defaults = version_defaults.sentences(version_defaults.between(node, variants))
+    return _with_budget(replace(whole, choices=(*whole.choices, *defaults)))
 
 
 def _server(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
-    """One server completed, as a study of its own without a budget of time."""
+    """Complete the request of one server, without a time budget."""
     with preparation(node, asked, dry) as ground:
         limits = _limits(ground)
         ground = _enough_branches(ground, limits)
@@ -74,66 +74,66 @@ def _server(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
 
 
 def _limits(ground: Preparation) -> Limits:
-    """The whole host's budget without a quota, unless something else was asked for."""
+    """Return the limits of the server. The default is all cores of the host's share without a quota."""
     if ground.asked.vcpus is None and ground.asked.cpu_mode is None:
         return Limits(ground.cores, "none")
     return ground.limits(ground.cores)
 
 
 def _enough_branches(ground: Preparation, limits: Limits) -> Preparation:
-    """A scale of at least as many branches as there may be clients, unless one was asked for."""
+    """Raise the default scale to at least one branch per client. A scale that the user sets stays."""
     asked = ground.asked
     assert isinstance(asked, ScalingRequest)
     planned_clients = asked.clients or choose_clients(limits.vcpus)
-    if ground.theirs is not None:  # its tables are as they are
+    if ground.theirs is not None:  # pgherd does not change the tables of an external server
         return ground
     if asked.script or asked.scale is not None or asked.workload not in _BRANCHES or max(planned_clients) <= ground.scale:
         return ground
     scale = max(planned_clients) * (1 if asked.clients else BEYOND)
-    ground.choices.append(
-        f"Scale {scale}: each transaction of {asked.workload} updates one of so many branches, as many as there may be clients."
-    )
+    ground.choices.append(f"Scale {scale}: each transaction of {asked.workload} updates one of {scale} branches, at least one per client.")
     return replace(ground, scale=scale)
 
 
 def _clients(ground: Preparation, limits: Limits, size: int) -> tuple[tuple[int, ...], int]:
-    """The numbers of clients to measure, and how many the server is set up for."""
+    """Return the numbers of clients to measure, and the maximum that the server is configured for.
+
+    Raises:
+        UsageError: a number is below 1 or below --threads, or the memory is insufficient.
+    """
     asked = ground.asked
     assert isinstance(asked, ScalingRequest)
     budget = min(ground.memory, ground.container_memory() or ground.memory)
-    wanted = tuple(sorted(set(asked.clients))) if asked.clients else None
-    if wanted is not None and wanted[0] < 1:
-        raise UsageError(f"--clients {wanted[0]}: a number of clients is at least 1")
-    if asked.threads is not None and wanted is not None and asked.threads > wanted[-1]:
-        raise UsageError(f"--threads {asked.threads} is more than the {wanted[-1]} clients; pgbench wants at least one client per thread")
-    least = wanted[-1] if wanted else 1
+    requested = tuple(sorted(set(asked.clients))) if asked.clients else None
+    if requested is not None and requested[0] < 1:
+        raise UsageError(f"--clients {requested[0]}: the minimum is 1")
+    if asked.threads is not None and requested is not None and asked.threads > requested[-1]:
+        raise UsageError(f"--threads {asked.threads} is more than --clients {requested[-1]}; pgbench needs at least one client per thread")
+    least = requested[-1] if requested else 1
     need = ground.memory_needed(size, least)
     if need > budget:
         lower = "--clients or --scale" if least > 1 else "--scale"
         higher = "--memory" if asked.memory else "--host-memory"
         raise UsageError(
-            f"a server with {plural(least)} that holds a database of {format_bytes(size)} needs {format_bytes(need)}, but it may have "
+            f"a server with {plural(least)} that holds a database of {format_bytes(size)} needs {format_bytes(need)}, but its limit is "
             f"{format_bytes(budget)}; lower {lower}, or raise {higher}"
         )
-    if wanted is not None:
-        return wanted, wanted[-1]
+    if requested is not None:
+        return requested, requested[-1]
     each = ground.memory_needed(size, 2) - need
     limit = 1 + (budget - need) // max(each, 1)
     clients = choose_clients(limits.vcpus, limit=limit)
     if clients[-1] < choose_clients(limits.vcpus)[-1]:
-        ground.choices.append(
-            f"At most {plural(clients[-1])}: with more a server needs more than the {format_bytes(budget)} of memory that it may have."
-        )
+        ground.choices.append(f"At most {plural(clients[-1])}: with more, a server exceeds its memory of {format_bytes(budget)}.")
     return clients, max(clients[-1], min(limit, BEYOND * clients[-1]))
 
 
 def _together(found: Mapping[str, Prepared]) -> Prepared:
-    """All variants as one study: the same numbers of clients for all, one budget of the host, one seed."""
+    """Merge all variants into one study with the same numbers of clients, the same share of the host and the same seed."""
     base = next(iter(found.values()))
     each = merge_variants.logged_alike({name: _scaling(one) for name, one in found.items()})
     first = next(iter(each.values()))
     most = min(options.most for options in each.values())
-    # Variants with fewer vCPUs would choose fewer clients: all of these are measured, as far as every variant has memory for them.
+    # Variants with fewer vCPUs choose fewer clients. All numbers are measured if every variant has enough memory for them.
     clients = tuple(sorted({n for options in each.values() for n in options.clients if n <= most}))
     same = {"memory": first.memory, "cores": first.cores, "seed": first.seed}
     variants = tuple(Variant(name=name, options=_server_options(options).model_copy(update=same)) for name, options in each.items())
@@ -149,7 +149,7 @@ def _together(found: Mapping[str, Prepared]) -> Prepared:
         typed=merge_variants.changes(one.typed for one in found.values()),
         holds=merge_variants.holds(one.holds for one in found.values()),
         huge_pages=most_pages(found.values()),
-        # One server's data at a time, and a golden copy of each; that of one is half of what it needs.
+        # The data of one server at a time, and the templates of all. A template is half of the disk space of a variant.
         disk=max(one.disk for one in found.values()) + sum(one.disk // 2 for one in list(found.values())[1:]),
         memory=max(one.memory for one in found.values()),
     )
@@ -165,7 +165,7 @@ def _server_options(options: ScalingOptions) -> DatabaseOptions:
 
 
 def _with_budget(prepared: Prepared) -> Prepared:
-    """The default budget, which grows with what is planned."""
+    """Set the default time budget, which increases with the number of planned trials."""
     options = _scaling(prepared)
     if options.budget_seconds is not None:
         return prepared

@@ -1,4 +1,4 @@
-"""The complete options of a working-set run, its curves, and the deployment of one size."""
+"""Complete options of a working-set run, its curves, and the deployment of each size."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from pgherd.study.option import option, redefined
 from pgherd.study.swap_options import SwapRequest
 
 SCALE = 128
-"""Size of the random-block table, MiB."""
+"""Default size of the random-block table in MiB."""
 
 Sweep = Literal["memory", "buffers"]
-"""What is varied: the container's memory with fixed shared buffers, or shared buffers with a fixed difference to the container's memory."""
+"""The varied size: the container's memory with constant shared buffers, or shared buffers with a constant difference to the container's
+memory."""
 
 SWEEPS: tuple[Sweep, ...] = ("memory", "buffers")
 
@@ -28,18 +29,18 @@ SWEEPS: tuple[Sweep, ...] = ("memory", "buffers")
 MB = 2**20
 CONTAINER = "db01"
 LEAST_BUFFERS = 8
-"""Shared buffers below which nothing is measured, in MB."""
+"""Minimum size of shared buffers in MB."""
 BESIDE, BESIDE_CLIENT = 24, 1.5
-"""Memory that a server of its own buffers' size needs to live at all, in MB, and for each client: its processes, without any file cached.
-Less has been seen to be ended by the kernel."""
+"""Minimum memory in MB of a server in addition to shared buffers, and per client. It covers the processes, without cached files. With
+less, the kernel was observed to kill servers."""
 
 GUEST = 128
-"""Memory that a guest's kernel and its agent need to live at all, in MB, where the container is a guest."""
+"""Minimum memory in MB of a guest's kernel and its agent."""
 
 
 @dataclass(frozen=True, order=True)
 class SweepCurve:
-    """One curve: what is varied, under which load."""
+    """A curve: the varied size and the number of clients."""
 
     sweep: Sweep
     clients: int
@@ -49,12 +50,12 @@ class SweepCurve:
 
 
 class WorkingSetOptions(DatabaseOptions):
-    """Everything that a working-set run depends on. Sizes are in whole MB (2^20 bytes), the unit of the study's points.
+    """Complete options of a working-set run. Sizes are in whole MB (2^20 bytes), the unit of the study's points.
 
-    ``buffers`` are the shared buffers while memory is varied; ``difference`` what a container has beyond them while they are varied, None:
-    from the first sweep. ``most`` is the largest container that the host's budget allows, ``least`` the smallest that can be made.
-    ``configured`` is what each database would be given, for the headroom; ``database`` the size of the database. With ``refine`` further
-    sizes are proposed near the knee. ``swap`` is made for the run; None: the containers use what the host has.
+    ``buffers`` is the size of shared buffers in the memory sweep. ``difference`` is the memory of a container in addition to shared
+    buffers in the other sweep (None: the result of the first sweep). ``most`` and ``least`` are the largest and the smallest possible
+    container. ``configured`` is the configured memory of a database, from which the headroom is computed, and ``database`` is its size.
+    With ``refine`` more sizes are proposed near the knee. ``swap`` is created for the run (None: containers use the swap of the host).
     """
 
     clients: tuple[int, ...] = Field(min_length=1)
@@ -73,28 +74,28 @@ class WorkingSetOptions(DatabaseOptions):
     @model_validator(mode="after")
     def _consistent(self) -> WorkingSetOptions:
         if min(self.clients) < 1 or len(set(self.clients)) < len(self.clients):
-            raise ValueError(f"clients are different numbers from 1 on, not {', '.join(map(str, self.clients))}")
+            raise ValueError(f"clients must be different numbers, each at least 1, not {', '.join(map(str, self.clients))}")
         for sweep in self.sweeps:
             if not self.sizes(sweep):
                 raise ValueError(f"the sweep of {sweep} has no sizes")
         return self
 
     def sizes(self, sweep: Sweep) -> tuple[int, ...]:
-        """The planned sizes of a sweep, ascending."""
+        """Return the planned sizes of a sweep in MB, in ascending order."""
         return self.memory_sizes if sweep == "memory" else self.buffer_sizes
 
     def curves(self, sweep: Sweep) -> tuple[SweepCurve, ...]:
-        """A sweep's curves, in the order in which the loads were given."""
+        """Return the curves of a sweep, in the order of ``clients``."""
         return tuple(SweepCurve(sweep, clients) for clients in self.clients)
 
     def deployment(self, memory: int, buffers: int) -> Deployment:
-        """One server in a container of so many MB, with shared buffers of so many."""
+        """Return the deployment of one server in a container of ``memory`` MB, with shared buffers of ``buffers`` MB."""
         settings = {**self.settings, "shared_buffers": f"{buffers}MB"}
         return self.model_copy(update={"container_memory": memory * MB, "settings": settings}).deploy((CONTAINER,))
 
 
 def least_beside(clients: int, runtime: RuntimeName) -> int:
-    """MB that a server needs beside its shared buffers to live at all; in a guest that guest's own too."""
+    """Return the minimum memory of a server in MB, in addition to shared buffers. It includes the system of a guest."""
     return round(BESIDE + BESIDE_CLIENT * clients) + (GUEST if runtime == "vm" else 0)
 
 
@@ -103,12 +104,12 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
 
     LEFT_OUT: ClassVar[dict[str, str]] = dict.fromkeys(
         ("memory", "dsn", "allow_writes", "rate", "huge_pages"),
-        "it does not go with a working set: sizes are varied by the study (memory_sizes), on servers of its own, by clients "
-        "as fast as they can, and reserved huge pages lie outside the memory limit",
+        "it does not apply to working-set, which varies the memory (memory_sizes), starts the servers, and loads them without a rate "
+        "limit; reserved huge pages are not part of the memory limit",
     )
 
     clients: tuple[int, ...] | None = option(
-        None, "Numbers of clients; each has its own working set.", metavar="N,N,…", computed="30,2", web=True
+        None, "Numbers of clients; each has a separate working set.", metavar="N,N,…", computed="30,2", web=True
     )
     vary: tuple[Sweep, ...] = option(SWEEPS, "What to vary.", metavar="memory,buffers", web=True, filled="memory", min_length=1)
     shared_buffers: str | None = option(
@@ -129,7 +130,7 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
     repeats: int | None = redefined(DatabaseRequest, "repeats", None, help="Initial measurements of each size.", computed="1")
     duration: str | None = redefined(DatabaseRequest, "duration", "3s")
     warmup: str | None = redefined(DatabaseRequest, "warmup", "1500ms")
-    # A container's memory is the server's only, as in E7: that of pgbench is not part of a working set.
+    # pgbench runs outside the container, as in E7, because its memory is not part of a working set.
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
     start_state: State = redefined(DatabaseRequest, "start_state", "restarted")
 
@@ -137,5 +138,5 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
     @classmethod
     def _not_warm(cls, state: State) -> State:
         if state == "warm":
-            raise ValueError("sizes change from trial to trial, so that servers are restarted at least; leave it out, or say fresh")
+            raise ValueError("sizes differ between trials, so that servers must restart; leave it out, or give fresh")
         return state

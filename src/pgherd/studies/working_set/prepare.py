@@ -1,4 +1,4 @@
-"""Completing a working-set request: which sizes of memory and of shared buffers, how long, and what a knee needs of its surroundings."""
+"""Completion of a working-set request: sizes of memory and of shared buffers, durations, swap and start state."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from pgherd.runtimes.vm.qemu import LEAST_MEMORY
 from pgherd.studies.working_set.options import LEAST_BUFFERS, MB, SCALE, WorkingSetOptions, WorkingSetRequest, least_beside
 
 CLIENTS = (30, 2)
-"""As E7."""
+"""Default numbers of clients, as in E7."""
 POINTS = 6
 BUDGET = 265.0
-"""Seconds for all trials of a default run; a longer plan gets PER_TRIAL more for each trial than its load, and times SPARE for sizes near
-the knees."""
+"""Time budget in seconds of a default run. A longer plan gets PER_TRIAL seconds for each trial in addition to its load. The sum is
+multiplied by SPARE, for additional sizes near the knees."""
 PER_TRIAL = 4.0
 SPARE = 1.3
 PAPER: dict[str, Any] = {
@@ -40,9 +40,9 @@ PAPER: dict[str, Any] = {
     "warmup": "1m",
     "time_budget": "10h",
 }
-"""E7's set-up, for containers in place of virtual machines."""
+"""The set-up of E7, with containers instead of virtual machines."""
 ROOM = 1.2
-"""The largest container has so many times the memory that holds the database beside its shared buffers: a plateau must be seen."""
+"""Size of the largest container, as a multiple of the database plus shared buffers. The curve must include its plateau."""
 
 
 def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
@@ -54,12 +54,12 @@ def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
     with preparation(node, asked, dry) as ground:
         if ground.runtime not in ("cgroup", "vm"):
             raise CapabilityError(
-                "a working set is measured by limiting a container's memory, which needs the cgroup runtime; 'pgherd doctor' says what "
-                "would make it possible here; or use --runtime vm"
+                "a working set is measured by limiting a container's memory, which needs the cgroup runtime; 'pgherd doctor' shows what "
+                "is missing on this host; or use --runtime vm"
             )
         policy = ground.guest_memory
         guest = policy is not None
-        ground.choices.extend(_words(asked, ground.facts, guest))
+        ground.choices.extend(_notes(asked, ground.facts, guest))
         size = ground.database_bytes()
         most = (ground.memory if policy is None else vm_memory_policy.largest(1, ground.memory, policy.overhead)) // MB
         least = LEAST_MEMORY // MB if guest else 1
@@ -104,11 +104,15 @@ def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
 
 
 def _request(asked: WorkingSetRequest) -> WorkingSetRequest:
-    """The request over E7's set-up where that is asked for, with this study's own defaults, and without what it sets itself."""
+    """Return the request with the values of its preset, if it has one, and with the defaults of this study.
+
+    Raises:
+        UsageError: the user sets shared_buffers, which the study varies.
+    """
     if asked.preset is not None:
         asked = WorkingSetRequest.model_validate(PAPER | {name: getattr(asked, name) for name in asked.model_fields_set})
     if any(name.lower() == "shared_buffers" for name in configuration.parse_set(asked.set)):
-        raise UsageError("--set shared_buffers: the study varies it; say with --shared-buffers what it is while memory is varied")
+        raise UsageError("--set shared_buffers: the study varies this setting; set its value for the memory sweep with --shared-buffers")
     changes: dict[str, object] = {}
     if asked.workload == "random-block" and not asked.script and not asked.init_script:
         changes["update_percent"] = asked.update_percent or 0
@@ -119,97 +123,110 @@ def _request(asked: WorkingSetRequest) -> WorkingSetRequest:
 def _insist_made(
     asked: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], difference: int | None, least: int
 ) -> None:
-    """That no container is asked for which is too small to be made at all (MB); raises UsageError."""
+    """Require that the smallest container can be created. Sizes are in MB. Raises UsageError if it cannot."""
     smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in asked.vary else {}
     if "buffers" in asked.vary and difference is not None:
         smallest["--extra-memory"] = buffer_sizes[0] + difference
     for option, size in smallest.items():
         if size < least:
-            raise UsageError(f"{option}: a guest of {size} MB does not come up, it needs {least} MB; give larger ones")
+            raise UsageError(f"{option}: a guest of {size} MB cannot boot, because it needs at least {least} MB; give larger sizes")
 
 
-def _words(asked: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
-    """What the reader must know of the load and of swap."""
-    said = []
+def _notes(asked: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
+    """Return notes on the load and on swap."""
+    notes = []
     if asked.workload == "random-block" and not asked.update_percent:
-        said.append("Reads only (--update-percent 0): waiting for commits would hide what reading costs.")
+        notes.append("Reads only (--update-percent 0): commit waits would hide the cost of reads.")
     if guest:
-        said.append(
-            "Guests have no swap: one that is smaller than its server's own memory does not get slow, its kernel ends processes. E7's had "
-            "some; sizes that do not live are shown as such."
+        notes.append(
+            "Guests have no swap. In a guest that is smaller than the memory of its server, the kernel kills processes. The guests of E7 "
+            "had swap. Sizes that run out of memory are marked."
         )
     elif asked.swap in ("zram", "file"):
-        pass  # what is made for the run is said where it is completed
+        pass  # prepare.swap adds a note on the swap that pgherd creates
     elif facts.swap and asked.swap is None:
-        said.append(
-            f"Swap: {format_bytes(facts.swap)}, as this host has it: containers with too little memory swap, which slows them down."
-        )
+        notes.append(f"Swap: {format_bytes(facts.swap)} of this host. Containers with too little memory swap, and become slower.")
     else:
-        said.append(
-            f"No swap{'' if asked.swap else ' on this host'}: a container smaller than its server's own memory does not get slow, it is "
-            "ended by the kernel. E7's virtual machines had swap (--swap file makes some for the run); sizes that do not live are shown as "
-            "such."
+        notes.append(
+            f"No swap{'' if asked.swap else ' on this host'}: the kernel kills a container that is smaller than the memory of its server. "
+            "The virtual machines of E7 had swap (--swap file creates it for the run). Sizes that run out of memory are marked."
         )
-    return said
+    return notes
 
 
 def _unwarmed(asked: WorkingSetRequest, facts: HostFacts, guest: bool, memory_sizes: tuple[int, ...], warmed: int) -> list[str]:
-    """That servers which swap cannot well be warmed in less memory than the ``warmed`` MB that are read into shared buffers: containers
-    have their size from the start here (why that is slow: pgherd.runner.deploy.budget)."""
+    """Return a warning if the smallest container is too small to warm its server.
+
+    The server reads ``warmed`` MB into shared buffers before a trial. Containers have their final size from the start, so that this
+    swaps (pgherd.runner.deploy.budget explains why it is slow).
+    """
     swaps = not guest and (bool(facts.swap) if asked.swap is None else asked.swap != "none")
     if "memory" not in asked.vary or not swaps or memory_sizes[0] >= warmed:
         return []
     return [
-        f"Warning: {memory_sizes[0]} MB of memory is less than the {warmed} MB that are read into shared buffers before a trial, and with "
-        "swap that may hardly come to an end; give larger --memory-sizes, or lower --shared-buffers."
+        f"Warning: {memory_sizes[0]} MB of memory is less than the {warmed} MB that are read into shared buffers before a trial. With "
+        "swap this can take very long; give larger --memory-sizes, or lower --shared-buffers."
     ]
 
 
 def _swap(ground: Preparation, asked: WorkingSetRequest, size: int) -> Swap | None:
-    """Swap of the run's own, of ``size`` bytes unless another size is asked for; None where none is asked for: the containers then use
-    the host's, if it has any."""
+    """Return the swap to create for the run, or None if the user requests none.
+
+    ``size`` is the default size in bytes. Without swap of the run, the containers use the swap of the host, if it has any.
+    """
     if asked.swap is not None and ground.runtime == "vm":
-        raise UsageError(f"--swap {asked.swap} is for containers under cgroup: of a guest that is alone nothing is swapped; leave it out")
-    found, said = prepare_swap.complete(
+        raise UsageError(
+            f"--swap {asked.swap} applies only to the cgroup runtime: the host swaps nothing of a single guest; leave --swap out"
+        )
+    swap, messages = prepare_swap.complete(
         ground.node, asked, size=size, overcommitted=False, cache=ground.cache, facts=ground.facts, budget=ground.memory
     )
-    ground.choices.extend(said)
-    return None if asked.swap is None else found
+    ground.choices.extend(messages)
+    return None if asked.swap is None else swap
 
 
 def _limits(ground: Preparation) -> Limits:
-    """The whole host's budget without a quota, unless something else was asked for; a guest has whole vCPUs in any case."""
+    """Return the limits of the server.
+
+    The default is all cores of the host's share without a quota. Guests always have a whole number of vCPUs.
+    """
     if ground.asked.vcpus is None and ground.asked.cpu_mode is None and ground.runtime != "vm":
         return Limits(ground.cores, "none")
     return ground.limits(ground.cores)
 
 
 def _state(ground: Preparation) -> str:
-    """What writes is restored for every trial: its tables grow, and E7's sizes are to see the same database. A guest is booted for every
-    trial: a server that is restarted in it would find its files in the guest's page cache."""
+    """Return the start state of the servers.
+
+    The database of a load that writes is restored for every trial. Otherwise its tables would grow, and each size would measure a
+    different database. A guest boots for every trial, because a restarted server would find its files in the guest's page cache.
+    """
     if ground.runtime == "vm":
         if ground.asked.start_state != "fresh" and "start_state" in ground.asked.model_fields_set:
             raise UsageError(
-                f"--start-state {ground.asked.start_state} would leave files in a guest's page cache; leave it out: guests are booted anew"
+                f"--start-state {ground.asked.start_state} would leave files in a guest's page cache; leave it out, so that guests reboot"
             )
         return "fresh"
     if "start_state" in ground.asked.model_fields_set or ground.read_only:
         return ground.asked.start_state
     if ground.own is not None and ground.own.read_only:
         return "restarted"
-    ground.choices.append("The load writes: each trial begins with a fresh copy of the database.")
+    ground.choices.append("The load writes: each trial starts with a fresh copy of the database.")
     return "fresh"
 
 
 def _mb(text: str, option: str, least: int = 0) -> int:
     size = parse_bytes(text) // MB
     if size < least:
-        raise UsageError(f"{option} {text}: sizes count whole MB here, at least {least}")
+        raise UsageError(f"{option} {text}: give a whole number of MB, at least {least}")
     return size
 
 
 def _buffers(asked: WorkingSetRequest, size: int) -> int:
-    """Half of the database: the container is then twice its buffers where its memory is short, which is where E7 saw a dip."""
+    """Return shared buffers in MB. The default is half of the database.
+
+    A container of twice its shared buffers is then short of memory. E7 shows the double-buffering dip at that size.
+    """
     if asked.shared_buffers is not None:
         return _mb(asked.shared_buffers, "--shared-buffers", 1)
     return max(LEAST_BUFFERS, size // 2 // MB)
@@ -218,26 +235,29 @@ def _buffers(asked: WorkingSetRequest, size: int) -> int:
 def _memory_sizes(
     asked: WorkingSetRequest, database: int, buffers: int, clients: tuple[int, ...], most: int, runtime: RuntimeName
 ) -> tuple[int, ...]:
-    """An even spread from what a server needs to live to what holds the database in its shared buffers and in the page cache, and twice the
-    shared buffers."""
+    """Return the container sizes in MB, evenly spaced.
+
+    The smallest one is the minimum of a running server. The largest one holds the database both in shared buffers and in the page
+    cache. Twice the shared buffers is always included, because the double-buffering dip is there.
+    """
     if asked.memory_sizes:
         return _given(asked.memory_sizes, "--memory-sizes", most)
     low = round(buffers * 1.05) + least_beside(min(clients), runtime)
     high = min(most, round(ROOM * (buffers + database)) + least_beside(max(clients), runtime))
     if high < 1.2 * low:
         raise UsageError(
-            f"containers from {low} to {high} MB are no range to find a knee in: the host's budget is {most} MB and shared buffers are "
+            f"containers from {low} to {high} MB are too small a range for a knee: the host's budget is {most} MB and shared buffers are "
             f"{buffers} MB; raise --host-memory, or lower --shared-buffers or --scale"
         )
     sizes = _spread(low, high, asked.initial_sizes or POINTS)
-    half = 2 * buffers
-    if low < half < high and all(abs(size - half) > 0.05 * half for size in sizes):
-        sizes = tuple(sorted({*sizes, half}))
+    dip = 2 * buffers
+    if low < dip < high and all(abs(size - dip) > 0.05 * dip for size in sizes):
+        sizes = tuple(sorted({*sizes, dip}))
     return sizes
 
 
 def _buffer_sizes(asked: WorkingSetRequest, database: int, most: int) -> tuple[int, ...]:
-    """From an eighth of the database to a quarter more than it; each by the same factor larger than the one before."""
+    """Return the sizes of shared buffers in MB, in a geometric series from 12.5 % to 125 % of the database."""
     if asked.shared_buffers_sizes:
         return _given(asked.shared_buffers_sizes, "--shared-buffers-sizes", most)
     low, high = max(LEAST_BUFFERS, database // 8), min(most, max(round(1.25 * database), 4 * LEAST_BUFFERS))
@@ -252,17 +272,17 @@ def _spread(low: int, high: int, points: int) -> tuple[int, ...]:
 def _given(texts: tuple[str, ...], option: str, most: int) -> tuple[int, ...]:
     sizes = tuple(sorted({_mb(text, option, 1) for text in texts}))
     if sizes[-1] > most:
-        raise UsageError(f"{option}: {sizes[-1]} MB is more than the run may use ({most} MB); raise --host-memory, or lower it")
+        raise UsageError(f"{option}: {sizes[-1]} MB is more than the run may use ({most} MB); raise --host-memory, or give smaller sizes")
     return sizes
 
 
 def _configured(asked: WorkingSetRequest, ground: Preparation, size: int, clients: tuple[int, ...]) -> int:
-    """What each database would be given: enough to hold it whole in shared buffers, unless something else was said."""
+    """Return the configured memory of each database in MB. The default holds the complete database in shared buffers."""
     if asked.configured_memory is not None:
         return _mb(asked.configured_memory, "--configured-memory", 1)
     whole = ground.memory_needed(size, max(clients)) // MB
     ground.choices.append(
-        f"Headroom is counted against {whole} MB for each database, which hold it in shared buffers; say --configured-memory."
+        f"Headroom is relative to {whole} MB per database, enough to hold it in shared buffers; change this with --configured-memory."
     )
     return whole
 
@@ -274,9 +294,9 @@ def _plan(options: WorkingSetOptions) -> str:
             f"container memory from {options.memory_sizes[0]} to {options.memory_sizes[-1]} MB with shared_buffers of {options.buffers} MB"
         )
     if options.buffer_sizes:
-        beyond = "what the first sweep says" if options.difference is None else f"{options.difference} MB"
+        difference = "the result of the first sweep" if options.difference is None else f"{options.difference} MB"
         parts.append(
-            f"shared_buffers from {options.buffer_sizes[0]} to {options.buffer_sizes[-1]} MB in containers that are larger by {beyond}"
+            f"shared_buffers from {options.buffer_sizes[0]} to {options.buffer_sizes[-1]} MB in containers that are larger by {difference}"
         )
     return f"Sweeps: {'; '.join(parts)}."
 
