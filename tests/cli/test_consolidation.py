@@ -27,7 +27,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     capsys.readouterr()
     assert read_scenario(file).options == {
         "schemes": [1, 3],
-        "overcommit": [0.0, 0.3, 0.55],
+        "overcommit": ["0", "30%", "0.55"],
         "pattern": "30,2/2,30",
         "working_set_size": ["1376MB", "1152MB"],
         "scale": 5,
@@ -37,13 +37,13 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--repeats", "3"], "No such option"),
-        (["--overcommit", "much"], "'much' is no list of rates; write them as 0,0.3,0.55 or 0,30%,55%"),
+        (["--duration", "3s"], "No such option"),
+        (["--overcommit", "much"], "'overcommit.0': input should be a valid number, unable to parse string as a number, but it is 'much'"),
         (["--schemes", "one"], "'one' is not a list of whole numbers"),
         (["--swap", "tape"], "'tape' is not one of"),
         (["--preset", "E1"], "'E1' is not one of"),
         (["--databases", "1"], "greater than or equal to 2"),
-        (["--schemes", "7", "--dry-run"], "there is no such scheme; there are 1 (1/1/M)"),
+        (["--schemes", "7", "--dry-run"], "there is no such scheme; use 1 (1/1/M)"),
         (["--pattern", "weekly", "--dry-run"], "there is no pattern 'weekly'"),
     ],
 )

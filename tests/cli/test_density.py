@@ -21,7 +21,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     [
         (["--databases", "1,two"], "'1,two' is not a list of whole numbers"),
         (["--vcpus", "-1"], "'vcpus': input should be greater than 0"),
-        (["--efficiency", "2"], "'at': input should be less than or equal to 1"),
+        (["--efficiency", "2"], "'efficiency': input should be less than or equal to 1"),
         (["--workload", "tpcc"], "'tpcc' is not one of"),
         (["--vcpu", "1"], "No such option"),
         (["--write-scenario", "/nonexistent/x.yaml"], "cannot be written"),

@@ -45,10 +45,10 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--rate-iops", "70,30", "--rwmixread", "70"], "state the mix as two rates, such as --rate-iops 70,30"),
+        (["--rate-iops", "70"], "give two rates, reads and writes per second, such as --rate-iops 70,30"),
         (["--tests", "fast"], "there is no test 'fast'"),
         (["--volume", "/nonexistent"], "--volume /nonexistent does not exist"),
-        (["--volume", "device:/dev/sdzz"], "say --allow-format /dev/sdzz"),
+        (["--volume", "device:/dev/sdzz"], "give --allow-format /dev/sdzz"),
     ],
 )
 def test_bad_usage_is_one_message(words, message, capsys):

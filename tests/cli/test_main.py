@@ -14,27 +14,29 @@ import pytest
 
 from pgherd import __version__
 from pgherd.cli import main as entry
-from pgherd.cli.main import VERBS, cli, run
+from pgherd.cli.main import VERBS, cli, run, verbs
 from pgherd.cli.output import json_option, print_document
 from pgherd.model.errors import CapabilityError, RunDirectoryError, TrialError, UsageError
+from pgherd.study.registry import studies
 
-ALL_VERBS = [verb for verbs in VERBS.values() for verb in verbs]
+ALL_VERBS = [verb for lines in verbs().values() for verb in lines]
+WITH_A_MODULE = [verb for lines in VERBS.values() for verb in lines]
 
 
 @pytest.fixture
 def verb(monkeypatch):
-    """Puts a verb named ``density`` in the place of the real one: its body is the function given."""
+    """Puts a verb named ``fit`` in the place of the real one: its body is the function given."""
 
     def put(body):
-        @click.command(name="density")
+        @click.command(name="fit")
         @click.option("--clients", type=int)
         @json_option
         def command(clients, as_json):
             return body()
 
-        module = type(sys)("pgherd.cli.density")
+        module = type(sys)("pgherd.cli.fit")
         module.command = command
-        monkeypatch.setitem(sys.modules, "pgherd.cli.density", module)
+        monkeypatch.setitem(sys.modules, "pgherd.cli.fit", module)
 
     return put
 
@@ -46,8 +48,8 @@ def failing(error):
     return body
 
 
-@pytest.mark.parametrize("name", ALL_VERBS)
-def test_every_verb_has_its_module(name):
+@pytest.mark.parametrize("name", WITH_A_MODULE)
+def test_every_verb_that_is_no_study_has_its_module(name):
     command = importlib.import_module(f"pgherd.cli.{name.replace('-', '_')}").command
     assert isinstance(command, click.Command)
     assert command.name == name
@@ -90,7 +92,10 @@ def test_help_imports_nothing_dear():
     tops, ours = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, check=True).stdout.splitlines()
     dear = {"altair", "duckdb", "jinja2", "numpy", "psutil", "psycopg", "pydantic", "rich", "scipy", "vl_convert", "yaml", "json"}
     assert not dear & set(tops.split())
-    assert ours.split() == ["pgherd", "pgherd.cli", "pgherd.cli.main", "pgherd.model", "pgherd.model.errors"]
+    packages = {study.package for study in studies().values()}
+    general = {"pgherd", "pgherd.cli", "pgherd.cli.main", "pgherd.model", "pgherd.model.errors"}
+    definitions = {"pgherd.study", "pgherd.study.registry", "pgherd.study.study", "pgherd.studies", *packages}
+    assert set(ours.split()) == general | definitions | {f"{package}.study" for package in packages}
 
 
 def test_version(capsys):
@@ -111,9 +116,9 @@ def test_nothing_at_all_shows_the_help_on_stderr(capsys):
         (["xyzzy"], ["'xyzzy'", "pgherd --help"]),
         (["e01.yaml"], ["'run e01.yaml'"]),
         (["--verison"], ["--version"]),
-        (["density", "--client", "3"], ["--clients", "pgherd density --help"]),
-        (["density", "--clients", "many"], ["many", "--clients"]),
-        (["density", "extra"], ["extra"]),
+        (["fit", "--client", "3"], ["--clients", "pgherd fit --help"]),
+        (["fit", "--clients", "many"], ["many", "--clients"]),
+        (["fit", "extra"], ["extra"]),
     ],
 )
 def test_bad_usage_is_one_message(arguments, words, verb, capsys):
@@ -128,7 +133,7 @@ def test_bad_usage_is_one_message(arguments, words, verb, capsys):
 @pytest.mark.parametrize("returned, code", [(None, 0), (0, 0), (1, 1), (3, 3)])
 def test_verb_returns_its_exit_code(returned, code, verb):
     verb(lambda: returned)
-    assert run(["density"]) == code
+    assert run(["fit"]) == code
 
 
 @pytest.mark.parametrize(
@@ -152,11 +157,11 @@ def test_verb_returns_its_exit_code(returned, code, verb):
 )
 def test_errors_are_one_message_and_an_exit_code(error, code, message, verb, capsys):
     verb(failing(error))
-    assert run(["density"]) == code
+    assert run(["fit"]) == code
     said = capsys.readouterr()
     assert (said.out, said.err) == ("", f"pgherd: {message}\n")
 
-    assert run(["density", "--json"]) == code
+    assert run(["fit", "--json"]) == code
     said = capsys.readouterr()
     assert said.err == f"pgherd: {message}\n"
     assert json.loads(said.out) == {"schema": "pgherd/error/1", "error": message, "exit_code": code}
@@ -165,14 +170,14 @@ def test_errors_are_one_message_and_an_exit_code(error, code, message, verb, cap
 def test_debug_shows_the_traceback(verb, capsys, monkeypatch):
     monkeypatch.setenv("PGHERD_DEBUG", "1")
     verb(failing(UsageError("wrong")))
-    assert run(["density"]) == 2
+    assert run(["fit"]) == 2
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_defect_keeps_its_traceback_in_a_file(verb, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     verb(failing(KeyError("clients")))
-    assert run(["density"]) == 1
+    assert run(["fit"]) == 1
     said = capsys.readouterr().err
     (kept,) = tmp_path.iterdir()
     assert "internal error" in said and "KeyError: 'clients'" in said and str(kept) in said and len(said.splitlines()) == 1
@@ -182,7 +187,7 @@ def test_defect_keeps_its_traceback_in_a_file(verb, capsys, monkeypatch, tmp_pat
 def test_defect_where_nothing_can_be_written(verb, capsys, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     verb(failing(KeyError("clients")))
-    assert run(["density"]) == 1
+    assert run(["fit"]) == 1
     assert "PGHERD_DEBUG=1" in capsys.readouterr().err
 
 
@@ -193,18 +198,19 @@ def test_json_that_is_not_ours_is_left_alone(capsys):
 
 def test_bad_usage_after_json_still_gives_the_document(verb, capsys):
     verb(lambda: None)
-    assert run(["density", "--json", "--clients", "many"]) == 2
+    assert run(["fit", "--json", "--clients", "many"]) == 2
     assert json.loads(capsys.readouterr().out)["exit_code"] == 2
 
 
 def test_stdout_is_given_back_after_json(verb):
     before = sys.stdout
     verb(lambda: print_document({}))
-    assert run(["density", "--json"]) == 0
+    assert run(["fit", "--json"]) == 0
     assert sys.stdout is before
 
 
 def test_completion_offers_verbs_without_importing_them(monkeypatch):
+    studies()  # the small definitions of studies are read for their names
     monkeypatch.setattr(importlib, "import_module", lambda name: pytest.fail(f"imported {name}"))
     offered = cli.shell_complete(click.Context(cli), "re")
     assert [item.value for item in offered] == ["report", "resume"]
@@ -240,10 +246,10 @@ def test_interrupt_from_the_keyboard():
     code = """if True:
         import sys, time, types, click
         from pgherd.cli.main import main
-        command = click.Command("density", callback=lambda: (print("ready", flush=True), time.sleep(60)))
-        module = sys.modules["pgherd.cli.density"] = types.ModuleType("density")
+        command = click.Command("fit", callback=lambda: (print("ready", flush=True), time.sleep(60)))
+        module = sys.modules["pgherd.cli.fit"] = types.ModuleType("fit")
         module.command = command
-        sys.argv[1:] = ["density"]
+        sys.argv[1:] = ["fit"]
         main()
     """
     process = subprocess.Popen([sys.executable, "-I", "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

@@ -9,7 +9,7 @@ from pgherd.cli.study_command import StudyCommand
 from pgherd.study.option import declared
 from pgherd.study.registry import studies, study_of
 
-RUN = {"dry_run", "write_scenario", "yes", "no_report", "as_json", "runs", "metrics", "metrics_token", "help_all"}
+RUN = {"dry_run", "write_scenario", "yes", "no_report", "as_json", "runs", "metrics_listen", "metrics_token_file", "help_all"}
 SHORT_LINES = 45
 
 

@@ -21,14 +21,14 @@ def test_comparisons_of_ours_have_blocks_enough_to_decide():
     least = {}
     for path in SCENARIOS.glob("*.yaml"):
         options = read_scenario(path).options
-        arms = options.get("variant") or options.get("pages") or str(options.get("compare", "")).split(",")
-        if len(arms) > 1 and isinstance(options.get("blocks"), int):
-            least[path.name] = 2 * 0.5 ** options["blocks"] * (len(arms) - 1)
+        variants = options.get("variant") or options.get("page_sizes") or str(options.get("compare_setting", "")).split(",")
+        if len(variants) > 1 and isinstance(options.get("max_blocks"), int):
+            least[path.name] = 2 * 0.5 ** options["max_blocks"] * (len(variants) - 1)
     assert len(least) >= 2 and max(least.values()) <= 0.05, least
 
 
 def test_what_is_written_is_read_back(tmp_path):
-    options = {"vcpus": 0.5, "points": (1, 2, 4), "set": ("work_mem=8MB",), "duration": "3s"}
+    options = {"vcpus": 0.5, "databases": (1, 2, 4), "set": ("work_mem=8MB",), "duration": "3s"}
     write_scenario(tmp_path / "s.yaml", "density", options)
     assert request("density", read_scenario(tmp_path / "s.yaml").options) == request("density", options)
 
@@ -44,7 +44,7 @@ def test_what_is_written_is_read_back(tmp_path):
         ("- 1", "a scenario is a mapping with 'study' and 'options', but this is a list"),
         ("", "a scenario is a mapping with 'study' and 'options', but this is a NoneType"),
         ("study: density\nschema: other/1", "'schema': input should be 'pgherd/scenario/1', but it is 'other/1'"),
-        ("study: density\noptions: {seconds: 3}", "'seconds': input should be a valid string, but it is 3"),
+        ("study: density\noptions: {duration: 3}", "'duration': input should be a valid string, but it is 3"),
     ],
 )
 def test_what_is_wrong_is_one_message_with_the_file(tmp_path, text, message):
@@ -56,13 +56,13 @@ def test_what_is_wrong_is_one_message_with_the_file(tmp_path, text, message):
 
 
 def test_no_password_is_written_or_told(tmp_path):
-    options = {"dsn": "postgresql://me:s3cret@h/app", "variant": ('b:server="host=h password=s3cret"',), "clients": 2}
+    options = {"dsn": "postgresql://me:s3cret@h/app", "variant": ('b:dsn="host=h password=s3cret"',), "clients": 2}
     write_scenario(tmp_path / "s.yaml", "compare", options)
     text = (tmp_path / "s.yaml").read_text()
     assert "s3cret" not in text and "postgresql://me:***@h/app" in text and "password=***" in text
     with pytest.raises(UsageError) as caught:
         request("density", {"dsn": ["postgresql://me:s3cret@h/app"]})
-    assert "'server'" in str(caught.value) and "s3cret" not in str(caught.value)
+    assert "'dsn'" in str(caught.value) and "s3cret" not in str(caught.value)
 
 
 def test_binary_and_missing_files_are_usage_errors(tmp_path):

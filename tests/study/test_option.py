@@ -1,9 +1,22 @@
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
 from pgherd.study.option import LIMITS, WORKLOAD, StudyRequest, declared, option, redefined
+
+
+def _share(value):
+    return float(value[:-1]) / 100 if isinstance(value, str) else value
+
+
+Share = Annotated[float, BeforeValidator(_share)]
+
+
+class Shares(StudyRequest):
+    one: Share = option(0.02, "One.")
+    perhaps: Share | None = option(None, "Perhaps.")
+    several: tuple[Share, ...] | None = option(None, "Several.")
 
 
 class Base(StudyRequest):
@@ -34,6 +47,11 @@ def test_kinds_and_defaults_follow_from_the_field():
         "quick": ("flag", ""),
         "careful": ("switch", ""),
     }
+
+
+def test_a_type_that_reads_its_own_notation_is_text():
+    assert [(one.kind, one.element) for one in declared(Shares)] == [("text", str), ("text", str), ("list", str)]
+    assert Shares(perhaps="3%", several=("1%", 0.5)) == Shares(perhaps=0.03, several=(0.01, 0.5))
 
 
 def test_options_are_ordered_by_section():

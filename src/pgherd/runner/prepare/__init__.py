@@ -1,1 +1,0 @@
-"""Empty package. Preparation of a run is in ``pgherd.prepare``."""
