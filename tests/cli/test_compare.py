@@ -32,7 +32,7 @@ def test_scenario_files_become_arms_that_a_scenario_holds_whole(tmp_path):
     ("words", "message"),
     [
         ([], "there is nothing to compare; name variants"),
-        (["--variant", "a", "--precision", "two"], "'precision': value error, a share is written as 2% or 0.02"),
+        (["--variant", "a", "--precision", "two"], "'precision': a share is written as 2% or 0.02"),
         (["missing.yaml"], "missing.yaml: No such file"),
         (["--variant", ":jit=off"], "the name is missing"),
         (["--repeats", "3"], "No such option"),

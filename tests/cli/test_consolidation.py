@@ -38,7 +38,8 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     ("words", "message"),
     [
         (["--duration", "3s"], "No such option"),
-        (["--overcommit", "much"], "'overcommit.0': input should be a valid number, unable to parse string as a number, but it is 'much'"),
+        (["--overcommit", "much"], "'overcommit.0': a rate is written as 0.3 or 30%, but it is 'much'"),
+        (["--overcommit", "x%"], "'overcommit.0': a rate is written as 0.3 or 30%, but it is 'x%'"),
         (["--schemes", "one"], "'one' is not a list of whole numbers"),
         (["--swap", "tape"], "'tape' is not one of"),
         (["--preset", "E1"], "'E1' is not one of"),

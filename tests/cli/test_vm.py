@@ -28,7 +28,7 @@ GUEST = Running("101010-ab", 77, 2, 2**30, 300 * 2**20, 0, "tcg", 7001, "/run/v/
         (["boot", "--duration", "soon"], "'soon' is not a duration"),
         (["boot", "--huge-pages", "0"], " 0 is no size of a page"),
         (["boot", "--huge-pages", "2MB", "--ksm"], "leave one out"),
-        (["boot", "--pin-vcpus", "--vcpus", "9999"], "a guest has 9999 and the run"),
+        (["boot", "--pin-vcpus", "--vcpus", "9999"], "a guest has 9999 vCPUs and the run"),
         (["boot", "--scale", "-1"], "-1 is not in the range"),
         (["shell"], "no guest runs"),
         (["shell", "db07"], "no guest with a console has the name 'db07'"),

@@ -66,7 +66,8 @@ def first_fault(error: ValidationError) -> str:
         return f"'{where}' is not an option; check its spelling{more}"
     if fault["type"] == "missing":
         return f"'{where}' is missing{more}"
-    return f"'{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}, but it is {redact(repr(fault['input']))}{more}"
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact(repr(fault['input']))}{more}"
 
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:

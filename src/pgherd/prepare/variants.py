@@ -108,7 +108,8 @@ def apply(request: Request, changes: Mapping[str, str], name: str = "", *, fixed
     except ValidationError as error:
         fault = error.errors()[0]
         key = next((key for key in changes if fault["loc"] and plain(key) == fault["loc"][0]), ", ".join(changes))
-        raise UsageError(f"{label}: '{key}': {fault['msg'][0].lower()}{fault['msg'][1:]}, but it is {fault['input']!r}") from None
+        message = fault["msg"].removeprefix("Value error, ")
+        raise UsageError(f"{label}: '{key}': {message[0].lower()}{message[1:]}, but it is {fault['input']!r}") from None
 
 
 def expand(request: Request, texts: Sequence[str], *, fixed: frozenset[str] = FIXED) -> dict[str, Request]:

@@ -97,10 +97,14 @@ Paper = Literal["E4", "E5", "E6"]
 
 
 def _rate(value: object) -> object:
-    """Convert a text such as ``30%`` to 0.3. Other values stay unchanged."""
-    if isinstance(value, str) and value.strip().endswith("%"):
-        return float(value.strip()[:-1]) / 100
-    return value
+    """Convert a text such as ``30%`` or ``0.3`` to 0.3. Other values stay unchanged."""
+    if not isinstance(value, str):
+        return value
+    text = value.strip()
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise ValueError("a rate is written as 0.3 or 30%") from None
 
 
 Rate = Annotated[float, BeforeValidator(_rate)]
