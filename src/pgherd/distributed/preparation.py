@@ -18,6 +18,7 @@ from pgherd.distributed.agent import Greeting
 from pgherd.distributed.crew import Crew
 from pgherd.distributed.placing import ONE, placed
 from pgherd.model.base import Model
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import HOST_NAME, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
@@ -145,7 +146,8 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
         if use != "one":  # a single host reports its resources itself
             roles = replace(roles, carry=tuple(_host(host.name, greetings[host.name], host.address, asked) for host in roles.carry))
         used = [*roles.carry, *([roles.client] if roles.client else [])]
-        if getattr(asked, "runtime", None) == "vm":
+        runtime = getattr(asked, "runtime", None)
+        if runtime is not None and not capabilities_of(runtime).several_hosts:
             raise CapabilityError(_NO_GUESTS)
         first = roles.carry[0].name
         files = SentFiles(partial(crew.call, first, "put"))
@@ -254,7 +256,7 @@ def _require_installations(prepared: Prepared, trials: Sequence[Trial], met: Map
     servers = [server for trial in trials for _, _, server in trial.deployment.servers()]
     if any(server.dsn is not None for server in servers):
         raise UsageError(_EXTERNAL)
-    if any(container.runtime == "vm" for trial in trials for _, container in trial.deployment.containers()):
+    if any(capabilities_of(container.runtime).own_kernel for trial in trials for _, container in trial.deployment.containers()):
         raise CapabilityError(_NO_GUESTS)
     for version in dict.fromkeys([prepared.installation.version, *(server.version for server in servers)]):
         without = {

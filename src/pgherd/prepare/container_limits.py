@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pgherd.host.cgroups import LEAST_CORES
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import CpuMode, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
@@ -43,7 +44,7 @@ def limits(asked: DatabaseRequest, runtime: RuntimeName, cores: float, facts: Ho
     """
     maximum = host_share.largest(asked, cores)
     vcpus = asked.vcpus or min(vcpus, maximum)
-    if runtime == "vm":
+    if capabilities_of(runtime).whole_vcpus:
         return _of_guest(asked, facts, asked.vcpus or max(1.0, float(round(vcpus))))
     if runtime == "cgroup":
         mode: CpuMode = asked.cpu_mode or "quota"
@@ -73,7 +74,7 @@ def memory(asked: DatabaseRequest, runtime: RuntimeName) -> int | None:
     """
     if asked.memory is None:
         return None
-    if runtime not in ("cgroup", "vm"):
+    if not capabilities_of(runtime).memory_limit:
         raise CapabilityError("--memory needs the cgroup runtime, or --runtime vm; 'pgherd doctor' shows what this host lacks")
     size, minimum = parse_bytes(asked.memory), settings.memory_needed(_LEAST_BUFFERS, 0)
     if size < minimum:

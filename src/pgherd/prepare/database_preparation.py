@@ -16,6 +16,7 @@ from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Database, RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.run import Surroundings
@@ -105,7 +106,7 @@ class Preparation(Basis):
         if self.theirs is not None:
             return external_server.MEMORY + clients * 2**20
         buffers = settings.buffers_for(database_bytes, not self.read_only) if cached else UNCACHED_BUFFERS
-        system = container_limits.GUEST_SYSTEM if self.runtime == "vm" else 0
+        system = container_limits.GUEST_SYSTEM if capabilities_of(self.runtime).own_kernel else 0
         return settings.memory_needed(buffers, clients) + pages.rounding(self.node, pages.asked_settings(self.asked)) + system
 
     def settings(self, database_bytes: int, clients: int, memory: int | None, *, cached: bool = True) -> Choice:
@@ -201,10 +202,10 @@ class Preparation(Basis):
         need = self._pages(selected)
         if need is not None:
             pages.require_room(need, memory)
-        if self.runtime == "vm" and memory is None:
+        if capabilities_of(self.runtime).own_kernel and memory is None:
             memory = container_limits.guest_memory_needed(selected.settings)
             self.choices.append(f"Each guest has {format_bytes(memory)} of memory, for its server, its kernel and its agent.")
-        elif self.runtime == "vm" and memory is not None:
+        elif capabilities_of(self.runtime).own_kernel and memory is not None:
             memory, messages = vm_options.whole_memory(memory)
             self.choices.extend(messages)
         return {
@@ -259,7 +260,7 @@ class Preparation(Basis):
         server_places = self._checked_volumes(0, 0)
         changes += server_places.changes
         confirm = (*confirm, *server_places.confirm)
-        if self.runtime == "vm":
+        if capabilities_of(self.runtime).own_kernel:
             changes.insert(0, "virtual machines (QEMU), each with separate disks")
             vm_changes, vm_pages = vm_options.host_changes(self.node, study, options, self.guest_memory, self.memory)
             confirm, reserved_pages = (*confirm, *vm_changes), reserved_pages | vm_pages
@@ -267,7 +268,7 @@ class Preparation(Basis):
             overhead = self.guest_memory.overhead if self.guest_memory is not None else 0
             assert self.beneath is not None
             self.choices.append(vm_options.sentence(self.node, self.beneath, options.guest, overhead))
-        if self.runtime == "cgroup" or (self.runtime == "vm" and self.facts.cgroup_writable):
+        if capabilities_of(self.runtime).cgroups or (capabilities_of(self.runtime).own_kernel and self.facts.cgroup_writable):
             changes.insert(0, f"control groups below {self.facts.cgroup_writable or 'the delegated subtree'}")
         if self.facts.core_note:
             self.choices.append(f"Cores of this host: {self.facts.core_note}")
@@ -344,13 +345,13 @@ def preparation(node: Node, asked: DatabaseRequest, dry: bool) -> Iterator[Prepa
             if theirs is None
             else external_server.sentences(theirs, asked, read_only=read_only)
         )
-        if runtime.name == "vm":
+        if capabilities_of(runtime.name).own_kernel:
             container_limits.require_guest_can(node, asked, scripts)
         init_data, init_messages = load_options.data_of_init(node, asked)
         platform.check(node, asked.track, facts.cgroup_writable if runtime.name == "cgroup" else None)
         work = paths.work_tree(node, journal, "prepare", account)
         # Before all sizes, because the memory that a guest needs depends on the hypervisor.
-        beneath = vm_options.hypervisor(node, cache, work, dry=dry) if runtime.name == "vm" else None
+        beneath = vm_options.hypervisor(node, cache, work, dry=dry) if capabilities_of(runtime.name).own_kernel else None
         yield Preparation(
             node=node,
             asked=asked,

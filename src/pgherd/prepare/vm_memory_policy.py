@@ -8,6 +8,7 @@ from typing import Any
 
 from pgherd.host import paths
 from pgherd.host.journal import Journal
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, GuestMemory, RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
@@ -48,7 +49,7 @@ def policy(node: Node, asked: DatabaseRequest, runtime: RuntimeName) -> GuestMem
         UsageError: the user sets a guest option for other containers, or a balloon option for a policy without balloons.
     """
     _require_applicable(asked, runtime)
-    if runtime != "vm":
+    if not capabilities_of(runtime).own_kernel:
         return None
     shared = GuestMemory(policy=asked.vm_memory_policy or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
     return shared if asked.vm_idle_tax is None else shared.model_copy(update={"tax": asked.vm_idle_tax})
@@ -82,7 +83,7 @@ def _require_applicable(asked: DatabaseRequest, runtime: RuntimeName) -> None:
         "--vm-idle-tax": asked.vm_idle_tax,
     }
     option_names = [option for option, value in given.items() if value is not None]
-    if runtime != "vm" and (option_names or asked.vm_memory_policy is not None):
+    if not capabilities_of(runtime).own_kernel and (option_names or asked.vm_memory_policy is not None):
         first = f"--vm-memory-policy {asked.vm_memory_policy}" if asked.vm_memory_policy is not None else ", ".join(option_names)
         raise UsageError(f"{first}: this is for virtual machines; add --runtime vm")
     if option_names and not moves(asked.vm_memory_policy or "static"):

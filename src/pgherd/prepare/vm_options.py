@@ -13,6 +13,7 @@ from typing import Any
 
 from pgherd.host import direct_io, huge_pages, mounts, same_page_merging
 from pgherd.model.base import Model
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, GuestMachine, GuestMemory, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, parse_bytes
@@ -46,7 +47,7 @@ def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, co
     option_names = [option for option, value in given.items() if value]
     if not option_names:
         return None
-    if runtime != "vm":
+    if not capabilities_of(runtime).own_kernel:
         raise UsageError(f"{', '.join(option_names)}: this is for virtual machines; add --runtime vm")
     if asked.vm_pin_vcpus and vcpus > cores:
         raise UsageError(
@@ -111,7 +112,7 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
         CapabilityError: this host lacks huge pages or KSM.
     """
     deployments = [trial.deployment for trial in study_of(study).propose(options, []).trials]
-    together = [[container for _, container in one.containers() if container.runtime == "vm"] for one in deployments]
+    together = [[container for _, container in one.containers() if capabilities_of(container.runtime).own_kernel] for one in deployments]
     vm_memory_policy.require_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
     for deployment, guests in zip(deployments, together, strict=True):
         if policy is not None and moves(policy.policy):

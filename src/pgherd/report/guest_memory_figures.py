@@ -15,6 +15,7 @@ import altair as alt
 
 from pgherd.analysis import memory_effects
 from pgherd.analysis.memory_effects import Effects
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
@@ -232,7 +233,9 @@ def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, TrialGuestMemory]]:
     if inputs.directory is None:
         raise FigureUnavailable
     guests = [
-        result for result in inputs.results if any(container.runtime == "vm" for _, container in result.trial.deployment.containers())
+        result
+        for result in inputs.results
+        if any(capabilities_of(container.runtime).own_kernel for _, container in result.trial.deployment.containers())
     ]
     finished = sorted((result for result in guests if result.phases), key=lambda result: (result.tainted, _memory(result), result.started))
     points: dict[str, TrialResult] = {}

@@ -19,6 +19,7 @@ from pgherd.analysis import memory_accounting
 from pgherd.metrics.cgroup import BUDGET, LOCKED
 from pgherd.metrics.processes import PAGE
 from pgherd.metrics.swap import OURS
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
@@ -414,6 +415,6 @@ def _accounted(trials: Iterable[tuple[TrialResult, MemorySeries]]) -> str:
     sentences = (
         [f"Containers and unallocated memory add up to the budget within {share(max(residuals), 2)} in every second."] if residuals else []
     )
-    if any(container.runtime == "vm" for result in results for _, container in result.trial.deployment.containers()):
+    if any(capabilities_of(container.runtime).own_kernel for result in results for _, container in result.trial.deployment.containers()):
         sentences.append("For a guest it is the memory of its hypervisor. The figure of guest memory shows its parts.")
     return " ".join(sentences)

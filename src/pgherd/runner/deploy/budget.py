@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pgherd.host import locked_memory
 from pgherd.metrics.cgroup import LOCKED
 from pgherd.metrics.sampler import ContainerView, SwapView
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.trial import State, Trial
@@ -27,7 +28,6 @@ from pgherd.postgres import clones
 from pgherd.runner.deploy.transition import Transition
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room, Runtime
-from pgherd.runtimes.vm.runtime import VmRuntime
 
 
 class Budget:
@@ -66,7 +66,7 @@ class Budget:
         """
         if not self.differs(trial):
             return trial.state
-        if any(container.runtime == "vm" for _, container in trial.deployment.containers()):
+        if any(capabilities_of(container.runtime).own_kernel for _, container in trial.deployment.containers()):
             return "fresh"
         return "restarted" if trial.state == "warm" else trial.state
 
@@ -131,7 +131,7 @@ class Budget:
     def groups(self) -> Mapping[str, str]:
         """Return the directories of the run cgroup for samplers, or {} if no limit is enforced."""
         surroundings = self._session.surroundings
-        return self._runtime().budget_groups() if surroundings is not None and surroundings.runtime in ("cgroup", "vm") else {}
+        return self._runtime().budget_groups() if surroundings is not None and capabilities_of(surroundings.runtime).memory_limit else {}
 
     def views(self) -> list[ContainerView]:
         """Return the view of the memory-locking process, if it runs."""
@@ -155,8 +155,7 @@ class Budget:
         if room is not None:
             runtime = self._runtime()
             runtime.destroy(LOCKED)
-            if isinstance(runtime, VmRuntime):
-                runtime.withhold(0)
+            runtime.withhold(0)
 
     @property
     def _run_memory(self) -> int:
@@ -186,5 +185,4 @@ class Budget:
         with contextlib.suppress(FileNotFoundError):
             output.unlink()
         self._process = locked_memory.hold(self._session.node, size, self._room.join, str(output))
-        if isinstance(runtime, VmRuntime):
-            runtime.withhold(size)
+        runtime.withhold(size)

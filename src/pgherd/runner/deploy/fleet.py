@@ -12,6 +12,7 @@ from pgherd.host import processes
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ContainerView, GroupView, ProcessView, View
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Server
 from pgherd.model.errors import TrialError
 from pgherd.model.facts import HostFacts
@@ -313,7 +314,7 @@ class Fleet:
             self._rooms[name] = runtime.create(container)
             self._made_by[name] = runtime
         self._attached.attach({key: requested[key] for key, step in transition.steps.items() if step == "attach"})
-        local = [key for key in restore if requested[key][0].runtime != "vm"]
+        local = [key for key in restore if not capabilities_of(requested[key][0].runtime).own_kernel]
         self._instances.update(self._housing.restore({key: requested[key] for key in local}, trial, self._budget.tight))
         in_guests = {key: requested[key] for key in restore if key not in local}
         guests, rooms = self._guests.restore(in_guests, self._rooms, trial.deployment)

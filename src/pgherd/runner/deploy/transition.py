@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, Deployment, Server, Volume
 from pgherd.model.trial import State
 
@@ -90,12 +91,14 @@ def plan(
             step = "restore"
         else:
             if _shape(running.container) != _shape(container):
-                step = _costlier(step, "restore" if container.runtime == "vm" else "restart")  # a guest's memory and disk are lost with it
+                # A guest loses its memory and its disk.
+                step = _costlier(step, "restore" if capabilities_of(container.runtime).own_kernel else "restart")
             if running.server.transparent_huge_pages != server.transparent_huge_pages:
                 step = _costlier(step, "restart")  # memory in use keeps its page size
             step = _costlier(step, how(running.server.settings, server.settings))
         steps[key] = step
-    for guest in {name for (name, _), step in steps.items() if step == "restore" and requested_shapes[name].runtime == "vm"}:
+    restored = {name for (name, _), step in steps.items() if step == "restore"}
+    for guest in {name for name in restored if capabilities_of(requested_shapes[name].runtime).own_kernel}:
         steps.update({key: "restore" for key in steps if key[0] == guest})
     removed = tuple(sorted(key for key in up if key not in steps))
     changed = {name for name, shape in running_shapes.items() if requested_shapes.get(name) != shape}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.trial import Trial
@@ -19,7 +20,7 @@ def judge(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[MemoryKil
     A trial that did not finish has no phases, so only its OOM kills are checked. Other runtimes count neither memory
     nor kills, so there is no check, and no answer depends on one.
     """
-    if not any(container.runtime in ("cgroup", "vm") for _, container in trial.deployment.containers()):
+    if not any(capabilities_of(container.runtime).accounting for _, container in trial.deployment.containers()):
         return []
     checks = [_accounted(phases, thresholds)] if any(phase.memory is not None for phase in phases) else []
     if phases or kills:  # a trial that failed for a different reason gives no information on memory

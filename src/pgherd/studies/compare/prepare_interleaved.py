@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pgherd.host import paths
 from pgherd.model.base import Model
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres.settings import memory_needed
@@ -111,7 +112,7 @@ def _interference(options: Sequence[DatabaseOptions]) -> str:
         return "at a given rate transactions do not wait for their slice"
     if small := [one.vcpus for one in options if one.cpu_mode == "quota" and one.vcpus < time_slices.MIN_VCPUS]:
         return f"a CPU quota of {min(small):g} vCPUs is too small for one slice (the minimum is {time_slices.MIN_VCPUS:g})"
-    if any(one.runtime == "vm" for one in options):
+    if any(capabilities_of(one.runtime).own_kernel for one in options):
         return "clients in guests cannot be stopped and continued instantly"
     if not all(one.read_only for one in options):
         return "delayed writes of one server would happen during the slices of another"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pgherd.analysis import overcommitment
 from pgherd.analysis.intervals import LEAST, Estimate
 from pgherd.analysis.overcommitment import ONE_BLOCK
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.consolidation import tables
@@ -332,7 +333,7 @@ def _warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> list[str]
         )
     elif options.runtime == "process":
         warnings.append("Without cgroups the databases' memory is not limited: the schemes differ only in their servers, buffers and vCPUs")
-    elif options.runtime == "vm":
+    elif capabilities_of(options.runtime).own_kernel:
         warnings.append(
             "The hypervisors' memory is taken from the guests' total, so schemes 3 and 4, with more guests, have less of it. Guests have "
             "no swap: the host compresses or swaps guest memory that their balloons do not return, and the guests do not notice"
@@ -358,6 +359,6 @@ def _next_steps(options: ConsolidationOptions) -> list[str]:
     steps = []
     if options.blocks < LEAST:
         steps.append(f"--repeats {LEAST}: intervals, so that differences can be claimed")
-    if not any(options.rates) and options.runtime in ("cgroup", "vm"):
+    if not any(options.rates) and capabilities_of(options.runtime).memory_limit:
         steps.append("--overcommit 0,0.2,0.4,0.55: the effect of overcommitted memory on each scheme")
     return steps

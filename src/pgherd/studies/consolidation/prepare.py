@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
@@ -270,7 +271,7 @@ def _insist_enough(ground: Preparation, options: ConsolidationOptions) -> None:
 
 
 def _warn_of_no_swap(ground: Preparation, options: ConsolidationOptions) -> None:
-    if options.runtime == "vm":
+    if capabilities_of(options.runtime).own_kernel:
         ground.choices.append(
             "Warning: without swap only the balloon can reclaim memory from a guest. If that is not enough, the kernel kills guests, and "
             "these trials measure that. --swap zram or file provides space for their pages."
@@ -293,7 +294,7 @@ def _insist_container(ground: Preparation, options: ConsolidationOptions, scheme
     clients = max(max(sum(period) for period in zip(*plan, strict=True)) for plan in rows)
     servers = options.databases if scheme == 2 else 1
     buffers = shared_buffers(options, scheme, percent)
-    system, usual = (vm_memory_policy.LEAST_SYSTEM, GUEST_SYSTEM) if options.runtime == "vm" else (0, 0)
+    system, usual = (vm_memory_policy.LEAST_SYSTEM, GUEST_SYSTEM) if capabilities_of(options.runtime).own_kernel else (0, 0)
     least = servers * (buffers + _LEAST_SERVER) + clients * _LEAST_BACKEND + system
     where = f"scheme {scheme} with {percent} % buffers and {clients} clients"
     if least > memory:
@@ -322,7 +323,9 @@ def _balloon(ground: Preparation, chosen: dict[str, str]) -> tuple[dict[int, str
     if huge_pages.insists(chosen):
         return {BALLOON: f"pg_balloon does not support huge pages, and huge_pages = {chosen['huge_pages']} is set"}, {}
     if not huge_pages.declines(chosen):
-        if ground.runtime != "vm" and any(ground.facts.huge_pages.values()):  # a guest does not use the pages of the host
+        if not capabilities_of(ground.runtime).own_kernel and any(
+            ground.facts.huge_pages.values()
+        ):  # a guest does not use the pages of the host
             ground.choices.append(
                 f"Warning: this host has huge pages. Scheme {BALLOON} does not use them, because pg_balloon does not support them, but "
                 "other schemes may; add --set huge_pages=off, so that only the balloon makes the difference."

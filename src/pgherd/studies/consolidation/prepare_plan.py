@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import GuestMemory
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
@@ -40,11 +41,11 @@ def _deployment(trials: Sequence[Trial]) -> str:
     limits: list[str] = [one.runtime]
     if one.vcpus and one.cpu_mode != "none":
         limits.append(f"{one.vcpus:g} vCPU by {one.cpu_mode}")
-    elif one.vcpus and one.runtime == "vm":
+    elif one.vcpus and capabilities_of(one.runtime).whole_vcpus:
         limits.append(f"{one.vcpus:g} vCPU")
     if one.memory:
         limits.append(format_bytes(one.memory))
-    kind = "guest" if one.runtime == "vm" else "container"
+    kind = "guest" if capabilities_of(one.runtime).own_kernel else "container"
     servers, databases = len(one.servers), len(one.servers[0].databases)
     sizes = sorted({server.settings["shared_buffers"] for trial in trials for *_, server in trial.deployment.servers()}, key=_megabytes)
     return (

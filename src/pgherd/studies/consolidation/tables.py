@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgherd.analysis import memory_accounting, memory_effects, overcommitment
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions
@@ -132,7 +133,11 @@ def published_rows() -> list[Row]:
 
 def reading_rows(options: ConsolidationOptions, readings: Sequence[tuple[int, str]]) -> list[Row]:
     """Return the readings of E5's or E6's curves for the measured sizes of buffers, and why results are not judged by them."""
-    reason = "no: containers share one kernel" if options.runtime != "vm" else "for reference only: other hardware and workload"
+    reason = (
+        "no: containers share one kernel"
+        if not capabilities_of(options.runtime).own_kernel
+        else "for reference only: other hardware and workload"
+    )
     return [{"buffers": percent, "reading": text, "judged": reason} for percent, text in readings if percent in options.buffers]
 
 
@@ -400,7 +405,7 @@ def _first(*values: float | None) -> float | None:
 
 def memory_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Row]:
     """Return a row for each combination of buffers, rate and scheme with a finished trial that measured the containers' memory."""
-    guests = options.runtime == "vm"
+    guests = capabilities_of(options.runtime).own_kernel
     units = {name: unit for name, unit in UNITS.items() if not (guests and name == "shared")}
     notes = {**_NOTES, **(_GUEST_NOTES if guests else {})}
     rows: list[Row] = []

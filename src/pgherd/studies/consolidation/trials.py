@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from pgherd.analysis import overcommitment
 from pgherd.analysis.overcommitment import Period
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.consolidation.options import APART, ConsolidationOptions
 from pgherd.studies.consolidation.propose import targets
@@ -143,4 +144,4 @@ def shares_cpu(options: ConsolidationOptions, scheme: int) -> bool:
 
     A guest is limited to its vCPUs even without a CPU limit.
     """
-    return scheme not in APART and (options.cpu_mode != "none" or options.runtime == "vm")
+    return scheme not in APART and (options.cpu_mode != "none" or capabilities_of(options.runtime).whole_vcpus)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from pgherd.analysis.stability import LEAST_WINDOWS
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, format_seconds, parse_seconds
 from pgherd.node.protocol import Node
@@ -128,7 +129,7 @@ def _points_and_memory(
     if limit < 1:
         raise CapabilityError(_too_large(given or need, overhead, budget))
     points = requested or choose_points(ground.cores, limits.vcpus, limit=limit)
-    if ground.runtime not in ("cgroup", "vm") or given is not None:
+    if not capabilities_of(ground.runtime).memory_limit or given is not None:
         return points, given, limit
     policy, most = ground.guest_memory, max(points)
     each = (

@@ -8,6 +8,7 @@ from typing import Any
 
 from pgherd.host import huge_pages as host_pages
 from pgherd.host.facts import gather
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes
@@ -45,7 +46,7 @@ _IN_GUESTS = (
 
 def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
     """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
-    if asked.runtime == "vm":
+    if asked.runtime is not None and capabilities_of(asked.runtime).own_kernel:
         raise CapabilityError(_IN_GUESTS)
     facts = gather(node)
     scale, scale_notes = _scale(asked, facts)

@@ -13,6 +13,7 @@ from pgherd.analysis.bootstrap import draw_medians, median_estimate, percentiles
 from pgherd.analysis.capacity import LinearRegion, Retrograde, linear_region, retrograde
 from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.scaling.options import plural, scripts_of
@@ -112,7 +113,7 @@ def _machine_kind(options: DatabaseOptions) -> str:
     """``vm`` or ``physical``; ``unknown`` for an external server."""
     if options.server is not None:
         return "unknown"
-    return "vm" if options.runtime == "vm" else "physical"
+    return "vm" if capabilities_of(options.runtime).own_kernel else "physical"
 
 
 def major_version(options: DatabaseOptions) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pgherd.analysis.intervals import mean_interval, ratio_of_means
 from pgherd.analysis.knee import CLIFF, METHOD
 from pgherd.analysis.overcommitment import honest_rate
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.working_set.curves import SweepTrials
@@ -211,7 +212,7 @@ def metric(result: TrialResult, entity: str, name: str) -> float | None:
 
 def in_guest(result: TrialResult) -> bool:
     """True if the trial's container is a guest."""
-    return any(container.runtime == "vm" for _, container in result.trial.deployment.containers())
+    return any(capabilities_of(container.runtime).own_kernel for _, container in result.trial.deployment.containers())
 
 
 def of_container(name: str, *, guest: str | None = None) -> Take:

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Deployment, RuntimeName
 from pgherd.model.load import ClientPlace
 from pgherd.model.run import Swap
@@ -96,7 +97,7 @@ class WorkingSetOptions(DatabaseOptions):
 
 def least_beside(clients: int, runtime: RuntimeName) -> int:
     """Return the minimum memory of a server in MB, in addition to shared buffers. It includes the system of a guest."""
-    return round(BESIDE + BESIDE_CLIENT * clients) + (GUEST if runtime == "vm" else 0)
+    return round(BESIDE + BESIDE_CLIENT * clients) + (GUEST if capabilities_of(runtime).own_kernel else 0)
 
 
 class WorkingSetRequest(SwapRequest, DatabaseRequest):

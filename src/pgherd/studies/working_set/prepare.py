@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
@@ -52,7 +53,7 @@ def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
     if min(clients) < 1 or len(set(clients)) < len(clients):
         raise UsageError(f"--clients {','.join(map(str, clients))}: give different numbers of clients, each at least 1")
     with preparation(node, asked, dry) as ground:
-        if ground.runtime not in ("cgroup", "vm"):
+        if not capabilities_of(ground.runtime).memory_limit:
             raise CapabilityError(
                 "a working set is measured by limiting a container's memory, which needs the cgroup runtime; 'pgherd doctor' shows what "
                 "is missing on this host; or use --runtime vm"
@@ -174,7 +175,7 @@ def _swap(ground: Preparation, asked: WorkingSetRequest, size: int) -> Swap | No
 
     ``size`` is the default size in bytes. Without swap of the run, the containers use the swap of the host, if it has any.
     """
-    if asked.swap is not None and ground.runtime == "vm":
+    if asked.swap is not None and capabilities_of(ground.runtime).own_kernel:
         raise UsageError(
             f"--swap {asked.swap} applies only to the cgroup runtime: the host swaps nothing of a single guest; leave --swap out"
         )
@@ -190,7 +191,7 @@ def _limits(ground: Preparation) -> Limits:
 
     The default is all cores of the host's share without a quota. Guests always have a whole number of vCPUs.
     """
-    if ground.asked.vcpus is None and ground.asked.cpu_mode is None and ground.runtime != "vm":
+    if ground.asked.vcpus is None and ground.asked.cpu_mode is None and not capabilities_of(ground.runtime).whole_vcpus:
         return Limits(ground.cores, "none")
     return ground.limits(ground.cores)
 
@@ -201,7 +202,7 @@ def _state(ground: Preparation) -> str:
     The database of a load that writes is restored for every trial. Otherwise its tables would grow, and each size would measure a
     different database. A guest boots for every trial, because a restarted server would find its files in the guest's page cache.
     """
-    if ground.runtime == "vm":
+    if capabilities_of(ground.runtime).own_kernel:
         if ground.asked.start_state != "fresh" and "start_state" in ground.asked.model_fields_set:
             raise UsageError(
                 f"--start-state {ground.asked.start_state} would leave files in a guest's page cache; leave it out, so that guests reboot"
