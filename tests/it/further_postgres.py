@@ -17,7 +17,7 @@ from pathlib import Path
 LOCK = Path(__file__).parents[2] / "environment/postgres-for-tests.lock"
 MAJORS = (16, 17)
 """Those that neither Debian 12 nor the embedded PostgreSQL is."""
-_TARGET = ("--python-version", "3.12", "--implementation", "py", "--abi", "none", "--track", "manylinux_2_17_x86_64")
+_TARGET = ("--python-version", "3.12", "--implementation", "py", "--abi", "none", "--platform", "manylinux_2_17_x86_64")
 """The wheels ask for 3.12, by which pip chooses them; nothing of them is run by a Python."""
 
 

@@ -25,9 +25,12 @@ def files(pgherd) -> Path:
     [
         pytest.param(("--set", "nonsense=1"), BAD_USAGE, 'unrecognized configuration parameter "nonsense"', id="unknown setting"),
         pytest.param(("--set", "work_mem=much"), BAD_USAGE, 'invalid value for parameter "work_mem": "much"', id="bad value"),
-        pytest.param(("--points", "1,1000000"), BAD_USAGE, "--points 1000000: 1000000 databases of .* memory budget of", id="memory"),
+        pytest.param(("--databases", "1,1000000"), BAD_USAGE, "--databases 1000000: 1000000 databases of .* memory budget of", id="memory"),
         pytest.param(
-            ("--points", "2", "--intent", "io-bound", "--scale", "99000000"), BAD_USAGE, "2 databases of about .* free; lower", id="disk"
+            ("--databases", "2", "--bound-by", "io", "--scale", "99000000"),
+            BAD_USAGE,
+            "2 databases of about .* free; lower",
+            id="disk",
         ),
         pytest.param(("--pg-bin", "/nonexistent"), BAD_USAGE, "/nonexistent does not hold postgres", id="no PostgreSQL there"),
         pytest.param(("--pg-version", "9"), BAD_USAGE, "PostgreSQL 9 is not supported; pgherd works with 15 to 18", id="old version"),
@@ -116,7 +119,7 @@ def test_no_control_group_for_an_ordinary_user(ordinary):
 @pytest.fixture
 def finished(pgherd, files) -> Path:
     """A finished run of one small trial, made by hand: what reads it needs no PostgreSQL."""
-    assert pgherd.density("--points", "1", "--time-budget", "2s").code in (0, 1)
+    assert pgherd.density("--databases", "1", "--time-budget", "2s").code in (0, 1)
     return pgherd.run
 
 

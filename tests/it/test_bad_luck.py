@@ -24,7 +24,7 @@ GB = 2**30
 
 def _kill_in_first_trial(pgherd, name: str, after: float):
     """Run three short trials and kill a program in the first; (how pgherd ended, whether the trial was still on)."""
-    process = pgherd.start_density("--points", "1", "--duration", "3s")
+    process = pgherd.start_density("--databases", "1", "--duration", "3s")
     pgherd.wait_until(lambda: pgherd.in_trial(1) or process.poll() is not None)
     time.sleep(after)
     for pid in pgherd.programs(name):
@@ -64,7 +64,9 @@ def test_a_container_with_too_little_memory(pgherd):
         cgroup_base.find(LocalNode())
     except cgroup_base.NoBase as error:
         pytest.skip(str(error))
-    ended = pgherd.density("--points", "1", "--memory", "40MB", "--set", "shared_buffers=256MB", "--set", "huge_pages=off", "--scale", "10")
+    ended = pgherd.density(
+        "--databases", "1", "--memory", "40MB", "--set", "shared_buffers=256MB", "--set", "huge_pages=off", "--scale", "10"
+    )
     assert ended.code == 1, ended
     trials = pgherd.trials()
     assert trials and all("exceeded its memory limit, and the kernel killed" in trial["error"] for trial in trials)
@@ -126,7 +128,7 @@ def _same(before, after) -> bool:
 def test_the_disk_of_the_runs_fills_up(pgherd, chance, small_disk):
     runs = ("--runs-dir", str(small_disk.path / "runs"))
     pgherd.runs = small_disk.seen / "runs"
-    process = pgherd.start_density("--points", "1", "--duration", "2s", "--time-budget", "9s", *runs, through=small_disk.through)
+    process = pgherd.start_density("--databases", "1", "--duration", "2s", "--time-budget", "9s", *runs, through=small_disk.through)
     pgherd.wait_until(lambda: pgherd.in_trial(2) or process.poll() is not None)
     kept = pgherd.digests()
     time.sleep(chance.uniform(0, 2))
@@ -148,7 +150,7 @@ def test_the_disk_of_the_runs_fills_up(pgherd, chance, small_disk):
 def test_the_disk_of_the_servers_fills_up(pgherd, small_disk):
     """Servers that can't write fail their trials, in their own words; finished trials stay."""
     through = (*small_disk.through, "env", f"XDG_CACHE_HOME={small_disk.path}")
-    words = ("--points", "1", "--workload", "tpcb-like", "--duration", "2s", "--time-budget", "9s")
+    words = ("--databases", "1", "--workload", "tpcb-like", "--duration", "2s", "--time-budget", "9s")
     small_disk.resize(GB)
     ended = pgherd.density(*words, through=through)
     assert ended.code == 2, ended
@@ -174,12 +176,12 @@ def test_the_disk_of_the_servers_fills_up(pgherd, small_disk):
 
 
 def test_two_runs_that_do_not_fit_together(pgherd):
-    first = pgherd.start_density("--points", "1", "--duration", "300s", "--time-budget", "1h")
+    first = pgherd.start_density("--databases", "1", "--duration", "300s", "--time-budget", "1h")
     held = pgherd.wait_until(lambda: list(pgherd.state.glob("reservations/*.json")) or first.poll() is not None)
     assert first.poll() is None, pgherd.end(first)
     name = json.loads(held[0].read_text())["run"]
     pgherd.wait_until(lambda: pgherd.run)
-    second = pgherd.density("--points", "1", "--runs-dir", f"{pgherd.runs}-second")
+    second = pgherd.density("--databases", "1", "--runs-dir", f"{pgherd.runs}-second")
     assert second.code == 3, second
     assert f"run {name} (pid {first.pid}) holds" in second.message and "are not available" in second.message
     assert "--host-cores" in second.message, "what would make both possible"
@@ -192,7 +194,7 @@ def test_two_runs_that_do_not_fit_together(pgherd):
 def test_two_runs_that_fit_together(pgherd):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two runs of one core each need two cores")
-    budget = ("--points", "1", "--host-cores", "1", "--host-memory", f"{4 * GB}")
+    budget = ("--databases", "1", "--host-cores", "1", "--host-memory", f"{4 * GB}")
     if LocalNode().read("/proc/meminfo") and os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") < 9 * GB:
         pytest.skip("two budgets of 4 GB need more memory")
     first = pgherd.start_density(*budget, "--duration", "300s", "--time-budget", "1h")

@@ -77,7 +77,7 @@ def test_the_runtime_s_own_tests_on_v2() -> None:
 def test_an_ordinary_user_in_a_delegated_subtree() -> None:
     """Containers are made below the subtree, the run comes to its end, and nothing is left of it."""
     ways = {str(way) for path in (sys.executable, Path(sys.executable).resolve(), ROOT / "src") for way in Path(path).parents}
-    asked = ["density", "--points", "1", "--scale", "1", "--vcpus", "0.5", "--no-report"]
+    asked = ["density", "--databases", "1", "--scale", "1", "--vcpus", "0.5", "--no-report"]
     asked += ["--repeats", "1", "--duration", "3s", "--warmup", "3s", "--time-budget", "6s"]
     argv = ["/bin/sh", "-c", DELEGATED, "sh", sys.executable, "-P", "-m", "pgherd", *asked]
     ended = in_guest(argv, WAYS=" ".join(sorted(ways)))

@@ -21,7 +21,7 @@ PORT = 9187
 """For metrics, in the driver's own network."""
 PATIENCE = 120.0
 WORDS = (
-    *("density", "--cluster", "default", "--host-cores", "1", "--host-memory", "1GB", "--vcpus", "0.5", "--scale", "1", "--points", "2"),
+    *("density", "--cluster", "default", "--host-cores", "1", "--host-memory", "1GB", "--vcpus", "0.5", "--scale", "1", "--databases", "2"),
     *("--warmup", "1s", "--seed", "1", "--no-report", "--json"),
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
     *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1"),

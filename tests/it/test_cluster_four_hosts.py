@@ -28,9 +28,9 @@ DISK = (
     "default",
     "--tests",
     "random-read",
-    "--size",
+    "--file-size",
     "16MB",
-    "--no-check-depth",
+    "--no-double-iodepth",
     "--duration",
     "2s",
     "--warmup",
@@ -38,7 +38,21 @@ DISK = (
     *CALM,
 )
 DENSITY = (
-    *("density", "--cluster", "default", "--host-cores", "1", "--host-memory", "1GB", "--vcpus", "0.25", "--scale", "1", "--points", "4"),
+    *(
+        "density",
+        "--cluster",
+        "default",
+        "--host-cores",
+        "1",
+        "--host-memory",
+        "1GB",
+        "--vcpus",
+        "0.25",
+        "--scale",
+        "1",
+        "--databases",
+        "4",
+    ),
     *("--duration", "2s", "--warmup", "1s", "--repeats", "1", "--time-budget", "6s", "--seed", "1", "--threshold", "foreign_cpu=9", *CALM),
 )
 NETWORK = (
@@ -197,7 +211,7 @@ def test_disks_of_four_hosts_at_once_through_a_killed_agent(bed):
 
 
 def test_pairs_of_hosts_one_after_the_other_interrupted_and_gone_on_with(bed):
-    process = bed.start(*NETWORK, "--between", "a,b", "--seed", "1")
+    process = bed.start(*NETWORK, "--hosts", "a,b", "--seed", "1")
     wait_until(process, lambda: (run := run_of(bed, "network")) and list(run.glob("trials/0001/trial.json")))
     (server,) = wait_until(process, lambda: [pid for name in ("a", "b") for pid in bed.pids(name, "--dsn")])
     words = Path(f"/proc/{server}/cmdline").read_bytes().decode().split("\0")
@@ -217,7 +231,7 @@ def test_pairs_of_hosts_one_after_the_other_interrupted_and_gone_on_with(bed):
     assert matrix["a"]["to b"]["value"] > 0 and matrix["b"]["to a"]["value"] > 0 and matrix["a"]["to a"] is None
     pair = document["tables"]["pairs"][0]
     assert pair["rtt_idle"]["value"] > 0 and pair["rtt_loaded"]["value"] > 0 and pair["retransmits"]["unit"] == "1/s"
-    together(bed, [["a", "b"], ["b", "a"]], *NETWORK, "--between", "a,b")
+    together(bed, [["a", "b"], ["b", "a"]], *NETWORK, "--hosts", "a,b")
     for trial in trials(run):
         near, far = trial["trial"]["point"]["link"].split("/")
         assert [host["name"] for host in trial["trial"]["deployment"]["hosts"]] == [near, far]

@@ -50,7 +50,7 @@ def test_a_host_that_has_nothing_gets_all_of_it_over_ssh(bed):
     again = bed.pgherd(*start)
     assert again.returncode == 0 and "libraries" not in again.stderr, again.stderr
 
-    words = ("density", "--cluster", "default", "--points", "1", "--scale", "1", "--duration", "1s", "--warmup", "0s", "--repeats", "1")
+    words = ("density", "--cluster", "default", "--databases", "1", "--scale", "1", "--duration", "1s", "--warmup", "0s", "--repeats", "1")
     ran = bed.pgherd(*words, "--host-cores", "1", "--host-memory", "1GB", "--time-budget", "1s", "--pg-version", "18", *CALM, timeout=280)
     assert ran.returncode in (0, 1), ran.stderr
     _, (trial, *_) = trials(bed, "density")

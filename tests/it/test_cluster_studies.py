@@ -34,7 +34,7 @@ QUICK = (
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
     *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1", "--no-report", "--json"),
 )
-SHARED = ("density", *QUICK, "--scale", "2", "--points", "2", "--vcpus", "0.25", "--repeats", "1", "--time-budget", "2s")
+SHARED = ("density", *QUICK, "--scale", "2", "--databases", "2", "--vcpus", "0.25", "--repeats", "1", "--time-budget", "2s")
 PADDING = 512 * 2**20
 PATIENCE = 120.0
 
@@ -88,7 +88,7 @@ def test_one_server_s_curve_with_its_clients_on_another_host(bed):
 
 
 def test_a_comparison_whose_blocks_take_turns_on_the_hosts(bed):
-    done = bed.pgherd("compare", *QUICK, "--variant", "other:protocol=simple", "--blocks", "2")
+    done = bed.pgherd("compare", *QUICK, "--variant", "other:protocol=simple", "--max-blocks", "2")
     assert done.returncode in (0, 1), done.stderr
     document = json.loads(done.stdout)
     found = trials(bed, "compare")

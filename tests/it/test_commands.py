@@ -96,7 +96,7 @@ def test_two_databases_of_either_postgresql(pgherd, kind):
     found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
     if not found:
         pytest.skip(f"there is no {kind} PostgreSQL here")
-    ended = pgherd.density("--points", "2", "--duration", "2s", "--warmup", "1s", "--time-budget", "1s", "--pg-bin", found[0].bin)
+    ended = pgherd.density("--databases", "2", "--duration", "2s", "--warmup", "1s", "--time-budget", "1s", "--pg-bin", found[0].bin)
     assert ended.code in (0, 1), ended
     said = repeats(pgherd, written(pgherd, 1), pgherd.trials()[0])
     record = RunDirectory(pgherd.run).record()
@@ -110,7 +110,7 @@ def test_as_an_ordinary_user_with_a_script_of_their_own(ordinary):
     file = home / "it's $(mine) @1.sql"
     file.write_text("\\set aid random(1, 100000 * :scale)\nUPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = :aid;\n")
     file.chmod(0o644)
-    ended = ordinary.density("--points", "1,2", "--script", f"{file}@2", "--time-budget", "1s")
+    ended = ordinary.density("--databases", "1,2", "--script", f"{file}@2", "--time-budget", "1s")
     assert ended.code in (0, 1), ended
     ordinary.runs.chmod(0o777)
     for number, trial in enumerate(ordinary.trials()[:2], start=1):
@@ -121,7 +121,7 @@ def test_as_an_ordinary_user_with_a_script_of_their_own(ordinary):
 
 def test_phases_clients_outside_failures_and_interrupts(pgherd):
     """One run for all of it: the trial is rewritten before its script is made."""
-    ended = pgherd.density("--points", "2", "--client-placement", "outside", "--runtime", "process", "--time-budget", "1s")
+    ended = pgherd.density("--databases", "2", "--client-placement", "outside", "--runtime", "process", "--time-budget", "1s")
     assert ended.code in (0, 1), ended
     directory = RunDirectory(pgherd.run)
     result = directory.results()[0]

@@ -150,7 +150,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
     files = []
     for name, clients in (("few", 1), ("many", 2)):
         files.append(str(tmp_path / f"{name}.yaml"))
-        options = {"scale": 1, "clients": clients, "seconds": "4s", "ramp": "0s"}
+        options = {"scale": 1, "clients": clients, "duration": "4s", "warmup": "0s"}
         (tmp_path / f"{name}.yaml").write_text(json.dumps({"study": "io-profile", "options": options}))
     ended = pgherd("compare", *files, *CALM, "--max-blocks", "1", "--host-memory", "1GB", "--no-report", "--json")
     assert ended.code in FINE, ended

@@ -135,7 +135,7 @@ def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
     words = [word for role in ("data", "wal", "temp") for word in (f"--{role}-on", str(places[role]))]
     words += ["--tablespace-volume", str(places["one"]), "--tablespace-volume", str(places["two"]), "--partitions", "2"]
     seen: dict[str, set[str]] = {name: set() for name in places}
-    process = pgherd.start_density("--points", "1", *words)
+    process = pgherd.start_density("--databases", "1", *words)
 
     def look() -> bool:
         for name, place in places.items():

@@ -110,7 +110,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     before = theirs.state()
     asked = theirs.dsn(password=PASSWORD)
     # A session adds what it did to the statistics once a second at most, so more than one is watched.
-    ended = pgherd.density("--points", "1", "--clients", "2", "--duration", "5s", "--dsn", asked, "--json")
+    ended = pgherd.density("--databases", "1", "--clients", "2", "--duration", "5s", "--dsn", asked, "--json")
     assert ended.code in (0, 1), ended
     assert theirs.state() == before
     trial = pgherd.trials()[0]
@@ -138,7 +138,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
 @pytest.mark.parametrize(
     ("words", "table", "column"),
     [
-        pytest.param(("compare", "--variant", "simple:protocol=simple", "--blocks", "1"), "comparison", "baseline", id="compare"),
+        pytest.param(("compare", "--variant", "simple:protocol=simple", "--max-blocks", "1"), "comparison", "baseline", id="compare"),
         pytest.param(("scaling", "--clients", "1,2", "--repeats", "1"), "scaling", "throughput", id="scaling"),
     ],
 )
@@ -157,11 +157,11 @@ def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     before = theirs.state()
     (count,) = theirs.sql("SELECT count(*) FROM pgbench_history")[0]
-    refused = pgherd.density("--points", "1", "--dsn", theirs.dsn(), "--workload", "tpcb-like")
+    refused = pgherd.density("--databases", "1", "--dsn", theirs.dsn(), "--workload", "tpcb-like")
     assert refused.code == 2 and "is read only by default" in refused.message and "--allow-writes" in refused.message
     assert theirs.state() == before
     ended = pgherd.density(
-        "--points", "1", "--clients", "2", "--dsn", theirs.dsn(), "--workload", "tpcb-like", "--allow-writes", "--intent", "io-bound"
+        "--databases", "1", "--clients", "2", "--dsn", theirs.dsn(), "--workload", "tpcb-like", "--allow-writes", "--bound-by", "io"
     )
     assert ended.code in (0, 1), ended
     assert theirs.sql("SELECT count(*) FROM pgbench_history")[0][0] > count
@@ -173,7 +173,7 @@ def test_a_load_may_write_where_that_is_allowed(pgherd, theirs, monkeypatch):
 
 def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_with_it(pgherd, theirs, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    process = pgherd.start_density("--points", "1", "--repeats", "2", "--dsn", theirs.dsn(), "--duration", "2s", "--time-budget", "60s")
+    process = pgherd.start_density("--databases", "1", "--repeats", "2", "--dsn", theirs.dsn(), "--duration", "2s", "--time-budget", "60s")
     pgherd.wait_until(lambda: pgherd.in_trial(2))
     process.kill()
     pgherd.end(process)
@@ -203,7 +203,7 @@ def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_wit
         (("--dsn", "{owner}", "--memory", "1GB"), "--memory does not go with --dsn"),
         (("--dsn", "{owner}", "--start-state", "fresh"), "--start-state fresh does not go with --dsn"),
         (("--dsn", "{owner}", "--client-placement", "inside"), "--client-placement inside does not go with --dsn"),
-        (("--dsn", "{owner}", "--points", "1,2"), "density creates databases on this host"),
+        (("--dsn", "{owner}", "--databases", "1,2"), "density creates databases on this host"),
     ],
 )
 def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):
@@ -214,7 +214,7 @@ def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):
         "closed": theirs.dsn("postgres", "closed"),
         "owner": theirs.dsn("postgres"),
     }
-    points = () if "--points" in words else ("--points", "1")
+    points = () if "--databases" in words else ("--databases", "1")
     ended = pgherd("density", "--no-report", *points, *(word.format(**known) for word in words))
     assert ended.code == 2, ended
     assert re.search(message, ended.message), ended

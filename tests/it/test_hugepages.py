@@ -93,7 +93,7 @@ def test_killed_while_pages_are_reserved(pgherd, host):
 
 
 def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
-    ended = pgherd.density("--points", "1,2", "--set", "huge_pages=on", "--yes")
+    ended = pgherd.density("--databases", "1,2", "--set", "huge_pages=on", "--yes")
     assert ended.code in FINE, ended
     verdicts = [one for trial in pgherd.trials() for one in trial["verdicts"] if one["check"] == "huge-pages"]
     assert verdicts and {verdict["result"] for verdict in verdicts} == {"pass"}

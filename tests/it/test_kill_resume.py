@@ -23,9 +23,9 @@ from pgherd.studies.density.propose import planned
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 INTERRUPTED = 130
-FOUR_TRIALS = ("--points", "1,2", "--time-budget", "6s")
-THREE_TRIALS = ("--points", "1", "--time-budget", "4s")
-FOREVER = ("--points", "1", "--duration", "300s", "--time-budget", "1h")
+FOUR_TRIALS = ("--databases", "1,2", "--time-budget", "6s")
+THREE_TRIALS = ("--databases", "1", "--time-budget", "4s")
+FOREVER = ("--databases", "1", "--duration", "300s", "--time-budget", "1h")
 LONGEST = 8.0
 """Seconds within which a run of a few short trials is killed; it takes about seven."""
 
@@ -134,7 +134,7 @@ def test_interrupted_while_the_golden_copy_is_loaded(elsewhere):
 
 
 def test_interrupted_while_servers_are_made(pgherd):
-    process = pgherd.start_density(*FOREVER, "--points", "1,4")
+    process = pgherd.start_density(*FOREVER, "--databases", "1,4")
     pgherd.wait_until(lambda: list(pgherd.cache.glob("work/*/00*-db*/data")) or process.poll() is not None, pause=0.001)
     _interrupt(pgherd, process)
     assert pgherd.record()["state"] == "interrupted" and not pgherd.trials()
@@ -147,7 +147,7 @@ def test_interrupted_while_servers_are_warmed(elsewhere):
     slow = "CREATE FUNCTION pg_prewarm(regclass, text, text) RETURNS int8 LANGUAGE sql AS 'SELECT 0::int8 FROM pg_sleep(600)'"
     instead = "CREATE EXTENSION pg_prewarm; ALTER EXTENSION pg_prewarm DROP FUNCTION pg_prewarm; DROP FUNCTION pg_prewarm"
     init.write_text(f"CREATE TABLE things AS SELECT 1 AS id;\n{instead};\n{slow};\n")
-    process = pgherd.start_density(*FOREVER, "--points", "2", "--script", str(script), "--init-script", str(init))
+    process = pgherd.start_density(*FOREVER, "--databases", "2", "--script", str(script), "--init-script", str(init))
     pgherd.wait_until(lambda: process.poll() is not None or (_is_warming(pgherd) and _in_a_statement(pgherd) == 2))
     _interrupt(pgherd, process, times=2)
     assert pgherd.record()["state"] == "interrupted" and not pgherd.trials()
@@ -193,7 +193,7 @@ def test_a_run_that_is_alive_is_left_alone(pgherd):
 
 
 def test_resuming_a_finished_run_only_reports(pgherd):
-    first = pgherd.density("--points", "1", "--time-budget", "2s")
+    first = pgherd.density("--databases", "1", "--time-budget", "2s")
     assert first.code in FINE, first
     files = {path: path.read_bytes() for path in pgherd.run.rglob("*") if path.is_file()}
     again = pgherd("resume", "last", "--no-report")

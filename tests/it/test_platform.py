@@ -90,7 +90,7 @@ def compared(pgherd, account: Path, name: str) -> None:
 
 def test_a_process_by_its_name(pgherd, busy):
     process, account = busy
-    ended = pgherd.density("--points", "1", "--duration", "3s", "--time-budget", "1s", "--track", f"process={NAME}")
+    ended = pgherd.density("--databases", "1", "--duration", "3s", "--time-budget", "1s", "--track", f"process={NAME}")
     assert ended.code in (0, 1), ended
     compared(pgherd, account, NAME)
     (trial, *_) = sorted(pgherd.run.glob("trials/*"))
@@ -102,9 +102,9 @@ def test_a_process_by_its_name(pgherd, busy):
 def test_a_control_group(pgherd, busy, group):
     _, account = busy
     ended = pgherd.density(
-        "--points", "1", "--duration", "3s", "--time-budget", "1s", "--track", f"cgroup={group}", "--track", f"process={NAME}x"
+        "--databases", "1", "--duration", "3s", "--time-budget", "1s", "--track", f"cgroup={group}", "--track", f"process={NAME}x"
     )
     assert ended.code == 2 and "no process outside pgherd has this name now" in ended.message
-    ended = pgherd.density("--points", "1", "--duration", "3s", "--time-budget", "1s", "--track", f"cgroup={group}")
+    ended = pgherd.density("--databases", "1", "--duration", "3s", "--time-budget", "1s", "--track", f"cgroup={group}")
     assert ended.code in (0, 1), ended
     compared(pgherd, account, group.strip("/"))

@@ -64,7 +64,7 @@ def installation(request, reachable) -> Installation:
 
 
 def test_two_databases_and_their_script(pgherd, installation):
-    ended = pgherd.density("--points", "2", "--time-budget", "1s", "--workload", "tpcb-like", "--pg-bin", installation.bin)
+    ended = pgherd.density("--databases", "2", "--time-budget", "1s", "--workload", "tpcb-like", "--pg-bin", installation.bin)
     assert ended.code in (0, 1), ended
     trial = pgherd.trials()[0]
     assert trial["error"] is None

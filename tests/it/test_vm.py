@@ -14,7 +14,7 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_density_in_two_guests(guests, pgherd):
-    ended = pgherd.density("--points", "2", *_VM, "--repeats", "1", "--time-budget", "8s")
+    ended = pgherd.density("--databases", "2", *_VM, "--repeats", "1", "--time-budget", "8s")
     assert ended.code in (0, 1), ended
     trials = pgherd.trials()
     assert trials and all(trial["error"] is None for trial in trials), [trial["error"] for trial in trials]
@@ -34,7 +34,7 @@ def test_density_in_two_guests(guests, pgherd):
 
 
 def test_killed_with_a_guest_up(guests, pgherd):
-    process = pgherd.start_density("--points", "1", *_VM, "--duration", "600s", "--time-budget", "700s")
+    process = pgherd.start_density("--databases", "1", *_VM, "--duration", "600s", "--time-budget", "700s")
     pgherd.wait_until(lambda: pgherd.guests(), pause=0.2)
     process.kill()
     pgherd.end(process)

@@ -16,9 +16,22 @@ from pgherd.node.local import LocalNode
 NODE, MB = LocalNode(), 2**20
 FINE = (0, 1)
 SLOW = ("the machine is busy", "never ran together")
-SMALL = ("--runtime", "vm", "--vcpus", "1", "--memory", "384MB", "--workload", "select-only", "--scale", "1", "--buffers", "20")
+SMALL = (
+    "--runtime",
+    "vm",
+    "--vcpus",
+    "1",
+    "--memory",
+    "384MB",
+    "--workload",
+    "select-only",
+    "--scale",
+    "1",
+    "--shared-buffers-percent",
+    "20",
+)
 MEMORY = 384 * MB
-PAIR = ("--high", "2", "--low", "1", "--periods", "2")
+PAIR = ("--busy-clients", "2", "--quiet-clients", "1", "--periods", "2")
 PATIENCE = (("5s", "2s"), ("60s", "30s"))
 """Ramp-up and period. On a machine that is busy an emulated processor may take a minute to let a client in, and seconds for a transaction;
 then it is tried with more patience."""
@@ -38,7 +51,7 @@ def guests(guests, pgherd):
 def consolidated(pgherd, *words):
     """The document of a run, and its trials by their points; nothing is said of speed where processors were emulated."""
     for ramp, period in PATIENCE:
-        timed = ("--warmup", ramp, "--period", period)
+        timed = ("--warmup", ramp, "--period-length", period)
         ended = pgherd("consolidation", *SMALL, *PAIR, *words, *timed, "--no-report", "--json", "--runs-dir", str(pgherd.runs / ramp))
         assert ended.code in FINE, ended
         trials = [json.loads(file.read_text()) for file in sorted((pgherd.runs / ramp).glob("*/trials/[0-9]*/trial.json"))]
@@ -84,7 +97,18 @@ def test_schemes_with_one_guest_and_with_two(guests, pgherd):
 
 @pytest.mark.long
 def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases_own_feel_it(guests, pgherd):
-    words = ("--schemes", "4", "--rates", "0.1", "--vm-memory-policy", "guest-balloon", "--swap", "none", "--client-placement", "inside")
+    words = (
+        "--schemes",
+        "4",
+        "--overcommit",
+        "0.1",
+        "--vm-memory-policy",
+        "guest-balloon",
+        "--swap",
+        "none",
+        "--client-placement",
+        "inside",
+    )
     memory = 448 * MB  # what is left holds all that two guests touch while they boot: without swap they could not have more
     document, found = consolidated(pgherd, *words, "--memory", f"{memory // MB}MB")
     assert set(found) == {(4, 0.0), (4, 0.1)}
@@ -127,9 +151,9 @@ def test_order_entry_while_locked_memory_is_missing_and_guests_are_promised_diff
         "448MB",
         "--schemes",
         "3",
-        "--rates",
+        "--overcommit",
         "0.1",
-        "--staging",
+        "--overcommit-by",
         "locked",
         "--swap",
         "zram",
@@ -158,10 +182,10 @@ def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
         "32",
         "--clients",
         "1",
-        "--sweeps",
+        "--vary",
         "memory",
     )
-    sizes = ("--buffers", "40MB", "--memory-sizes", "256MB,320MB")
+    sizes = ("--shared-buffers", "40MB", "--memory-sizes", "256MB,320MB")
     ended = pgherd("working-set", *words, *sizes, "--duration", "3s", "--warmup", "10s", "--no-report", "--yes", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()

@@ -15,7 +15,7 @@ import pytest
 from pgherd.node.local import LocalNode
 
 NODE = LocalNode()
-_VM = ("--runtime", "vm", "--points", "1", "--vcpus", "1", "--memory", "384MB")
+_VM = ("--runtime", "vm", "--databases", "1", "--vcpus", "1", "--memory", "384MB")
 _ENDLESS = ("--duration", "600s", "--time-budget", "700s")
 LONGEST = 20.0
 """Seconds within which a guest is hit; on two quiet cores its server is loaded after about twelve."""
