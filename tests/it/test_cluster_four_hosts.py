@@ -213,7 +213,7 @@ def test_disks_of_four_hosts_at_once_through_a_killed_agent(bed):
 def test_pairs_of_hosts_one_after_the_other_interrupted_and_gone_on_with(bed):
     process = bed.start(*NETWORK, "--hosts", "a,b", "--seed", "1")
     wait_until(process, lambda: (run := run_of(bed, "network")) and list(run.glob("trials/0001/trial.json")))
-    (server,) = wait_until(process, lambda: [pid for name in ("a", "b") for pid in bed.pids(name, "--dsn")])
+    (server,) = wait_until(process, lambda: [pid for name in ("a", "b") for pid in bed.pids(name, "--server")])
     words = Path(f"/proc/{server}/cmdline").read_bytes().decode().split("\0")
     assert words[words.index("--bind") + 1] in ("10.204.0.1", "10.204.0.2") and "--one-off" in words
     process.send_signal(signal.SIGINT)

@@ -159,7 +159,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
     document = json.loads(ended.out)
     differing = {row["option"]: (row["few"], row["many"]) for row in document["tables"]["differences"]}
     assert differing.pop("clients") == ("1", "2") and set(differing) <= {"max_connections", "threads"}, differing
-    assert "storage.throughput" in {row["metric"] for row in document["tables"]["comparison"]}
+    assert "io-profile.throughput" in {row["metric"] for row in document["tables"]["comparison"]}
 
 
 @pytest.mark.parametrize(

@@ -132,7 +132,7 @@ def test_every_part_of_a_server_on_a_volume_of_its_own(pgherd, volume):
     for name in ("data", "wal", "temp", "one", "two"):
         places[name] = volume / name
         places[name].mkdir(mode=0o755)
-    words = [word for role in ("data", "wal", "temp") for word in (f"--{role}-on", str(places[role]))]
+    words = [word for role in ("data", "wal", "temp") for word in (f"--{role}-volume", str(places[role]))]
     words += ["--tablespace-volume", str(places["one"]), "--tablespace-volume", str(places["two"]), "--partitions", "2"]
     seen: dict[str, set[str]] = {name: set() for name in places}
     process = pgherd.start_density("--databases", "1", *words)

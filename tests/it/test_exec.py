@@ -81,7 +81,7 @@ def test_it_can_be_watched_killed_and_gone_on_with(elsewhere):
     elsewhere.end(process)
     elsewhere.wait_until(lambda: not elsewhere.programs("sleep"))
     told = elsewhere("watch", "last")
-    assert told.code == 1 and "does not run any more" in told.out and "pgherd resume" in told.out
+    assert told.code == 1 and "was killed" in told.out and "pgherd resume" in told.out
     assert elsewhere("clean").code == 0
     elsewhere.nothing_left()
     mark.touch()

@@ -101,7 +101,7 @@ def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
 
 def test_without_a_terminal_a_change_of_the_host_wants_yes(pgherd, host):
     ended = pgherd("hugepages", "--page-sizes", "none,2MB", *QUICK)
-    assert ended.code == BAD_USAGE and "this changes the host: " in ended.message and "give --yes" in ended.message
+    assert ended.code == BAD_USAGE and "this run changes the host: " in ended.message and "give --yes" in ended.message
     assert not list(pgherd.runs.glob("*/run.json"))
 
 

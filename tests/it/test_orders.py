@@ -103,7 +103,7 @@ def test_the_loader_fills_checks_and_says_how_far_it_is(shop: Shop) -> None:
     assert shop.said == [
         "loaded 1 of 2 warehouses",
         "loaded 2 of 2 warehouses",
-        "keys, indexes and statistics",
+        "creating keys, indexes and statistics",
         "checking the consistency conditions",
     ]
     assert shop.one("SELECT pg_database_size('shop')") == pytest.approx(size_estimate(WAREHOUSES), rel=0.01)
