@@ -22,7 +22,7 @@ from pgherd.store.samples import read_samples
 pytestmark = pytest.mark.skipif(shutil.which("prometheus") is None, reason="Prometheus is not installed (Debian: prometheus)")
 
 FINE = (0, 1)
-RUN = ("--databases", "2", "--duration", "5s", "--warmup", "1s", "--time-budget", "12s", "--seed", "1")
+RUN = ("--databases", "2", "--duration", "5s", "--warmup", "1s", "--time-budget", "25s", "--seed", "1")
 GRAFANA = Path(__file__).parents[2] / "grafana"
 ELSEWHERE = re.compile(r"node_|pgherd_(guest|zram|platform)|balloon")
 """What a small run on this host does not have."""
@@ -122,16 +122,19 @@ def imported_total(pgherd, directory):
 def test_queries_return_the_run_s_own_totals(pgherd, scraped, tmp_path):
     run, record, trials, prometheus = scraped
     done = [trial for trial in trials if trial["phases"]]
-    assert done
+    assert len(done) >= 2
     at = max(trial["ended"] for trial in trials) + 30
 
-    # All transactions in the windows of all trials: the last trial's are included, because metrics are served until the report is written.
-    wanted = sum(target["transactions"] for trial in done for phase in trial["phases"] for target in phase["targets"])
-    (total,) = prometheus.query(f'sum(last_over_time(pgherd_run_transactions_total{{run="{record["run"]}"}}[5m]))', at)
-    assert float(total["value"][1]) == pytest.approx(wanted, rel=0.01)
+    def transactions(trials: list[dict]) -> int:
+        return sum(target["transactions"] for trial in trials for phase in trial["phases"] for target in phase["targets"])
+
+    # Nothing waits for a last scrape, so that the last trial may be missing.
     (count,) = prometheus.query("sum(last_over_time(pgherd_trials_finished_total[5m]))", at)
-    assert int(count["value"][1]) == len(trials)
-    assert imported_total(pgherd, tmp_path) == pytest.approx(wanted, rel=1e-6), "an export holds the same"
+    scraped_trials = int(count["value"][1])
+    assert len(trials) - 1 <= scraped_trials <= len(trials)
+    (total,) = prometheus.query(f'sum(last_over_time(pgherd_run_transactions_total{{run="{record["run"]}"}}[5m]))', at)
+    assert float(total["value"][1]) == pytest.approx(transactions(trials[:scraped_trials]), rel=0.01)
+    assert imported_total(pgherd, tmp_path) == pytest.approx(transactions(done), rel=1e-6), "an export holds the same"
 
     judged = []
     for trial in done:
