@@ -267,9 +267,55 @@ def test_complaints(modules: dict[str, Module], tests: Path, untested: set[str])
     return complaints + [f"UNTESTED names {name}, which is no module" for name in sorted(untested - set(modules))]
 
 
+def _top_level_names(module: Module) -> set[str]:
+    """Names that a module defines or imports at its top level, and the names of the members of its classes."""
+    names: set[str] = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names.update((alias.asname or alias.name) for alias in node.names)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+    return names
+
+
+_REFERENCE = re.compile(r"``(?:pgherd\.)?([a-z_]+(?:\.\w+)+)(?:\(\))?``|\bpgherd\.([a-z_]+(?:\.\w+)+)")
+_FILE_ENDINGS = {"csv", "html", "json", "jsonl", "md", "parquet", "py", "sql", "toml", "yaml"}
+
+
+def reference_complaints(modules: dict[str, Module]) -> list[str]:
+    """References in docstrings, such as ``node.protocol.Node``, to a module or a name of pgherd that does not exist."""
+    packages = {name.partition(".")[0] for name, module in modules.items() if "." in name}
+    complaints = []
+    for name, module in modules.items():
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Constant) or not isinstance(node.value.value, str):
+                continue
+            for match in _REFERENCE.finditer(node.value.value):
+                reference = match[1] or match[2]
+                parts = reference.split(".")
+                if parts[0] not in packages or parts[-1] in _FILE_ENDINGS:
+                    continue
+                known = max(count for count in range(len(parts) + 1) if count == 0 or ".".join(parts[:count]) in modules)
+                rest = parts[known:]
+                if known == 0 or (rest and rest[0] not in _top_level_names(modules[".".join(parts[:known])])):
+                    complaints.append(f"{name}:{node.lineno}: {reference} does not exist")
+    return complaints
+
+
 test_complaints.__test__ = False  # type: ignore[attr-defined]
 
-RULES = [layer_complaints, room_complaints, cycle_complaints, purity_complaints, scientific_complaints, size_complaints, name_complaints]
+RULES = [
+    layer_complaints,
+    room_complaints,
+    cycle_complaints,
+    purity_complaints,
+    scientific_complaints,
+    size_complaints,
+    name_complaints,
+    reference_complaints,
+]
 
 
 @pytest.fixture(scope="module")
@@ -412,6 +458,17 @@ def test_scientific_libraries_in_functions_are_allowed(example, text):
 def test_size_and_name_are_found(example):
     modules = example({"host/utils.py": "x = 1\n" * (MOST_LINES + 1), "host/b.py": "x = 1\n" * MOST_LINES})
     assert len(size_complaints(modules)) == len(name_complaints(modules)) == 1
+
+
+def test_dead_references_are_found(example):
+    modules = example(
+        {
+            "host/__init__.py": "",
+            "host/a.py": '"""See ``host.b.f``, ``host.b.g``, ``host.c``, ``report.html``, pgherd.host.b and pgherd.host.d."""',
+            "host/b.py": "def f():\n    return 1",
+        }
+    )
+    assert reference_complaints(modules) == [f"host.a:1: {name} does not exist" for name in ("host.b.g", "host.c", "host.d")]
 
 
 def test_missing_test_is_found(example, tmp_path):

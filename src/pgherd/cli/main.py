@@ -58,7 +58,7 @@ VERBS: dict[str, dict[str, str]] = {
         "clean": "Undo host changes and remove leftovers of killed runs.",
     },
 }
-"""Heading → verb that is no study → its line of help. The verb is the ``command`` of the module pgherd.cli.VERB."""
+"""Heading → verb that is no study → its line of help. The verb is the ``command`` of the module of its name in ``pgherd.cli``."""
 
 
 def verbs() -> dict[str, dict[str, str]]:

@@ -1,6 +1,6 @@
 """Agent of one cluster host: the same session, fleet and phases as on a single host, called remotely.
 
-``runner.hosts.cluster_bench`` calls these methods through an engine (``pgherd.cluster``), each call in some thread.
+``distributed.cluster_bench`` calls these methods through an engine (``pgherd.cluster``), each call in some thread.
 All work runs in one thread that lives as long as the agent, because the kernel ends a process when the thread that
 started it ends. All instants are of this host's clock.
 

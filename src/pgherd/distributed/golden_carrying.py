@@ -1,7 +1,7 @@
 """Transfer of a template from one host to another: sender and receiver, each in its host's agent.
 
 The data directory was created on another machine. It is accepted only for the same key, and only if byte-identical
-PostgreSQL files on the same architecture would have created it here (``postgres.substance``). It is moved into place
+PostgreSQL files on the same architecture would have created it here (``postgres.installations.substance``). It is moved into place
 only when complete, under the lock that creating it here would need.
 """
 

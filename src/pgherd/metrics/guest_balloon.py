@@ -1,7 +1,7 @@
 """Guests' memory balloons and the balloon manager's CPU time, from the lines that the manager writes into the spool.
 
 A node has no file to read for them. The balloon manager queries the hypervisor, and spools what it reads and sets
-(pgherd.runtimes.balloon_spool).
+(pgherd.runtimes.balloon_manager).
 """
 
 from __future__ import annotations

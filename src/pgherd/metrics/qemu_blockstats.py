@@ -2,7 +2,7 @@
 
 Documentation: BlockDeviceStats in qapi/block-core.json of QEMU. Metrics that match the guest's view (diskstats) have the same names, so
 that both views can be compared. The balloon manager queries QEMU once a second and writes the lines
-(pgherd.runtimes.balloon_spool).
+(pgherd.runtimes.balloon_manager).
 
 QEMU does not report requests in flight, the time with at least one in flight, or the mean queue length.
 """

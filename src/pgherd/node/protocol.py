@@ -6,7 +6,7 @@ others) also access this host directly. Implementations:
 - ``Node``: ``LocalNode`` (pgherd.node.local) for this host, ``GuestNode`` (pgherd.runtimes.vm.guest_node) for a guest.
 - ``Process``: ``LocalProcess`` (pgherd.node.process), ``GuestProcess`` (guest_node).
 - ``Sampling``: ``LocalSampling`` (pgherd.node.sampling), ``GuestSampling`` (guest_node).
-- ``Clock``: ``GuestClock`` (pgherd.runtimes.vm.guest_clock).
+- ``Clock``: ``GuestClock`` (pgherd.runtimes.vm.guest_spool).
 - ``Filling``: the loaders in pgherd.workloads.
 - ``LoadTarget``: ``Instance`` (pgherd.postgres.instance).
 

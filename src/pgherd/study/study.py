@@ -81,7 +81,7 @@ class Study:
         propose_module: module of ``propose()`` in the package, or a full name.
         analyse_module: module of ``analyse()`` in the package, or a full name.
         hosts: use of a cluster's hosts.
-        each_host: every host of a cluster completes the request locally. ``prepare.over_hosts`` combines the results.
+        each_host: every host of a cluster completes the request locally. ``prepare.registry.over_hosts`` combines the results.
         default_metric: metric that ``gate`` and comparisons use.
         needs_direct_io: the host must not cache guest disks, because the study measures guest memory.
         lead: tables to show below the answer, by preference. Empty: the table with the study's name.

@@ -1,6 +1,6 @@
 """Checks of a trial: observed values against expected ones. Pure.
 
-What cannot be observed is 'unknown', never 'pass'. Thresholds are those of pgherd.model.thresholds.
+A check is 'unknown', never 'pass', if its value cannot be observed. ``pgherd.model.finding`` has the thresholds.
 """
 
 from __future__ import annotations

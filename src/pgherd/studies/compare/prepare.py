@@ -57,7 +57,7 @@ _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "start_sta
 
 
 def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
-    """Complete a comparison for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a comparison for this host; see ``prepare.registry.prepare`` for what it raises."""
     metric, limits = _metric(asked), thresholds(asked.threshold)
     asked_budget = parse_seconds(asked.time_budget) if asked.time_budget else None
     facts = gather(node)

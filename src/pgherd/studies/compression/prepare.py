@@ -26,7 +26,7 @@ MEMORY = 512 * 2**20
 
 
 def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
-    """Complete a compression request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a compression request for this host; see ``prepare.registry.prepare`` for what it raises."""
     sources, sizes = _sources(asked), _blocks(asked.block_sizes)
     for name in asked.codecs:
         probe_codecs.require_codec(name)

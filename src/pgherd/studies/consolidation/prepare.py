@@ -59,7 +59,7 @@ _LEAST_SERVER, _LEAST_BACKEND = 12 * _MB, _MB
 
 
 def prepare(node: Node, asked: ConsolidationRequest, dry: bool) -> Prepared:
-    """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
     asked = _published(asked)
     databases = asked.databases or 2
     plan, high, low = _load(asked, databases)

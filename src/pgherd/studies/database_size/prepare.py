@@ -18,7 +18,7 @@ MEMORY = 512 * 2**20
 
 
 def prepare(node: Node, asked: SizesRequest, dry: bool) -> Prepared:
-    """Complete a database-size request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a database-size request for this host; see ``prepare.registry.prepare`` for what it raises."""
     facts = gather(node)
     account = server_account(asked.run_as)
     installation = installations.choose(node, asked.pg_bin, asked.pg_version)

@@ -25,7 +25,7 @@ _LARGER = 1.5
 
 
 def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
-    """Complete a density request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a density request for this host; see ``prepare.registry.prepare`` for what it raises."""
     with preparation(node, asked, dry) as ground:
         if asked.databases != (1,):
             ground.require_own(

@@ -37,7 +37,7 @@ MEMORY = 256 * 2**20
 
 
 def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
-    """Complete a disk request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a disk request for this host; see ``prepare.registry.prepare`` for what it raises."""
     limits = thresholds(asked.threshold)
     rate = _rate(asked)
     tests = _tests(asked, rate)

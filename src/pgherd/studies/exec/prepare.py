@@ -30,7 +30,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
-    """Complete an exec request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete an exec request for this host; see ``prepare.registry.prepare`` for what it raises."""
     if not asked.command:
         raise UsageError("there is no command; write it after --, such as 'pgherd exec -- openssl speed sha256'")
     if any("\0" in word for word in asked.command):

@@ -45,7 +45,7 @@ _IN_GUESTS = (
 
 
 def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
-    """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
     if asked.runtime is not None and capabilities_of(asked.runtime).own_kernel:
         raise CapabilityError(_IN_GUESTS)
     facts = gather(node)

@@ -54,7 +54,7 @@ class _Comparison(CompareRequest):
 
 
 def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
-    """Complete the request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
     variants = _variants(asked)
     facts = gather(node)
     untraced = "" if asked.memory_ratio is None else block_trace.refused(node)

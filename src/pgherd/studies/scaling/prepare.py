@@ -32,7 +32,7 @@ _BRANCHES = ("tpcb-like", "simple-update")
 
 
 def prepare(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
-    """Complete a scaling request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a scaling request for this host; see ``prepare.registry.prepare`` for what it raises."""
     if not asked.variant:
         return _with_budget(_server(node, asked, dry))
     # A single variant is compared with the unchanged request.

@@ -47,7 +47,7 @@ ROOM = 1.2
 
 
 def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
-    """Complete a working-set request for this host; see ``runner.catalogue.prepare`` for what it raises."""
+    """Complete a working-set request for this host; see ``prepare.registry.prepare`` for what it raises."""
     asked = _request(asked)
     clients = asked.clients or CLIENTS
     if min(clients) < 1 or len(set(clients)) < len(clients):

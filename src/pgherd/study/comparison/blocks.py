@@ -129,7 +129,7 @@ class MetricSeries:
 
 
 def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, MetricSeries]:
-    """Return all metrics by name. The metrics of ``metrics.METRICS`` are first and always included, then those of any trial."""
+    """Return all metrics by name. The metrics of ``study.comparison.metrics.METRICS`` come first and are always included. Others follow."""
     by_variant = {name: [metrics.metric_values(block.results[name]) for block in blocks] for name in options.block_variants}
     unit: dict[str, str] = {}
     if options.own:
