@@ -11,7 +11,7 @@ STUDY = Study(
     help="Compare ways to share memory between databases, and find safe overcommitment.",
     examples=(
         ("pgherd consolidation", "all layouts, without overcommitment"),
-        ("pgherd consolidation --overcommit 0,0.2,0.4 --schemes dedicated,dedicated-balloon", ""),
+        ("pgherd consolidation --overcommit 0,0.2,0.4 --schemes 3,4", ""),
         ("pgherd consolidation --preset E4 --dry-run", "a published set-up: show the plan"),
     ),
     common=(*("databases", "schemes", "overcommit", "shared-buffers-percent", "pattern", "repeats", "preset", "memory", "dry-run", "yes"),),

@@ -11,7 +11,7 @@ STUDY = Study(
     help="Measure the effect of huge pages on shared memory.",
     examples=(
         ("pgherd hugepages", "all page sizes that this host has"),
-        ("pgherd hugepages --page-sizes off,2MB --clients 32 --set shared_buffers=8GB", ""),
+        ("pgherd hugepages --page-sizes none,2MB --clients 32 --set shared_buffers=2GB", ""),
     ),
     common=(*("page-sizes", "clients", "scale", "set", "max-blocks", "time-budget", "yes", "dry-run"),),
     request="HugepagesRequest",
