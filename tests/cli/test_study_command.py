@@ -1,3 +1,4 @@
+import shlex
 from pathlib import Path
 
 import click
@@ -44,6 +45,25 @@ def test_help_shows_common_options_and_help_all_every_one(capsys):
     full = capsys.readouterr().out
     assert all(f"\n{section}:\n" in full for section in ("Study", "Workload", "Storage", "Cluster", "Run and output"))
     assert "--vm-ksm" in full and "[default: 4; cores/8 below 32 cores]" in " ".join(full.split())
+
+
+EXAMPLES = [words for study in map(study_of, sorted(studies())) for words, _ in study.examples]
+
+
+@pytest.mark.parametrize("words", EXAMPLES)
+def test_every_example_of_the_help_is_a_valid_request(words, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    for name in ("before.yaml", "after.yaml"):
+        Path(name).write_text("study: density\n")
+    Path("my.sql").write_text("SELECT 1;\n")
+    requests = []
+
+    def launch(study, options, **_):
+        requests.append(study_of(study).request_model.model_validate(options))
+        return 0
+
+    monkeypatch.setattr(launching, "launch", launch)
+    assert run(shlex.split(words)[1:]) == 0 and len(requests) == 1
 
 
 def test_only_given_options_reach_the_study(monkeypatch):
