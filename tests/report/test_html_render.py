@@ -105,7 +105,7 @@ def test_verdicts_are_a_matrix_with_what_was_observed_and_wanted(page8, run8):
 def test_the_rest_is_there(page8, run8):
     text = page8[1].text
     for said in (
-        *("boosts up to 3.9 GHz", "pgherd density --vcpus 0.25", "--commands", "trials/*/trial.json", "io_method"),
+        *("boosts up to 3.9 GHz", "pgherd density --vcpus 0.25", "--repro-script", "trials/*/trial.json", "io_method"),
         *("stopped: all points have their repeats", "measured share of the wall time", "85.7 % of perfect (n0derunner.com)"),
         *("/usr/lib/postgresql/18/bin", "runtime cgroup (v2, quota)", "platform: controller"),
     ):

@@ -260,5 +260,5 @@ def _files(record: RunRecord, directory: Path | None) -> list[str]:
     if directory is not None:
         report = directory / "report.html"
         hints.append(f"{report}: figures, checks, host facts, all settings" if report.is_file() else f"{directory}: the run's raw files")
-    hints.append(f"pgherd show {clean(record.run)} TRIAL --commands: script that repeats a trial without pgherd")
+    hints.append(f"pgherd show {clean(record.run)} TRIAL --repro-script: script that repeats a trial without pgherd")
     return hints
