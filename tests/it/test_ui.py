@@ -186,11 +186,11 @@ def _plan(page: Any, served: Served, **values: str) -> None:
 def test_from_nothing_to_an_answer(live, page):
     live.open(page)
     page.get_by_text("There are no runs in").wait_for()
-    _plan(page, live, Numbers_of_databases="one")  # refused by the page itself; what the command line refuses: tests/ui/test_jobs.py
+    _plan(page, live, Databases="one")  # refused by the page itself; what the command line refuses: tests/ui/test_jobs.py
     page.get_by_role("alert").wait_for()
-    assert page.get_by_label("Numbers of databases").input_value() == "one"
-    short = {"Numbers_of_databases": "1,2", "Scale": "1", "Measured_period": "1s", "Ramp-up": "0s", "Repeats": "1"}
-    _plan(page, live, **short, Time_for_all_trials="5s")
+    assert page.get_by_label("Databases").input_value() == "one"
+    short = {"Databases": "1,2", "Scale": "1", "Duration": "1s", "Warmup": "0s", "Repeats": "1"}
+    _plan(page, live, **short, Time_budget="5s")
     page.get_by_role("heading", name="Host changes").wait_for()
     assert not list(live.runs.glob("*"))  # a plan changes nothing
     assert faults(page) == []
@@ -206,7 +206,7 @@ def test_from_nothing_to_an_answer(live, page):
 
 
 def test_stop_and_go_on(live, page):
-    _plan(page, live, Numbers_of_databases="1,2", Scale="1", Measured_period="15s", Repeats="1", Time_for_all_trials="60s")
+    _plan(page, live, Databases="1,2", Scale="1", Duration="15s", Repeats="1", Time_budget="60s")
     page.get_by_role("button", name="Start on this host").click()
     page.get_by_text(re.compile(r"(warm-up|measuring), \d+ of")).wait_for()
     name = urlsplit(page.url).path.rpartition("/")[2]
