@@ -140,8 +140,8 @@ def limited_points(
         )
         return chart
 
-    bar = alt.Chart(data(bars)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=chart_style.on(y, "low:Q"), y2=alt.Y2("high:Q"))
-    return [*([bar] if bars else []), drawn(marks, 70), *([drawn(rings, 230)] if rings else [])]
+    intervals = chart_style.interval_bars(bars, x, y, mark={"color": INK, "strokeWidth": 2})
+    return [*intervals, drawn(marks, 70), *([drawn(rings, 230)] if rings else [])]
 
 
 _PARTS = {

@@ -45,11 +45,8 @@ def gain(inputs: FigureInputs) -> Figure:
     sources = [source for source in (_MEASURED, _PUBLISHED) if any(point["who"] == source for point in points)]
     colours, shapes = {_MEASURED: BLUE, _PUBLISHED: ORANGE}, {_MEASURED: "circle", _PUBLISHED: "diamond"}
     offset = alt.YOffset("who:N", scale=alt.Scale(domain=sources))
-    bars = [point for point in points if point["low"] is not None and point["high"] is not None]
     layers: list[alt.Chart] = [alt.Chart(data([{"x": 0}])).mark_rule(color=INK, strokeWidth=1.2).encode(x=x)]
-    if bars:
-        intervals = alt.Chart(data(bars)).mark_rule(color=BLUE, strokeWidth=2)
-        layers.append(intervals.encode(x=alt.X("low:Q", scale=scale, title=axis_title), x2=alt.X2("high:Q"), y=y, yOffset=offset))
+    layers += chart_style.interval_bars(points, x, y, horizontal=True, mark={"color": BLUE, "strokeWidth": 2}, yOffset=offset)
     marks = alt.Chart(data(points)).mark_point(size=90, filled=True, opacity=1)
     colour_scale = alt.Scale(domain=sources, range=[colours[source] for source in sources])
     shape_scale = alt.Scale(domain=sources, range=[shapes[source] for source in sources])

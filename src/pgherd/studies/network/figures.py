@@ -119,11 +119,8 @@ def rtt(inputs: FigureInputs) -> Figure:
     scale = alt.Scale(domain=[0, _top(points)], nice=False)
     y = alt.Y("y:Q", title="round-trip time, ms", scale=scale)
     colour = alt.Color("link:N", scale=alt.Scale(domain=links, range=list(SERIES[: len(links)])), legend=_legend(links))
-    bars = [point for point in points if point["low"] is not None and point["high"] is not None]
     layers = [alt.Chart(data(points)).mark_point(size=60, filled=True, opacity=1).encode(x=x, y=y, color=colour)]
-    if bars:
-        rules = alt.Chart(data(bars)).mark_rule(strokeWidth=1.8, clip=True)
-        layers.append(rules.encode(x=x, y=chart_style.on(y, "low:Q"), y2=alt.Y2("high:Q"), color=colour))
+    layers += chart_style.interval_bars(points, x, y, mark={"strokeWidth": 1.8, "clip": True}, color=colour)
     lowest, highest = (pick(points, key=lambda point: point["y"]) for pick in (min, max))
     sentence = f"A round trip takes {lowest['y']:.3g} ms ({lowest['at']}) to {highest['y']:.3g} ms ({highest['at']} streams)"
     subtitle = "The kernel's smoothed round-trip time, mean over streams and seconds. It includes queueing at the link."
@@ -170,14 +167,12 @@ def _curves(points: Sequence[dict[str, Any]], title: str, sentence: str, subtitl
     y = alt.Y("y:Q", title=title, scale=alt.Scale(domain=[0, _top(points)], nice=False))
     domain = alt.Scale(domain=links, range=[colours[link] for link in links])
     colour = alt.Color("link:N", scale=domain, legend=_legend(links))
-    source, bars = alt.Chart(data(points)), [point for point in points if point["low"] is not None and point["high"] is not None]
+    source = alt.Chart(data(points))
     layers = [
         source.mark_line(strokeWidth=1.8).encode(x=x, y=y, color=colour),
         source.mark_point(size=55, filled=True, opacity=1).encode(x=x, y=y, color=colour),
     ]
-    if bars:
-        rules = alt.Chart(data(bars)).mark_rule(strokeWidth=1.8, clip=True)
-        layers.append(rules.encode(x=x, y=chart_style.on(y, "low:Q"), y2=alt.Y2("high:Q"), color=colour))
+    layers += chart_style.interval_bars(points, x, y, mark={"strokeWidth": 1.8, "clip": True}, color=colour)
     chart: alt.TopLevelMixin = alt.layer(
         *layers, width=chart_style.plot_width(links), height=HEIGHT, title=chart_style.title(sentence, subtitle)
     )

@@ -105,10 +105,7 @@ def _curve(
         ends = bounds(row["throughput"])
         at = {"x": _size(row, sweep), "y": (finite(row["throughput"]) or 0.0) / scale}
         points.append({**at, **{name: end and end / scale for name, end in zip(("low", "high"), ends, strict=True)}})
-    bars = [point for point in points if point["low"] is not None and point["high"] is not None]
-    if bars:
-        ruled = alt.Chart(data(bars)).mark_rule(color=colour, strokeWidth=1.6, clip=True)
-        layers.append(ruled.encode(x=x, y=chart_style.on(y, "low:Q"), y2=alt.Y2("high:Q")))
+    layers += chart_style.interval_bars(points, x, y, mark={"color": colour, "strokeWidth": 1.6, "clip": True})
     layers.append(alt.Chart(data(points)).mark_point(color=colour, fill=colour, shape=shape, size=48, opacity=0.9).encode(x=x, y=y))
     if curve["dead"]:
         dead = alt.Chart(data([{"x": size, "y": top * (0.03 + 0.04 * position)} for size in curve["dead"]]))
@@ -214,11 +211,7 @@ def estimates(inputs: FigureInputs) -> Figure:
         axis = alt.Axis(title="MB" if load == loads[-1] else None, tickCount=8)
         x = alt.X("x:Q", scale=scale, axis=axis)
         load_rows = [row for row in rows if row["load"] == load]
-        bars = [row for row in load_rows if row["low"] is not None and row["high"] is not None]
-        layers: list[alt.Chart] = []
-        if bars:
-            ruled = alt.Chart(data(bars)).mark_rule(strokeWidth=2)
-            layers.append(ruled.encode(x=alt.X("low:Q", scale=scale, axis=axis), x2=alt.X2("high:Q"), y=y, color=colour))
+        layers = chart_style.interval_bars(load_rows, x, y, horizontal=True, mark={"strokeWidth": 2}, color=colour)
         source = alt.Chart(data(load_rows))
         layers.append(source.mark_point(filled=True, size=85, opacity=1).encode(x=x, y=y, color=colour, shape=shape))
         layers += chart_style.haloed(source.encode(x=x, y=y, text=alt.Text("text:N")), dy=-11, color=MUTED, fontSize=11)
