@@ -23,9 +23,8 @@ from throughput import LOG, bare
 from pgherd.analysis.intervals import Estimate
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
-from pgherd.prepare import load_options
+from pgherd.prepare.load import sampling
 from pgherd.runner.observer import RunObserver
-from pgherd.studies.density.options import DensityRequest
 
 GOAL = 0.99
 ALL = {"--sampling-rate": 0}
@@ -73,7 +72,7 @@ def figures(raw: list[dict[str, Any]]) -> list[Figure]:
     """Transactions per CPU second with a log ÷ without, so that 1 means no cost."""
     cost = paired.ratio([block["all"][CPU] for block in raw], [block["no log"][CPU] for block in raw])
     direct = paired.ratio([block["no log"][CPU] for block in raw], [block["sampled"][CPU] for block in raw])
-    reading, writing = (load_options.sampling(DensityRequest(), read_only, ()) for read_only in (True, False))
+    reading, writing = (sampling((), read_only=read_only) for read_only in (True, False))
     name, note = "transactions per CPU second, {} ÷ no log", "from the cost of logging all"
     found = of_share(cost, reading)
     return [

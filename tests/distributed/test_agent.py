@@ -19,7 +19,7 @@ from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.run import Surroundings
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
-from pgherd.prepare.server_volumes import Holding
+from pgherd.prepare.volumes import VolumeContents
 from pgherd.report.live_status import _SAMPLERS
 from pgherd.runner.play.driven import Common
 from pgherd.store.live import SPOOL, output_name
@@ -127,7 +127,7 @@ def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch
     with pytest.raises(UsageError, match="there is no user 'pgherd-nobody-at-all' on this host"):
         agent.look((), "pgherd-nobody-at-all")
     monkeypatch.setattr(host_agent, "server_account", lambda run_as: None)
-    here, there = (Holding(Volume(name="v", path=str(path)), "servers' data", 1) for path in (tmp_path, tmp_path / "none"))
+    here, there = (VolumeContents(Volume(name="v", path=str(path)), "servers' data", 1) for path in (tmp_path, tmp_path / "none"))
     agent.look((here,), None)
     with pytest.raises(UsageError, match="none does not exist; create it"):
         agent.look((here, there), None)

@@ -13,8 +13,8 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings
 from pgherd.postgres.installations import Installation
-from pgherd.prepare.prepared_study import Prepared
-from pgherd.prepare.server_volumes import Holding
+from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.volumes import VolumeContents
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
 from pgherd.studies.exec.options import ExecRequest
@@ -29,6 +29,10 @@ OPTIONS = DensityOptions(cores=6, memory=GB, vcpus=1, pg_bin="/pg", pg_version="
 def greeting(**changes):
     facts = HostFacts(hostname="h", kernel="6.1", cores=4, logical_cpus=4, memory=16 * GB, memory_available=10 * GB)
     return Greeting(facts.model_copy(update=changes), __version__, (("18.6", "/pg"), ("15.18", "/old")), {"disk": "ssd"}, 9 * GB)
+
+
+def _data_on(directory):
+    return VolumeContents(Volume(name="on-data", path=directory), "servers' data", 4 * GB)
 
 
 class Agent:
@@ -64,7 +68,7 @@ class Agent:
         elif study == "compare":
             arms = [{"name": name, "study": "density", "options": {**own, "protocol": name}} for name in ("simple", "prepared")]
             options = CompareOptions.model_validate({"arms": arms, "baseline": "simple"})
-        return Prepared(
+        return PreparedStudy(
             study=study,
             options=options,
             surroundings=Surroundings(runtime="process", cores=6, memory=GB, run_as="postgres"),
@@ -78,7 +82,7 @@ class Agent:
             memory=2,
             confirm=("99 pages",),
             huge_pages={2**21: 99} if asked.huge_pages else {},
-            holds=() if asked.data_volume is None else (Holding(Volume(name="on-data", path=asked.data_volume), "servers' data", 4 * GB),),
+            holds=() if asked.data_volume is None else (_data_on(asked.data_volume),),
             typed=("/dev/sdb",) if asked.allow_format else (),
         )
 

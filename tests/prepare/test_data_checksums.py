@@ -1,14 +1,13 @@
-from pgherd.prepare.data_checksums import chosen, words
-from pgherd.study.database_options import DatabaseRequest
+from pgherd.prepare.servers import describe_checksums, with_checksums
 
 
 def test_they_are_on_unless_asked_otherwise():
-    assert chosen(DatabaseRequest()) and chosen(DatabaseRequest(data_checksums=True)) and not chosen(DatabaseRequest(data_checksums=False))
+    assert with_checksums(None) and with_checksums(True) and not with_checksums(False)
 
 
 def test_what_the_version_does_by_itself_needs_no_word():
-    assert words(DatabaseRequest(), 18) == [] and words(DatabaseRequest(data_checksums=False), 15) == []
-    assert words(DatabaseRequest(), 15) == [
+    assert describe_checksums(None, 18) == [] and describe_checksums(False, 15) == []
+    assert describe_checksums(None, 15) == [
         "Data checksums on: the same for all versions, as PostgreSQL 18 and later by default. The default of PostgreSQL 15 is off."
     ]
-    assert words(DatabaseRequest(data_checksums=False), 18) == ["Data checksums off: as requested. The default of PostgreSQL 18 is on."]
+    assert describe_checksums(False, 18) == ["Data checksums off: as requested. The default of PostgreSQL 18 is on."]

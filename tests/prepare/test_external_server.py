@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.errors import UsageError
 from pgherd.postgres.external import Found
-from pgherd.prepare import external_server
+from pgherd.prepare import servers
 from pgherd.study.database_options import DatabaseRequest
 
 FOUND = Found(dsn="host=h", version="17.2", major=17, database="app", bytes=2**20, scale=5)
@@ -17,12 +17,12 @@ def looked(monkeypatch):
         calls.append((dsn, writes))
         return FOUND
 
-    monkeypatch.setattr(external_server.external, "look", look)
+    monkeypatch.setattr(servers.external, "look", look)
     return calls
 
 
 def find(read_only=True, **asked):
-    return external_server.find(DatabaseRequest(dsn="postgresql://h", **asked), read_only=read_only)
+    return servers.find_external(DatabaseRequest(dsn="postgresql://h", **asked), read_only=read_only)
 
 
 def test_a_server_is_looked_at(looked):
@@ -64,9 +64,8 @@ def test_writing_must_be_allowed(asked, what, looked):
 
 
 def test_what_a_reader_is_told():
-    asked = DatabaseRequest(dsn="postgresql://h", vcpus=2, trace_io=True)
-    said = external_server.sentences(FOUND, asked, read_only=True)
+    said = servers.describe_external(FOUND, read_only=True, vcpus=2, trace_io=True)
     assert said[0] == "Server host=h: PostgreSQL 17.2; database 'app' of 1 MB, pgbench's tables of scale 5."
     assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: --vcpus 2 does not apply")
     assert said[4].startswith("Warning: --trace-io cannot trace an external server")
-    assert "--allow-writes" in external_server.sentences(FOUND, asked, read_only=False)[1]
+    assert "--allow-writes" in servers.describe_external(FOUND, read_only=False, vcpus=2, trace_io=True)[1]

@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
-from pgherd.prepare.host_roles import choose, sentences
+from pgherd.prepare.hosts import choose_roles, describe_roles
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.network.options import NetworkRequest
 from pgherd.studies.scaling.options import ScalingRequest
@@ -15,7 +15,7 @@ HOSTS = [
 
 
 def carry(use, **asked):
-    return [host.name for host in choose(use, ScalingRequest(cluster="x", **asked), HOSTS).carry]
+    return [host.name for host in choose_roles(use, ScalingRequest(cluster="x", **asked), HOSTS).carry]
 
 
 def test_a_study_of_one_host_takes_the_largest_among_those_that_the_rule_allows():
@@ -47,38 +47,40 @@ def test_together_all_carry_that_the_rule_allows():
 
 
 def test_what_is_between_some_hosts_needs_no_others():
-    assert [host.name for host in choose("together", NetworkRequest(cluster="x", hosts=("c", "a")), HOSTS).carry] == ["a", "c"]
-    assert [host.name for host in choose("together", NetworkRequest(cluster="x"), HOSTS).carry] == ["a", "b", "c"]
+    assert [host.name for host in choose_roles("together", NetworkRequest(cluster="x", hosts=("c", "a")), HOSTS).carry] == ["a", "c"]
+    assert [host.name for host in choose_roles("together", NetworkRequest(cluster="x"), HOSTS).carry] == ["a", "b", "c"]
     with pytest.raises(UsageError, match="--hosts names y, z, but the cluster has a, b, c"):
-        choose("together", NetworkRequest(cluster="x", hosts=("z", "a", "y")), HOSTS)
+        choose_roles("together", NetworkRequest(cluster="x", hosts=("z", "a", "y")), HOSTS)
 
 
 def test_the_host_of_the_clients_carries_nothing():
-    roles = choose("one", ScalingRequest(cluster="x", client_host="b"), HOSTS)
+    roles = choose_roles("one", ScalingRequest(cluster="x", client_host="b"), HOSTS)
     assert ([host.name for host in roles.carry], roles.client.name) == (["c"], "b")
-    assert [host.name for host in choose("together", DensityRequest(cluster="x", client_host="a"), HOSTS).carry] == ["b", "c"]
+    assert [host.name for host in choose_roles("together", DensityRequest(cluster="x", client_host="a"), HOSTS).carry] == ["b", "c"]
     with pytest.raises(UsageError, match="--client-host d is not one of a, b, c"):
-        choose("one", ScalingRequest(cluster="x", client_host="d"), HOSTS)
+        choose_roles("one", ScalingRequest(cluster="x", client_host="d"), HOSTS)
     with pytest.raises(UsageError, match="a is the cluster's only host"):
-        choose("one", ScalingRequest(cluster="x", client_host="a"), HOSTS[:1])
+        choose_roles("one", ScalingRequest(cluster="x", client_host="a"), HOSTS[:1])
     with pytest.raises(UsageError, match="unknown host a; hosts: b, c"):
-        choose("one", ScalingRequest(cluster="x", client_host="a", placement="listed:*=a"), HOSTS)
+        choose_roles("one", ScalingRequest(cluster="x", client_host="a", placement="listed:*=a"), HOSTS)
     with pytest.raises(UsageError, match="--client-placement inside runs clients next to the server"):
-        choose("one", ScalingRequest(cluster="x", client_host="a", client_placement="inside"), HOSTS)
+        choose_roles("one", ScalingRequest(cluster="x", client_host="a", client_placement="inside"), HOSTS)
     variants = ("base", "near:client-placement=inside")
     with pytest.raises(UsageError, match="variant 'near': client-placement cannot differ between variants, .* on --client-host a"):
-        choose("one", ScalingRequest(cluster="x", client_host="a", variant=variants), HOSTS)
-    assert choose("one", ScalingRequest(cluster="x", variant=variants), HOSTS).client is None
+        choose_roles("one", ScalingRequest(cluster="x", client_host="a", variant=variants), HOSTS)
+    assert choose_roles("one", ScalingRequest(cluster="x", variant=variants), HOSTS).client is None
 
 
 def test_the_plan_says_what_was_chosen():
-    one = choose("one", ScalingRequest(cluster="x", client_host="a", placement="label:host=c"), HOSTS)
-    assert sentences("one", one, HOSTS) == [
+    one = choose_roles("one", ScalingRequest(cluster="x", client_host="a", placement="label:host=c"), HOSTS)
+    assert describe_roles("one", one, HOSTS) == [
         "Host c runs the servers; b is not used. If it is lost, the run stops, and 'pgherd resume' continues it.",
         "Clients run on host a, which runs no server. They connect over TCP, with scram-sha-256 and TLS.",
     ]
-    turns = choose("in turn", ScalingRequest(cluster="x"), HOSTS)
-    assert sentences("in turn", turns, HOSTS) == ["Blocks take turns on a, b, c: each runs on one host from its first trial to its last."]
-    assert sentences("together", choose("together", DensityRequest(cluster="x"), HOSTS), HOSTS) == []
-    some = choose("together", DensityRequest(cluster="x", placement="label:host=b"), HOSTS)
-    assert sentences("together", some, HOSTS) == ["a, c are not used."]
+    turns = choose_roles("in turn", ScalingRequest(cluster="x"), HOSTS)
+    assert describe_roles("in turn", turns, HOSTS) == [
+        "Blocks take turns on a, b, c: each runs on one host from its first trial to its last."
+    ]
+    assert describe_roles("together", choose_roles("together", DensityRequest(cluster="x"), HOSTS), HOSTS) == []
+    some = choose_roles("together", DensityRequest(cluster="x", placement="label:host=b"), HOSTS)
+    assert describe_roles("together", some, HOSTS) == ["a, c are not used."]

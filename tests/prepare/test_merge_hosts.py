@@ -6,12 +6,12 @@ from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
-from pgherd.prepare.merge_hosts import joined, same_options, versions_text
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.merge import join_hosts, same_options, versions_text
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.network.options import NetworkOptions
 
 OPTIONS = NetworkOptions(links=({"name": "b", "host": "b"},), cores=2)
-ONE = Prepared(
+ONE = PreparedStudy(
     study="disk",
     options=OPTIONS,
     surroundings=Surroundings(runtime="process", cores=2, memory=1),
@@ -31,7 +31,7 @@ ONE = Prepared(
 
 def test_what_all_say_is_said_once_and_what_some_say_with_their_names():
     other = replace(ONE, choices=("fio 3.28.", "a file of 2 GB."), tools={"fio": "3.28"}, confirm=(), disk=4)
-    found = joined({"a": ONE, "b": other}, same_options({"a": OPTIONS, "b": OPTIONS}))
+    found = join_hosts({"a": ONE, "b": other}, same_options({"a": OPTIONS, "b": OPTIONS}))
     assert found.choices == ("a: fio 3.33.", "a file of 2 GB.", "b: fio 3.28.")
     assert found.host_changes == ("on each of the 2 hosts: a file",) and found.confirm == ("on a: a loop device",)
     assert found.typed == ("a:/dev/sdb", "b:/dev/sdb"), "each host's device is typed for itself"
@@ -42,7 +42,7 @@ def test_what_all_say_is_said_once_and_what_some_say_with_their_names():
 def test_one_account_is_used_on_all():
     other = replace(ONE, surroundings=ONE.surroundings.model_copy(update={"run_as": "postgres"}))
     with pytest.raises(UsageError, match="would run as different users: the agent's user on a, postgres on b; set --run-as"):
-        joined({"a": ONE, "b": other}, OPTIONS)
+        join_hosts({"a": ONE, "b": other}, OPTIONS)
 
 
 def test_one_version_is_told_once():

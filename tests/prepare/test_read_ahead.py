@@ -2,15 +2,15 @@ import pytest
 
 from pgherd.host.block_devices import Device
 from pgherd.model.facts import BlockDevice, HostFacts
-from pgherd.prepare import read_ahead
+from pgherd.prepare import hosts
 
 
 def said(monkeypatch, ahead, number="254:0", place="/data"):
     known = BlockDevice(name="vda", number="254:0", size=1, read_ahead=ahead)
     facts = HostFacts(hostname="h", kernel="6", cores=1, logical_cpus=1, memory=1, devices=(known,))
     found = {} if number is None else {"/data": Device(number, "vda")}
-    monkeypatch.setattr(read_ahead.block_devices, "devices_of", lambda node, paths: found)
-    return read_ahead.words(None, facts, place)
+    monkeypatch.setattr(hosts.block_devices, "devices_of", lambda node, paths: found)
+    return hosts.warn_of_read_ahead(None, facts, place)
 
 
 def test_a_disk_that_reads_far_ahead_is_warned_of(monkeypatch):

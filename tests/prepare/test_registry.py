@@ -51,6 +51,6 @@ def test_what_each_has_completed_becomes_one(monkeypatch):
     links = [{"name": "b", "kind": "hosts", "near": "a", "host": "b"}]
     one = NetworkOptions(links=links, cores=2, iperf3_version="3.12")
     each = {"a": SimpleNamespace(options=one), "b": SimpleNamespace(options=one.model_copy(update={"iperf3_version": "3.16"}))}
-    monkeypatch.setattr(registry, "joined", lambda prepared, options: (list(prepared), options))
+    monkeypatch.setattr(registry, "join_hosts", lambda prepared, options: (list(prepared), options))
     hosts, options = over_hosts("network", each)
     assert hosts == ["a", "b"] and options.iperf3_version == "3.12 on a, 3.16 on b"

@@ -8,8 +8,8 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Surroundings, Swap
 from pgherd.node.local import LocalNode
-from pgherd.prepare import swap as prepare_swap
-from pgherd.prepare.swap import complete, described, with_swap
+from pgherd.prepare import containers
+from pgherd.prepare.containers import choose_swap, describe_swap, with_swap
 from pgherd.study.swap_options import SwapRequest
 
 NODE, MB, GB = LocalNode(), 2**20, 2**30
@@ -20,14 +20,14 @@ FACTS = HostFacts(hostname="h", kernel="6", cores=2, logical_cpus=2, memory=8 * 
 def able(monkeypatch):
     """A host on which all swap can be made, and that has none; what was checked."""
     checked = []
-    monkeypatch.setattr(prepare_swap.host_swap, "check", lambda node, swap: checked.append(swap))
-    monkeypatch.setattr(prepare_swap, "areas", lambda node: [])
+    monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: checked.append(swap))
+    monkeypatch.setattr(containers, "areas", lambda node: [])
     return checked
 
 
 def ask(overcommitted=True, budget=2 * GB, **given):
     asked = SwapRequest(**given)
-    return complete(NODE, asked, size=GB, overcommitted=overcommitted, cache=Path("/cache"), facts=FACTS, budget=budget)
+    return choose_swap(NODE, asked, size=GB, overcommitted=overcommitted, cache=Path("/cache"), facts=FACTS, budget=budget)
 
 
 def test_zram_where_memory_is_overcommitted_and_none_where_it_is_not(able):
@@ -48,7 +48,7 @@ def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
     def refuse(node, swap):
         raise CapabilityError("it takes root")
 
-    monkeypatch.setattr(prepare_swap.host_swap, "check", refuse)
+    monkeypatch.setattr(containers.host_swap, "check", refuse)
     assert ask() == (Swap(kind="none"), ["Warning: no swap for memory that does not fit: it takes root."])
     with pytest.raises(CapabilityError, match="it takes root"):
         ask(swap="zram")
@@ -79,14 +79,14 @@ def test_memory_that_zram_may_need_is_said(able):
 
 
 def test_the_hosts_own_swap_is_named(able, monkeypatch):
-    monkeypatch.setattr(prepare_swap, "areas", lambda node: [Area("/dev/sda2", "partition", GB, 0, -2)])
+    monkeypatch.setattr(containers, "areas", lambda node: [Area("/dev/sda2", "partition", GB, 0, -2)])
     assert "/dev/sda2" in ask()[1][-1]
     assert "cannot use the host's" in ask(swap="none")[1][0]
 
 
 @dataclass(frozen=True)
 class Half:
-    """What of a Prepared matters here."""
+    """What of a PreparedStudy matters here."""
 
     surroundings: Surroundings
     host_changes: tuple[str, ...] = ("groups",)
@@ -98,8 +98,8 @@ def test_swap_is_among_what_is_changed_and_confirmed():
     swap = Swap(kind="file", size=GB, path="/srv")
     after = with_swap(before, swap)
     assert after.surroundings.swap == swap
-    assert after.confirm == (described(swap),) and after.host_changes == ("groups", described(swap))
-    assert "a swap file of 1 GB in /srv" in described(swap)
+    assert after.confirm == (describe_swap(swap),) and after.host_changes == ("groups", describe_swap(swap))
+    assert "a swap file of 1 GB in /srv" in describe_swap(swap)
     nothing = with_swap(before, Swap(kind="none"))
     assert nothing == replace(before, surroundings=before.surroundings.model_copy(update={"swap": Swap(kind="none")}))
     assert with_swap(before, None) is before

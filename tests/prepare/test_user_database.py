@@ -3,11 +3,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
-from pgherd.prepare import user_database
-from pgherd.prepare.database_preparation import preparation
+from pgherd.prepare import load as module
+from pgherd.prepare.databases import prepare_databases
 from pgherd.study.database_options import DatabaseRequest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
@@ -26,23 +25,23 @@ def world(monkeypatch, tmp_path):
         yield "the server"
         done.append("server down")
 
-    found = SimpleNamespace(copy=None, done=done, pace=0.004, told=[])
-    monkeypatch.setattr(user_database.golden, "find", lambda *given: found.copy)
-    monkeypatch.setattr(user_database.golden, "ensure", lambda *given, **named: done.append("loaded") or COPY)
-    monkeypatch.setattr(user_database.clones, "rehearsal", rehearsal)
+    found = SimpleNamespace(copy=None, done=done, pace=0.004, told=None)
+    monkeypatch.setattr(module.golden, "find", lambda *given: found.copy)
+    monkeypatch.setattr(module.golden, "ensure", lambda *given, **named: done.append("loaded") or COPY)
+    monkeypatch.setattr(module.clones, "rehearsal", rehearsal)
     monkeypatch.setattr(
-        user_database.user_scripts, "dry_run", lambda server, name, scripts, **named: done.append(f"{len(scripts)} script tried on {name}")
+        module.user_scripts, "dry_run", lambda server, name, scripts, **named: done.append(f"{len(scripts)} script tried on {name}")
     )
-    monkeypatch.setattr(user_database.user_scripts, "pace", lambda *given, **named: found.pace)
+    monkeypatch.setattr(module.user_scripts, "pace", lambda *given, **named: found.pace)
     script = tmp_path / "script.sql"
     script.write_text("SELECT 1;\n")
 
     def load(dry, *assignments):
         asked = DatabaseRequest(runtime="process", script=(str(script),), set=assignments)
-        with preparation(LocalNode(), asked, dry=dry) as ground:
-            size = user_database.loaded(ground, Database())
-            found.told = ground.pace
-            return size
+        with prepare_databases(LocalNode(), asked, dry=dry) as preparation:
+            size = module.tried_size(preparation.workspace, preparation.servers, preparation.load)
+            found.told = None if size is None else size.pace
+            return None if size is None else size.bytes
 
     found.load = load
     return found
@@ -51,10 +50,10 @@ def world(monkeypatch, tmp_path):
 def test_it_is_loaded_and_each_script_tried_on_a_copy(world):
     assert world.load(dry=False) == 3_500_000
     assert world.done == ["loaded", "server up", "1 script tried on bench", "server down"]
-    assert world.told == [0.004]
+    assert world.told == 0.004
     world.pace = None
     world.load(dry=False)
-    assert world.told == [], "what cannot be repeated has no pace"
+    assert world.told is None, "what cannot be repeated has no pace"
 
 
 def test_what_was_loaded_before_is_not_loaded_again(world):

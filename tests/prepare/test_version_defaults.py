@@ -4,8 +4,8 @@ from pgherd.host import paths
 from pgherd.node.local import LocalNode
 from pgherd.postgres.defaults import Defaults
 from pgherd.postgres.installations import Installation
-from pgherd.prepare import version_defaults as module
-from pgherd.prepare.version_defaults import differences
+from pgherd.prepare import servers as module
+from pgherd.prepare.servers import differences
 
 NODE = LocalNode()
 OLD, NEW, TWIN = (
@@ -37,8 +37,8 @@ def test_each_installation_is_asked_once_and_nothing_stays(asked):
 
 
 def test_what_differs_is_one_sentence():
-    assert module.sentences({}) == []
-    assert module.sentences({"jit": {"old": "on", "new": "off"}, "built": {"old": "gcc 12", "new": "gcc 14"}}) == [
+    assert module.describe_defaults({}) == []
+    assert module.describe_defaults({"jit": {"old": "on", "new": "off"}, "built": {"old": "gcc 12", "new": "gcc 14"}}) == [
         "Defaults that differ between versions: jit is on in old, off in new; built is gcc 12 in old, gcc 14 in new."
     ]
 

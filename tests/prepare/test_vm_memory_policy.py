@@ -5,8 +5,8 @@ import pytest
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
-from pgherd.prepare import vm_memory_policy
-from pgherd.prepare.vm_memory_policy import policy, promises, require_known
+from pgherd.prepare import guests as module
+from pgherd.prepare.guests import policy, promises, require_known
 from pgherd.runtimes.vm import acceleration
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
@@ -16,28 +16,29 @@ NODE = LocalNode()
 
 @pytest.fixture(autouse=True)
 def by_kvm(monkeypatch):
-    monkeypatch.setattr(vm_memory_policy.acceleration, "overhead", lambda node, cache: acceleration.OVERHEAD["kvm"])
+    monkeypatch.setattr(module.acceleration, "overhead", lambda node, cache: acceleration.OVERHEAD["kvm"])
 
 
 def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkeypatch):
     assert policy(NODE, DatabaseRequest(), "vm") == GuestMemory(policy="static", overhead=64 * MB)
     taxed = policy(NODE, DatabaseRequest(vm_memory_policy="guest-balloon", vm_idle_tax=0.0), "vm")
     assert taxed == GuestMemory(policy="guest-balloon", tax=0.0, overhead=64 * MB)
-    monkeypatch.setattr(vm_memory_policy.acceleration, "overhead", lambda node, cache: 7)
+    monkeypatch.setattr(module.acceleration, "overhead", lambda node, cache: 7)
     assert policy(NODE, DatabaseRequest(), "vm").overhead == 7
     assert policy(NODE, DatabaseRequest(), "cgroup") is None
 
 
 def test_what_guests_are_promised_reaches_their_containers():
     asked = DatabaseRequest(vm_memory_policy="guest-balloon", vm_memory_min="200MB", vm_memory_shares=("db01=2", "db03=0.5"))
-    fields = promises(asked, "vm")
-    assert fields == {"guest_minimum": 200 * MB, "guest_shares": {"db01": 2.0, "db03": 0.5}}
+    minimum, shares = promises(asked, "vm")
+    assert (minimum, shares) == (200 * MB, {"db01": 2.0, "db03": 0.5})
+    fields = {"guest_minimum": minimum, "guest_shares": shares}
     options = DatabaseOptions(
         cores=1, memory=2**30, vcpus=1, container_memory=512 * MB, runtime="vm", pg_bin="/b", pg_version="18", **fields
     )
     made = [container for _, container in options.deploy(["db01", "db02"]).containers()]
     assert [(one.memory_minimum, one.memory_shares) for one in made] == [(200 * MB, 2.0), (200 * MB, 1.0)]
-    assert promises(DatabaseRequest(), "cgroup") == {"guest_minimum": None, "guest_shares": {}}
+    assert promises(DatabaseRequest(), "cgroup") == (None, {})
 
 
 @pytest.mark.parametrize(

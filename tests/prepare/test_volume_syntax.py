@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import UsageError
-from pgherd.prepare.volume_syntax import parse_volume
+from pgherd.prepare.volumes import parse_volume
 
 
 @pytest.mark.parametrize(

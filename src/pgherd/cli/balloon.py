@@ -143,7 +143,7 @@ def demo(
     """
     from pgherd.cli.balloon_demo import MB, DemoOptions, demo_swap
     from pgherd.model.units import parse_bytes, parse_seconds
-    from pgherd.prepare.swap import described
+    from pgherd.prepare.containers import describe_swap
 
     options = DemoOptions(
         memory=512 * MB if memory is None else parse_bytes(memory),
@@ -159,7 +159,10 @@ def demo(
     swap, sentences = demo_swap(LocalNode(), options)
     for sentence in sentences:
         progress_console().print(sentence, markup=False)
-    confirm_changes([described(swap)] if swap and swap.kind != "none" else [], lambda text: progress_console().print(text, markup=False))
+    confirm_changes(
+        [describe_swap(swap)] if swap and swap.kind != "none" else [],
+        lambda text: progress_console().print(text, markup=False),
+    )
     log, interrupted = _run_demo(options, installation, swap, cores, run_as)
     if as_json:
         print_document({"schema": "pgherd/balloon-demo/1", **log.document()})

@@ -24,7 +24,7 @@ from pgherd.postgres import clones, golden, installations
 from pgherd.postgres.balloon_build import create_functions, ensure_balloon, with_balloon
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, start_all, stop_all
-from pgherd.prepare import swap as prepare_swap
+from pgherd.prepare.containers import choose_swap
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import Room
@@ -186,7 +186,7 @@ def demo_swap(node: Node, demo: DemoOptions) -> tuple[Swap | None, list[str]]:
     if not demo.overcommitted:
         return None, []
     size, facts = 2 * demo.memory, gather(node)
-    return prepare_swap.complete(node, SwapRequest(), size=size, overcommitted=True, cache=cache_dir(), facts=facts, budget=demo.host)
+    return choose_swap(node, SwapRequest(), size=size, overcommitted=True, cache=cache_dir(), facts=facts, budget=demo.host)
 
 
 class _DemoDeployment:

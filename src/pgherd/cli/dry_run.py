@@ -15,12 +15,12 @@ from pgherd.model.errors import UsageError
 from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.registry import study_of
 
 
-def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
+def document(prepared: PreparedStudy, proposal: Proposal) -> dict[str, Any]:
     """Return the plan as the document of ``--dry-run --json``."""
     trials: tuple[Trial, ...] = proposal.trials
     return {
@@ -41,7 +41,7 @@ def document(prepared: Prepared, proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def show(console: Console, prepared: Prepared, proposal: Proposal) -> None:
+def show(console: Console, prepared: PreparedStudy, proposal: Proposal) -> None:
     """Print the plan."""
     trials: tuple[Trial, ...] = proposal.trials
 
@@ -73,7 +73,7 @@ def _time(trials: Sequence[Trial]) -> str:
     return f"{format_seconds(seconds)} under load" if seconds else "without load"
 
 
-def _study_lines(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
+def _study_lines(prepared: PreparedStudy, trials: Sequence[Trial]) -> list[str]:
     if (study_lines := study_of(prepared.study).hook("prepare_plan", "lines")) is not None:
         lines: list[str] = study_lines(prepared.options, trials, prepared.surroundings.guest_memory)
         return lines
@@ -131,7 +131,7 @@ def _trials(trials: Sequence[Trial]) -> Table:
     return table
 
 
-def _settings(prepared: Prepared) -> Table:
+def _settings(prepared: PreparedStudy) -> Table:
     title = "Non-default settings"
     table = Table(box=None, pad_edge=False, header_style="bold", title=title, title_justify="left")
     for name in ("setting", "value", "default", "reason"):
@@ -160,7 +160,7 @@ def _range(counts: Sequence[int], noun: str) -> str:
     return f"{maximum} {noun}{'' if maximum == 1 else 's'}" if minimum == maximum else f"{minimum} to {maximum} {noun}s"
 
 
-def deployment(prepared: Prepared, trials: Sequence[Trial]) -> Deployment | None:
+def deployment(prepared: PreparedStudy, trials: Sequence[Trial]) -> Deployment | None:
     """Return the deployment of the first trial on its hosts. Raises UsageError if the containers cannot be placed."""
     if not trials:
         return None
@@ -173,7 +173,7 @@ def deployment(prepared: Prepared, trials: Sequence[Trial]) -> Deployment | None
         raise UsageError(str(error)) from None
 
 
-def host_tasks(prepared: Prepared, trials: Sequence[Trial]) -> dict[str, list[str]]:
+def host_tasks(prepared: PreparedStudy, trials: Sequence[Trial]) -> dict[str, list[str]]:
     """Return host of a cluster → its tasks except servers, over all trials. Empty for a run on this host."""
     cluster = prepared.surroundings.cluster
     tasks: dict[str, dict[str, None]] = {} if cluster is None else {host.name: {} for host in cluster.hosts}
@@ -199,14 +199,14 @@ def host_tasks(prepared: Prepared, trials: Sequence[Trial]) -> dict[str, list[st
     return {host: list(descriptions) for host, descriptions in tasks.items()}
 
 
-def disk_location(prepared: Prepared) -> str:
+def disk_location(prepared: PreparedStudy) -> str:
     """Return a suffix for the disk space of a plan: with databases on several hosts it is that of the fullest one."""
     cluster = prepared.surroundings.cluster
     several = cluster is not None and len(cluster.carriers) > 1 and prepared.installation is not None
     return " on the host with the most data" if several else ""
 
 
-def host_lines(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
+def host_lines(prepared: PreparedStudy, trials: Sequence[Trial]) -> list[str]:
     """Return a line for each host of a cluster, or none for a run on this host. Raises as ``deployment``."""
     cluster, deployed = prepared.surroundings.cluster, deployment(prepared, trials)
     if cluster is None or deployed is None:

@@ -105,11 +105,13 @@ def boot(
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
-    from pgherd.prepare.vm_options import asked_machine
+    from pgherd.prepare.guests import requested_machine, require_pinnable
     from pgherd.runner.deploy.guest_visit import Wanted, visit
     from pgherd.study.database_options import DatabaseRequest
 
     options = DatabaseRequest(vm_huge_pages=huge_pages, vm_pin_vcpus=pin_vcpus, vm_ksm=ksm)
+    machine_options = requested_machine(options, "vm")
+    require_pinnable(machine_options, vcpus, len(os.sched_getaffinity(0)))
     request = Wanted(
         scale=scale,
         vcpus=vcpus,
@@ -117,7 +119,7 @@ def boot(
         machine="microvm" if machine == "microvm" else "q35",
         accelerator=accel,
         patience=parse_seconds(boot_timeout),
-        hypervisor=asked_machine(options, "vm", vcpus, len(os.sched_getaffinity(0))) or GuestMachine(),
+        hypervisor=machine_options or GuestMachine(),
         reporting=reporting and huge_pages is None,
     )
     seconds = None if duration is None else parse_seconds(duration)

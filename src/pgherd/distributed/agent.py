@@ -40,10 +40,10 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
-from pgherd.prepare import server_volumes
-from pgherd.prepare.prepared_study import Prepared, runnable
+from pgherd.prepare import volumes
+from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
-from pgherd.prepare.server_volumes import Holding
+from pgherd.prepare.volumes import VolumeContents
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.judge import memory as memory_verdicts
@@ -197,14 +197,14 @@ class HostAgent:
         """Store a file of the driver and return its path here. It is removed with the run, or when the agent ends."""
         return self._do(lambda: self._put(name, data))
 
-    def prepare(self, study: str, asked: Model, dry: bool) -> Prepared:
+    def prepare(self, study: str, asked: Model, dry: bool) -> PreparedStudy:
         """Complete a request here, for all hosts. Raises as ``pgherd.prepare.registry.prepare``."""
         return self._do(lambda: prepare(self._node, study, asked, dry=dry))
 
-    def look(self, holds: tuple[Holding, ...], run_as: str | None) -> None:
+    def look(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:
         """Require that this host's volumes can hold what is requested. Nothing is created.
 
-        Raises as ``server_volumes.look``, and as ``server_account`` if this host lacks the user.
+        Raises as ``volumes.look``, and as ``server_account`` if this host lacks the user.
         """
         self._do(lambda: self._look(holds, run_as))
 
@@ -322,10 +322,10 @@ class HostAgent:
         existing = next(path for path in (cache, *cache.parents) if path.exists())
         return Greeting(gather(self._node), __version__, versions, labels.own(), shutil.disk_usage(existing).free)
 
-    def _look(self, holds: tuple[Holding, ...], run_as: str | None) -> None:
+    def _look(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:
         account = server_account(run_as)
         for holding in holds:
-            server_volumes.look(self._node, holding, account)
+            volumes.look(self._node, holding, account)
 
     def _put(self, name: str, data: bytes) -> str:
         if self._inputs is None:

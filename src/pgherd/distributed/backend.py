@@ -19,7 +19,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.run import RunRecord, Surroundings
 from pgherd.model.study import RunnableStudy
 from pgherd.node.protocol import Node
-from pgherd.prepare.prepared_study import Prepared, runnable
+from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.fleet import Fleet
 from pgherd.runner.live_writer import LiveWriter
@@ -30,7 +30,7 @@ from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest
 from pgherd.study.registry import study_of
 
 
-def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tuple[Prepared, dict[str, HostFacts]]:
+def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tuple[PreparedStudy, dict[str, HostFacts]]:
     """Complete and check a request on its backend. Return the prepared study and the facts of each host.
 
     Raises:

@@ -25,10 +25,11 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
-from pgherd.prepare import host_roles, host_share, registry
-from pgherd.prepare.database_preparation import DISK_RESERVE
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare import hosts as prepare_hosts
+from pgherd.prepare import registry
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.variants import parse_variant, plain
+from pgherd.prepare.volumes import DISK_RESERVE
 from pgherd.study.cluster_options import PIN, ClusterRequest, of_one_host
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.database_options import DatabaseRequest
@@ -123,7 +124,7 @@ _EXTERNAL = "--dsn names an external server, which is loaded from this host; omi
 _NO_GUESTS = "virtual machines are not supported on several hosts yet; use --runtime cgroup, or omit --cluster"
 
 
-def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool) -> tuple[Prepared, dict[str, HostFacts]]:
+def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool) -> tuple[PreparedStudy, dict[str, HostFacts]]:
     """Complete and check a request for all hosts of the engine, on the first of them. Return it with the facts of each
     host.
 
@@ -142,7 +143,7 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
         greetings: dict[str, Greeting] = crew.all("hello", dict.fromkeys(names, ()), timeout=120.0)
         _require_same_version(greetings)
         hosts = tuple(_host(name, greeting, crew.addresses()[name]) for name, greeting in greetings.items())
-        roles = host_roles.choose(use, asked, hosts)
+        roles = prepare_hosts.choose_roles(use, asked, hosts)
         if use != "one":  # a single host reports its resources itself
             roles = replace(roles, carry=tuple(_host(host.name, greetings[host.name], host.address, asked) for host in roles.carry))
         used = [*roles.carry, *([roles.client] if roles.client else [])]
@@ -154,7 +155,7 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
         request = _for_hosts(use, files.send(_from_here(asked)), roles)
         by_each = study_of(study).each_host
         asking = {host.name: (study, request, dry) for host in (roles.carry if by_each else roles.carry[:1])}
-        by_host: dict[str, Prepared] = crew.all("prepare", asking, timeout=4 * 3600.0)
+        by_host: dict[str, PreparedStudy] = crew.all("prepare", asking, timeout=4 * 3600.0)
         prepared = registry.over_hosts(study, by_host) if by_each else by_host[first]
         prepared = replace(prepared, options=files.returned(prepared.options))
         first_trials = study_of(prepared.study).propose(prepared.options, []).trials if prepared.installation is not None else ()
@@ -195,13 +196,13 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
         replace(
             prepared,
             surroundings=prepared.surroundings.model_copy(update={"cluster": cluster}),
-            choices=(*sentences, *host_roles.sentences(use, roles, hosts), *prepared.choices),
+            choices=(*sentences, *prepare_hosts.describe_roles(use, roles, hosts), *prepared.choices),
         ),
         facts,
     )
 
 
-def _cluster(use: host_roles.Use, asked: ClusterRequest, roles: host_roles.Roles, used: tuple[Host, ...]) -> Cluster:
+def _cluster(use: prepare_hosts.Use, asked: ClusterRequest, roles: prepare_hosts.HostRoles, used: tuple[Host, ...]) -> Cluster:
     single_host = use != "together" and len(roles.carry) == 1
     return Cluster(
         address=asked.cluster or "",
@@ -222,7 +223,7 @@ def _host(name: str, met: Greeting, address: str | None, asked: Model | None = N
         raise UsageError(
             f"a host has joined the cluster as '{name}'; give it a name of letters, digits, '.', ':', '-' and '_': dask worker --name NAME"
         )
-    cores, memory = host_share.one_host(getattr(asked, "host_cores", None), getattr(asked, "host_memory", None), met.facts, name)
+    cores, memory = prepare_hosts.one_host(getattr(asked, "host_cores", None), getattr(asked, "host_memory", None), met.facts, name)
     return Host(name=name, cores=cores, memory=memory, labels={**met.labels, PIN: name}, address=address)  # the label by which it is pinned
 
 
@@ -245,11 +246,11 @@ def _require_deployable(asked: ClusterRequest) -> None:
     other = sorted({arm.study for arm in getattr(asked, "arms", ()) if not issubclass(study_of(arm.study).request_model, DatabaseRequest)})
     if other:
         raise UsageError(f"a comparison of {', '.join(other)} runs only on the local host; omit --cluster")
-    if getattr(asked, "arms", ()) and host_roles.client_of(asked) is not None:
+    if getattr(asked, "arms", ()) and prepare_hosts.client_of(asked) is not None:
         raise UsageError("--client-host works with --variant only, not with scenario files; omit it")
 
 
-def _require_installations(prepared: Prepared, trials: Sequence[Trial], met: Mapping[str, Greeting]) -> None:
+def _require_installations(prepared: PreparedStudy, trials: Sequence[Trial], met: Mapping[str, Greeting]) -> None:
     """Require that every host has the study's PostgreSQL versions. The first proposal has them all."""
     if prepared.installation is None:
         return
@@ -292,7 +293,7 @@ def _shares(trials: Sequence[Trial], cluster: Cluster, others: Sequence[str]) ->
     return {name: (counts.get(name) or maximum, maximum) for name in others}
 
 
-def _require_disk_space(prepared: Prepared, shares: Mapping[str, tuple[int, int]], free: Mapping[str, int]) -> None:
+def _require_disk_space(prepared: PreparedStudy, shares: Mapping[str, tuple[int, int]], free: Mapping[str, int]) -> None:
     """Require that these hosts (host → free bytes) have space for the servers' data."""
     for name, (containers, maximum) in shares.items():
         # The estimate is for the host with the most containers and one template.
@@ -304,7 +305,7 @@ def _require_disk_space(prepared: Prepared, shares: Mapping[str, tuple[int, int]
             )
 
 
-def _require_volumes(crew: Crew, prepared: Prepared, shares: Mapping[str, tuple[int, int]]) -> None:
+def _require_volumes(crew: Crew, prepared: PreparedStudy, shares: Mapping[str, tuple[int, int]]) -> None:
     """Require that these hosts have the volumes for parts of the servers, with space for their share."""
     if prepared.holds:
         run_as = prepared.surroundings.run_as
@@ -315,7 +316,7 @@ def _require_volumes(crew: Crew, prepared: Prepared, shares: Mapping[str, tuple[
         crew.all("look", arguments, timeout=120.0)
 
 
-def _for_hosts(use: host_roles.Use, asked: ClusterRequest, roles: host_roles.Roles) -> ClusterRequest:
+def _for_hosts(use: prepare_hosts.Use, asked: ClusterRequest, roles: prepare_hosts.HostRoles) -> ClusterRequest:
     """Return the request that the first host completes."""
     outside = {} if roles.client is None else {"client_placement": "outside"}
     if use == "together":

@@ -19,14 +19,14 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import Row
-from pgherd.prepare.server_volumes import Holding
+from pgherd.prepare.volumes import VolumeContents
 from pgherd.runner.session import RunSession
 from pgherd.study.complete_options import StudyOptions
 from pgherd.workloads.script import stage
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedStudy:
     """Study that is ready to run on this host.
 
     ``disk`` and ``memory`` are its estimated needs in bytes. ``confirm`` are the ``host_changes`` that affect more than pgherd's files
@@ -51,7 +51,7 @@ class Prepared:
     huge_pages: Mapping[int, int] = field(default_factory=dict)
     tools: Mapping[str, str] = field(default_factory=dict)
     typed: tuple[str, ...] = ()
-    holds: tuple[Holding, ...] = ()
+    holds: tuple[VolumeContents, ...] = ()
     pace: float | None = None
 
     @property
@@ -65,7 +65,7 @@ class Prepared:
         return {**pgbench, **self.tools, "python": platform.python_version()}
 
 
-def most_pages(prepared: Iterable[Prepared]) -> dict[int, int]:
+def most_pages(prepared: Iterable[PreparedStudy]) -> dict[int, int]:
     """Return the huge pages for preparations that never run at once: size (bytes) → the maximum of one preparation."""
     maxima: dict[int, int] = {}
     for preparation in prepared:

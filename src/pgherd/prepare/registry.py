@@ -9,15 +9,15 @@ from pydantic import ValidationError
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Node
-from pgherd.prepare.merge_hosts import joined, same_options
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.merge import join_hosts, same_options
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.study.registry import study_of
 
 _REQUEST_NAMES = {"budget_seconds": "time_budget", "seconds": "duration", "ramp": "warmup"}
 """Field of complete options → name in the request, if the names differ."""
 
 
-def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> Prepared:
+def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> PreparedStudy:
     """Complete and check a request. With ``dry`` no database is loaded.
 
     Raises:
@@ -26,7 +26,7 @@ def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> Prep
     """
     study = study_of(name)
     try:
-        prepared: Prepared = study.module("prepare").prepare(node, request, dry)
+        prepared: PreparedStudy = study.module("prepare").prepare(node, request, dry)
     except ValidationError as error:
         raise _usage_error(error, request, study.options) or error from None
     return prepared
@@ -43,11 +43,11 @@ def _usage_error(error: ValidationError, request: Model, options: type[Model]) -
     return UsageError(f"--{option.replace('_', '-')} {value}: {fault['msg'][0].lower()}{fault['msg'][1:]}")
 
 
-def over_hosts(name: str, prepared: Mapping[str, Prepared]) -> Prepared:
+def over_hosts(name: str, prepared: Mapping[str, PreparedStudy]) -> PreparedStudy:
     """Merge the studies that the hosts have prepared (host → prepared study) into one for all hosts.
 
     Raises:
         UsageError: the hosts differ in a value that must be equal.
     """
     join = study_of(name).hook("prepare", "over_hosts") or same_options
-    return joined(prepared, join({host: one.options for host, one in prepared.items()}))
+    return join_hosts(prepared, join({host: one.options for host, one in prepared.items()}))

@@ -157,7 +157,7 @@ def test_the_option_becomes_settings():
 
 def test_the_report_says_which_option_a_setting_comes_from():
     choice = Choice({"huge_pages": "on"}, (Row("huge_pages", "on", "", "asked for with --set"), Row("jit", "off", "on", "x")), True)
-    told = pages.explained(choice, DatabaseRequest(huge_pages="2MB")).rows
+    told = pages.explained(choice, pages.option_reasons(DatabaseRequest(huge_pages="2MB"))).rows
     assert told[0] == Row("huge_pages", "on", "try", "asked for with --huge-pages") and told[1].why == "x"
 
 

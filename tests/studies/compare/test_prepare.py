@@ -152,7 +152,7 @@ def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
 
 def test_arms_are_logged_alike_however_their_trial_went(monkeypatch):
     shares = iter([1.0, 0.2] * 2)
-    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
+    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: next(shares))
     found = prepared(variant=("a:protocol=simple", "b:protocol=extended"), interleave="trials")
     assert options_of(found, "a")["sampling"] == options_of(found, "b")["sampling"] == 0.2
     assert [row["option"] for row in difference_rows(found.options)] == ["protocol"]
@@ -271,7 +271,7 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
         scripts[name] = tmp_path / name / "same.sql"
         scripts[name].write_text(f"SELECT '{name}';\n")
     shares = iter([1.0, 0.2] * 2)
-    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
+    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: next(shares))
     one = {"study": "io-profile", "options": {"scale": 1, "duration": "40s", "clients": 2}}
     found = prepared(arms=[{"name": "a", **one}, {"name": "b", "study": "io-profile", "options": {**one["options"], "clients": 3}}])
     assert len(variants.block_trials(found.options, 0)) == 3
@@ -280,7 +280,7 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
     own = [
         {"name": name, "study": "io-profile", "options": {**one["options"], "script": [str(script)]}} for name, script in scripts.items()
     ]
-    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: 1.0)
+    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: 1.0)
     kept = with_inputs(LocalNode(), prepared(arms=own).options, tmp_path / "run" / "inputs")
     for arm in kept.arms:
         with open(variants.study_with_options(arm)[1].of("db01")["scripts"][0]["source"]) as file:
@@ -292,8 +292,8 @@ def hypervisor(monkeypatch):
     """Guests can be had, whatever there is here."""
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr("pgherd.prepare.vm_options.hypervisor", lambda *given, dry: (None, None))
-    monkeypatch.setattr("pgherd.prepare.vm_options.sentence", lambda *given: "Guests run.")
+    monkeypatch.setattr("pgherd.prepare.guests.hypervisor", lambda *given, dry: (None, None))
+    monkeypatch.setattr("pgherd.prepare.guests.describe_guests", lambda *given: "Guests run.")
 
 
 def _scenarios(**options):

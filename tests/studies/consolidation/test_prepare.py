@@ -13,7 +13,7 @@ from pgherd.model.capabilities import Capabilities
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
-from pgherd.prepare import database_preparation
+from pgherd.prepare import containers, databases, servers, volumes
 from pgherd.prepare.scenarios import read_scenario
 from pgherd.studies.consolidation import prepare as module
 from pgherd.studies.consolidation.options import ConsolidationRequest
@@ -38,7 +38,7 @@ def prepared(**asked):
 @pytest.fixture(autouse=True)
 def _settings_are_taken(monkeypatch):
     """That PostgreSQL refuses what it does not take is tested elsewhere, and asking it each time takes long."""
-    monkeypatch.setattr(database_preparation.validation, "validate", lambda *_: None)
+    monkeypatch.setattr(servers.validation, "validate", lambda *_: None)
 
 
 @pytest.fixture
@@ -53,7 +53,7 @@ def groups():
 @pytest.fixture
 def no_swap_looked_for(monkeypatch):
     """What can be had of swap is the host module's matter."""
-    monkeypatch.setattr(module.prepare_swap.host_swap, "check", lambda node, swap: None)
+    monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: None)
 
 
 def test_a_plain_request_is_e4_in_small():
@@ -128,18 +128,19 @@ def test_what_cannot_be_meant_is_refused(asked, told):
 
 
 def test_warehouses_that_do_not_fit_the_disk_are_refused(monkeypatch):
-    monkeypatch.setattr(module.Preparation, "disk", _full)
+    monkeypatch.setattr(module, "disk_space", _full)
     with pytest.raises(UsageError, match="lower --databases or --scale"):
         prepared(schemes=(3,))
 
 
-def _full(self, databases, size, lower, golden):
+def _full(workspace, requested, databases, size, *, writes, lower, templates):
     raise UsageError(f"{databases} databases do not fit; lower {lower}")
 
 
 def test_golden_copies_count_on_the_disk(monkeypatch):
     asked = []
-    monkeypatch.setattr(module.Preparation, "disk", lambda self, databases, size, lower, golden: asked.append((databases, golden)) or 0)
+    real = module.disk_space
+    monkeypatch.setattr(module, "disk_space", lambda *given, **named: asked.append((given[2], named["templates"])) or real(*given, **named))
     for schemes in ((3,), (1,), (1, 3)):
         prepared(schemes=schemes)
     assert asked == [(2, 1), (2, 2), (2, 3)], "scheme 1 has a golden copy of its own, of all databases in one server"
@@ -172,7 +173,7 @@ class TestWithControlGroups:
         def refuse(node, swap):
             raise CapabilityError("no module zram")
 
-        monkeypatch.setattr(module.prepare_swap.host_swap, "check", refuse)
+        monkeypatch.setattr(containers.host_swap, "check", refuse)
         found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert found.surroundings.swap == Swap(kind="none")
         assert any("no module zram" in choice for choice in found.choices)
@@ -202,7 +203,7 @@ class TestWithControlGroups:
             prepared(runtime="cgroup", schemes=(3,), overcommit=(0.99,), shared_buffers_percent=(25,))
 
     def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
-        monkeypatch.setattr(module.read_ahead, "words", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
+        monkeypatch.setattr(module.hosts, "warn_of_read_ahead", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
         assert "looked at True" in prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,)).choices
         assert "looked at True" not in prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,)).choices
 
@@ -218,7 +219,7 @@ def hypervisor(monkeypatch):
     """Guests can be had, in control groups, whatever there is here."""
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr(module.vm_memory_policy, "in_groups", lambda *_: True)
+    monkeypatch.setattr(module.guests, "in_groups", lambda *_: True)
     monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: OWN)
 
 
@@ -238,7 +239,7 @@ class TestInGuests:
         assert any(change.startswith("virtual machines (QEMU)") for change in found.host_changes)
 
     def test_the_host_needs_room_for_their_hypervisors_too(self):
-        assert in_guests(host_memory=None).options.memory >= module.vm_memory_policy.needed(2, 512 * MB, OWN)
+        assert in_guests(host_memory=None).options.memory >= module.budget_for(2, 512 * MB, OWN)
         with pytest.raises(UsageError, match=r"1 GB of configured memory and need 1.15 GB with their guests' hypervisors"):
             in_guests(host_memory="1GB")
 
@@ -269,7 +270,7 @@ class TestInGuests:
         assert any("the kernel kills guests" in choice for choice in found.choices)
 
     def test_without_control_groups_memory_cannot_be_short(self, monkeypatch):
-        monkeypatch.setattr(module.vm_memory_policy, "in_groups", lambda *_: False)
+        monkeypatch.setattr(module.guests, "in_groups", lambda *_: False)
         assert in_guests().options.container_memory == 512 * MB, "a guest's memory is its own"
         with pytest.raises(CapabilityError, match="--overcommit above 0 needs control groups around the guests"):
             in_guests(overcommit=(0.3,))
@@ -300,14 +301,14 @@ def test_a_balloon_that_is_there_is_loaded_by_scheme_4_only(monkeypatch):
 
 def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
-    facts = SimpleNamespace(huge_pages={"2 MB": 8})
-    ground = SimpleNamespace(node=LocalNode(), cache="/nowhere", facts=facts, choices=[], dry=True, runtime="cgroup", usable=None)
-    unavailable, balloon = module._balloon(ground, {"huge_pages": "on"})
-    assert unavailable == {4: "pg_balloon does not support huge pages, and huge_pages = on is set"} and balloon == {}
+    workspace = SimpleNamespace(node=LocalNode(), cache="/nowhere", dry=True, account=None)
+    balloon = module._balloon(workspace, None, "cgroup", True, {"huge_pages": "on"})
+    assert balloon.unavailable == "pg_balloon does not support huge pages, and huge_pages = on is set" and balloon.settings == {}
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
     monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "")
-    assert module._balloon(ground, {})[1] == {"shared_preload_libraries": "pg_balloon", "huge_pages": "off"}
-    assert "add --set huge_pages=off" in ground.choices[0]
+    balloon = module._balloon(workspace, None, "cgroup", True, {})
+    assert balloon.settings == {"shared_preload_libraries": "pg_balloon", "huge_pages": "off"}
+    assert "add --set huge_pages=off" in balloon.messages[0]
 
 
 def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
@@ -343,8 +344,8 @@ def _documented():
 def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as_is_said(monkeypatch, tmp_path, capsys):
     facts = gather(LocalNode())
     large = facts.model_copy(update={"cores": 8, "logical_cpus": 8, "memory": 16 * GB, "memory_available": 15 * GB})
-    monkeypatch.setattr(database_preparation, "gather", lambda node: large)
-    monkeypatch.setattr(database_preparation.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
+    monkeypatch.setattr(databases, "gather", lambda node: large)
+    monkeypatch.setattr(volumes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
     assert len(_documented()) == 2
     for words, scenario, number, unit in _documented():

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import UsageError
-from pgherd.prepare import vm_memory_policy
+from pgherd.prepare import guests
 from pgherd.runtimes.vm.acceleration import OVERHEAD
 from pgherd.studies.consolidation import prepare_guests
 from pgherd.studies.consolidation.options import ConsolidationOptions
@@ -22,20 +22,20 @@ def options(**changes):
 
 def test_a_budget_holds_guests_their_hypervisors_and_the_reserve():
     for own in OVERHEAD.values():
-        need = vm_memory_policy.needed(2, 4 * GB, own)
+        need = guests.budget_for(2, 4 * GB, own)
         assert need == pytest.approx((8 * GB + 2 * own) / 0.98, abs=1)
-        assert vm_memory_policy.largest(2, need, own) == pytest.approx(4 * GB, abs=2)
-        assert vm_memory_policy.largest(40, GB, own) == 0, "there is not even room for the hypervisors"
+        assert guests.largest_guest(2, need, own) == pytest.approx(4 * GB, abs=2)
+        assert guests.largest_guest(40, GB, own) == 0, "there is not even room for the hypervisors"
 
 
 def test_guests_run_in_control_groups_where_those_are_the_best_there_is(monkeypatch):
     class Best:
         name = "cgroup"
 
-    monkeypatch.setattr(vm_memory_policy, "choose", lambda node, journal, facts, requested, suffix: (Best, requested))
-    assert vm_memory_policy.in_groups(None, None, None)
+    monkeypatch.setattr(guests, "choose", lambda node, journal, facts, requested, suffix: (Best, requested))
+    assert guests.in_groups(None, None, None)
     monkeypatch.setattr(Best, "name", "process")
-    assert not vm_memory_policy.in_groups(None, None, None)
+    assert not guests.in_groups(None, None, None)
 
 
 @pytest.mark.parametrize("policy", [STATIC, BALLOONS])

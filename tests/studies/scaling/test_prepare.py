@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres.defaults import Difference
-from pgherd.prepare import version_defaults
+from pgherd.prepare import servers
 from pgherd.studies.scaling import prepare as module
 from pgherd.studies.scaling.options import ScalingRequest
 from pgherd.studies.scaling.prepare import prepare
@@ -83,7 +83,7 @@ def test_variants_that_say_the_same_in_other_words_are_refused():
 
 def test_variants_are_logged_alike_however_their_trial_went(monkeypatch):
     shares = iter([1.0, 0.2])
-    monkeypatch.setattr("pgherd.prepare.load_options.sampling", lambda *given: next(shares))
+    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: next(shares))
     options = prepared(variant=("a:jit=off", "b:jit=on")).options
     assert [variant.options.sampling for variant in options.variants] == [0.2, 0.2] and options.sampling == 0.2
 
@@ -108,7 +108,7 @@ def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
         asked.update(more)
         return {name: (Difference("io_method", "–", "worker"),) for name in others}
 
-    monkeypatch.setattr(version_defaults, "differences", differences)
+    monkeypatch.setattr(servers, "differences", differences)
     found = prepared(variant=("old", "new:jit=off"), clients=(1, 2))
     assert "Defaults that differ between versions: io_method is – in old, worker in new." in found.choices
     assert "jit" in asked["settings"], "what is set differs in no default"

@@ -55,13 +55,18 @@ def asked_settings(request: DatabaseRequest) -> dict[str, str]:
     return {**by_name, **by_size}
 
 
-def explained(selected: Choice, request: DatabaseRequest) -> Choice:
-    """Return the choice with reasons for what --huge-pages and --read-only have set."""
+def option_reasons(request: DatabaseRequest) -> dict[str, tuple[str, str]]:
+    """Return the settings of --huge-pages and --read-only: name → PostgreSQL's default, and the option."""
     by_option: dict[str, tuple[str, str]] = {}
     if request.huge_pages is not None:
         by_option |= {name: (default, "--huge-pages") for name, default in (("huge_pages", "try"), ("huge_page_size", "0"))}
     if request.read_only:
         by_option[READ_ONLY] = ("off", "--read-only")
+    return by_option
+
+
+def explained(selected: Choice, by_option: Mapping[str, tuple[str, str]]) -> Choice:
+    """Return the choice with reasons for what options have set. ``by_option`` is the result of ``option_reasons``."""
     rows = [
         replace(row, default=by_option[row.name][0], why=f"asked for with {by_option[row.name][1]}") if row.name in by_option else row
         for row in selected.rows

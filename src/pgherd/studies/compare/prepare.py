@@ -23,10 +23,10 @@ from pgherd.model.trial import State
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import huge_pages
-from pgherd.prepare import duplicate_variants, merge_variants, registry, version_defaults
-from pgherd.prepare.prepared_study import Prepared, most_pages, thresholds
+from pgherd.prepare import merge, registry, servers
+from pgherd.prepare.prepared_study import PreparedStudy, most_pages, thresholds
 from pgherd.prepare.scenarios import read_scenario
-from pgherd.prepare.variants import FIXED, apply, parse_variant
+from pgherd.prepare.variants import FIXED, apply, parse_variant, require_different
 from pgherd.runner.deploy import pages
 from pgherd.studies.compare import prepare_interleaved
 from pgherd.studies.compare.options import CompareRequest
@@ -56,20 +56,20 @@ _BOTH = frozenset({"seed", "start_state", "run_as", "host_cores", "host_memory",
 _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "start_state"}
 
 
-def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: CompareRequest, dry: bool) -> PreparedStudy:
     """Complete a comparison for this host; see ``prepare.registry.prepare`` for what it raises."""
     metric, limits = _metric(asked), thresholds(asked.threshold)
     asked_budget = parse_seconds(asked.time_budget) if asked.time_budget else None
     facts = gather(node)
     seed = asked.seed if asked.seed is not None else random.randrange(2**31)
     study, requests = _requests(asked, facts, seed)
-    made: dict[str, Prepared] = {}
+    made: dict[str, PreparedStudy] = {}
     for name, request in requests.items():
         try:
             made[name] = registry.prepare(node, study, request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_who(asked)} '{name}': {error}") from None
-    surroundings = merge_variants.surroundings({name: one.surroundings for name, one in made.items()})
+    surroundings = merge.surroundings({name: one.surroundings for name, one in made.items()})
     baseline = next(iter(made))
     stand = prepare_interleaved.choose(asked, requests, made, metric)
     state: State = "warm" if stand.together else _state(asked, made)
@@ -77,10 +77,10 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
     options = {
         name: one.model_copy(update={"container_memory": stand.memory[name]} if stand.together else {}) for name, one in options.items()
     }
-    options = merge_variants.logged_alike(options)
+    options = merge.logged_alike(options)
     if stand.together:
         options = {name: prepare_interleaved.logged(one) for name, one in options.items()}
-    duplicate_variants.require_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
+    require_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
     found = CompareOptions(
         arms=tuple(Variant(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
         baseline=baseline,
@@ -91,7 +91,7 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         budget_seconds=asked_budget or BUDGET * (len(options) + 1) / 3,
         own=bool(asked.arms),
         side_by_side=stand.together,
-        defaults=version_defaults.between(node, made),
+        defaults=servers.differing_defaults(node, made),
         seed=seed,
         thresholds=limits,
     )
@@ -193,7 +193,7 @@ def _own_request(arm: ScenarioVariant, request_of: type[Model], shared: Mapping[
         raise UsageError(f"scenario '{arm.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
 
 
-def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
+def _state(asked: CompareRequest, made: Mapping[str, PreparedStudy]) -> State:
     """Return the state in which the servers start every trial of every variant.
 
     The state is fresh for loads that write, because they change their database. It is also fresh for variants that differ in more
@@ -301,13 +301,13 @@ def _differences(options: CompareOptions) -> list[str]:
         f"Difference: {row['option']} is {', '.join(f'{row[arm.name]} in {arm.name}' for arm in options.arms)}."
         for row in difference_rows(options.model_copy(update={"defaults": {}}))
     ]
-    return [*said, *version_defaults.sentences(options.defaults)]
+    return [*said, *servers.describe_defaults(options.defaults)]
 
 
-def _merged(made: Mapping[str, Prepared], options: CompareOptions, surroundings: Surroundings, said: Sequence[str]) -> Prepared:
+def _merged(made: Mapping[str, PreparedStudy], options: CompareOptions, surroundings: Surroundings, said: Sequence[str]) -> PreparedStudy:
     """Merge the prepared studies of all variants into one for the comparison."""
     first = made[options.baseline]
-    return Prepared(
+    return PreparedStudy(
         study="compare",
         options=options,
         surroundings=surroundings,
@@ -315,12 +315,12 @@ def _merged(made: Mapping[str, Prepared], options: CompareOptions, surroundings:
         facts=first.facts,
         installation=first.installation,
         tools=first.tools,
-        choices=(*merge_variants.choices({name: one.choices for name, one in made.items()}), *said),
-        settings=merge_variants.settings({name: one.settings for name, one in made.items()}),
-        host_changes=merge_variants.changes(one.host_changes for one in made.values()),
-        confirm=merge_variants.changes(one.confirm for one in made.values()),
-        typed=merge_variants.changes(one.typed for one in made.values()),
-        holds=merge_variants.holds(one.holds for one in made.values()),
+        choices=(*merge.choices({name: one.choices for name, one in made.items()}), *said),
+        settings=merge.settings({name: one.settings for name, one in made.items()}),
+        host_changes=merge.changes(one.host_changes for one in made.values()),
+        confirm=merge.changes(one.confirm for one in made.values()),
+        typed=merge.changes(one.typed for one in made.values()),
+        holds=merge.holds(one.holds for one in made.values()),
         huge_pages=most_pages(made.values()),
         disk=max(one.disk for one in made.values()),
         memory=max(one.memory for one in made.values()),

@@ -13,7 +13,7 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres.settings import memory_needed
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.study.comparison import time_slices
 from pgherd.study.comparison.metrics import DEFAULT_METRIC
@@ -48,7 +48,7 @@ class Arrangement:
     memory: Mapping[str, int | None] = field(default_factory=dict)
 
 
-def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[str, Prepared], metric: str | None) -> Arrangement:
+def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[str, PreparedStudy], metric: str | None) -> Arrangement:
     """Choose between slices and trials.
 
     Args:
@@ -89,7 +89,7 @@ def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[s
     return Arrangement(True, said, given)
 
 
-def _why_not(asked: CompareRequest, made: Mapping[str, Prepared]) -> str:
+def _why_not(asked: CompareRequest, made: Mapping[str, PreparedStudy]) -> str:
     """Return the reason against time slices, or an empty string if they are possible."""
     if not asked.variant:
         return "each scenario is a complete study with a separate deployment"
@@ -125,7 +125,7 @@ def _interference(options: Sequence[DatabaseOptions]) -> str:
     return ""
 
 
-def _no_disk(made: Mapping[str, Prepared]) -> str:
+def _no_disk(made: Mapping[str, PreparedStudy]) -> str:
     """Return the reason if the data of all servers does not fit on the disk, else an empty string."""
     need, free = disk(made), shutil.disk_usage(_existing(paths.cache_dir())).free
     if need + DISK_RESERVE > free:
@@ -133,7 +133,7 @@ def _no_disk(made: Mapping[str, Prepared]) -> str:
     return ""
 
 
-def _room(requests: Mapping[str, Model], made: Mapping[str, Prepared]) -> tuple[dict[str, int | None], str]:
+def _room(requests: Mapping[str, Model], made: Mapping[str, PreparedStudy]) -> tuple[dict[str, int | None], str]:
     """Return the memory limit of each variant's container, and the reason if the memory is insufficient ('' if it is sufficient).
 
     A limit that the user sets stays. The other variants share the remaining memory, because default limits are generous.
@@ -164,7 +164,7 @@ def _needed(options: DatabaseOptions) -> int:
     return memory_needed(max(size, data), getattr(options, "clients", 1))
 
 
-def _options(prepared: Prepared) -> DatabaseOptions:
+def _options(prepared: PreparedStudy) -> DatabaseOptions:
     assert isinstance(prepared.options, DatabaseOptions)
     return prepared.options
 
@@ -175,7 +175,7 @@ def logged(options: Model) -> Model:
     return options.model_copy(update={"sampling": max(options.sampling, SAMPLING)})
 
 
-def disk(made: Mapping[str, Prepared]) -> int:
+def disk(made: Mapping[str, PreparedStudy]) -> int:
     """Return the disk space in bytes of all servers, including the second one of the baseline.
 
     The value of each variant includes a template and the data directory of one server.
@@ -183,7 +183,7 @@ def disk(made: Mapping[str, Prepared]) -> int:
     return sum(one.disk for one in made.values()) + next(iter(made.values())).disk // 2
 
 
-def memory(made: Mapping[str, Prepared], given: Mapping[str, int | None]) -> int:
+def memory(made: Mapping[str, PreparedStudy], given: Mapping[str, int | None]) -> int:
     """Return the memory in bytes of all servers with the memory limits ``given``, including the second server of the baseline."""
     each = {name: given.get(name) or one.memory for name, one in made.items()}
     return sum(each.values()) + each[next(iter(made))]

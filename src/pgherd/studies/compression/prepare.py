@@ -16,7 +16,7 @@ from pgherd.model.run import Surroundings
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, external, golden, installations
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.compression import probe, probe_codecs
 from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, SEGMENT, CompressionOptions, CompressionRequest, DataKind
 from pgherd.workloads.registry import fillings
@@ -25,7 +25,7 @@ MEMORY = 512 * 2**20
 """Memory in bytes of a server during the load, and of the compression of a segment."""
 
 
-def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: CompressionRequest, dry: bool) -> PreparedStudy:
     """Complete a compression request for this host; see ``prepare.registry.prepare`` for what it raises."""
     sources, sizes = _sources(asked), _blocks(asked.block_sizes)
     for name in asked.codecs:
@@ -59,7 +59,7 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
         size = format_bytes(asked.segments * SEGMENT)
         changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")
     memory = min(MEMORY, facts.memory)
-    return Prepared(
+    return PreparedStudy(
         study="compression",
         options=CompressionOptions(
             sources=sources,

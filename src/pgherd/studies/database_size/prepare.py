@@ -9,7 +9,7 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, golden, installations
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.database_size.options import SizesOptions, SizesRequest
 from pgherd.workloads.pgbench import PgbenchFilling
 
@@ -17,7 +17,7 @@ MEMORY = 512 * 2**20
 """Memory in bytes of a server during the load: 128 MB of shared buffers, 256 MB for an index build, and 128 MB for the rest."""
 
 
-def prepare(node: Node, asked: SizesRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: SizesRequest, dry: bool) -> PreparedStudy:
     """Complete a database-size request for this host; see ``prepare.registry.prepare`` for what it raises."""
     facts = gather(node)
     account = server_account(asked.run_as)
@@ -27,7 +27,7 @@ def prepare(node: Node, asked: SizesRequest, dry: bool) -> Prepared:
     need = golden.needed_bytes([PgbenchFilling("bench", max(asked.scales))])
     disk.check_space(node, str(cache / "golden"), need, f"a database of scale {max(asked.scales)}")
     memory = min(MEMORY, facts.memory)
-    return Prepared(
+    return PreparedStudy(
         study="database-size",
         options=SizesOptions(pg_bin=installation.bin, pg_version=installation.version, scales=asked.scales, predict=asked.predict),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),

@@ -6,13 +6,18 @@ import math
 
 from pgherd.analysis.stability import LEAST_WINDOWS
 from pgherd.model.capabilities import capabilities_of
+from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, format_seconds, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.prepare import host_share, vm_memory_policy
-from pgherd.prepare.container_limits import Limits
-from pgherd.prepare.database_preparation import Preparation, preparation
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare import servers
+from pgherd.prepare.containers import choose_cpu, choose_memory, complete_limits
+from pgherd.prepare.databases import complete, database_options, prepare_databases
+from pgherd.prepare.guests import largest_guest
+from pgherd.prepare.hosts import HostShare
+from pgherd.prepare.load import Load, database_size
+from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.volumes import disk_space
 from pgherd.runtimes.balloon_law import moves
 from pgherd.studies.density.options import E1_VCPUS, SMALL_HOST_CORES, SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
 from pgherd.studies.density.propose import planned
@@ -20,128 +25,167 @@ from pgherd.study.database_options import DEFAULT_BUDGET
 
 E1_MEMORY = 8 * 2**30
 _ROUND = 64 * 2**20
+ONLY_ITS_OWN = (
+    "density creates databases on this host, and none on an external server; use 'pgherd scaling' or 'pgherd compare' to load an existing "
+    "database"
+)
 _LARGER = 1.5
 """Recommended size of a database that does not fit into memory, as a multiple of the memory."""
 
 
-def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
+def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
     """Complete a density request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    with preparation(node, asked, dry) as ground:
-        if asked.databases != (1,):
-            ground.require_own(
-                "density creates databases on this host, and none on an external server; use 'pgherd scaling' or 'pgherd compare' to "
-                "load an existing database"
+    soak = _soak_seconds(request.soak)
+    cached = request.bound_by == "cpu"
+    repeats = request.repeats or 1
+    with prepare_databases(node, request, dry) as preparation:
+        share, load, runtime, guests = preparation.share, preparation.load, preparation.runtime, preparation.guests
+        if request.databases != (1,):
+            servers.require_own(preparation.servers.external, ONLY_ITS_OWN)
+        cpu = choose_cpu(
+            request.vcpus,
+            request.cpu_mode,
+            # Default vCPUs of a database: four as in E1, or an eighth of a small host.
+            default=E1_VCPUS if share.smallest >= SMALL_HOST_CORES else share.smallest / 8,
+            runtime=runtime,
+            share=share,
+            logical_cpus=preparation.facts.logical_cpus,
+        )
+        clients, threads = _clients_and_threads(request.clients, request.threads, cpu.vcpus)
+        size = database_size(preparation.workspace, preparation.servers, load)
+        need = servers.memory_needed(preparation.servers, runtime, size.bytes, clients, writes=not load.read_only, cached=cached)
+        if preparation.servers.external is None:
+            limit = choose_memory(request.memory, runtime)
+            policy = None if guests is None else guests.policy
+            holds = _most_databases(share, limit or need, policy, request.databases)
+            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, limit=holds))))
+            memory = (
+                limit if limit or not capabilities_of(runtime).memory_limit else _equal_memory(share, cpu.vcpus, policy, max(points), need)
             )
-        # Default vCPUs of a database: four as in E1, or an eighth of a small host.
-        one = host_share.smallest(asked, ground.cores)
-        limits = ground.limits(E1_VCPUS if one >= SMALL_HOST_CORES else one / 8)
-        clients = asked.clients or max(2, round(2 * limits.vcpus))
-        threads = asked.threads or max(1, min(clients, math.ceil(limits.vcpus)))
-        soak = _soak_seconds(asked)
-        if threads > clients:
-            raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench needs at least one client per thread")
-        size = ground.database_bytes()
-        cached = asked.bound_by == "cpu"
-        need = ground.memory_needed(size, clients, cached=cached)
-        points, memory, holds = _points_and_memory(ground, asked, limits, need)
-        disk = ground.disk(max(points), size, "--scale" if asked.databases == (1,) else "--databases or --scale")
-        selected = ground.settings(size, clients, memory, cached=cached)
-        if not cached:
-            ground.choices.extend(_cached_after_all(ground, size, memory))
-        repeats = asked.repeats or 1
+        else:
+            points, memory, holds = (1,), None, None
+        disk = disk_space(
+            preparation.workspace,
+            preparation.volumes,
+            share.most_on_one(max(points), request.vcpus or 1.0),
+            size.bytes,
+            writes=not load.read_only,
+            lower="--scale" if request.databases == (1,) else "--databases or --scale",
+        )
+        settings = servers.choose_settings(
+            preparation.workspace, preparation.servers, size.bytes, clients, memory, writes=not load.read_only, cached=cached
+        )
+        limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         options = DensityOptions(
-            **ground.options(limits, selected, memory),
+            **database_options(preparation, limits, size, settings),
             clients=clients,
             threads=threads,
             points=points,
             memory_holds=holds,
-            over=asked.over,
-            placement=asked.placement,
+            over=request.over,
+            placement=request.placement,
             repeats=repeats,
             repeats_one=repeats + 2,
-            seconds=parse_seconds(asked.duration or "9s"),
-            ramp=parse_seconds(asked.warmup or "0s"),
-            at=asked.efficiency,
-            intent=f"{asked.bound_by}-bound",
+            seconds=parse_seconds(request.duration or "9s"),
+            ramp=parse_seconds(request.warmup or "0s"),
+            at=request.efficiency,
+            intent=f"{request.bound_by}-bound",
             soak_seconds=soak,
         )
-        if options.budget_seconds is None and options.soak_seconds is None:
-            under_load = sum(trial.seconds() for trial in planned(options))
-            options = options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * 1.15)})
-        return ground.prepared("density", options, selected, disk=disk, memory=(memory or need) * max(points))
+        return complete(
+            preparation,
+            "density",
+            _with_budget(options),
+            size=size,
+            settings=settings,
+            disk=disk,
+            memory=(memory or need) * max(points),
+            messages=(
+                *size.messages,
+                *disk.messages,
+                *settings.messages,
+                *([] if cached else _warn_if_cached(load, size.bytes, memory, preparation.facts.memory)),
+                *limits.messages,
+            ),
+        )
 
 
-def _cached_after_all(ground: Preparation, size: int, memory: int | None) -> list[str]:
+def _clients_and_threads(clients: int | None, threads: int | None, vcpus: float) -> tuple[int, int]:
+    """Return the numbers of clients and of pgbench's threads of each database. Raises UsageError for more threads than clients."""
+    clients = clients or max(2, round(2 * vcpus))
+    threads = threads or max(1, min(clients, math.ceil(vcpus)))
+    if threads > clients:
+        raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench needs at least one client per thread")
+    return clients, threads
+
+
+def _with_budget(options: DensityOptions) -> DensityOptions:
+    """Set the default time budget, which increases with the number of planned trials. A soak has none."""
+    if options.budget_seconds is not None or options.soak_seconds is not None:
+        return options
+    under_load = sum(trial.seconds() for trial in planned(options))
+    return options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * 1.15)})
+
+
+def _warn_if_cached(load: Load, size: int, memory: int | None, host_memory: int) -> list[str]:
     """Return a warning if databases of an I/O-bound run fit into memory.
 
     ``size`` is the size of a database and ``memory`` that of a container, in bytes. Without a limit (None) a single database can use the
     page cache of the whole host.
     """
-    room, owner = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
+    room, owner = (host_memory, "this host's") if memory is None else (memory, "its container's")
     if size > room:
         return []
-    larger = "a larger database" if ground.asked.init_script else f"--scale {math.ceil(_LARGER * room * ground.scale / size)} or more"
+    larger = "a larger database" if load.init else f"--scale {math.ceil(_LARGER * room * load.scale / size)} or more"
     return [
         f"Warning: a database of {format_bytes(size)} fits into {owner} memory of {format_bytes(room)}. There are almost no "
         f"disk reads, and the trials are not I/O-bound; give {larger}, or lower --memory."
     ]
 
 
-def _soak_seconds(asked: DensityRequest) -> float | None:
+def _soak_seconds(soak: str | None) -> float | None:
     """Return the duration of the soak in seconds, or None. Raises UsageError if it is too short to judge stability."""
-    if asked.soak is None:
+    if soak is None:
         return None
-    seconds = parse_seconds(asked.soak)
+    seconds = parse_seconds(soak)
     if seconds < LEAST_WINDOWS * SOAK_WINDOW:
         window, least = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
         raise UsageError(
-            f"--soak {asked.soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at "
-            f"least {least}"
+            f"--soak {soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at least {least}"
         )
     return seconds
 
 
-def _points_and_memory(
-    ground: Preparation, asked: DensityRequest, limits: Limits, need: int
-) -> tuple[tuple[int, ...], int | None, int | None]:
-    """Return the numbers of databases, the memory limit of each container, and the number of databases that fit into memory.
+def _most_databases(share: HostShare, each: int, policy: GuestMemory | None, requested: tuple[int, ...] | None) -> int:
+    """Return the number of databases with ``each`` bytes of memory that fit into the share. Require that the requested numbers fit.
 
     Raises:
         UsageError: the user requests a number below 1, or more databases than fit into memory.
         CapabilityError: not even one database fits into memory.
     """
-    if ground.theirs is not None:
-        return (1,), None, None
-    given, budget = ground.container_memory(), ground.memory
-    overhead = _hypervisor(ground)
-    limit = host_share.holds(asked, budget, (given or need) + overhead)
-    requested = tuple(sorted(set(asked.databases))) if asked.databases else None
-    if requested is not None:
-        if requested[0] < 1:
-            raise UsageError(f"--databases {requested[0]}: the minimum is 1")
+    # A policy that moves balloons takes the memory of hypervisors from the guests.
+    overhead = 0 if policy is None or moves(policy.policy) else policy.overhead
+    limit = share.holds(each + overhead)
+    if requested:
+        if min(requested) < 1:
+            raise UsageError(f"--databases {min(requested)}: the minimum is 1")
         if limit < 1:  # fewer databases would not help, and a variant of a comparison has only one
-            raise UsageError(f"{_too_large(given or need, overhead, budget)}; lower --scale or --memory, or raise --host-memory")
-        if requested[-1] > limit:
+            raise UsageError(f"{_too_large(each, overhead, share.memory)}; lower --scale or --memory, or raise --host-memory")
+        if max(requested) > limit:
             raise UsageError(
-                f"--databases {requested[-1]}: {requested[-1]} databases of {_size(given or need, overhead)} exceed the host's memory "
-                f"budget of {format_bytes(budget)}, which holds {limit}; lower --databases, --scale or --memory, or raise --host-memory"
+                f"--databases {max(requested)}: {max(requested)} databases of {_size(each, overhead)} exceed the host's memory "
+                f"budget of {format_bytes(share.memory)}, which holds {limit}; lower --databases, --scale or --memory, or raise "
+                "--host-memory"
             )
     if limit < 1:
-        raise CapabilityError(_too_large(given or need, overhead, budget))
-    points = requested or choose_points(ground.cores, limits.vcpus, limit=limit)
-    if not capabilities_of(ground.runtime).memory_limit or given is not None:
-        return points, given, limit
-    policy, most = ground.guest_memory, max(points)
-    each = (
-        host_share.share(asked, budget, most, limits.vcpus) if policy is None else vm_memory_policy.largest(most, budget, policy.overhead)
-    )
-    return points, max(min(E1_MEMORY, each) // _ROUND * _ROUND, need), limit
+        raise CapabilityError(_too_large(each, overhead, share.memory))
+    return limit
 
 
-def _hypervisor(ground: Preparation) -> int:
-    """Return the memory overhead of each guest's hypervisor in bytes. It is 0 without guests, and with a policy that moves balloons."""
-    policy = ground.guest_memory
-    return 0 if policy is None or moves(policy.policy) else policy.overhead
+def _equal_memory(share: HostShare, vcpus: float, policy: GuestMemory | None, most: int, need: int) -> int:
+    """Return the default memory limit (bytes) of each of at most ``most`` containers, whose servers ``need`` so many bytes."""
+    each = share.memory_of_each(most, vcpus) if policy is None else largest_guest(most, share.memory, policy.overhead)
+    return max(min(E1_MEMORY, each) // _ROUND * _ROUND, need)
 
 
 def _size(size: int, overhead: int) -> str:

@@ -140,7 +140,7 @@ class DiskOptions(MeasuredOptions):
 class DiskRequest(MeasurementRequest):
     """Options of ``pgherd disk`` as given on the command line or in a scenario. None: pgherd chooses.
 
-    Sizes and durations are texts with units. pgherd.prepare.volume_syntax defines the syntax of a volume.
+    Sizes and durations are texts with units. pgherd.prepare.volumes defines the syntax of a volume.
     """
 
     volume: tuple[str, ...] = option(

@@ -18,10 +18,10 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
-from pgherd.prepare import host_share
-from pgherd.prepare.merge_hosts import versions_text
-from pgherd.prepare.prepared_study import Prepared, thresholds
-from pgherd.prepare.volume_syntax import parse_volume
+from pgherd.prepare import hosts
+from pgherd.prepare.merge import versions_text
+from pgherd.prepare.prepared_study import PreparedStudy, thresholds
+from pgherd.prepare.volumes import parse_volume
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
 from pgherd.runner.play import io_view
 from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS
@@ -36,7 +36,7 @@ MEMORY = 256 * 2**20
 """Memory of fio for each volume, in bytes."""
 
 
-def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: DiskRequest, dry: bool) -> PreparedStudy:
     """Complete a disk request for this host; see ``prepare.registry.prepare`` for what it raises."""
     limits = thresholds(asked.threshold)
     rate = _rate(asked)
@@ -47,7 +47,7 @@ def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     traced = io_view.require_traceable(node, asked.trace_io)
     volumes = _volumes(asked, dry, node)
     found = [_look(node, asked, one, account) for one in volumes]
-    cores = host_share.cores_of(asked.host_cores, facts)
+    cores = hosts.cores_of(asked.host_cores, facts)
     engine = asked.ioengine or ("libaio" if "libaio" in engines else "psync")
     if engine not in engines:
         raise CapabilityError(f"fio has no engine '{engine}'; use one of {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")
@@ -73,7 +73,7 @@ def prepare(node: Node, asked: DiskRequest, dry: bool) -> Prepared:
     )
     formatted = tuple(str(one.path) for one in volumes if one.kind == "device")
     changes = [_change(one) for one in found]
-    return Prepared(
+    return PreparedStudy(
         study="disk",
         options=options,
         surroundings=Surroundings(

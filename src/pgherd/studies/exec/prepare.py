@@ -14,8 +14,8 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Command, Node
-from pgherd.prepare import host_share
-from pgherd.prepare.prepared_study import Prepared, thresholds
+from pgherd.prepare import hosts
+from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.studies.exec.options import TIMEOUT, ExecOptions, ExecRequest, Value
 
 MEMORY = 64 * 2**20
@@ -29,7 +29,7 @@ _FIND = (
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: ExecRequest, dry: bool) -> PreparedStudy:
     """Complete an exec request for this host; see ``prepare.registry.prepare`` for what it raises."""
     if not asked.command:
         raise UsageError("there is no command; write it after --, such as 'pgherd exec -- openssl speed sha256'")
@@ -42,7 +42,7 @@ def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
     if asked.duration is not None and asked.timeout is not None:
         raise UsageError("--timeout applies to a command that ends by itself, but --duration stops the command; give only one of them")
     facts = gather(node)
-    cores = host_share.cores_of(asked.host_cores, facts)
+    cores = hosts.cores_of(asked.host_cores, facts)
     if asked.as_root and not facts.root:
         raise CapabilityError("--as-root needs root; run pgherd as root, or leave --as-root out")
     if asked.run_as == "root":
@@ -67,7 +67,7 @@ def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
         budget_seconds=_seconds("--time-budget", asked.time_budget) if asked.time_budget is not None else None,
         thresholds=limits,
     )
-    return Prepared(
+    return PreparedStudy(
         study="exec",
         options=options,
         surroundings=Surroundings(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),

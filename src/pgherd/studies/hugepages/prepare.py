@@ -15,7 +15,7 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration, settings
 from pgherd.postgres.huge_pages import settings_for
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.runner.play import counters
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
@@ -44,7 +44,7 @@ _IN_GUESTS = (
 )
 
 
-def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
     if asked.runtime is not None and capabilities_of(asked.runtime).own_kernel:
         raise CapabilityError(_IN_GUESTS)

@@ -15,7 +15,7 @@ from pgherd.model.facts import HostFacts
 from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import registry
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.variants import parse_variant, plain
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
@@ -53,7 +53,7 @@ class _Comparison(CompareRequest):
     bound_by: Literal["cpu", "io"] = "cpu"
 
 
-def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: StorageRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
     variants = _variants(asked)
     facts = gather(node)
@@ -141,7 +141,7 @@ def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tup
     ]
 
 
-def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked: StorageRequest, dry: bool) -> Prepared:
+def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked: StorageRequest, dry: bool) -> PreparedStudy:
     """Complete a single server as a density study, or several variants as a comparison.
 
     The options are those of a comparison in both cases.

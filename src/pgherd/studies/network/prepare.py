@@ -17,9 +17,9 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
-from pgherd.prepare import host_share
-from pgherd.prepare.merge_hosts import versions_text
-from pgherd.prepare.prepared_study import Prepared, thresholds
+from pgherd.prepare import hosts
+from pgherd.prepare.merge import versions_text
+from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.runner.deploy.targets import refusal
 from pgherd.studies.network.options import NetworkOptions, NetworkRequest
 
@@ -30,14 +30,14 @@ MEMORY = 128 * 2**20
 _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
-def prepare(node: Node, asked: NetworkRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: NetworkRequest, dry: bool) -> PreparedStudy:
     """Complete a network request for this host; see ``prepare.registry.prepare`` for what it raises."""
     limits = thresholds(asked.threshold)
     version = _iperf3(node)
     links = _links(asked)
     facts = gather(node)
     account = server_account(asked.run_as)
-    cores = host_share.cores_of(asked.host_cores, facts)
+    cores = hosts.cores_of(asked.host_cores, facts)
     if asked.netns:
         _insist_namespaces(node, links[-1], dry)
     options = NetworkOptions(
@@ -60,7 +60,7 @@ def prepare(node: Node, asked: NetworkRequest, dry: bool) -> Prepared:
     for link in links:
         if link.kind == "remote" and not dry:
             _try(node, link)
-    return Prepared(
+    return PreparedStudy(
         study="network",
         options=options,
         surroundings=Surroundings(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.units import format_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.prepare import duplicate_variants, merge_variants, version_defaults
-from pgherd.prepare.container_limits import Limits
-from pgherd.prepare.database_preparation import Preparation, preparation
-from pgherd.prepare.prepared_study import Prepared, most_pages
-from pgherd.prepare.variants import FIXED, expand
+from pgherd.prepare import merge, servers
+from pgherd.prepare.containers import ContainerCpu, choose_cpu, choose_memory, complete_limits
+from pgherd.prepare.databases import DatabasePreparation, complete, database_options, prepare_databases
+from pgherd.prepare.load import database_size
+from pgherd.prepare.prepared_study import PreparedStudy, most_pages
+from pgherd.prepare.variants import FIXED, expand, require_different
+from pgherd.prepare.volumes import disk_space
 from pgherd.studies.scaling.options import BEYOND, ScalingOptions, ScalingRequest, Variant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET, DatabaseOptions
@@ -31,106 +33,126 @@ _BRANCHES = ("tpcb-like", "simple-update")
 """Built-in scripts that need at least as many branches as clients (pgbench documentation)."""
 
 
-def prepare(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
+def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
     """Complete a scaling request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    if not asked.variant:
-        return _with_budget(_server(node, asked, dry))
+    if not request.variant:
+        return _with_budget(_server(node, request, dry))
     # A single variant is compared with the unchanged request.
-    texts = asked.variant if len(asked.variant) > 1 else (BASE, *asked.variant)
-    requests = expand(asked.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
-    variants: dict[str, Prepared] = {}
-    for name, request in requests.items():
+    texts = request.variant if len(request.variant) > 1 else (BASE, *request.variant)
+    requests = expand(request.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
+    variants: dict[str, PreparedStudy] = {}
+    for name, changed in requests.items():
         try:
-            variants[name] = _server(node, request, dry)
+            variants[name] = _server(node, changed, dry)
         except PgherdError as error:
             raise type(error)(f"variant '{name}': {error}") from None
     whole = _together(variants)
-    duplicate_variants.require_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
-    defaults = version_defaults.sentences(version_defaults.between(node, variants))
+    require_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
+    defaults = servers.describe_defaults(servers.differing_defaults(node, variants))
     return _with_budget(replace(whole, choices=(*whole.choices, *defaults)))
 
 
-def _server(node: Node, asked: ScalingRequest, dry: bool) -> Prepared:
+def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
     """Complete the request of one server, without a time budget."""
-    with preparation(node, asked, dry) as ground:
-        limits = _limits(ground)
-        ground = _enough_branches(ground, limits)
-        size = ground.database_bytes()
-        clients, most = _clients(ground, limits, size)
-        memory = ground.container_memory()
-        selected = ground.settings(size, most, memory)
+    with prepare_databases(node, request, dry) as preparation:
+        share, runtime = preparation.share, preparation.runtime
+        cpu = ContainerCpu(share.cores, "none")  # all cores of the host's share without a quota
+        if request.vcpus is not None or request.cpu_mode is not None:
+            cpu = choose_cpu(
+                request.vcpus,
+                request.cpu_mode,
+                default=share.cores,
+                runtime=runtime,
+                share=share,
+                logical_cpus=preparation.facts.logical_cpus,
+            )
+        preparation, scaled = _with_enough_branches(preparation, request, cpu.vcpus)
+        load = preparation.load
+        size = database_size(preparation.workspace, preparation.servers, load)
+        memory = choose_memory(request.memory, runtime)
+
+        def memory_needed(clients: int) -> int:
+            return servers.memory_needed(preparation.servers, runtime, size.bytes, clients, writes=not load.read_only)
+
+        clients, most, limited = _clients(request, cpu.vcpus, size.bytes, min(share.memory, memory or share.memory), memory_needed)
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, most, memory, writes=not load.read_only)
+        limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         options = ScalingOptions(
-            **ground.options(limits, selected, memory),
+            **database_options(preparation, limits, size, settings),
             clients=clients,
             most=most,
-            refine=asked.clients is None,
-            threads=asked.threads or max(1, math.ceil(limits.vcpus)),
-            repeats=asked.repeats or 1,
-            seconds=parse_seconds(asked.duration or "9s"),
-            ramp=parse_seconds(asked.warmup or "0s"),
+            refine=request.clients is None,
+            threads=request.threads or max(1, math.ceil(cpu.vcpus)),
+            repeats=request.repeats or 1,
+            seconds=parse_seconds(request.duration or "9s"),
+            ramp=parse_seconds(request.warmup or "0s"),
         )
-        need = memory or ground.memory_needed(size, most)
-        return ground.prepared("scaling", options, selected, disk=ground.disk(1, size), memory=need)
+        disk = disk_space(preparation.workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
+        return complete(
+            preparation,
+            "scaling",
+            options,
+            size=size,
+            settings=settings,
+            disk=disk,
+            memory=memory or memory_needed(most),
+            messages=(*scaled, *size.messages, *limited, *settings.messages, *limits.messages, *disk.messages),
+        )
 
 
-def _limits(ground: Preparation) -> Limits:
-    """Return the limits of the server. The default is all cores of the host's share without a quota."""
-    if ground.asked.vcpus is None and ground.asked.cpu_mode is None:
-        return Limits(ground.cores, "none")
-    return ground.limits(ground.cores)
+def _with_enough_branches(preparation: DatabasePreparation, request: ScalingRequest, vcpus: float) -> tuple[DatabasePreparation, list[str]]:
+    """Raise the default scale to at least one branch per client, and say so. A scale that the user sets stays."""
+    most = max(request.clients or choose_clients(vcpus))
+    if preparation.servers.external is not None:  # pgherd does not change the tables of an external server
+        return preparation, []
+    load = preparation.load
+    if load.user_scripts or request.scale is not None or request.workload not in _BRANCHES or most <= load.scale:
+        return preparation, []
+    scale = most * (1 if request.clients else BEYOND)
+    message = f"Scale {scale}: each transaction of {request.workload} updates one of {scale} branches, at least one per client."
+    return replace(preparation, load=replace(load, scale=scale)), [message]
 
 
-def _enough_branches(ground: Preparation, limits: Limits) -> Preparation:
-    """Raise the default scale to at least one branch per client. A scale that the user sets stays."""
-    asked = ground.asked
-    assert isinstance(asked, ScalingRequest)
-    planned_clients = asked.clients or choose_clients(limits.vcpus)
-    if ground.theirs is not None:  # pgherd does not change the tables of an external server
-        return ground
-    if asked.script or asked.scale is not None or asked.workload not in _BRANCHES or max(planned_clients) <= ground.scale:
-        return ground
-    scale = max(planned_clients) * (1 if asked.clients else BEYOND)
-    ground.choices.append(f"Scale {scale}: each transaction of {asked.workload} updates one of {scale} branches, at least one per client.")
-    return replace(ground, scale=scale)
+def _clients(
+    request: ScalingRequest, vcpus: float, size: int, budget: int, memory_needed: Callable[[int], int]
+) -> tuple[tuple[int, ...], int, list[str]]:
+    """Return the numbers of clients to measure, the maximum that the server is configured for, and messages.
 
-
-def _clients(ground: Preparation, limits: Limits, size: int) -> tuple[tuple[int, ...], int]:
-    """Return the numbers of clients to measure, and the maximum that the server is configured for.
+    ``size`` (bytes) is that of the database. A server with a number of clients needs ``memory_needed`` of its ``budget`` (bytes).
 
     Raises:
         UsageError: a number is below 1 or below --threads, or the memory is insufficient.
     """
-    asked = ground.asked
-    assert isinstance(asked, ScalingRequest)
-    budget = min(ground.memory, ground.container_memory() or ground.memory)
-    requested = tuple(sorted(set(asked.clients))) if asked.clients else None
+    requested = tuple(sorted(set(request.clients))) if request.clients else None
     if requested is not None and requested[0] < 1:
         raise UsageError(f"--clients {requested[0]}: the minimum is 1")
-    if asked.threads is not None and requested is not None and asked.threads > requested[-1]:
-        raise UsageError(f"--threads {asked.threads} is more than --clients {requested[-1]}; pgbench needs at least one client per thread")
+    if request.threads is not None and requested is not None and request.threads > requested[-1]:
+        raise UsageError(
+            f"--threads {request.threads} is more than --clients {requested[-1]}; pgbench needs at least one client per thread"
+        )
     least = requested[-1] if requested else 1
-    need = ground.memory_needed(size, least)
+    need = memory_needed(least)
     if need > budget:
         lower = "--clients or --scale" if least > 1 else "--scale"
-        higher = "--memory" if asked.memory else "--host-memory"
+        higher = "--memory" if request.memory else "--host-memory"
         raise UsageError(
             f"a server with {plural(least)} that holds a database of {format_bytes(size)} needs {format_bytes(need)}, but its limit is "
             f"{format_bytes(budget)}; lower {lower}, or raise {higher}"
         )
     if requested is not None:
-        return requested, requested[-1]
-    each = ground.memory_needed(size, 2) - need
-    limit = 1 + (budget - need) // max(each, 1)
-    clients = choose_clients(limits.vcpus, limit=limit)
-    if clients[-1] < choose_clients(limits.vcpus)[-1]:
-        ground.choices.append(f"At most {plural(clients[-1])}: with more, a server exceeds its memory of {format_bytes(budget)}.")
-    return clients, max(clients[-1], min(limit, BEYOND * clients[-1]))
+        return requested, requested[-1], []
+    limit = 1 + (budget - need) // max(memory_needed(2) - need, 1)
+    clients = choose_clients(vcpus, limit=limit)
+    messages = []
+    if clients[-1] < choose_clients(vcpus)[-1]:
+        messages.append(f"At most {plural(clients[-1])}: with more, a server exceeds its memory of {format_bytes(budget)}.")
+    return clients, max(clients[-1], min(limit, BEYOND * clients[-1])), messages
 
 
-def _together(found: Mapping[str, Prepared]) -> Prepared:
+def _together(found: Mapping[str, PreparedStudy]) -> PreparedStudy:
     """Merge all variants into one study with the same numbers of clients, the same share of the host and the same seed."""
     base = next(iter(found.values()))
-    each = merge_variants.logged_alike({name: _scaling(one) for name, one in found.items()})
+    each = merge.logged_alike({name: _scaling(one) for name, one in found.items()})
     first = next(iter(each.values()))
     most = min(options.most for options in each.values())
     # Variants with fewer vCPUs choose fewer clients. All numbers are measured if every variant has enough memory for them.
@@ -141,13 +163,13 @@ def _together(found: Mapping[str, Prepared]) -> Prepared:
     return replace(
         base,
         options=ScalingOptions(**fields, variants=variants),
-        surroundings=merge_variants.surroundings({name: one.surroundings for name, one in found.items()}),
-        choices=merge_variants.choices({name: one.choices for name, one in found.items()}),
-        settings=merge_variants.settings({name: one.settings for name, one in found.items()}),
-        host_changes=merge_variants.changes(one.host_changes for one in found.values()),
-        confirm=merge_variants.changes(one.confirm for one in found.values()),
-        typed=merge_variants.changes(one.typed for one in found.values()),
-        holds=merge_variants.holds(one.holds for one in found.values()),
+        surroundings=merge.surroundings({name: one.surroundings for name, one in found.items()}),
+        choices=merge.choices({name: one.choices for name, one in found.items()}),
+        settings=merge.settings({name: one.settings for name, one in found.items()}),
+        host_changes=merge.changes(one.host_changes for one in found.values()),
+        confirm=merge.changes(one.confirm for one in found.values()),
+        typed=merge.changes(one.typed for one in found.values()),
+        holds=merge.holds(one.holds for one in found.values()),
         huge_pages=most_pages(found.values()),
         # The data of one server at a time, and the templates of all. A template is half of the disk space of a variant.
         disk=max(one.disk for one in found.values()) + sum(one.disk // 2 for one in list(found.values())[1:]),
@@ -155,7 +177,7 @@ def _together(found: Mapping[str, Prepared]) -> Prepared:
     )
 
 
-def _scaling(prepared: Prepared) -> ScalingOptions:
+def _scaling(prepared: PreparedStudy) -> ScalingOptions:
     assert isinstance(prepared.options, ScalingOptions)
     return prepared.options
 
@@ -164,7 +186,7 @@ def _server_options(options: ScalingOptions) -> DatabaseOptions:
     return DatabaseOptions(**options.model_dump(include=set(DatabaseOptions.model_fields)))
 
 
-def _with_budget(prepared: Prepared) -> Prepared:
+def _with_budget(prepared: PreparedStudy) -> PreparedStudy:
     """Set the default time budget, which increases with the number of planned trials."""
     options = _scaling(prepared)
     if options.budget_seconds is not None:

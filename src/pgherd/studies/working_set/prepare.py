@@ -10,14 +10,19 @@ from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Swap
+from pgherd.model.trial import State
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
-from pgherd.prepare import read_ahead, vm_memory_policy
-from pgherd.prepare import swap as prepare_swap
-from pgherd.prepare.container_limits import Limits
-from pgherd.prepare.database_preparation import Preparation, preparation
-from pgherd.prepare.prepared_study import Prepared
+from pgherd.prepare import hosts, servers
+from pgherd.prepare.containers import ContainerCpu, choose_cpu, choose_swap, complete_limits, with_swap
+from pgherd.prepare.databases import complete, database_options, prepare_databases
+from pgherd.prepare.guests import largest_guest
+from pgherd.prepare.hosts import HostShare
+from pgherd.prepare.load import Load, database_size
+from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.volumes import disk_space
+from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
 from pgherd.studies.working_set.options import LEAST_BUFFERS, MB, SCALE, WorkingSetOptions, WorkingSetRequest, least_beside
 
@@ -46,123 +51,146 @@ ROOM = 1.2
 """Size of the largest container, as a multiple of the database plus shared buffers. The curve must include its plateau."""
 
 
-def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
+def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
     """Complete a working-set request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    asked = _request(asked)
-    clients = asked.clients or CLIENTS
+    request = _request(request)
+    clients = request.clients or CLIENTS
     if min(clients) < 1 or len(set(clients)) < len(clients):
         raise UsageError(f"--clients {','.join(map(str, clients))}: give different numbers of clients, each at least 1")
-    with preparation(node, asked, dry) as ground:
-        if not capabilities_of(ground.runtime).memory_limit:
+    with prepare_databases(node, request, dry) as preparation:
+        facts, share, runtime, load = preparation.facts, preparation.share, preparation.runtime, preparation.load
+        workspace, guest = preparation.workspace, preparation.guests is not None
+        if not capabilities_of(runtime).memory_limit:
             raise CapabilityError(
                 "a working set is measured by limiting a container's memory, which needs the cgroup runtime; 'pgherd doctor' shows what "
                 "is missing on this host; or use --runtime vm"
             )
-        policy = ground.guest_memory
-        guest = policy is not None
-        ground.choices.extend(_notes(asked, ground.facts, guest))
-        size = ground.database_bytes()
-        most = (ground.memory if policy is None else vm_memory_policy.largest(1, ground.memory, policy.overhead)) // MB
+        notes = _notes(request, facts, guest)
+        size = database_size(workspace, preparation.servers, load)
+        guests = preparation.guests
+        most = (share.memory if guests is None else largest_guest(1, share.memory, guests.policy.overhead)) // MB
         least = LEAST_MEMORY // MB if guest else 1
-        database, buffers = math.ceil(size / MB), _buffers(asked, size)
-        selected = ground.settings(size, max(clients), None, cached=False)
-        memory_sizes = _memory_sizes(asked, database, buffers, clients, most, ground.runtime)
-        buffer_sizes = _buffer_sizes(asked, database, most)
-        difference = None if asked.extra_memory is None else _mb(asked.extra_memory, "--extra-memory")
-        _insist_made(asked, memory_sizes, buffer_sizes, difference, least)
-        swap = _swap(ground, asked, max([*memory_sizes, *buffer_sizes]) * MB)
-        ground.choices.extend(_unwarmed(asked, ground.facts, guest, memory_sizes, min(buffers, database)))
+        database, buffers = math.ceil(size.bytes / MB), _buffers(request.shared_buffers, size.bytes)
+        settings = servers.choose_settings(
+            workspace, preparation.servers, size.bytes, max(clients), None, writes=not load.read_only, cached=False
+        )
+        memory_sizes = _memory_sizes(request, database, buffers, clients, most, runtime)
+        buffer_sizes = _buffer_sizes(request, database, most)
+        difference = None if request.extra_memory is None else _mb(request.extra_memory, "--extra-memory")
+        _require_bootable(request, memory_sizes, buffer_sizes, difference, least)
+        swap, about_swap = _swap(workspace, request, max([*memory_sizes, *buffer_sizes]) * MB, runtime, facts, share.memory)
+        unwarmed = _warn_of_unwarmed(request, facts, guest, memory_sizes, min(buffers, database))
+        cpu = _cpu(request, share, runtime, facts.logical_cpus)
+        limits = complete_limits(cpu, most * MB if guest else None, runtime, settings.settings, settings.huge_pages)
+        state, about_state = _start_state(request, load, runtime)
+        whole = servers.memory_needed(preparation.servers, runtime, size.bytes, max(clients), writes=not load.read_only) // MB
+        configured, about_configured = _configured(request.configured_memory, whole)
         options = WorkingSetOptions(
-            **{
-                **ground.options(_limits(ground), selected, most * MB if guest else None),
-                "precision": asked.precision,
-                "state": _state(ground),
-            },
+            **{**database_options(preparation, limits, size, settings), "precision": request.precision, "state": state},
             clients=clients,
-            sweeps=tuple(dict.fromkeys(asked.vary)),
+            sweeps=tuple(dict.fromkeys(request.vary)),
             buffers=buffers,
-            memory_sizes=memory_sizes if "memory" in asked.vary else (),
-            buffer_sizes=buffer_sizes if "buffers" in asked.vary else (),
+            memory_sizes=memory_sizes if "memory" in request.vary else (),
+            buffer_sizes=buffer_sizes if "buffers" in request.vary else (),
             difference=difference,
             most=most,
             least=least,
-            configured=_configured(asked, ground, size, clients),
+            configured=configured,
             database=database,
-            refine=not (asked.memory_sizes or asked.shared_buffers_sizes),
+            refine=not (request.memory_sizes or request.shared_buffers_sizes),
             swap=swap,
-            threads=asked.threads or max(1, math.ceil(_limits(ground).vcpus)),
-            repeats=asked.repeats or 1,
-            seconds=parse_seconds(asked.duration or "3s"),
-            ramp=parse_seconds(asked.warmup or "0s"),
+            threads=request.threads or max(1, math.ceil(cpu.vcpus)),
+            repeats=request.repeats or 1,
+            seconds=parse_seconds(request.duration or "3s"),
+            ramp=parse_seconds(request.warmup or "0s"),
         )
-        ground.choices.append(_plan(options))
-        ground.choices.extend(read_ahead.words(node, ground.facts, str(ground.work)))
         if options.budget_seconds is None:
             options = options.model_copy(update={"budget_seconds": _budget(options)})
-        largest = max([*options.memory_sizes, *options.buffer_sizes]) * MB
-        prepared = ground.prepared("working-set", options, selected, disk=ground.disk(1, size), memory=min(ground.memory, largest))
-    return prepare_swap.with_swap(prepared, swap)
+        disk = disk_space(workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
+        prepared = complete(
+            preparation,
+            "working-set",
+            options,
+            size=size,
+            settings=settings,
+            disk=disk,
+            memory=min(share.memory, max([*options.memory_sizes, *options.buffer_sizes]) * MB),
+            messages=(
+                *notes,
+                *size.messages,
+                *settings.messages,
+                *about_swap,
+                *unwarmed,
+                *limits.messages,
+                *about_state,
+                *about_configured,
+                _plan(options),
+                *hosts.warn_of_read_ahead(node, facts, str(workspace.directory)),
+                *disk.messages,
+            ),
+        )
+    return with_swap(prepared, swap)
 
 
-def _request(asked: WorkingSetRequest) -> WorkingSetRequest:
+def _request(request: WorkingSetRequest) -> WorkingSetRequest:
     """Return the request with the values of its preset, if it has one, and with the defaults of this study.
 
     Raises:
         UsageError: the user sets shared_buffers, which the study varies.
     """
-    if asked.preset is not None:
-        asked = WorkingSetRequest.model_validate(PAPER | {name: getattr(asked, name) for name in asked.model_fields_set})
-    if any(name.lower() == "shared_buffers" for name in configuration.parse_set(asked.set)):
+    if request.preset is not None:
+        request = WorkingSetRequest.model_validate(PAPER | {name: getattr(request, name) for name in request.model_fields_set})
+    if any(name.lower() == "shared_buffers" for name in configuration.parse_set(request.set)):
         raise UsageError("--set shared_buffers: the study varies this setting; set its value for the memory sweep with --shared-buffers")
     changes: dict[str, object] = {}
-    if asked.workload == "random-block" and not asked.script and not asked.init_script:
-        changes["update_percent"] = asked.update_percent or 0
-        changes["scale"] = asked.scale or SCALE
-    return asked.model_copy(update=changes)
+    if request.workload == "random-block" and not request.script and not request.init_script:
+        changes["update_percent"] = request.update_percent or 0
+        changes["scale"] = request.scale or SCALE
+    return request.model_copy(update=changes)
 
 
-def _insist_made(
-    asked: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], difference: int | None, least: int
+def _require_bootable(
+    request: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], difference: int | None, least: int
 ) -> None:
     """Require that the smallest container can be created. Sizes are in MB. Raises UsageError if it cannot."""
-    smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in asked.vary else {}
-    if "buffers" in asked.vary and difference is not None:
+    smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in request.vary else {}
+    if "buffers" in request.vary and difference is not None:
         smallest["--extra-memory"] = buffer_sizes[0] + difference
     for option, size in smallest.items():
         if size < least:
             raise UsageError(f"{option}: a guest of {size} MB cannot boot, because it needs at least {least} MB; give larger sizes")
 
 
-def _notes(asked: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
+def _notes(request: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
     """Return notes on the load and on swap."""
     notes = []
-    if asked.workload == "random-block" and not asked.update_percent:
+    if request.workload == "random-block" and not request.update_percent:
         notes.append("Reads only (--update-percent 0): commit waits would hide the cost of reads.")
     if guest:
         notes.append(
             "Guests have no swap. In a guest that is smaller than the memory of its server, the kernel kills processes. The guests of E7 "
             "had swap. Sizes that run out of memory are marked."
         )
-    elif asked.swap in ("zram", "file"):
-        pass  # prepare.swap adds a note on the swap that pgherd creates
-    elif facts.swap and asked.swap is None:
+    elif request.swap in ("zram", "file"):
+        pass  # choose_swap adds a note on the swap that pgherd creates
+    elif facts.swap and request.swap is None:
         notes.append(f"Swap: {format_bytes(facts.swap)} of this host. Containers with too little memory swap, and become slower.")
     else:
         notes.append(
-            f"No swap{'' if asked.swap else ' on this host'}: the kernel kills a container that is smaller than the memory of its server. "
-            "The virtual machines of E7 had swap (--swap file creates it for the run). Sizes that run out of memory are marked."
+            f"No swap{'' if request.swap else ' on this host'}: the kernel kills a container that is smaller than the memory of its "
+            "server. The virtual machines of E7 had swap (--swap file creates it for the run). Sizes that run out of memory are marked."
         )
     return notes
 
 
-def _unwarmed(asked: WorkingSetRequest, facts: HostFacts, guest: bool, memory_sizes: tuple[int, ...], warmed: int) -> list[str]:
+def _warn_of_unwarmed(request: WorkingSetRequest, facts: HostFacts, guest: bool, memory_sizes: tuple[int, ...], warmed: int) -> list[str]:
     """Return a warning if the smallest container is too small to warm its server.
 
     The server reads ``warmed`` MB into shared buffers before a trial. Containers have their final size from the start, so that this
     swaps (pgherd.runner.deploy.budget explains why it is slow).
     """
-    swaps = not guest and (bool(facts.swap) if asked.swap is None else asked.swap != "none")
-    if "memory" not in asked.vary or not swaps or memory_sizes[0] >= warmed:
+    swaps = not guest and (bool(facts.swap) if request.swap is None else request.swap != "none")
+    if "memory" not in request.vary or not swaps or memory_sizes[0] >= warmed:
         return []
     return [
         f"Warning: {memory_sizes[0]} MB of memory is less than the {warmed} MB that are read into shared buffers before a trial. With "
@@ -170,50 +198,48 @@ def _unwarmed(asked: WorkingSetRequest, facts: HostFacts, guest: bool, memory_si
     ]
 
 
-def _swap(ground: Preparation, asked: WorkingSetRequest, size: int) -> Swap | None:
-    """Return the swap to create for the run, or None if the user requests none.
+def _swap(
+    workspace: Workspace, request: WorkingSetRequest, size: int, runtime: RuntimeName, facts: HostFacts, budget: int
+) -> tuple[Swap | None, list[str]]:
+    """Return the swap to create for the run (None: the user requests none), and messages.
 
     ``size`` is the default size in bytes. Without swap of the run, the containers use the swap of the host, if it has any.
     """
-    if asked.swap is not None and capabilities_of(ground.runtime).own_kernel:
+    if request.swap is not None and capabilities_of(runtime).own_kernel:
         raise UsageError(
-            f"--swap {asked.swap} applies only to the cgroup runtime: the host swaps nothing of a single guest; leave --swap out"
+            f"--swap {request.swap} applies only to the cgroup runtime: the host swaps nothing of a single guest; leave --swap out"
         )
-    swap, messages = prepare_swap.complete(
-        ground.node, asked, size=size, overcommitted=False, cache=ground.cache, facts=ground.facts, budget=ground.memory
-    )
-    ground.choices.extend(messages)
-    return None if asked.swap is None else swap
+    swap, messages = choose_swap(workspace.node, request, size=size, overcommitted=False, cache=workspace.cache, facts=facts, budget=budget)
+    return None if request.swap is None else swap, messages
 
 
-def _limits(ground: Preparation) -> Limits:
-    """Return the limits of the server.
+def _cpu(request: WorkingSetRequest, share: HostShare, runtime: RuntimeName, logical_cpus: int) -> ContainerCpu:
+    """Return the CPU limit of the server.
 
     The default is all cores of the host's share without a quota. Guests always have a whole number of vCPUs.
     """
-    if ground.asked.vcpus is None and ground.asked.cpu_mode is None and not capabilities_of(ground.runtime).whole_vcpus:
-        return Limits(ground.cores, "none")
-    return ground.limits(ground.cores)
+    if request.vcpus is None and request.cpu_mode is None and not capabilities_of(runtime).whole_vcpus:
+        return ContainerCpu(share.cores, "none")
+    return choose_cpu(request.vcpus, request.cpu_mode, default=share.cores, runtime=runtime, share=share, logical_cpus=logical_cpus)
 
 
-def _state(ground: Preparation) -> str:
-    """Return the start state of the servers.
+def _start_state(request: WorkingSetRequest, load: Load, runtime: RuntimeName) -> tuple[State, list[str]]:
+    """Return the start state of the servers, and a message if the load determines it.
 
     The database of a load that writes is restored for every trial. Otherwise its tables would grow, and each size would measure a
     different database. A guest boots for every trial, because a restarted server would find its files in the guest's page cache.
     """
-    if capabilities_of(ground.runtime).own_kernel:
-        if ground.asked.start_state != "fresh" and "start_state" in ground.asked.model_fields_set:
+    if capabilities_of(runtime).own_kernel:
+        if request.start_state != "fresh" and "start_state" in request.model_fields_set:
             raise UsageError(
-                f"--start-state {ground.asked.start_state} would leave files in a guest's page cache; leave it out, so that guests reboot"
+                f"--start-state {request.start_state} would leave files in a guest's page cache; leave it out, so that guests reboot"
             )
-        return "fresh"
-    if "start_state" in ground.asked.model_fields_set or ground.read_only:
-        return ground.asked.start_state
-    if ground.own is not None and ground.own.read_only:
-        return "restarted"
-    ground.choices.append("The load writes: each trial starts with a fresh copy of the database.")
-    return "fresh"
+        return "fresh", []
+    if "start_state" in request.model_fields_set or load.read_only:
+        return request.start_state, []
+    if load.mix is not None and load.mix.read_only:
+        return "restarted", []
+    return "fresh", ["The load writes: each trial starts with a fresh copy of the database."]
 
 
 def _mb(text: str, option: str, least: int = 0) -> int:
@@ -223,26 +249,26 @@ def _mb(text: str, option: str, least: int = 0) -> int:
     return size
 
 
-def _buffers(asked: WorkingSetRequest, size: int) -> int:
+def _buffers(requested: str | None, size: int) -> int:
     """Return shared buffers in MB. The default is half of the database.
 
     A container of twice its shared buffers is then short of memory. E7 shows the double-buffering dip at that size.
     """
-    if asked.shared_buffers is not None:
-        return _mb(asked.shared_buffers, "--shared-buffers", 1)
+    if requested is not None:
+        return _mb(requested, "--shared-buffers", 1)
     return max(LEAST_BUFFERS, size // 2 // MB)
 
 
 def _memory_sizes(
-    asked: WorkingSetRequest, database: int, buffers: int, clients: tuple[int, ...], most: int, runtime: RuntimeName
+    request: WorkingSetRequest, database: int, buffers: int, clients: tuple[int, ...], most: int, runtime: RuntimeName
 ) -> tuple[int, ...]:
     """Return the container sizes in MB, evenly spaced.
 
     The smallest one is the minimum of a running server. The largest one holds the database both in shared buffers and in the page
     cache. Twice the shared buffers is always included, because the double-buffering dip is there.
     """
-    if asked.memory_sizes:
-        return _given(asked.memory_sizes, "--memory-sizes", most)
+    if request.memory_sizes:
+        return _given(request.memory_sizes, "--memory-sizes", most)
     low = round(buffers * 1.05) + least_beside(min(clients), runtime)
     high = min(most, round(ROOM * (buffers + database)) + least_beside(max(clients), runtime))
     if high < 1.2 * low:
@@ -250,19 +276,19 @@ def _memory_sizes(
             f"containers from {low} to {high} MB are too small a range for a knee: the host's budget is {most} MB and shared buffers are "
             f"{buffers} MB; raise --host-memory, or lower --shared-buffers or --scale"
         )
-    sizes = _spread(low, high, asked.initial_sizes or POINTS)
+    sizes = _spread(low, high, request.initial_sizes or POINTS)
     dip = 2 * buffers
     if low < dip < high and all(abs(size - dip) > 0.05 * dip for size in sizes):
         sizes = tuple(sorted({*sizes, dip}))
     return sizes
 
 
-def _buffer_sizes(asked: WorkingSetRequest, database: int, most: int) -> tuple[int, ...]:
+def _buffer_sizes(request: WorkingSetRequest, database: int, most: int) -> tuple[int, ...]:
     """Return the sizes of shared buffers in MB, in a geometric series from 12.5 % to 125 % of the database."""
-    if asked.shared_buffers_sizes:
-        return _given(asked.shared_buffers_sizes, "--shared-buffers-sizes", most)
+    if request.shared_buffers_sizes:
+        return _given(request.shared_buffers_sizes, "--shared-buffers-sizes", most)
     low, high = max(LEAST_BUFFERS, database // 8), min(most, max(round(1.25 * database), 4 * LEAST_BUFFERS))
-    points = asked.initial_sizes or POINTS
+    points = request.initial_sizes or POINTS
     return tuple(sorted({round(low * (high / low) ** (index / (points - 1))) for index in range(points)}))
 
 
@@ -277,15 +303,12 @@ def _given(texts: tuple[str, ...], option: str, most: int) -> tuple[int, ...]:
     return sizes
 
 
-def _configured(asked: WorkingSetRequest, ground: Preparation, size: int, clients: tuple[int, ...]) -> int:
-    """Return the configured memory of each database in MB. The default holds the complete database in shared buffers."""
-    if asked.configured_memory is not None:
-        return _mb(asked.configured_memory, "--configured-memory", 1)
-    whole = ground.memory_needed(size, max(clients)) // MB
-    ground.choices.append(
-        f"Headroom is relative to {whole} MB per database, enough to hold it in shared buffers; change this with --configured-memory."
-    )
-    return whole
+def _configured(requested: str | None, whole: int) -> tuple[int, list[str]]:
+    """Return the configured memory of each database in MB, and a message. The default holds the ``whole`` database in shared buffers."""
+    if requested is not None:
+        return _mb(requested, "--configured-memory", 1), []
+    message = f"Headroom is relative to {whole} MB per database, enough to hold it in shared buffers; change this with --configured-memory."
+    return whole, [message]
 
 
 def _plan(options: WorkingSetOptions) -> str:

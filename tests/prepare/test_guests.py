@@ -9,15 +9,21 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.prepare import vm_options as module
-from pgherd.prepare.server_volumes import ServerPlaces
-from pgherd.prepare.vm_options import asked_machine, host_changes, hypervisor, page_cache, sentence, whole_memory
+from pgherd.prepare import guests as module
+from pgherd.prepare.guests import describe_guests, host_changes, hypervisor, page_cache, requested_machine, require_pinnable, whole_memory
+from pgherd.prepare.volumes import ServerVolumes
 from pgherd.runtimes.vm.acceleration import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
 MB = 2**20
 STATIC = GuestMemory()
+
+
+def asked_machine(request, runtime, vcpus, cores):
+    machine = requested_machine(request, runtime)
+    require_pinnable(machine, vcpus, cores)
+    return machine
 
 
 def test_nothing_asked_is_nothing():
@@ -149,7 +155,7 @@ def test_what_runs_guests_is_tried_unless_nothing_is_to_be_done(monkeypatch, tmp
 def test_by_what_guests_run_is_said(monkeypatch):
     beneath = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked"), Hypervisor("/q", "7.2", True, "kvm")
     monkeypatch.setattr(module.acceleration, "groups_for", lambda found: ())
-    said = sentence(LocalNode(), beneath, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB)
+    said = describe_guests(LocalNode(), beneath, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
         "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores), huge pages of 2MB, "
@@ -157,7 +163,7 @@ def test_by_what_guests_run_is_said(monkeypatch):
     )
     monkeypatch.setattr(module.acceleration, "version", lambda node: "7.2")
     for unknown in ((beneath[0], None), (None, None)):
-        assert "KVM is probed when the first guest boots" in sentence(LocalNode(), unknown, None, 64 * MB)
+        assert "KVM is probed when the first guest boots" in describe_guests(LocalNode(), unknown, None, 64 * MB)
 
 
 def test_root_says_why_it_runs_qemu_itself(monkeypatch):
@@ -165,7 +171,7 @@ def test_root_says_why_it_runs_qemu_itself(monkeypatch):
     monkeypatch.setattr(module.acceleration, "groups_for", lambda found: None)
     for uid, said in ((0, True), (1000, False)):
         monkeypatch.setattr(module.os, "geteuid", lambda uid=uid: uid)
-        assert ("QEMU runs as root, because only root's group" in sentence(LocalNode(), beneath, None, 64 * MB)) is said
+        assert ("QEMU runs as root, because only root's group" in describe_guests(LocalNode(), beneath, None, 64 * MB)) is said
 
 
 def test_memory_is_rounded_to_what_qemu_can_be_told():
@@ -178,10 +184,10 @@ def test_a_cache_below_the_guests_disks_is_said_and_no_working_set_is_measured_o
     cached = {str(tmp_path)}
     monkeypatch.setattr(module.direct_io, "possible", lambda directory: directory not in cached)
     cache = tmp_path / "not" / "yet"
-    assert "this host's page cache also holds the guests' disks" in page_cache(LocalNode(), "density", cache, ServerPlaces())[0]
+    assert "this host's page cache also holds the guests' disks" in page_cache(LocalNode(), "density", cache, ServerVolumes())[0]
     with pytest.raises(CapabilityError, match=r"the knee would not be visible.*--data-volume"):
-        page_cache(LocalNode(), "working-set", cache, ServerPlaces())
-    elsewhere = ServerPlaces(volumes=(Volume(name="v", path="/fast"),), roles={"data": "v"})
+        page_cache(LocalNode(), "working-set", cache, ServerVolumes())
+    elsewhere = ServerVolumes(volumes=(Volume(name="v", path="/fast"),), roles={"data": "v"})
     assert page_cache(LocalNode(), "working-set", cache, elsewhere) == ()
     cached.add("/fast")
     assert "/fast does not support direct I/O" in page_cache(LocalNode(), "density", cache, elsewhere)[0]

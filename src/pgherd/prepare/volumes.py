@@ -1,22 +1,65 @@
-"""Volumes of a request: placement of the servers' data, WAL, temporary files, tables and indexes.
+"""Volumes of a request: location of the servers' data, WAL, temporary files, tables and indexes, and their disk space.
 
-This module only checks the volumes before a run starts. It creates nothing.
+A volume option is ``[NAME=]DIR``, ``[NAME=]loop:SIZE[@DIR]`` or ``[NAME=]device:/dev/NAME``. This module only checks the volumes before a
+run starts. It creates nothing.
 """
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from pgherd.host import file_systems, paths
 from pgherd.host.file_systems import require_empty
 from pgherd.model.deployment import Role, Volume
 from pgherd.model.errors import UsageError
-from pgherd.model.units import format_bytes
+from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.prepare.volume_syntax import parse_volume
-from pgherd.runner.deploy.volumes import check_directory, same_device
+from pgherd.prepare.workspace import Workspace
+from pgherd.runner.deploy.volumes import TEMP_BYTES, check_directory, same_device, wal_bytes
 from pgherd.study.database_options import DatabaseRequest
+
+_NAME = re.compile(r"([a-z0-9][a-z0-9_-]{0,39})=(.+)", re.DOTALL)
+
+LEAST_LOOP = 64 * 2**20
+"""Bytes of the smallest loop volume. In a smaller one, file system metadata takes most of the space."""
+
+
+def parse_volume(text: str, name: str, option: str = "--volume") -> Volume:
+    """Parse a volume. ``name`` is the default name. Paths become absolute.
+
+    Raises:
+        UsageError: the text is no volume. The message names the ``option``.
+    """
+    named = _NAME.fullmatch(text)
+    if named is not None:
+        name, text = named[1], named[2]
+    if text.startswith("loop:"):
+        size, _, directory = text.removeprefix("loop:").partition("@")
+        try:
+            size_bytes = parse_bytes(size)
+        except UsageError:
+            raise UsageError(f"{option} {text}: '{size}' is no size; write loop:SIZE or loop:SIZE@DIRECTORY, such as loop:2GB") from None
+        if size_bytes < LEAST_LOOP:
+            raise UsageError(f"{option} {text}: a loop volume must have at least 64 MB, but {size} is less; raise it")
+        return Volume(name=name, kind="loop", path=os.path.abspath(directory) if directory else None, size=size_bytes)
+    if text.startswith("device:"):
+        path = text.removeprefix("device:")
+        if not path.startswith("/dev/"):
+            raise UsageError(f"{option} {text}: '{path}' is no block device; write device:/dev/NAME")
+        return Volume(name=name, kind="device", path=os.path.normpath(path))
+    if not text:
+        raise UsageError(f"{option} '{name}=' names no directory; write NAME=DIRECTORY")
+    return Volume(name=name, kind="directory", path=os.path.abspath(text))
+
+
+EMPTY_CLUSTER = 64 * 2**20
+"""Bytes of a data directory without databases: catalogs and the first WAL segments."""
+DISK_RESERVE = 512 * 2**20
 
 OPTIONS = {"data": "data_volume", "wal": "wal_volume", "temp": "temp_volume"}
 """Role → option of the request that names its volume. ``tablespace_volume`` is separate, because it names several."""
@@ -26,7 +69,7 @@ _SPARE = 1.2
 
 
 @dataclass(frozen=True)
-class Holding:
+class VolumeContents:
     """Contents of one volume.
 
     ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together. ``option`` is the name of the volume
@@ -38,13 +81,22 @@ class Holding:
     bytes: int
     option: str = "volume"
 
-    def part(self, servers: int, of: int) -> Holding:
+    def part(self, servers: int, of: int) -> VolumeContents:
         """Return the contents of ``servers`` servers, if this volume has those of ``of`` servers."""
         return replace(self, bytes=-(-self.bytes * servers // of))
 
 
 @dataclass(frozen=True)
-class ServerPlaces:
+class RequestedVolumes:
+    """Volumes that the user requests: by role, for tablespaces, and the directory for the WAL (absolute path). The host is not read."""
+
+    roles: Mapping[Role, Volume] = field(default_factory=dict)
+    tablespaces: tuple[Volume, ...] = ()
+    wal_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class ServerVolumes:
     """Checked volumes of a run.
 
     ``roles`` and ``tablespaces`` refer to ``volumes`` by name. ``holds`` lists the contents of the volumes. The other fields are for the
@@ -53,7 +105,7 @@ class ServerPlaces:
     """
 
     volumes: tuple[Volume, ...] = ()
-    holds: tuple[Holding, ...] = ()
+    holds: tuple[VolumeContents, ...] = ()
     roles: dict[Role, str] | None = None
     tablespaces: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
@@ -62,15 +114,27 @@ class ServerPlaces:
     typed: tuple[str, ...] = ()
 
 
-def asked_places(asked: DatabaseRequest) -> tuple[dict[Role, Volume], tuple[Volume, ...]]:
-    """Return the volume of each role, and the volumes of the tablespaces. Equal texts are one volume. The host is not read.
+@dataclass(frozen=True)
+class DiskSpace:
+    """Disk space of a run in the cache (bytes), its checked volumes, the contents of all volumes, and warnings."""
+
+    bytes: int = 0
+    volumes: ServerVolumes = ServerVolumes()
+    holds: tuple[VolumeContents, ...] = ()
+    messages: tuple[str, ...] = ()
+
+
+def choose_volumes(request: DatabaseRequest) -> RequestedVolumes:
+    """Return the volumes of the request. Equal texts are one volume. The host is not read.
 
     Raises:
         UsageError: a text is no volume, two volumes have the same name, --wal-dir and --wal-volume are both given, or --allow-format
             does not match the devices.
     """
-    if asked.wal_dir is not None and asked.wal_volume is not None:
-        raise UsageError(f"--wal-dir {asked.wal_dir} and --wal-volume {asked.wal_volume} both set the location of the WAL; leave one out")
+    if request.wal_dir is not None and request.wal_volume is not None:
+        raise UsageError(
+            f"--wal-dir {request.wal_dir} and --wal-volume {request.wal_volume} both set the location of the WAL; leave one out"
+        )
     by_text: dict[str, Volume] = {}
 
     def volume(text: str, name: str, option: str) -> Volume:
@@ -83,42 +147,42 @@ def asked_places(asked: DatabaseRequest) -> tuple[dict[Role, Volume], tuple[Volu
 
     roles: dict[Role, Volume] = {}
     for role, option in OPTIONS.items():
-        text = getattr(asked, option)
+        text = getattr(request, option)
         if text is not None:
             roles[role] = volume(text, f"on-{role}", option)  # type: ignore[index]
-    spaces = tuple(volume(text, f"space{number}", "tablespace_volume") for number, text in enumerate(asked.tablespace_volume))
+    spaces = tuple(volume(text, f"space{number}", "tablespace_volume") for number, text in enumerate(request.tablespace_volume))
     if len({entry.name for entry in spaces}) < len(spaces):
         raise UsageError("--tablespace-volume names a volume twice; name each once")
-    allowed = {os.path.normpath(path) for path in asked.allow_format}
+    allowed = {os.path.normpath(path) for path in request.allow_format}
     devices = {str(entry.path) for entry in by_text.values() if entry.kind == "device"}
     for path in sorted(devices - allowed):
         raise UsageError(f"device:{path}: formatting the device erases it; add --allow-format {path} to permit this")
     for path in sorted(allowed - devices):
         raise UsageError(f"--allow-format {path}: no volume option names device:{path}; name it there, or leave --allow-format out")
-    return roles, spaces
+    return RequestedVolumes(roles, spaces, None if request.wal_dir is None else str(Path(request.wal_dir).resolve()))
 
 
-def server_places(node: Node, asked: DatabaseRequest, account: str | None, needed: dict[Role, int]) -> ServerPlaces:
-    """Check all volumes of a request on this host. ``needed`` is the size in bytes of each role, for all servers together.
+def check_volumes(node: Node, requested: RequestedVolumes, account: str | None, needed: Mapping[Role, int]) -> ServerVolumes:
+    """Check all requested volumes on this host. ``needed`` is the size in bytes of each role, for all servers together.
 
     Raises:
         UsageError: a volume is missing, in use, or too small.
         CapabilityError: this host cannot create a volume.
     """
-    roles, spaces = asked_places(asked)
+    roles, spaces = requested.roles, requested.tablespaces
     if not roles and not spaces:
-        return ServerPlaces()
+        return ServerVolumes()
     holds: dict[str, tuple[Volume, list[Role]]] = {}
     for role, volume in roles.items():
         holds.setdefault(volume.name, (volume, []))[1].append(role)
     for volume in spaces:
         holds.setdefault(volume.name, (volume, []))[1].append("tablespace")
     messages, changes, confirm = [], [], []
-    contents: list[Holding] = []
+    contents: list[VolumeContents] = []
     for volume, volume_roles in holds.values():
         need = sum(needed.get(role, 0) // (len(spaces) if role == "tablespace" else 1) for role in volume_roles)
         text = " and ".join(_LABELS[role] for role in volume_roles)
-        contents.append(Holding(volume, text, need))
+        contents.append(VolumeContents(volume, text, need))
         change = look(node, contents[-1], account)
         changes.append(change)
         if volume.kind == "loop":
@@ -136,7 +200,7 @@ def server_places(node: Node, asked: DatabaseRequest, account: str | None, neede
             and "data" not in roles
         ):
             messages.append(f"Warning: volume {volume.name} ({volume.path}) is on the same file system as the servers' data.")
-    return ServerPlaces(
+    return ServerVolumes(
         volumes=tuple(volume for volume, _ in holds.values()),
         holds=tuple(contents),
         roles={role: volume.name for role, volume in roles.items()},
@@ -148,12 +212,65 @@ def server_places(node: Node, asked: DatabaseRequest, account: str | None, neede
     )
 
 
-def wal_beside(directory: str, need: int) -> Holding:
+def disk_space(
+    workspace: Workspace,
+    requested: RequestedVolumes | None,
+    databases: int,
+    database_bytes: int,
+    *,
+    writes: bool,
+    lower: str = "--scale",
+    templates: int = 1,
+) -> DiskSpace:
+    """Return the disk space for ``databases`` clones and for templates with ``templates`` databases. It is 0 if ``requested`` is None.
+
+    ``databases`` is the number on the fullest host.
+
+    Raises:
+        UsageError: there is less free space (the message names the options to ``lower``), or a volume is missing, in use, or too small.
+        CapabilityError: this host cannot create a volume.
+    """
+    if requested is None:
+        return DiskSpace()
+    node, cache = workspace.node, workspace.cache
+    holds: list[VolumeContents] = []
+    messages: list[str] = []
+    wal, written = wal_bytes(databases, not writes), 2**30 if writes else 0
+    if requested.wal_dir is not None:
+        holds.append(wal_beside(requested.wal_dir, wal))
+        look(node, holds[0], workspace.account)
+        if same_device(node, requested.wal_dir, str(cache)):
+            messages.append(f"Warning: --wal-dir {requested.wal_dir} is on the same file system as the servers' data in {cache}.")
+    needed: dict[Role, int] = {
+        "data": databases * (database_bytes + EMPTY_CLUSTER + written),
+        "wal": wal,
+        "temp": databases * TEMP_BYTES,
+        "tablespace": databases * (database_bytes + written),
+    }
+    checked = check_volumes(node, requested, workspace.account, needed)
+    if requested.wal_dir is not None or "wal" in requested.roles:
+        written = 0
+    if "data" in requested.roles:
+        databases = 0  # the cache contains only the template
+    each = database_bytes + EMPTY_CLUSTER + written
+    need = each * (databases + templates)
+    free = shutil.disk_usage(next(path for path in (cache, *cache.parents) if path.exists())).free
+    if need + DISK_RESERVE > free:
+        many = "1 database" if databases == 1 else f"{databases} databases"
+        copies = "a template" if templates == 1 else f"templates of {templates}"
+        raise UsageError(
+            f"{many} of about {format_bytes(each)} and {copies} need {format_bytes(need)} below {cache}, which has "
+            f"{format_bytes(free)} free; lower {lower}, or set XDG_CACHE_HOME to a larger disk"
+        )
+    return DiskSpace(need, checked, (*holds, *checked.holds), tuple(messages))
+
+
+def wal_beside(directory: str, need: int) -> VolumeContents:
     """Return the contents of the ``--wal-dir`` directory. ``need`` is the size of the WAL in bytes."""
-    return Holding(Volume(name="wal-dir", path=directory), "the servers' WAL", need, "--wal-dir")
+    return VolumeContents(Volume(name="wal-dir", path=directory), "the servers' WAL", need, "--wal-dir")
 
 
-def look(node: Node, held: Holding, account: str | None) -> str:
+def look(node: Node, held: VolumeContents, account: str | None) -> str:
     """Require that the volume exists on this host, is usable and is large enough. Return the host change that it causes.
 
     Raises:

@@ -10,8 +10,10 @@ from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.prepare import vm_options
-from pgherd.prepare.database_preparation import preparation
+from pgherd.prepare import guests, servers, volumes
+from pgherd.prepare.containers import choose_cpu, choose_memory, complete_limits
+from pgherd.prepare.databases import database_options, prepare_databases
+from pgherd.prepare.load import database_size
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.density.prepare import prepare
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
@@ -19,14 +21,44 @@ from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
-def _ground(**asked):
-    return preparation(LocalNode(), DatabaseRequest(**asked), dry=True)
+def _preparation(**asked):
+    return prepare_databases(LocalNode(), DatabaseRequest(**asked), dry=True)
+
+
+def _cpu(preparation, request, default):
+    return choose_cpu(
+        request.vcpus,
+        request.cpu_mode,
+        default=default,
+        runtime=preparation.runtime,
+        share=preparation.share,
+        logical_cpus=preparation.facts.logical_cpus,
+    )
+
+
+def _settings(preparation, size):
+    return servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, 2, None, writes=not preparation.load.read_only)
+
+
+def _disk(preparation, databases, size):
+    return volumes.disk_space(preparation.workspace, preparation.volumes, databases, size, writes=not preparation.load.read_only)
+
+
+def _completed(**asked):
+    """Return the options of databases, all messages, and the settings and the size from which the options are made."""
+    request = DatabaseRequest(**asked)
+    with prepare_databases(LocalNode(), request, dry=True) as preparation:
+        cpu, size = _cpu(preparation, request, 1.0), database_size(preparation.workspace, preparation.servers, preparation.load)
+        settings = _settings(preparation, size)
+        limits = complete_limits(cpu, None, preparation.runtime, settings.settings, settings.huge_pages)
+        options = DatabaseOptions(**database_options(preparation, limits, size, settings))
+        return options, [*preparation.messages, *size.messages, *settings.messages, *limits.messages], settings, size
 
 
 def test_what_is_made_to_look_goes_again():
-    with _ground() as ground:
-        assert ground.work.is_dir()
-        work = ground.work
+    with _preparation() as preparation:
+        work = preparation.workspace.directory
+        assert work.is_dir()
     assert not work.exists()
     assert not list((Path(paths.state_dir()) / "journal").glob("[a-z]*"))
 
@@ -43,28 +75,24 @@ def test_what_runs_guests_is_found_before_it_is_reckoned_with(monkeypatch, dry, 
 
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr(vm_options, "hypervisor", hypervisor)
+    monkeypatch.setattr(guests, "hypervisor", hypervisor)
     monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: 64 if tried else 104)
-    with preparation(LocalNode(), DatabaseRequest(runtime="vm"), dry=dry) as ground:
-        assert ground.guest_memory == GuestMemory(overhead=overhead)
-        assert ground.beneath is beneath, "it is not looked for a second time"
+    with prepare_databases(LocalNode(), DatabaseRequest(runtime="vm"), dry=dry) as preparation:
+        assert preparation.guests.policy == GuestMemory(overhead=overhead)
+        assert preparation.guests.beneath is beneath, "it is not looked for a second time"
     assert tried == ([] if dry else [beneath])
 
 
 def test_without_guests_nobody_shares_their_memory():
-    with _ground(runtime="process") as ground:
-        assert ground.guest_memory is None
+    with _preparation(runtime="process") as preparation:
+        assert preparation.guests is None
 
 
 def test_options_of_the_databases_are_complete():
-    with _ground(runtime="process", vcpus=1, set=("work_mem=3MB",), seed=4, scale=2) as ground:
-        limits = ground.limits(8.0)
-        size = ground.database_bytes()
-        selected = ground.settings(size, 2, None)
-        options = DatabaseOptions(**ground.options(limits, selected, None))
+    options, _, _, size = _completed(runtime="process", vcpus=1, set=("work_mem=3MB",), seed=4, scale=2)
     assert (options.vcpus, options.cpu_mode, options.runtime, options.seed, options.scale) == (1, "cpuset", "process", 4, 2)
     assert options.settings["work_mem"] == "3MB" and options.read_only
-    assert 2 * 10e6 < size < 2 * 30e6
+    assert 2 * 10e6 < size.bytes < 2 * 30e6
 
 
 @pytest.mark.parametrize(
@@ -81,38 +109,39 @@ def test_options_of_the_databases_are_complete():
     ],
 )
 def test_what_cannot_be_is_refused(asked, error, message):
-    with pytest.raises(error, match=message), _ground(**asked) as ground:
-        ground.container_memory()
-        ground.limits(1.0)
-        ground.settings(ground.database_bytes(), 2, None)
+    request = DatabaseRequest(**asked)
+    with pytest.raises(error, match=message), prepare_databases(LocalNode(), request, dry=True) as preparation:
+        choose_memory(request.memory, preparation.runtime)
+        _cpu(preparation, request, 1.0)
+        _settings(preparation, database_size(preparation.workspace, preparation.servers, preparation.load))
 
 
 def test_the_wal_lies_where_it_is_asked_for(tmp_path):
     for directory in (tmp_path, *tmp_path.parents):
         if directory.owner() == "root" and str(directory).startswith("/tmp/"):
             directory.chmod(0o755)
-    with _ground(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like") as ground:
-        apart = ground.disk(2, 2**20)
-        options = DatabaseOptions(**ground.options(ground.limits(1.0), ground.settings(2**20, 2, None), None))
+    with _preparation(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like") as preparation:
+        apart = _disk(preparation, 2, 2**20).bytes
         assert not list(tmp_path.iterdir()), "it was only looked at"
-    with _ground(runtime="process", workload="tpcb-like") as ground:
-        assert ground.disk(2, 2**20) > apart, "what is written is not counted with the data"
+    options = _completed(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like")[0]
+    with _preparation(runtime="process", workload="tpcb-like") as preparation:
+        assert _disk(preparation, 2, 2**20).bytes > apart, "what is written is not counted with the data"
     assert options.wal_dir == str(tmp_path)
     prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), databases=(1,), scale=1), True)
     assert any(f"WAL in a private directory below {tmp_path}" in change for change in prepared.host_changes)
     (held,) = prepared.holds
     assert (held.volume.path, held.option) == (str(tmp_path), "--wal-dir") and held.bytes > 0, "for other hosts of a run"
-    with pytest.raises(UsageError, match="does not exist"), _ground(runtime="process", wal_dir=str(tmp_path / "no")) as ground:
-        ground.disk(1, 1)
+    with pytest.raises(UsageError, match="does not exist"), _preparation(runtime="process", wal_dir=str(tmp_path / "no")) as preparation:
+        _disk(preparation, 1, 1)
 
 
 def test_a_disk_too_small_is_refused(monkeypatch):
     usage = namedtuple("usage", "total used free")
-    with _ground() as ground:
-        assert ground.disk(3, 10**8) >= 4 * 10**8
+    with _preparation() as preparation:
+        assert _disk(preparation, 3, 10**8).bytes >= 4 * 10**8
         monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**9, 9 * 10**8, 10**8))
         with pytest.raises(UsageError, match=r"3 databases of about .* MB free; lower --scale"):
-            ground.disk(3, 10**8)
+            _disk(preparation, 3, 10**8)
 
 
 def test_a_users_own_size_is_assumed_until_it_is_loaded(tmp_path):
@@ -120,16 +149,14 @@ def test_a_users_own_size_is_assumed_until_it_is_loaded(tmp_path):
     script.write_text("select 1;")
     init.write_text("create table t (i int);")
     os.chmod(tmp_path, 0o755)
-    with _ground(script=(str(script),), init_script=str(init)) as ground:
-        assert ground.database_bytes() > 10**8
-        assert any("its size is unknown" in choice for choice in ground.choices)
-        assert not ground.read_only
+    options, messages, _, size = _completed(script=(str(script),), init_script=str(init))
+    assert size.bytes > 10**8
+    assert any("its size is unknown" in message for message in messages)
+    assert not options.read_only
 
 
 def _own(**asked):
-    with _ground(runtime="process", vcpus=1, **asked) as ground:
-        selected = ground.settings(ground.database_bytes(), 2, None)
-        return DatabaseOptions(**ground.options(ground.limits(1.0), selected, None)), list(ground.choices)
+    return _completed(runtime="process", vcpus=1, **asked)[:2]
 
 
 def test_order_entry_begins_fresh_is_logged_whole_and_says_what_it_is_not():
@@ -161,26 +188,54 @@ def test_what_the_user_says_goes_before_the_workloads_own():
     ],
 )
 def test_options_of_our_own_workloads_that_do_not_fit(asked, message):
-    with pytest.raises(UsageError, match=message), _ground(**asked):
+    with pytest.raises(UsageError, match=message), _preparation(**asked):
         pass
 
 
 def test_scripts_that_write_nothing_are_kept_from_it_by_the_server(tmp_path):
     script = tmp_path / "x.sql"
     script.write_text("select 1;")
-    with _ground(script=(str(script),), read_only=True) as ground:
-        selected = ground.settings(2**24, 2, None)
-        options = DatabaseOptions(**ground.options(ground.limits(1), selected, None))
+    options, messages, selected, _ = _completed(script=(str(script),), read_only=True)
     assert options.read_only and options.settings["default_transaction_read_only"] == "on"
     assert {row.name: row.why for row in selected.rows}["default_transaction_read_only"] == "asked for with --read-only"
     assert options.load(2).read_only, "no checkpoint, no warning, no writable session on its account"
-    assert any("assumed to write nothing" in choice for choice in ground.choices)
-    with _ground(script=(str(script),)) as ground:
-        options = DatabaseOptions(**ground.options(ground.limits(1), ground.settings(2**24, 2, None), None))
+    assert any("assumed to write nothing" in message for message in messages)
+    options = _completed(script=(str(script),))[0]
     assert not options.read_only and not options.load(2).read_only
 
 
 @pytest.mark.parametrize("asked", [{"read_only": True}, {"read_only": True, "script": ("x.sql",), "allow_writes": True}])
 def test_read_only_is_for_scripts_of_ones_own(asked):
-    with pytest.raises(UsageError, match="--read-only is for a --script"), _ground(**asked):
+    with pytest.raises(UsageError, match="--read-only is for a --script"), _preparation(**asked):
         pass
+
+
+def _in_processes(**asked):
+    with _preparation(runtime="process", **asked) as preparation:
+        return preparation
+
+
+@pytest.mark.parametrize(
+    ("asked", "workload", "own"),
+    [({}, "pgbench", False), ({"workload": "tpcb-like"}, "pgbench", False), ({"workload": "random-block"}, "random-block", True)],
+)
+def test_what_fills_the_database(asked, workload, own):
+    load = _in_processes(**asked).load
+    assert (load.workload, load.mix is not None) == (workload, own)
+
+
+def test_sql_of_ones_own_fills_it(tmp_path):
+    for name in ("script.sql", "init.sql"):
+        (tmp_path / name).write_text("SELECT 1;\n")
+    assert _in_processes(script=(str(tmp_path / "script.sql"),), init_script=str(tmp_path / "init.sql")).load.workload == "script"
+
+
+def test_the_wal_directory_is_absolute(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert _in_processes(wal_dir="wal").volumes.wal_dir == str(Path(tmp_path / "wal").resolve())
+    assert _in_processes().volumes.wal_dir is None
+
+
+@pytest.mark.parametrize(("asked", "checksums"), [({}, True), ({"data_checksums": False}, False)])
+def test_checksums_are_on_unless_asked_otherwise(asked, checksums):
+    assert _in_processes(**asked).servers.checksums is checksums

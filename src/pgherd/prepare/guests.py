@@ -1,68 +1,154 @@
-"""Checks of a run's virtual machine options before anything starts.
+"""Virtual machines of a run: checks of their options before anything starts, and their memory policy.
 
 The checks cover three questions: can this host provide the options, which host changes do they need, and do all guests of a trial fit in
-the host's memory.
+the host's memory. The memory policy defines how guests share the host's memory.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pgherd.host import direct_io, huge_pages, mounts, same_page_merging
+from pgherd.host import direct_io, huge_pages, mounts, paths, same_page_merging
+from pgherd.host.journal import Journal
 from pgherd.model.base import Model
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, GuestMachine, GuestMemory, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.facts import HostFacts
+from pgherd.model.load import ClientPlace, Script
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.prepare import vm_memory_policy
-from pgherd.prepare.server_volumes import ServerPlaces
+from pgherd.prepare.volumes import ServerVolumes
+from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes import balloon_law
 from pgherd.runtimes.balloon_law import moves, refuse_what_cannot_be_given_back
 from pgherd.runtimes.balloon_manager import law_guest
+from pgherd.runtimes.choice import choose
 from pgherd.runtimes.vm import acceleration, kernel
 from pgherd.runtimes.vm.qemu import UNIT
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 from pgherd.study.registry import study_of
+from pgherd.workloads.script import require_self_contained
+
+GUEST_SYSTEM = 192 * 2**20
+"""Generous estimate of the memory of a guest's kernel, page tables and agent, in bytes."""
+LEAST_SYSTEM = 96 * 2**20
+"""Bytes that a guest's kernel and agent need at least. It is also the lowest minimum of a balloon."""
+_RESERVE = GuestMemory().reserve
 
 
-def fields(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, cores: float) -> dict[str, Any]:
-    """Return the fields of DatabaseOptions on guests. Raises UsageError as ``asked_machine`` and ``vm_memory_policy.promises``."""
-    return {"guest": asked_machine(asked, runtime, vcpus, cores), **vm_memory_policy.promises(asked, runtime)}
+def in_groups(node: Node, journal: Journal, facts: HostFacts) -> bool:
+    """Return True if guests on this host run in control groups. Only then can the sum of their memory be limited."""
+    return choose(node, journal, facts, None, "prep")[0].name == "cgroup"
 
 
-def asked_machine(asked: DatabaseRequest, runtime: RuntimeName, vcpus: float, cores: float) -> GuestMachine | None:
+def budget_for(guests: int, memory: int, overhead: int) -> int:
+    """Return the budget (bytes) in which all ``guests`` can use all their memory.
+
+    Each guest has ``memory`` bytes, and each hypervisor needs ``overhead`` bytes more. The budget also contains the policy's reserve.
+    """
+    return math.ceil(guests * (memory + overhead) / (1 - _RESERVE))
+
+
+def largest_guest(guests: int, budget: int, overhead: int) -> int:
+    """Return the memory (bytes) that each guest can have in a ``budget`` (bytes). This is the inverse of ``budget_for``."""
+    return max(int(budget * (1 - _RESERVE)) // guests - overhead, 0)
+
+
+def policy(node: Node, request: DatabaseRequest, runtime: RuntimeName) -> GuestMemory | None:
+    """Return the memory policy of guests with the estimated memory of their hypervisors. None if the run has no guests.
+
+    Raises:
+        UsageError: the user sets a guest option for other containers, or a balloon option for a policy without balloons.
+    """
+    _require_applicable(request, runtime)
+    if not capabilities_of(runtime).own_kernel:
+        return None
+    shared = GuestMemory(policy=request.vm_memory_policy or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
+    return shared if request.vm_idle_tax is None else shared.model_copy(update={"tax": request.vm_idle_tax})
+
+
+def promises(request: DatabaseRequest, runtime: RuntimeName) -> tuple[int | None, dict[str, float]]:
+    """Return the guaranteed minimum of each guest (bytes; None: the default) and the weights of guests by name.
+
+    Raises:
+        UsageError: as ``policy``, or a minimum or weight is not above zero.
+    """
+    _require_applicable(request, runtime)
+    minimum = None if request.vm_memory_min is None else parse_bytes(request.vm_memory_min)
+    if minimum is not None and minimum <= 0:
+        raise UsageError(f"--vm-memory-min {request.vm_memory_min}: the minimum must be above zero, such as 256MB")
+    return minimum, dict(_weight(text) for text in request.vm_memory_shares)
+
+
+def require_known(shares: Iterable[str], guests: Iterable[Container]) -> None:
+    """Require that each guest in ``shares`` is part of a trial. Raises UsageError."""
+    names = sorted({guest.name for guest in guests})
+    unknown = [name for name in shares if name not in names]
+    if unknown:
+        raise UsageError(f"--vm-memory-shares {unknown[0]}: no guest of this run has that name; use one of {', '.join(names)}")
+
+
+def _require_applicable(request: DatabaseRequest, runtime: RuntimeName) -> None:
+    given = {
+        "--vm-memory-min": request.vm_memory_min,
+        "--vm-memory-shares": request.vm_memory_shares or None,
+        "--vm-idle-tax": request.vm_idle_tax,
+    }
+    option_names = [option for option, value in given.items() if value is not None]
+    if not capabilities_of(runtime).own_kernel and (option_names or request.vm_memory_policy is not None):
+        first = f"--vm-memory-policy {request.vm_memory_policy}" if request.vm_memory_policy is not None else ", ".join(option_names)
+        raise UsageError(f"{first}: this is for virtual machines; add --runtime vm")
+    if option_names and not moves(request.vm_memory_policy or "static"):
+        raise UsageError(f"{', '.join(option_names)}: the memory policy does not move balloons; add --vm-memory-policy guest-balloon")
+
+
+def _weight(text: str) -> tuple[str, float]:
+    name, _, weight = text.partition("=")
+    try:
+        value = float(weight)
+    except ValueError:
+        value = math.nan
+    if not name or not 0 < value < math.inf:
+        raise UsageError(f"--vm-memory-shares {text}: write NAME=WEIGHT with a weight above zero, such as db01=2")
+    return name, value
+
+
+def requested_machine(request: DatabaseRequest, runtime: RuntimeName) -> GuestMachine | None:
     """Return the hypervisor options of each guest, or None if the user gives none.
-
-    ``vcpus`` is the number of vCPUs of each guest. ``cores`` is the number of cores that the run may use.
 
     Raises:
         UsageError: options contradict each other, or the containers are no guests.
     """
-    given = {"--vm-huge-pages": asked.vm_huge_pages, "--vm-pin-vcpus": asked.vm_pin_vcpus, "--vm-ksm": asked.vm_ksm}
+    given = {"--vm-huge-pages": request.vm_huge_pages, "--vm-pin-vcpus": request.vm_pin_vcpus, "--vm-ksm": request.vm_ksm}
     option_names = [option for option, value in given.items() if value]
     if not option_names:
         return None
     if not capabilities_of(runtime).own_kernel:
         raise UsageError(f"{', '.join(option_names)}: this is for virtual machines; add --runtime vm")
-    if asked.vm_pin_vcpus and vcpus > cores:
+    page = parse_bytes(request.vm_huge_pages) if request.vm_huge_pages else None
+    if page is not None:
+        if page <= 0:
+            raise UsageError(f"--vm-huge-pages {request.vm_huge_pages} is no size of a page; write 2MB or 1GB, or leave it out")
+        refuse_what_cannot_be_given_back(request.vm_memory_policy or "static", huge_pages=True, locked=False)
+        if request.vm_ksm:
+            raise UsageError(
+                f"--vm-ksm merges ordinary pages only, but --vm-huge-pages {request.vm_huge_pages} uses huge pages; leave one out"
+            )
+    return GuestMachine(pinned=request.vm_pin_vcpus, huge_page=page, merge=request.vm_ksm)
+
+
+def require_pinnable(machine: GuestMachine | None, vcpus: float, cores: float) -> None:
+    """Require a core of the run for each pinned vCPU of a guest. Raises UsageError."""
+    if machine is not None and machine.pinned and vcpus > cores:
         raise UsageError(
             f"--vm-pin-vcpus pins each vCPU to a separate CPU, but a guest has {vcpus:g} vCPUs and the run {cores:g} CPUs; lower --vcpus"
         )
-    page = parse_bytes(asked.vm_huge_pages) if asked.vm_huge_pages else None
-    if page is not None:
-        if page <= 0:
-            raise UsageError(f"--vm-huge-pages {asked.vm_huge_pages} is no size of a page; write 2MB or 1GB, or leave it out")
-        refuse_what_cannot_be_given_back(asked.vm_memory_policy or "static", huge_pages=True, locked=False)
-        if asked.vm_ksm:
-            raise UsageError(
-                f"--vm-ksm merges ordinary pages only, but --vm-huge-pages {asked.vm_huge_pages} uses huge pages; leave one out"
-            )
-    return GuestMachine(pinned=asked.vm_pin_vcpus, huge_page=page, merge=asked.vm_ksm)
 
 
 def whole_memory(memory: int) -> tuple[int, tuple[str, ...]]:
@@ -72,7 +158,7 @@ def whole_memory(memory: int) -> tuple[int, tuple[str, ...]]:
     return rounded, (message,) if rounded != memory else ()
 
 
-def page_cache(node: Node, study: str, cache: Path, places: ServerPlaces) -> tuple[str, ...]:
+def page_cache(node: Node, study: str, cache: Path, places: ServerVolumes) -> tuple[str, ...]:
     """Return a warning if this host's page cache holds the guests' disks.
 
     This happens if the file system of the disk images does not support direct I/O, or is in memory.
@@ -113,7 +199,7 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
     """
     deployments = [trial.deployment for trial in study_of(study).propose(options, []).trials]
     together = [[container for _, container in one.containers() if capabilities_of(container.runtime).own_kernel] for one in deployments]
-    vm_memory_policy.require_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
+    require_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
     for deployment, guests in zip(deployments, together, strict=True):
         if policy is not None and moves(policy.policy):
             balloon_law.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)
@@ -182,6 +268,53 @@ Beneath = tuple[kernel.Kernel | None, acceleration.Hypervisor | None]
 """Kernel and hypervisor of the guests. Each is None if it is not known yet."""
 
 
+@dataclass(frozen=True)
+class GuestChoice:
+    """Virtual machines of a run: memory policy, kernel and hypervisor, their options, and the minimum and weights of guests."""
+
+    policy: GuestMemory
+    beneath: Beneath
+    machine: GuestMachine | None
+    minimum: int | None
+    shares: Mapping[str, float]
+
+
+def choose_guests(request: DatabaseRequest, workspace: Workspace, runtime: RuntimeName, scripts: Sequence[Script]) -> GuestChoice | None:
+    """Return the virtual machines of a request whose load has these ``scripts``. None if the run has no guests.
+
+    Raises:
+        UsageError: an option is wrong or is for other containers, or a script for clients inside the guest calls programs.
+        CapabilityError: QEMU or a kernel is missing, or huge pages of this host are requested for servers.
+    """
+    node, cache, machine = workspace.node, workspace.cache, requested_machine(request, runtime)
+    if not capabilities_of(runtime).own_kernel:
+        _require_applicable(request, runtime)
+        return None
+    require_guest_can(node, request.huge_pages, request.client_placement, scripts)
+    # Before the memory policy, because the memory that a guest needs depends on the hypervisor.
+    beneath = hypervisor(node, cache, workspace.directory, dry=workspace.dry)
+    shared = policy(node, request, runtime)
+    assert shared is not None
+    return GuestChoice(shared, beneath, machine, *promises(request, runtime))
+
+
+def require_guest_can(node: Node, huge_pages: str | None, client_placement: ClientPlace, scripts: Sequence[Script]) -> None:
+    """Require that ``--huge-pages`` and the scripts work in a guest.
+
+    Raises:
+        CapabilityError: huge pages of this host are requested for servers.
+        UsageError: a script for clients inside the guest calls programs, or cannot be read.
+    """
+    if huge_pages:
+        raise CapabilityError(
+            f"--huge-pages {huge_pages} uses this host's kernel, but a server in a guest uses the guest's kernel; leave it out, "
+            "or back all guest memory with huge pages with --vm-huge-pages"
+        )
+    if client_placement == "inside":
+        for script in scripts:
+            require_self_contained(node, script)
+
+
 def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
     """Return the kernel and the hypervisor of guests on this host.
 
@@ -198,7 +331,7 @@ def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
     return guest_kernel, known_hypervisor
 
 
-def sentence(node: Node, beneath: Beneath, machine: GuestMachine | None, overhead: int) -> str:
+def describe_guests(node: Node, beneath: Beneath, machine: GuestMachine | None, overhead: int) -> str:
     """Describe the guests of a run: hypervisor, accelerator, vCPU model, kernel, the user's options, and QEMU's memory.
 
     ``beneath`` is the result of ``hypervisor``. ``overhead`` is the estimated memory of each QEMU process without its guest's memory, in
@@ -210,13 +343,13 @@ def sentence(node: Node, beneath: Beneath, machine: GuestMachine | None, overhea
     else:
         model = "max" if known_hypervisor.functional_only else "host"
         by = f"{known_hypervisor.sentence()}; Linux {guest_kernel.release} ({guest_kernel.origin}); vCPU model '{model}', machine q35"
-    asked = machine or GuestMachine()
+    options = machine or GuestMachine()
     details = [
         "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores)"
-        if asked.pinned
+        if options.pinned
         else "vCPUs not pinned",
-        "ordinary pages" if asked.huge_page is None else f"huge pages of {huge_pages.label(asked.huge_page)}",
-        *(["equal pages merged (KSM)"] if asked.merge else []),
+        "ordinary pages" if options.huge_page is None else f"huge pages of {huge_pages.label(options.huge_page)}",
+        *(["equal pages merged (KSM)"] if options.merge else []),
         f"estimated memory of each QEMU process without its guest's memory: {format_bytes(overhead)}",
     ]
     if os.geteuid() == 0 and known_hypervisor is not None and acceleration.groups_for(known_hypervisor) is None:

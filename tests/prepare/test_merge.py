@@ -5,33 +5,36 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.model.run import Surroundings, Swap
 from pgherd.postgres.settings import Row
-from pgherd.prepare import merge_variants
-from pgherd.prepare.server_volumes import Holding
+from pgherd.prepare import merge
+from pgherd.prepare.volumes import VolumeContents
 from pgherd.studies.density.options import DensityOptions
 
 
 def test_what_goes_for_all_is_said_once_and_the_rest_with_names():
     said = {"a": ("Common.", "Of two.", "Common."), "b": ("Common.", "Of two."), "c": ("Own.", "Common.")}
-    assert merge_variants.choices(said) == ("Common.", "a, b: Of two.", "c: Own.")
+    assert merge.choices(said) == ("Common.", "a, b: Of two.", "c: Own.")
 
 
 def test_settings_that_differ_come_first_with_every_value():
     def row(name, value):
         return Row(name, value, "0", "why")
 
-    found = merge_variants.settings({"a": [row("x", "1"), row("y", "1")], "b": [row("x", "1"), row("y", "2")], "c": [row("x", "1")]})
+    found = merge.settings({"a": [row("x", "1"), row("y", "1")], "b": [row("x", "1"), row("y", "2")], "c": [row("x", "1")]})
     assert [(one.name, one.value) for one in found] == [("y", "a: 1; b: 2; c: the default"), ("x", "1")]
 
 
 def test_changes_once():
-    assert merge_variants.changes([("a", "b"), ("b", "c")]) == ("a", "b", "c")
+    assert merge.changes([("a", "b"), ("b", "c")]) == ("a", "b", "c")
 
 
 def test_a_volume_holds_what_the_largest_variant_puts_there():
     fast, other = Volume(name="fast", path="/fast"), Volume(name="other", path="/other")
-    small, large = Holding(fast, "servers' WAL", 1), Holding(fast, "servers' WAL", 3)
-    assert merge_variants.holds([(small,), (large, Holding(other, "servers' data", 2)), ()]) == (large, Holding(other, "servers' data", 2))
-    assert merge_variants.holds([(large,), (small,)]) == (large,)
+    small, large = VolumeContents(fast, "servers' WAL", 1), VolumeContents(fast, "servers' WAL", 3)
+    assert merge.holds([(small,), (large, VolumeContents(other, "servers' data", 2)), ()]) == (
+        large,
+        VolumeContents(other, "servers' data", 2),
+    )
+    assert merge.holds([(large,), (small,)]) == (large,)
 
 
 BASE = Surroundings(runtime="vm", cores=2, memory=100, platform=("process=sshd",))
@@ -40,10 +43,10 @@ BASE = Surroundings(runtime="vm", cores=2, memory=100, platform=("process=sshd",
 def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
     guests = GuestMemory(policy="guest-balloon")
     other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "guest_memory": guests})
-    found = merge_variants.surroundings({"a": BASE, "b": other})
+    found = merge.surroundings({"a": BASE, "b": other})
     assert (found.runtime, found.cores, found.memory, found.platform) == ("cgroup", 2, 300, ("process=sshd",))
     assert found.guest_memory == guests, "though the baseline has no guests"
-    assert merge_variants.surroundings({"a": BASE}) == BASE
+    assert merge.surroundings({"a": BASE}) == BASE
 
 
 @pytest.mark.parametrize(
@@ -58,7 +61,7 @@ def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
 def test_what_a_run_has_once_cannot_differ(change, said):
     """All but the first would be measured in surroundings that they did not ask for."""
     with pytest.raises(UsageError, match=said):
-        merge_variants.surroundings({"a": BASE, "b": BASE, "c": BASE.model_copy(update=change)})
+        merge.surroundings({"a": BASE, "b": BASE, "c": BASE.model_copy(update=change)})
 
 
 def test_variants_of_the_same_scripts_are_logged_alike():
@@ -69,7 +72,7 @@ def test_variants_of_the_same_scripts_are_logged_alike():
         return DensityOptions(**common, scripts=(Script(source=source),), sampling=sampling, rate=rate)
 
     given = {"a": one(1.0), "b": one(0.2), "other": one(0.5, source="b.sql"), "slow": one(0.5, rate=1000.0)}
-    found = merge_variants.logged_alike(given)
+    found = merge.logged_alike(given)
     assert {name: options.sampling for name, options in found.items()} == {"a": 0.2, "b": 0.2, "other": 0.5, "slow": 0.5}
     assert found["b"] == given["b"]
-    assert merge_variants.logged_alike({"a": BASE, "b": BASE}) == {"a": BASE, "b": BASE}, "other studies log nothing"
+    assert merge.logged_alike({"a": BASE, "b": BASE}) == {"a": BASE, "b": BASE}, "other studies log nothing"

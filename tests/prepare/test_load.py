@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
-from pgherd.prepare.load_options import data_of_init, own_mix, partitions, sampling, scripts
+from pgherd.prepare.load import data_of_init, own_mix, partitions, sampling, scripts
 from pgherd.study.database_options import DatabaseRequest
 
 
@@ -37,13 +37,13 @@ def test_the_data_of_an_init_file_are_told(tmp_path):
     init.write_text("\\copy t FROM data.csv\n")
     (tmp_path / "data.csv").write_text("1\n")
     request = asked(init_script=str(init))
-    data, said = data_of_init(LocalNode(), request)
+    data, said = data_of_init(LocalNode(), request.init_script)
     assert data is not None and data.files == ("data.csv",)
     assert said == ["--init-script reads data.csv: after a change to it, the database is loaded again."]
     init.write_text("\\copy t FROM PROGRAM 'seq 3'\n")
-    data, said = data_of_init(LocalNode(), request)
+    data, said = data_of_init(LocalNode(), request.init_script)
     assert data is not None and not data.files and "runs a program" in said[0] and "pgherd clean --templates" in said[0]
-    assert data_of_init(LocalNode(), asked()) == (None, [])
+    assert data_of_init(LocalNode(), None) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -63,16 +63,16 @@ def test_contradictions_are_said(words, message):
 
 def test_so_much_is_logged():
     plain = (Script(source="builtin:select-only"),)
-    assert sampling(asked(), True, plain) == 0.05 and sampling(asked(), False, plain) == 0.2
-    assert sampling(asked(rate=5000.0), True, plain) == 0.1 and sampling(asked(rate=10.0), True, plain) == 1.0
-    assert sampling(asked(), True, (Script(source="a", name="payment"),)) == 1.0
+    assert sampling(plain, read_only=True) == 0.05 and sampling(plain, read_only=False) == 0.2
+    assert sampling(plain, read_only=True, rate=5000.0) == 0.1 and sampling(plain, read_only=True, rate=10.0) == 1.0
+    assert sampling((Script(source="a", name="payment"),), read_only=True) == 1.0
 
 
 @pytest.mark.parametrize(("pace", "share"), [(None, 0.05), (0.00005, 0.05), (0.0003, 0.1), (0.0015, 0.5), (0.002, 1.0), (3.0, 1.0)])
 def test_of_slow_scripts_of_the_users_own_a_larger_share_is_logged(pace, share):
     for read_only, least in ((True, 0.05), (False, 0.2)):  # where it writes, the pace is that of commits that wait for nothing
-        assert sampling(asked(script=("a.sql",)), read_only, (Script(source="a.sql"),), pace) == max(least, share)
-    assert sampling(asked(), True, (Script(source="builtin:select-only"),), pace) == 0.05
+        assert sampling((Script(source="a.sql"),), read_only=read_only, user_scripts=True, pace=pace) == max(least, share)
+    assert sampling((Script(source="builtin:select-only"),), read_only=True, pace=pace) == 0.05
 
 
 def test_large_tables_are_parted_where_they_are_ours():

@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.prepare.server_volumes import ServerPlaces, asked_places, look, server_places, wal_beside
+from pgherd.prepare.volumes import ServerVolumes, check_volumes, choose_volumes, look, wal_beside
 from pgherd.study.database_options import DatabaseRequest
 
 NODE = LocalNode()
@@ -22,17 +22,17 @@ def places(tmp_path):
 
 
 def asked(**changes):
-    return DatabaseRequest.model_validate(changes)
+    return choose_volumes(DatabaseRequest.model_validate(changes))
 
 
 def test_nothing_asked_is_nothing_looked_at():
-    assert server_places(NODE, asked(), None, NEEDED) == ServerPlaces()
+    assert check_volumes(NODE, asked(), None, NEEDED) == ServerVolumes()
 
 
 @pytest.mark.usefixtures("own_directories")
 def test_each_role_has_its_volume_and_the_same_text_is_the_same_volume(places):
     a, b = str(places / "a"), str(places / "b")
-    found = server_places(NODE, asked(data_volume=a, wal_volume=b, temp_volume=b, tablespace_volume=(a, str(places / "c"))), None, NEEDED)
+    found = check_volumes(NODE, asked(data_volume=a, wal_volume=b, temp_volume=b, tablespace_volume=(a, str(places / "c"))), None, NEEDED)
     assert [(one.name, one.path) for one in found.volumes] == [("on-data", a), ("on-wal", b), ("space1", str(places / "c"))]
     assert found.roles == {"data": "on-data", "wal": "on-wal", "temp": "on-wal"} and found.tablespaces == ("on-data", "space1")
     assert "servers' WAL and servers' temporary files in a private directory below" in found.changes[1]
@@ -44,7 +44,7 @@ def test_each_role_has_its_volume_and_the_same_text_is_the_same_volume(places):
 def test_a_loop_volume_is_marked_and_confirmed(places):
     if os.geteuid() != 0:
         pytest.skip("loop volumes need root")
-    found = server_places(NODE, asked(wal_volume=f"loop:128MB@{places / 'a'}"), None, NEEDED)
+    found = check_volumes(NODE, asked(wal_volume=f"loop:128MB@{places / 'a'}"), None, NEEDED)
     assert found.confirm == found.changes and any("distorts" in said for said in found.choices)
 
 
@@ -63,20 +63,20 @@ def test_a_loop_volume_is_marked_and_confirmed(places):
 )
 def test_what_cannot_be_is_said(changes, said):
     with pytest.raises(UsageError, match=said):
-        server_places(NODE, asked(**changes), None, NEEDED)
+        check_volumes(NODE, asked(**changes), None, NEEDED)
 
 
 def test_too_small_is_said_with_both_sizes(places):
     with pytest.raises((UsageError, CapabilityError), match="has 64 MB, but servers' data may need 1 TB|needs root"):
-        server_places(NODE, asked(data_volume=f"loop:64MB@{places / 'a'}"), None, {"data": 2**40})
+        check_volumes(NODE, asked(data_volume=f"loop:64MB@{places / 'a'}"), None, {"data": 2**40})
     with pytest.raises(UsageError, match="servers' WAL may need 1024 TB|servers' WAL may need"):
-        server_places(NODE, asked(wal_volume=str(places / "a")), None, {"wal": 2**50})
+        check_volumes(NODE, asked(wal_volume=str(places / "a")), None, {"wal": 2**50})
 
 
 @pytest.mark.usefixtures("own_directories")
 def test_what_lies_on_volumes_can_be_looked_at_on_another_host(places, monkeypatch):
     a, b = str(places / "a"), str(places / "b")
-    held = server_places(NODE, asked(data_volume=a, wal_volume=b, temp_volume=b), None, NEEDED).holds
+    held = check_volumes(NODE, asked(data_volume=a, wal_volume=b, temp_volume=b), None, NEEDED).holds
     assert [(one.volume.path, one.words, one.bytes) for one in held] == [
         (a, "servers' data", 2**20),
         (b, "servers' WAL and servers' temporary files", 2**21),
@@ -93,5 +93,5 @@ def test_what_lies_on_volumes_can_be_looked_at_on_another_host(places, monkeypat
 
 
 def test_the_volumes_of_a_request_without_a_look():
-    roles, spaces = asked_places(asked(data_volume="/x", tablespace_volume=("/y", "z=/z")))
-    assert roles["data"].path == "/x" and [one.name for one in spaces] == ["space0", "z"]
+    requested = asked(data_volume="/x", tablespace_volume=("/y", "z=/z"))
+    assert requested.roles["data"].path == "/x" and [one.name for one in requested.tablespaces] == ["space0", "z"]

@@ -5,35 +5,42 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
-from pgherd.prepare.container_limits import Limits, guest_memory_needed, limits, memory, require_guest_can
+from pgherd.prepare.containers import ContainerCpu, choose_cpu, choose_memory, guest_memory_needed
+from pgherd.prepare.guests import require_guest_can
+from pgherd.prepare.hosts import choose_share
 from pgherd.studies.density.options import DensityRequest
 from pgherd.study.database_options import DatabaseRequest
 
 FACTS = HostFacts(hostname="h", kernel="6", cores=8, logical_cpus=8, memory=2**34)
 
 
+def cpu(request, runtime, default):
+    share = choose_share(request, FACTS)
+    return choose_cpu(request.vcpus, request.cpu_mode, default=default, runtime=runtime, share=share, logical_cpus=FACTS.logical_cpus)
+
+
 @pytest.mark.parametrize(
     ("runtime", "asked", "vcpus", "found"),
     [
-        ("cgroup", {}, 0.25, Limits(0.25, "quota")),
-        ("cgroup", {"vcpus": 2}, 0.25, Limits(2, "quota")),
-        ("cgroup", {"vcpus": 2, "cpu_mode": "cpuset"}, 1, Limits(2, "cpuset")),
-        ("process", {}, 0.25, Limits(1, "cpuset")),
-        ("process", {"vcpus": 0.5}, 1, Limits(0.5, "none")),
-        ("vm", {}, 0.25, Limits(1, "none")),
-        ("vm", {"vcpus": 0.5, "cpu_mode": "quota"}, 1, Limits(0.5, "quota")),
+        ("cgroup", {}, 0.25, ContainerCpu(0.25, "quota")),
+        ("cgroup", {"vcpus": 2}, 0.25, ContainerCpu(2, "quota")),
+        ("cgroup", {"vcpus": 2, "cpu_mode": "cpuset"}, 1, ContainerCpu(2, "cpuset")),
+        ("process", {}, 0.25, ContainerCpu(1, "cpuset")),
+        ("process", {"vcpus": 0.5}, 1, ContainerCpu(0.5, "none")),
+        ("vm", {}, 0.25, ContainerCpu(1, "none")),
+        ("vm", {"vcpus": 0.5, "cpu_mode": "quota"}, 1, ContainerCpu(0.5, "quota")),
     ],
 )
 def test_cpu(runtime, asked, vcpus, found):
-    assert limits(DatabaseRequest(**asked), runtime, 8, FACTS, vcpus) == found
+    assert cpu(DatabaseRequest(**asked), runtime, vcpus) == found
 
 
 @pytest.mark.parametrize(("runtime", "cores", "found"), [("cgroup", 1.5, 1.5), ("process", 1.5, 1.0), ("process", 2.0, 2.0)])
 def test_nothing_is_chosen_that_no_host_has(runtime, cores, found):
     over = (Host(name="a", cores=1.0), Host(name="b", cores=cores))
-    assert limits(DensityRequest(over=over), runtime, 8, FACTS, 2.5).vcpus == found
+    assert cpu(DensityRequest(over=over), runtime, 2.5).vcpus == found
     with pytest.raises(UsageError, match=f"--vcpus 3 is more than the {cores:g} cores"):
-        limits(DensityRequest(over=over, vcpus=3), runtime, 8, FACTS, 2.5)
+        cpu(DensityRequest(over=over, vcpus=3), runtime, 2.5)
 
 
 @pytest.mark.parametrize(
@@ -49,27 +56,31 @@ def test_nothing_is_chosen_that_no_host_has(runtime, cores, found):
 )
 def test_what_cannot_be_given_is_said(runtime, asked, error, message):
     with pytest.raises(error, match=message):
-        limits(DatabaseRequest(**asked), runtime, 8, FACTS, 1)
+        cpu(DatabaseRequest(**asked), runtime, 1)
 
 
 def test_memory():
-    assert memory(DatabaseRequest(), "process") is None
-    assert memory(DatabaseRequest(memory="1GB"), "cgroup") == memory(DatabaseRequest(memory="1GB"), "vm") == 2**30
+    assert choose_memory(None, "process") is None
+    assert choose_memory("1GB", "cgroup") == choose_memory("1GB", "vm") == 2**30
     with pytest.raises(CapabilityError, match="--memory needs the cgroup runtime"):
-        memory(DatabaseRequest(memory="1GB"), "process")
+        choose_memory("1GB", "process")
     with pytest.raises(UsageError, match="--memory 0 is less than the 24.4 MB that a server needs"):
-        memory(DatabaseRequest(memory="0"), "cgroup")
+        choose_memory("0", "cgroup")
+
+
+def guest_can(request, scripts=()):
+    require_guest_can(LocalNode(), request.huge_pages, request.client_placement, scripts)
 
 
 @pytest.mark.parametrize("pages", ["2MB", "thp"])
 def test_huge_pages_of_this_machine_are_none_of_a_guests(pages):
     with pytest.raises(CapabilityError, match="a server in a guest uses the guest's kernel"):
-        require_guest_can(LocalNode(), DatabaseRequest(huge_pages=pages), ())
+        guest_can(DatabaseRequest(huge_pages=pages))
 
 
 @pytest.mark.parametrize("asked", [{"wal_dir": "/wal"}, {"data_volume": "loop:1GB"}, {"tablespace_volume": ("loop:1GB",)}])
 def test_what_lies_apart_may_be_on_disks_of_a_guest(asked):
-    require_guest_can(LocalNode(), DatabaseRequest(**asked), ())
+    guest_can(DatabaseRequest(**asked))
 
 
 def test_scripts_that_call_programs_stay_outside_guests(tmp_path):
@@ -78,9 +89,9 @@ def test_scripts_that_call_programs_stay_outside_guests(tmp_path):
     plain.write_text("SELECT '\\shell';\n")
     calls = (Script(source=str(plain)), Script(source=str(mine)))
     with pytest.raises(UsageError, match=r"mine\.sql:3: \\shell runs a program of the machine"):
-        require_guest_can(LocalNode(), DatabaseRequest(), calls)
-    require_guest_can(LocalNode(), DatabaseRequest(client_placement="outside"), calls)
-    require_guest_can(LocalNode(), DatabaseRequest(), (Script(source="builtin:select-only"), Script(source=str(plain))))
+        guest_can(DatabaseRequest(), calls)
+    guest_can(DatabaseRequest(client_placement="outside"), calls)
+    guest_can(DatabaseRequest(), (Script(source="builtin:select-only"), Script(source=str(plain))))
 
 
 def test_a_guest_is_given_what_its_server_needs_and_its_system():

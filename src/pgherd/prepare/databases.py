@@ -1,0 +1,259 @@
+"""Completion of a request for databases on this host: the steps that all studies of databases share.
+
+A study calls these steps one after the other. Each returns an immutable value with its messages:
+
+1. ``prepare_databases``: this host, the run's share of it, runtime, load, servers, volumes and virtual machines.
+2. ``containers.choose_cpu``, ``containers.choose_memory``: the limits of each database's container.
+3. ``load.database_size``: the size of a database. The user's scripts are tried.
+4. ``servers.choose_settings``, ``volumes.disk_space``: the settings of each server, and the disk space of all.
+5. ``database_options``, ``complete``: the options of the study, and the study that is ready to run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pgherd.host.facts import gather
+from pgherd.model.capabilities import capabilities_of
+from pgherd.model.deployment import RuntimeName
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds
+from pgherd.model.run import Surroundings
+from pgherd.model.units import parse_seconds
+from pgherd.node.protocol import Node
+from pgherd.prepare import guests as virtual_machines
+from pgherd.prepare import hosts, load, servers
+from pgherd.prepare import volumes as server_volumes
+from pgherd.prepare.containers import ContainerLimits
+from pgherd.prepare.guests import GuestChoice
+from pgherd.prepare.hosts import HostShare
+from pgherd.prepare.load import DatabaseSize, Load
+from pgherd.prepare.prepared_study import PreparedStudy, thresholds
+from pgherd.prepare.servers import ServerChoice, ServerSettings
+from pgherd.prepare.volumes import DiskSpace, RequestedVolumes
+from pgherd.prepare.workspace import Workspace, open_workspace
+from pgherd.runner.deploy import pages, platform
+from pgherd.runner.play import io_view
+from pgherd.runtimes.choice import choose
+from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Properties of the whole measurement: order of trials, time, checks, and what is observed besides."""
+
+    seed: int
+    budget_seconds: float | None
+    thresholds: Thresholds
+    track: tuple[str, ...]
+    trace_io: bool
+
+
+@dataclass(frozen=True)
+class DatabasePreparation:
+    """Parts of a request that do not depend on the number of databases or their clients, completed for this host.
+
+    ``volumes`` is None if an external server stores the data. ``guests`` is None if the containers are no virtual machines.
+    ``messages`` are sentences on chosen defaults, and warnings.
+    """
+
+    workspace: Workspace
+    facts: HostFacts
+    share: HostShare
+    runtime: RuntimeName
+    load: Load
+    servers: ServerChoice
+    volumes: RequestedVolumes | None
+    guests: GuestChoice | None
+    measurement: Measurement
+    messages: tuple[str, ...]
+
+
+@contextlib.contextmanager
+def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterator[DatabasePreparation]:
+    """Check the request against this host and yield its preparation. Remove temporary files on exit.
+
+    With ``dry``, no database is loaded.
+
+    Raises:
+        UsageError: an option is wrong, or requires more than this host has.
+        CapabilityError: this host does not support the request.
+    """
+    measurement = _measurement(request)
+    facts = gather(node)
+    with open_workspace(node, request.run_as, dry=dry) as workspace:
+        tracing = io_view.require_traceable(node, request.trace_io)
+        share = hosts.choose_share(request, facts)
+        requested_load = load.choose_load(request)
+        external = servers.find_external(request, read_only=requested_load.read_only) if request.dsn is not None else None
+        chosen_servers = servers.choose_servers(request, workspace, external)
+        chosen, reason = choose(node, workspace.journal, facts, request.runtime if external is None else "external", "prep")
+        runtime = cast(RuntimeName, chosen.name)
+        guests = virtual_machines.choose_guests(request, workspace, runtime, requested_load.scripts)
+        chosen_load = load.with_data_of_init(node, requested_load) if external is None else load.on_external(requested_load, external)
+        platform.check(node, request.track, facts.cgroup_writable if runtime == "cgroup" else None)
+        installation = chosen_servers.installation
+        if external is None:
+            about_servers = [reason, *servers.describe_checksums(request.data_checksums, installation.major)]
+        else:
+            about_servers = servers.describe_external(
+                external, read_only=chosen_load.read_only, vcpus=request.vcpus, trace_io=request.trace_io
+            )
+        yield DatabasePreparation(
+            workspace=workspace,
+            facts=facts,
+            share=share,
+            runtime=runtime,
+            load=chosen_load,
+            servers=chosen_servers,
+            volumes=server_volumes.choose_volumes(request) if external is None else None,
+            guests=guests,
+            measurement=measurement,
+            messages=(
+                f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}.",
+                *tracing,
+                *about_servers,
+                *chosen_load.messages,
+            ),
+        )
+
+
+def _measurement(request: DatabaseRequest) -> Measurement:
+    return Measurement(
+        seed=request.seed if request.seed is not None else random.randrange(2**31),
+        budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+        thresholds=thresholds(request.threshold),
+        track=request.track,
+        trace_io=request.trace_io,
+    )
+
+
+def database_options(
+    preparation: DatabasePreparation, limits: ContainerLimits, size: DatabaseSize, settings: ServerSettings
+) -> dict[str, Any]:
+    """Return the fields of DatabaseOptions without times and repeats.
+
+    Raises:
+        UsageError: there are not enough cores for pinned vCPUs of guests.
+    """
+    chosen, external, guests = preparation.load, preparation.servers.external, preparation.guests
+    if guests is not None:
+        virtual_machines.require_pinnable(guests.machine, limits.cpu.vcpus, preparation.share.cores)
+    return {
+        "cores": preparation.share.cores,
+        "memory": preparation.share.memory,
+        "vcpus": limits.cpu.vcpus,
+        "container_memory": limits.memory,
+        "runtime": preparation.runtime,
+        "cpu_mode": limits.cpu.cpu_mode,
+        **({} if guests is None else {"guest": guests.machine, "guest_minimum": guests.minimum, "guest_shares": guests.shares}),
+        "pg_bin": preparation.servers.installation.bin,
+        "pg_version": external.version if external else preparation.servers.installation.version,
+        "server": external.dsn if external else None,
+        "settings": settings.settings,
+        "workload": chosen.workload,
+        "scale": chosen.scale,
+        "partitions": chosen.partitions,
+        "init": chosen.init and str(Path(chosen.init).resolve()),
+        "init_data": chosen.init_data,
+        "transparent_huge_pages": preparation.servers.transparent_huge_pages,
+        "huge_page_bytes": settings.huge_pages.bytes if settings.huge_pages is not None else 0,
+        "checksums": None if external else preparation.servers.checksums,
+        **({} if preparation.volumes is None else _volume_options(preparation.volumes)),
+        "scripts": chosen.scripts,
+        "read_only": chosen.read_only,
+        "rate": chosen.rate,
+        "variables": chosen.variables,
+        "check_consistency": chosen.check_consistency,
+        "protocol": chosen.protocol,
+        "client_place": chosen.client_placement,
+        "sampling": load.sampling(
+            chosen.scripts, read_only=chosen.read_only, rate=chosen.rate, user_scripts=chosen.user_scripts, pace=size.pace
+        ),
+        "budget_seconds": preparation.measurement.budget_seconds,
+        "state": chosen.start_state,
+        "seed": preparation.measurement.seed,
+        "thresholds": preparation.measurement.thresholds,
+    }
+
+
+def _volume_options(volumes: RequestedVolumes) -> dict[str, Any]:
+    by_name = {volume.name: volume for volume in (*volumes.roles.values(), *volumes.tablespaces)}
+    return {
+        "wal_dir": volumes.wal_dir,
+        "volumes": tuple(by_name.values()),
+        "roles": {role: volume.name for role, volume in volumes.roles.items()},
+        "tablespaces": tuple(volume.name for volume in volumes.tablespaces),
+    }
+
+
+def complete(
+    preparation: DatabasePreparation,
+    study: str,
+    options: DatabaseOptions,
+    *,
+    size: DatabaseSize,
+    settings: ServerSettings,
+    disk: DiskSpace,
+    memory: int,
+    messages: Sequence[str],
+) -> PreparedStudy:
+    """Return the study that is ready to run.
+
+    ``memory`` is the memory of all servers in bytes. ``messages`` are those of the steps after ``prepare_databases``, in display order.
+
+    Raises:
+        UsageError: the guests of a trial do not fit in the host's memory.
+        CapabilityError: this host cannot reserve the huge pages that all servers need together.
+    """
+    workspace, facts, share, guests = preparation.workspace, preparation.facts, preparation.share, preparation.guests
+    node, external = workspace.node, preparation.servers.external
+    confirm, reserved_pages = pages.host_changes(node, study, options, settings.huge_pages)
+    confirm = (*confirm, *disk.volumes.confirm)
+    files = "drivers' output" if external else "servers' data"
+    changes = [f"{files} in {workspace.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
+    if preparation.volumes is not None and preparation.volumes.wal_dir is not None:
+        changes.append(f"servers' WAL in a private directory below {preparation.volumes.wal_dir}")
+    changes += disk.volumes.changes
+    told = [*preparation.messages, *messages]
+    if guests is not None:
+        changes.insert(0, "virtual machines (QEMU), each with separate disks")
+        guest_changes, guest_pages = virtual_machines.host_changes(node, study, options, guests.policy, share.memory)
+        confirm, reserved_pages = (*confirm, *guest_changes), reserved_pages | guest_pages
+        told += virtual_machines.page_cache(node, study, workspace.cache, disk.volumes)
+        told.append(virtual_machines.describe_guests(node, guests.beneath, options.guest, guests.policy.overhead))
+    if capabilities_of(preparation.runtime).cgroups or (guests is not None and facts.cgroup_writable):
+        changes.insert(0, f"control groups below {facts.cgroup_writable or 'the delegated subtree'}")
+    if facts.core_note:
+        told.append(f"Cores of this host: {facts.core_note}")
+    return PreparedStudy(
+        study=study,
+        options=options,
+        surroundings=Surroundings(
+            runtime=preparation.runtime,
+            run_as=workspace.account,
+            cores=share.cores,
+            memory=min(share.memory, memory) if external else share.memory,
+            platform=preparation.measurement.track,
+            trace=preparation.measurement.trace_io,
+            guest_memory=None if guests is None else guests.policy,
+        ),
+        thresholds=preparation.measurement.thresholds,
+        facts=facts,
+        installation=preparation.servers.installation,
+        choices=(*told, *disk.volumes.choices),
+        settings=settings.rows,
+        host_changes=tuple(dict.fromkeys((*changes, *confirm))),
+        disk=disk.bytes,
+        memory=memory,
+        confirm=confirm,
+        typed=disk.volumes.typed,
+        huge_pages=reserved_pages,
+        pace=size.pace,
+        holds=disk.holds,
+    )
