@@ -5,9 +5,9 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
-from pgherd.prepare.containers import ContainerCpu, choose_cpu, choose_memory, guest_memory_needed
+from pgherd.prepare.containers import ContainerCpu, Containers, choose_cpu, choose_memory, guest_memory_needed
 from pgherd.prepare.guests import require_guest_can
-from pgherd.prepare.hosts import choose_share
+from pgherd.prepare.hosts import HostShare, choose_share
 from pgherd.studies.density.options import DensityRequest
 from pgherd.study.database_options import DatabaseRequest
 
@@ -15,8 +15,12 @@ FACTS = HostFacts(hostname="h", kernel="6", cores=8, logical_cpus=8, memory=2**3
 
 
 def cpu(request, runtime, default):
-    share = choose_share(request, FACTS)
-    return choose_cpu(request.vcpus, request.cpu_mode, default=default, runtime=runtime, share=share, logical_cpus=FACTS.logical_cpus)
+    containers = Containers(runtime, choose_share(request, FACTS), FACTS.logical_cpus, request.vcpus, request.cpu_mode)
+    return choose_cpu(containers, default)
+
+
+def choose(memory, runtime):
+    return choose_memory(Containers(runtime, HostShare(8, 2**33), 8, memory=memory))
 
 
 @pytest.mark.parametrize(
@@ -60,12 +64,12 @@ def test_what_cannot_be_given_is_said(runtime, asked, error, message):
 
 
 def test_memory():
-    assert choose_memory(None, "process") is None
-    assert choose_memory("1GB", "cgroup") == choose_memory("1GB", "vm") == 2**30
+    assert choose(None, "process") is None
+    assert choose("1GB", "cgroup") == choose("1GB", "vm") == 2**30
     with pytest.raises(CapabilityError, match="--memory needs the cgroup runtime"):
-        choose_memory("1GB", "process")
+        choose("1GB", "process")
     with pytest.raises(UsageError, match="--memory 0 is less than the 24.4 MB that a server needs"):
-        choose_memory("0", "cgroup")
+        choose("0", "cgroup")
 
 
 def guest_can(request, scripts=()):

@@ -25,19 +25,8 @@ def _preparation(**asked):
     return prepare_databases(LocalNode(), DatabaseRequest(**asked), dry=True)
 
 
-def _cpu(preparation, request, default):
-    return choose_cpu(
-        request.vcpus,
-        request.cpu_mode,
-        default=default,
-        runtime=preparation.runtime,
-        share=preparation.share,
-        logical_cpus=preparation.facts.logical_cpus,
-    )
-
-
 def _settings(preparation, size):
-    return servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, 2, None, writes=not preparation.load.read_only)
+    return servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, 2, None)
 
 
 def _disk(preparation, databases, size):
@@ -48,7 +37,7 @@ def _completed(**asked):
     """Return the options of databases, all messages, and the settings and the size from which the options are made."""
     request = DatabaseRequest(**asked)
     with prepare_databases(LocalNode(), request, dry=True) as preparation:
-        cpu, size = _cpu(preparation, request, 1.0), database_size(preparation.workspace, preparation.servers, preparation.load)
+        cpu, size = choose_cpu(preparation.containers, 1.0), database_size(preparation.workspace, preparation.servers, preparation.load)
         settings = _settings(preparation, size)
         limits = complete_limits(cpu, None, preparation.runtime, settings.settings, settings.huge_pages)
         options = DatabaseOptions(**database_options(preparation, limits, size, settings))
@@ -111,8 +100,8 @@ def test_options_of_the_databases_are_complete():
 def test_what_cannot_be_is_refused(asked, error, message):
     request = DatabaseRequest(**asked)
     with pytest.raises(error, match=message), prepare_databases(LocalNode(), request, dry=True) as preparation:
-        choose_memory(request.memory, preparation.runtime)
-        _cpu(preparation, request, 1.0)
+        choose_memory(preparation.containers)
+        choose_cpu(preparation.containers, 1.0)
         _settings(preparation, database_size(preparation.workspace, preparation.servers, preparation.load))
 
 

@@ -31,6 +31,18 @@ _LEAST_BUFFERS = 8 * 2**20
 
 
 @dataclass(frozen=True)
+class Containers:
+    """Containers of a run: their runtime and share of the hosts, this host's CPUs, and the limits that the user sets."""
+
+    runtime: RuntimeName
+    share: HostShare
+    logical_cpus: int
+    vcpus: float | None = None
+    cpu_mode: CpuMode | None = None
+    memory: str | None = None
+
+
+@dataclass(frozen=True)
 class ContainerCpu:
     """CPU limit of each database's container: cores, and the way in which they are enforced."""
 
@@ -47,57 +59,57 @@ class ContainerLimits:
     messages: tuple[str, ...] = ()
 
 
-def choose_cpu(
-    vcpus: float | None, cpu_mode: CpuMode | None, *, default: float, runtime: RuntimeName, share: HostShare, logical_cpus: int
-) -> ContainerCpu:
+def choose_cpu(containers: Containers, default: float) -> ContainerCpu:
     """Return the CPU limit of each container: ``--vcpus`` and ``--cpu-mode``, or their defaults.
 
     The default number of vCPUs is ``default``, or fewer if no host has as many. The default mode is quota if the runtime supports it.
-    pgherd does not limit an external server. ``logical_cpus`` is the number of this host's CPUs.
+    pgherd does not limit an external server.
 
     Raises:
         UsageError: the options contradict each other, or exceed the host.
         CapabilityError: they need another runtime.
     """
+    runtime, largest = containers.runtime, containers.share.largest
     if not capabilities_of(runtime).managed:
-        return ContainerCpu(share.cores, "none")
-    size = vcpus or min(default, share.largest)
+        return ContainerCpu(containers.share.cores, "none")
+    size = containers.vcpus or min(default, largest)
     if capabilities_of(runtime).whole_vcpus:
-        return _of_guest(vcpus or max(1.0, float(round(size))), cpu_mode, logical_cpus)
+        return _of_guest(containers.vcpus or max(1.0, float(round(size))), containers.cpu_mode, containers.logical_cpus)
     if runtime == "cgroup":
-        mode: CpuMode = cpu_mode or "quota"
+        mode: CpuMode = containers.cpu_mode or "quota"
     else:
-        if vcpus is None:
-            size = max(1.0, float(min(round(size), int(share.largest))))
-        mode = cpu_mode or ("cpuset" if size == int(size) else "none")
+        if containers.vcpus is None:
+            size = max(1.0, float(min(round(size), int(largest))))
+        mode = containers.cpu_mode or ("cpuset" if size == int(size) else "none")
         if mode == "quota":
             raise CapabilityError("--cpu-mode quota needs the cgroup runtime; 'pgherd doctor' shows what this host lacks")
     if mode == "cpuset" and size != int(size):
         raise UsageError(f"--cpu-mode cpuset gives whole CPUs, but --vcpus is {size:g}; use a whole number, or --cpu-mode quota")
-    if size > share.largest:
+    if size > largest:
         raise UsageError(
-            f"--vcpus {size:g} is more than the {share.largest:g} cores that the run may use on a host; lower --vcpus, or raise "
-            "--host-cores"
+            f"--vcpus {size:g} is more than the {largest:g} cores that the run may use on a host; lower --vcpus, or raise --host-cores"
         )
     if mode == "quota" and size < LEAST_CORES:
         raise UsageError(f"--vcpus {size:g} is less than the least CPU quota that the kernel accepts, {LEAST_CORES:g} cores; raise it")
     return ContainerCpu(size, mode)
 
 
-def choose_memory(memory: str | None, runtime: RuntimeName) -> int | None:
+def choose_memory(containers: Containers) -> int | None:
     """Return the memory limit of each container in bytes, or None without ``--memory``.
 
     Raises:
         UsageError: it is too small for a server to start.
         CapabilityError: the runtime cannot limit memory.
     """
-    if memory is None:
+    if containers.memory is None:
         return None
-    if not capabilities_of(runtime).memory_limit:
+    if not capabilities_of(containers.runtime).memory_limit:
         raise CapabilityError("--memory needs the cgroup runtime, or --runtime vm; 'pgherd doctor' shows what this host lacks")
-    size, minimum = parse_bytes(memory), settings.memory_needed(_LEAST_BUFFERS, 0)
+    size, minimum = parse_bytes(containers.memory), settings.memory_needed(_LEAST_BUFFERS, 0)
     if size < minimum:
-        raise UsageError(f"--memory {memory} is less than the {format_bytes(minimum)} that a server needs without any client; raise it")
+        raise UsageError(
+            f"--memory {containers.memory} is less than the {format_bytes(minimum)} that a server needs without any client; raise it"
+        )
     return size
 
 

@@ -29,7 +29,7 @@ from pgherd.node.protocol import Node
 from pgherd.prepare import guests as virtual_machines
 from pgherd.prepare import hosts, load, servers
 from pgherd.prepare import volumes as server_volumes
-from pgherd.prepare.containers import ContainerLimits
+from pgherd.prepare.containers import ContainerLimits, Containers
 from pgherd.prepare.guests import GuestChoice
 from pgherd.prepare.hosts import HostShare
 from pgherd.prepare.load import DatabaseSize, Load
@@ -64,14 +64,23 @@ class DatabasePreparation:
 
     workspace: Workspace
     facts: HostFacts
-    share: HostShare
-    runtime: RuntimeName
+    containers: Containers
     load: Load
     servers: ServerChoice
     volumes: RequestedVolumes | None
     guests: GuestChoice | None
     measurement: Measurement
     messages: tuple[str, ...]
+
+    @property
+    def runtime(self) -> RuntimeName:
+        """Runtime of the containers."""
+        return self.containers.runtime
+
+    @property
+    def share(self) -> HostShare:
+        """Share of the hosts that the run may use."""
+        return self.containers.share
 
 
 @contextlib.contextmanager
@@ -89,26 +98,19 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
     with open_workspace(node, request.run_as, dry=dry) as workspace:
         tracing = io_view.require_traceable(node, request.trace_io)
         share = hosts.choose_share(request, facts)
-        requested_load = load.choose_load(request)
-        external = servers.find_external(request, read_only=requested_load.read_only) if request.dsn is not None else None
-        chosen_servers = servers.choose_servers(request, workspace, external)
-        chosen, reason = choose(node, workspace.journal, facts, request.runtime if external is None else "external", "prep")
-        runtime = cast(RuntimeName, chosen.name)
-        guests = virtual_machines.choose_guests(request, workspace, runtime, requested_load.scripts)
-        chosen_load = load.with_data_of_init(node, requested_load) if external is None else load.on_external(requested_load, external)
+        chosen_load = load.choose_load(request, node)
+        chosen_servers = servers.choose_servers(request, workspace, writes=not chosen_load.read_only)
+        external, installation = chosen_servers.external, chosen_servers.installation
+        if external is not None:
+            chosen_load = load.on_external(chosen_load, external)
+        found, reason = choose(node, workspace.journal, facts, request.runtime if external is None else "external", "prep")
+        runtime = cast(RuntimeName, found.name)
+        guests = virtual_machines.choose_guests(request, workspace, runtime, chosen_load.scripts)
         platform.check(node, request.track, facts.cgroup_writable if runtime == "cgroup" else None)
-        installation = chosen_servers.installation
-        if external is None:
-            about_servers = [reason, *servers.describe_checksums(request.data_checksums, installation.major)]
-        else:
-            about_servers = servers.describe_external(
-                external, read_only=chosen_load.read_only, vcpus=request.vcpus, trace_io=request.trace_io
-            )
         yield DatabasePreparation(
             workspace=workspace,
             facts=facts,
-            share=share,
-            runtime=runtime,
+            containers=Containers(runtime, share, facts.logical_cpus, request.vcpus, request.cpu_mode, request.memory),
             load=chosen_load,
             servers=chosen_servers,
             volumes=server_volumes.choose_volumes(request) if external is None else None,
@@ -117,7 +119,8 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
             messages=(
                 f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}.",
                 *tracing,
-                *about_servers,
+                *([reason] if external is None else []),
+                *chosen_servers.messages,
                 *chosen_load.messages,
             ),
         )
@@ -161,7 +164,7 @@ def database_options(
         "partitions": chosen.partitions,
         "init": chosen.init and str(Path(chosen.init).resolve()),
         "init_data": chosen.init_data,
-        "transparent_huge_pages": preparation.servers.transparent_huge_pages,
+        "transparent_huge_pages": preparation.servers.requested.transparent,
         "huge_page_bytes": settings.huge_pages.bytes if settings.huge_pages is not None else 0,
         "checksums": None if external else preparation.servers.checksums,
         **({} if preparation.volumes is None else _volume_options(preparation.volumes)),

@@ -84,15 +84,16 @@ class DatabaseSize:
     messages: tuple[str, ...] = ()
 
 
-def choose_load(request: DatabaseRequest) -> Load:
-    """Return the load of a request, without the data files of its ``--init-script``. The host is not read.
+def choose_load(request: DatabaseRequest, node: Node) -> Load:
+    """Return the load of a request.
 
     Raises:
-        UsageError: options contradict each other.
+        UsageError: options contradict each other, or ``--init-script`` or a data file of it cannot be read.
     """
     mix = own_mix(request)
     own = mix if not request.init_script else None
-    parsed, read_only, messages = scripts(request, mix)
+    parsed, read_only, about_scripts = scripts(request, mix)
+    data, about_data = data_of_init(node, None if request.dsn is not None else request.init_script)
     return Load(
         mix=mix,
         workload="script" if request.init_script else "pgbench" if mix is None else request.workload,
@@ -108,19 +109,14 @@ def choose_load(request: DatabaseRequest) -> Load:
         client_placement=request.client_placement,
         check_consistency=request.check_consistency,
         start_state=own.state if own and "start_state" not in request.model_fields_set else request.start_state,
-        messages=tuple(messages),
+        messages=(*about_scripts, *about_data),
+        init_data=data,
     )
 
 
 def on_external(load: Load, external: Found) -> Load:
     """Return the load for an external server: with the scale of its tables, and clients outside of its container."""
     return replace(load, scale=external.scale or load.scale, client_placement="outside")
-
-
-def with_data_of_init(node: Node, load: Load) -> Load:
-    """Return the load with the data files of its ``--init-script``. Raises UsageError as ``data_of_init``."""
-    data, messages = data_of_init(node, load.init)
-    return replace(load, init_data=data, messages=(*load.messages, *messages))
 
 
 def own_mix(request: DatabaseRequest) -> Mix | None:
@@ -280,7 +276,7 @@ def _settings_of_scripts(workspace: Workspace, servers: ServerChoice) -> dict[st
 
     Memory sizes are omitted, because they apply only to the measured servers. Raises UsageError if PostgreSQL rejects a setting.
     """
-    settings = {name: value for name, value in servers.set_options.items() if name not in (*PRIVATE, *_SIZES)}
+    settings = {name: value for name, value in servers.requested.by_set.items() if name not in (*PRIVATE, *_SIZES)}
     if settings:
         validation.validate(workspace.node, servers.usable, settings, workspace.account, str(workspace.directory))
     return settings

@@ -13,7 +13,7 @@ from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import configuration, defaults, external, huge_pages, installations, instance, settings, validation
+from pgherd.postgres import defaults, external, huge_pages, installations, instance, settings, validation
 from pgherd.postgres.defaults import Defaults, Difference
 from pgherd.postgres.external import Found
 from pgherd.postgres.huge_pages import Need
@@ -24,6 +24,7 @@ from pgherd.prepare.guests import GUEST_SYSTEM
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.workspace import Workspace
 from pgherd.runner.deploy import pages
+from pgherd.runner.deploy.pages import RequestedSettings
 from pgherd.study.database_options import DatabaseRequest
 
 UNCACHED_BUFFERS = 128 * 2**20
@@ -61,24 +62,20 @@ class ServerChoice:
         usable: the installation, or a cached copy if the servers' user cannot execute it.
         external: external server at ``--dsn``. pgherd chooses only the number of clients and the times for it.
         checksums: the servers have data checksums.
-        set_options: settings of ``--set``.
-        requested: all settings that options request.
-        reasons: setting → its default, and the option that sets it instead of ``--set``.
+        requested: settings that options request.
         settings_from: configuration file or DSN from which settings are copied.
-        transparent_huge_pages: transparent huge pages of the servers' shared memory. None: setting of the host.
-        page_rounding: bytes that whole huge pages may take beyond a server's need.
+        writes: the load writes.
+        messages: sentences on chosen defaults, and warnings.
     """
 
     installation: Installation
     usable: Installation
     external: Found | None = None
     checksums: bool = True
-    set_options: Mapping[str, str] = field(default_factory=dict)
-    requested: Mapping[str, str] = field(default_factory=dict)
-    reasons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    requested: RequestedSettings = field(default_factory=RequestedSettings)
     settings_from: str | None = None
-    transparent_huge_pages: bool | None = None
-    page_rounding: int = 0
+    writes: bool = False
+    messages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -91,26 +88,28 @@ class ServerSettings:
     messages: tuple[str, ...] = ()
 
 
-def choose_servers(request: DatabaseRequest, workspace: Workspace, external: Found | None) -> ServerChoice:
-    """Return the servers of a request, or of the ``external`` server's clients.
+def choose_servers(request: DatabaseRequest, workspace: Workspace, *, writes: bool) -> ServerChoice:
+    """Return the servers of a request: pgherd's own, or the external one. ``writes`` is True if the load writes.
 
     Raises:
-        UsageError: there is no such installation, or two options set the same parameter.
+        UsageError: there is no such installation, two options set the same parameter, or the external server rejects the load.
         CapabilityError: this kernel has no huge pages, but a server would require them.
     """
+    external = None if request.dsn is None else find_external(request, read_only=not writes)
     installation = installations.choose(workspace.node, request.pg_bin, request.pg_version)
-    requested = pages.asked_settings(request)
+    if external is None:
+        messages = describe_checksums(request.data_checksums, installation.major)
+    else:
+        messages = describe_external(external, read_only=not writes, vcpus=request.vcpus, trace_io=request.trace_io)
     return ServerChoice(
         installation=installation,
         usable=installations.reachable_copy(workspace.node, installation, workspace.account, str(workspace.cache)),
         external=external,
         checksums=with_checksums(request.data_checksums),
-        set_options=configuration.parse_set(request.set),
-        requested=requested,
-        reasons=pages.option_reasons(request),
+        requested=pages.requested_settings(workspace.node, request),
         settings_from=request.settings_from,
-        transparent_huge_pages=huge_pages.transparent_for(request.huge_pages),
-        page_rounding=pages.rounding(workspace.node, requested),
+        writes=writes,
+        messages=tuple(messages),
     )
 
 
@@ -120,19 +119,17 @@ def require_own(external: Found | None, why: str) -> None:
         raise UsageError(f"--dsn {external.dsn} does not go with this: {why}")
 
 
-def memory_needed(
-    servers: ServerChoice, runtime: RuntimeName, database_bytes: int, clients: int, *, writes: bool, cached: bool = True
-) -> int:
+def memory_needed(servers: ServerChoice, runtime: RuntimeName, database_bytes: int, clients: int, *, cached: bool = True) -> int:
     """Return the memory that one server needs in its container, in bytes. With ``cached``, shared buffers hold the database."""
     if servers.external is not None:
         return MEMORY + clients * 2**20
-    buffers = settings.buffers_for(database_bytes, writes) if cached else UNCACHED_BUFFERS
+    buffers = settings.buffers_for(database_bytes, servers.writes) if cached else UNCACHED_BUFFERS
     system = GUEST_SYSTEM if capabilities_of(runtime).own_kernel else 0
-    return settings.memory_needed(buffers, clients) + servers.page_rounding + system
+    return settings.memory_needed(buffers, clients) + servers.requested.rounding + system
 
 
 def choose_settings(
-    workspace: Workspace, servers: ServerChoice, database_bytes: int, clients: int, memory: int | None, *, writes: bool, cached: bool = True
+    workspace: Workspace, servers: ServerChoice, database_bytes: int, clients: int, memory: int | None, *, cached: bool = True
 ) -> ServerSettings:
     """Return the servers' settings. Requested settings override --settings-from, which overrides the study's settings.
 
@@ -151,12 +148,12 @@ def choose_settings(
         database_bytes=database_bytes,
         clients=clients,
         memory=memory,
-        writes=writes,
+        writes=servers.writes,
         cached=cached,
         like=copied.settings,
-        asked=dict(servers.requested),
+        asked=dict(servers.requested.settings),
     )
-    choice = pages.explained(choice, servers.reasons)
+    choice = pages.explained(choice, servers.requested.reasons)
     messages = [f"Left out of --settings-from: {dropped.name} ({dropped.why})." for dropped in copied.dropped]
     messages += [f"Warning: {warning}." for warning in (*copied.warnings, *choice.warnings)]
     validation.validate(node, usable, choice.settings, account, directory)

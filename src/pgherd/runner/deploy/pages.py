@@ -6,7 +6,7 @@ Servers of every study pass here. Servers whose settings leave huge pages alone 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from pgherd.host import huge_pages as host_pages
 from pgherd.host import paths
@@ -33,6 +33,41 @@ def concerns(server: Server) -> bool:
     """Return whether the settings or the trial determine a server's page size."""
     on_or_off = huge_pages.insists(server.settings) or huge_pages.declines(server.settings)
     return on_or_off or server.transparent_huge_pages is not None
+
+
+@dataclass(frozen=True)
+class RequestedSettings:
+    """Settings that options request.
+
+    Attributes:
+        settings: all of them, of which ``by_set`` are those of --set.
+        reasons: setting of another option → PostgreSQL's default, and the option.
+        rounding: bytes that whole huge pages may take beyond a server's need; 0 if none are reserved for it.
+        transparent: transparent huge pages of shared memory (None: setting of the host).
+    """
+
+    settings: Mapping[str, str] = field(default_factory=dict)
+    by_set: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    rounding: int = 0
+    transparent: bool | None = None
+
+
+def requested_settings(node: Node, request: DatabaseRequest) -> RequestedSettings:
+    """Return the settings requested by --set, --huge-pages and --read-only.
+
+    Raises:
+        UsageError: two options set the same parameter, or one is invalid.
+        CapabilityError: this kernel has no huge pages, but a server would require them.
+    """
+    settings = asked_settings(request)
+    return RequestedSettings(
+        settings=settings,
+        by_set=configuration.parse_set(request.set),
+        reasons=option_reasons(request),
+        rounding=rounding(node, settings),
+        transparent=huge_pages.transparent_for(request.huge_pages),
+    )
 
 
 def asked_settings(request: DatabaseRequest) -> dict[str, str]:

@@ -15,7 +15,7 @@ from pgherd.postgres import settings as server_settings
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import Row
 from pgherd.prepare import guests, hosts, servers
-from pgherd.prepare.containers import choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
+from pgherd.prepare.containers import Containers, choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import budget_for
 from pgherd.prepare.load import database_size
@@ -77,14 +77,7 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         scale, share, about_share = _scale_and_memory(request, databases, facts.memory_available, policy)
         load = replace(preparation.load, scale=scale)
         host = preparation.share
-        cpu = choose_cpu(
-            request.vcpus,
-            request.cpu_mode,
-            default=CPU * host.cores / databases,
-            runtime=runtime,
-            share=host,
-            logical_cpus=facts.logical_cpus,
-        )
+        cpu = choose_cpu(preparation.containers, CPU * host.cores / databases)
         if any(name.partition("=")[0].strip() == "shared_buffers" for name in request.set):
             raise UsageError("--set shared_buffers: consolidation varies this setting; give --shared-buffers-percent instead")
         least = databases * share if policy is None else budget_for(databases, share, policy.overhead)
@@ -92,10 +85,10 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         if request.host_memory is None:
             # At most the share of E4, because memory that is withheld in a trial may have to be locked, and other runs may need the rest.
             host = replace(host, memory=min(host.memory, max(int(databases * share * HOST), least)))
-        preparation = replace(preparation, load=load, share=host)
+        preparation = replace(preparation, load=load, containers=replace(preparation.containers, share=host))
         limited = runtime == "cgroup" or (policy is not None and guests.in_groups(node, workspace.journal, facts))
         if not limited:
-            _require_limits_unused(request, runtime, any(rates))
+            _require_limits_unused(preparation.containers, request.swap, any(rates))
         size = database_size(workspace, preparation.servers, load)
         # Scheme 1 uses a template with all databases. The other schemes use a template with one database.
         copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
@@ -115,7 +108,6 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
             size.bytes,
             load_patterns.max_connections(plan),
             None,
-            writes=not load.read_only,
             cached=False,
         )
         balloon = BalloonChoice()
@@ -183,14 +175,14 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
     return with_swap(prepared, options.swap)
 
 
-def _require_limits_unused(request: ConsolidationRequest, runtime: RuntimeName, overcommitted: bool) -> None:
+def _require_limits_unused(containers: Containers, swap: str | None, overcommitted: bool) -> None:
     """Require that no option needs limited memory, on a host without control groups. Raises CapabilityError."""
-    choose_memory(request.memory, runtime)
-    group = "control groups around the guests" if capabilities_of(runtime).own_kernel else "the cgroup runtime"
+    choose_memory(containers)
+    group = "control groups around the guests" if capabilities_of(containers.runtime).own_kernel else "the cgroup runtime"
     if overcommitted:
         raise CapabilityError(f"--overcommit above 0 needs {group}; 'pgherd doctor' shows what is missing on this host")
-    if request.swap is not None:
-        raise CapabilityError(f"--swap {request.swap} needs {group}: without control groups memory is not limited")
+    if swap is not None:
+        raise CapabilityError(f"--swap {swap} needs {group}: without control groups memory is not limited")
 
 
 def _warn_of_no_limit(share: int) -> str:

@@ -42,20 +42,13 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
         share, load, runtime, guests = preparation.share, preparation.load, preparation.runtime, preparation.guests
         if request.databases != (1,):
             servers.require_own(preparation.servers.external, ONLY_ITS_OWN)
-        cpu = choose_cpu(
-            request.vcpus,
-            request.cpu_mode,
-            # Default vCPUs of a database: four as in E1, or an eighth of a small host.
-            default=E1_VCPUS if share.smallest >= SMALL_HOST_CORES else share.smallest / 8,
-            runtime=runtime,
-            share=share,
-            logical_cpus=preparation.facts.logical_cpus,
-        )
+        # Default vCPUs of a database: four as in E1, or an eighth of a small host.
+        cpu = choose_cpu(preparation.containers, E1_VCPUS if share.smallest >= SMALL_HOST_CORES else share.smallest / 8)
         clients, threads = _clients_and_threads(request.clients, request.threads, cpu.vcpus)
         size = database_size(preparation.workspace, preparation.servers, load)
-        need = servers.memory_needed(preparation.servers, runtime, size.bytes, clients, writes=not load.read_only, cached=cached)
+        need = servers.memory_needed(preparation.servers, runtime, size.bytes, clients, cached=cached)
         if preparation.servers.external is None:
-            limit = choose_memory(request.memory, runtime)
+            limit = choose_memory(preparation.containers)
             policy = None if guests is None else guests.policy
             holds = _most_databases(share, limit or need, policy, request.databases)
             points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, limit=holds))))
@@ -67,14 +60,12 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
         disk = disk_space(
             preparation.workspace,
             preparation.volumes,
-            share.most_on_one(max(points), request.vcpus or 1.0),
+            share.most_on_one(max(points), preparation.containers.vcpus or 1.0),
             size.bytes,
             writes=not load.read_only,
             lower="--scale" if request.databases == (1,) else "--databases or --scale",
         )
-        settings = servers.choose_settings(
-            preparation.workspace, preparation.servers, size.bytes, clients, memory, writes=not load.read_only, cached=cached
-        )
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, clients, memory, cached=cached)
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         options = DensityOptions(
             **database_options(preparation, limits, size, settings),

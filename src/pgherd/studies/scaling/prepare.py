@@ -58,24 +58,17 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
         share, runtime = preparation.share, preparation.runtime
         cpu = ContainerCpu(share.cores, "none")  # all cores of the host's share without a quota
         if request.vcpus is not None or request.cpu_mode is not None:
-            cpu = choose_cpu(
-                request.vcpus,
-                request.cpu_mode,
-                default=share.cores,
-                runtime=runtime,
-                share=share,
-                logical_cpus=preparation.facts.logical_cpus,
-            )
+            cpu = choose_cpu(preparation.containers, share.cores)
         preparation, scaled = _with_enough_branches(preparation, request, cpu.vcpus)
         load = preparation.load
         size = database_size(preparation.workspace, preparation.servers, load)
-        memory = choose_memory(request.memory, runtime)
+        memory = choose_memory(preparation.containers)
 
         def memory_needed(clients: int) -> int:
-            return servers.memory_needed(preparation.servers, runtime, size.bytes, clients, writes=not load.read_only)
+            return servers.memory_needed(preparation.servers, runtime, size.bytes, clients)
 
         clients, most, limited = _clients(request, cpu.vcpus, size.bytes, min(share.memory, memory or share.memory), memory_needed)
-        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, most, memory, writes=not load.read_only)
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, most, memory)
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         options = ScalingOptions(
             **database_options(preparation, limits, size, settings),

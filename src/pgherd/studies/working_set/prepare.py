@@ -15,10 +15,9 @@ from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
 from pgherd.prepare import hosts, servers
-from pgherd.prepare.containers import ContainerCpu, choose_cpu, choose_swap, complete_limits, with_swap
+from pgherd.prepare.containers import ContainerCpu, Containers, choose_cpu, choose_swap, complete_limits, with_swap
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
-from pgherd.prepare.hosts import HostShare
 from pgherd.prepare.load import Load, database_size
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
@@ -71,19 +70,17 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
         most = (share.memory if guests is None else largest_guest(1, share.memory, guests.policy.overhead)) // MB
         least = LEAST_MEMORY // MB if guest else 1
         database, buffers = math.ceil(size.bytes / MB), _buffers(request.shared_buffers, size.bytes)
-        settings = servers.choose_settings(
-            workspace, preparation.servers, size.bytes, max(clients), None, writes=not load.read_only, cached=False
-        )
+        settings = servers.choose_settings(workspace, preparation.servers, size.bytes, max(clients), None, cached=False)
         memory_sizes = _memory_sizes(request, database, buffers, clients, most, runtime)
         buffer_sizes = _buffer_sizes(request, database, most)
         difference = None if request.extra_memory is None else _mb(request.extra_memory, "--extra-memory")
         _require_bootable(request, memory_sizes, buffer_sizes, difference, least)
         swap, about_swap = _swap(workspace, request, max([*memory_sizes, *buffer_sizes]) * MB, runtime, facts, share.memory)
         unwarmed = _warn_of_unwarmed(request, facts, guest, memory_sizes, min(buffers, database))
-        cpu = _cpu(request, share, runtime, facts.logical_cpus)
+        cpu = _cpu(preparation.containers)
         limits = complete_limits(cpu, most * MB if guest else None, runtime, settings.settings, settings.huge_pages)
         state, about_state = _start_state(request, load, runtime)
-        whole = servers.memory_needed(preparation.servers, runtime, size.bytes, max(clients), writes=not load.read_only) // MB
+        whole = servers.memory_needed(preparation.servers, runtime, size.bytes, max(clients)) // MB
         configured, about_configured = _configured(request.configured_memory, whole)
         options = WorkingSetOptions(
             **{**database_options(preparation, limits, size, settings), "precision": request.precision, "state": state},
@@ -213,14 +210,14 @@ def _swap(
     return None if request.swap is None else swap, messages
 
 
-def _cpu(request: WorkingSetRequest, share: HostShare, runtime: RuntimeName, logical_cpus: int) -> ContainerCpu:
+def _cpu(containers: Containers) -> ContainerCpu:
     """Return the CPU limit of the server.
 
     The default is all cores of the host's share without a quota. Guests always have a whole number of vCPUs.
     """
-    if request.vcpus is None and request.cpu_mode is None and not capabilities_of(runtime).whole_vcpus:
-        return ContainerCpu(share.cores, "none")
-    return choose_cpu(request.vcpus, request.cpu_mode, default=share.cores, runtime=runtime, share=share, logical_cpus=logical_cpus)
+    if containers.vcpus is None and containers.cpu_mode is None and not capabilities_of(containers.runtime).whole_vcpus:
+        return ContainerCpu(containers.share.cores, "none")
+    return choose_cpu(containers, containers.share.cores)
 
 
 def _start_state(request: WorkingSetRequest, load: Load, runtime: RuntimeName) -> tuple[State, list[str]]:
