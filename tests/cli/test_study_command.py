@@ -4,7 +4,7 @@ from pathlib import Path
 import click
 import pytest
 
-from pgherd.cli import launch as launching
+from pgherd.cli import run_study as running
 from pgherd.cli.main import run
 from pgherd.cli.study_command import StudyCommand
 from pgherd.study.option import declared
@@ -62,13 +62,13 @@ def test_every_example_of_the_help_is_a_valid_request(words, monkeypatch, tmp_pa
         requests.append(study_of(study).request_model.model_validate(options))
         return 0
 
-    monkeypatch.setattr(launching, "launch", launch)
+    monkeypatch.setattr(running, "run_study", launch)
     assert run(shlex.split(words)[1:]) == 0 and len(requests) == 1
 
 
 def test_only_given_options_reach_the_study(monkeypatch):
     called = {}
-    monkeypatch.setattr(launching, "launch", lambda study, options, **how: called.update(study=study, options=options, **how) or 3)
+    monkeypatch.setattr(running, "run_study", lambda study, options, **how: called.update(study=study, options=options, **how) or 3)
     words = ["--iodepth", "4", "--no-concurrent", "--volume", "/a", "--volume", "/b", "--tests", "random-read, qd1", "--no-report"]
     assert run(["disk", *words, "--runs-dir", "/there", "--write-scenario", "file.yaml"]) == 3
     options = {"iodepth": 4, "concurrent": False, "volume": ("/a", "/b"), "tests": ("random-read", "qd1")}

@@ -18,7 +18,7 @@ from pgherd.cli.output import json_option, runs_option
 @json_option
 def command(run: str, no_report: bool, runs: Path, as_json: bool) -> int:
     """Resume an interrupted or killed run after its finished trials. RUN is a name, a part of one, a path, or 'last'."""
-    from pgherd.cli.launch import resume
+    from pgherd.cli.run_study import resume
     from pgherd.store.run_directory import RunDirectory
 
     return resume(RunDirectory.find(run, runs), report=not no_report, as_json=as_json)

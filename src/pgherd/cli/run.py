@@ -21,7 +21,7 @@ from pgherd.cli.output import json_option, runs_option, yes_option
 @json_option
 def command(scenario: Path | None, print_schema: bool, dry_run: bool, no_report: bool, runs: Path, as_json: bool) -> int:
     """Run a study from a scenario file (YAML). The option --write-scenario of a study writes one."""
-    from pgherd.cli.launch import launch
+    from pgherd.cli.run_study import run_study
     from pgherd.prepare.scenarios import json_schema, read_scenario
 
     if print_schema:
@@ -32,4 +32,4 @@ def command(scenario: Path | None, print_schema: bool, dry_run: bool, no_report:
     if scenario is None:
         raise click.UsageError("name a scenario file, or give --print-schema")
     found = read_scenario(scenario)
-    return launch(found.study, found.options, runs=runs, dry_run=dry_run, report=not no_report, as_json=as_json, title=found.title)
+    return run_study(found.study, found.options, runs=runs, dry_run=dry_run, report=not no_report, as_json=as_json, title=found.title)

@@ -49,14 +49,14 @@ class StudyCommand(click.Command):
         self._shown = shown
 
     def _run(self, **given: Any) -> int:
-        """Launch the study and return the exit code."""
-        from pgherd.cli.launch import launch
+        """Run the study and return the exit code."""
+        from pgherd.cli.run_study import run_study
 
         values = {name: value for name, value in given.items() if name not in _NOT_OF_THE_STUDY and value not in (None, ())}
         if self.positional is not None and (read := self.study.hook("prepare", "read_arguments")) is not None:
             words = values.pop(self.positional.name, ())
             values |= {self.positional.name: read(words)} if words else {}
-        return launch(
+        return run_study(
             self.study.name,
             values,
             runs=given["runs"],

@@ -103,6 +103,11 @@ def runnable(node: Node, bin_: str, version: str, session: RunSession) -> Instal
     return installations.reachable_copy(node, installation, session.account, str(paths.cache_dir()))
 
 
+def keep_inputs(node: Node, options: Model, inputs: Path) -> tuple[Model, dict[str, str]]:
+    """Copy the user's files to ``inputs`` in the run directory. Return options that name the copies, and the digest of each copy."""
+    return with_inputs(node, options, inputs), input_digests(inputs)
+
+
 def with_inputs(node: Node, options: Model, inputs: Path) -> Model:
     """Copy the user's files to ``inputs`` in the run directory, as part of its record, and return options that name the copies.
 

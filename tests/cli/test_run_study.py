@@ -5,9 +5,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pgherd.cli import launch as module
-from pgherd.cli.launch import launch, resume, resumed_on
+from pgherd.cli import run_study as module
 from pgherd.cli.output import yes_option
+from pgherd.cli.run_study import resume, resumed_on, run_study
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.report.data_files import notices
@@ -21,7 +21,7 @@ def _own_state(tmp_path_factory, monkeypatch):
 
 def test_an_unknown_study_starts_nothing(tmp_path):
     with pytest.raises(UsageError, match="no study 'nothing'"):
-        launch("nothing", {}, runs=tmp_path / "runs")
+        run_study("nothing", {}, runs=tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 

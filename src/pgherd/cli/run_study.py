@@ -28,8 +28,8 @@ from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.external import redact
-from pgherd.prepare.prepared_study import input_digests, with_inputs
-from pgherd.prepare.scenarios import request, write_scenario
+from pgherd.prepare import scenarios
+from pgherd.prepare.prepared_study import keep_inputs
 from pgherd.runner.deploy.pages import try_out
 from pgherd.runner.live_writer import open_live_writer
 from pgherd.runner.loop import execute
@@ -37,7 +37,7 @@ from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import study_of
 
 
-def launch(
+def run_study(
     study: str,
     options: dict[str, Any],
     *,
@@ -53,9 +53,9 @@ def launch(
     Raises:
         PgherdError: an option is wrong, this host cannot run the study, or the run failed.
     """
-    asked = request(study, options)
+    request = scenarios.request(study, options)
     if scenario is not None:
-        write_scenario(scenario, study, options)
+        scenarios.write_scenario(scenario, study, options)
         if as_json:
             print_document({"schema": "pgherd/scenario-written/1", "path": str(scenario)})
         else:
@@ -64,15 +64,15 @@ def launch(
     node = LocalNode()
     with interruption.ended_by_signals():
         if dry_run:
-            return _plan(study, asked, node, as_json=as_json)
+            return _plan(study, request, node, as_json=as_json)
         with metrics_options.serving(), _resumable() as begun:
             with TerminalProgress(progress_console()) as watcher:
-                directory, record = _run(study, asked, runs, node, watcher, title, begun)
+                directory, record = _run(study, request, runs, node, watcher, title, begun)
             return _conclude(directory, record, report=report, as_json=as_json)
 
 
-def _plan(study: str, asked: Model, node: LocalNode, *, as_json: bool) -> int:
-    prepared, _ = complete(node, study, asked, dry=True)
+def _plan(study: str, request: Model, node: LocalNode, *, as_json: bool) -> int:
+    prepared, _ = complete(node, study, request, dry=True)
     proposal = study_of(study).propose(prepared.options, [])
     if as_json:
         print_document(dry_run.document(prepared, proposal))
@@ -101,14 +101,14 @@ def _resumable() -> Iterator[list[RunDirectory]]:
 
 
 def _run(
-    study: str, asked: Model, runs: Path, node: LocalNode, watcher: TerminalProgress, title: str, begun: list[RunDirectory]
+    study: str, request: Model, runs: Path, node: LocalNode, watcher: TerminalProgress, title: str, begun: list[RunDirectory]
 ) -> tuple[RunDirectory, RunRecord]:
     """Prepare and execute a new run. Its directory is removed if it ends before its first trial."""
     if title:
         watcher.note(title)
     RunDirectory.check_root(runs)
     watcher.setup("checking this host")
-    prepared, facts = complete(node, study, asked)
+    prepared, facts = complete(node, study, request)
     for choice in prepared.choices:
         watcher.note(choice)
     confirm_changes(prepared.confirm, watcher.note, watcher.paused)
@@ -118,7 +118,7 @@ def _run(
     directory = RunDirectory.create(runs, study)
     begun.append(directory)
     try:
-        kept = with_inputs(node, prepared.options, directory.path / "inputs")
+        kept, digests = keep_inputs(node, prepared.options, directory.path / "inputs")
         record = RunRecord(
             run=directory.name,
             study=study,
@@ -131,7 +131,7 @@ def _run(
             hosts=facts,
             postgres=_installations(study, kept, node) or prepared.postgres,
             tools=prepared.tool_versions(),
-            inputs=input_digests(directory.path / "inputs"),
+            inputs=digests,
             choices=list(prepared.choices),
         )
         directory.save(record)
