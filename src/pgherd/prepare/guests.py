@@ -286,16 +286,17 @@ def choose_guests(request: DatabaseRequest, workspace: Workspace, runtime: Runti
         UsageError: an option is wrong or is for other containers, or a script for clients inside the guest calls programs.
         CapabilityError: QEMU or a kernel is missing, or huge pages of this host are requested for servers.
     """
-    node, cache, machine = workspace.node, workspace.cache, requested_machine(request, runtime)
+    machine = requested_machine(request, runtime)
+    minimum, shares = promises(request, runtime)
     if not capabilities_of(runtime).own_kernel:
-        _require_applicable(request, runtime)
         return None
+    node = workspace.node
     require_guest_can(node, request.huge_pages, request.client_placement, scripts)
     # Before the memory policy, because the memory that a guest needs depends on the hypervisor.
-    beneath = hypervisor(node, cache, workspace.directory, dry=workspace.dry)
+    beneath = hypervisor(node, workspace.cache, workspace.directory, dry=workspace.dry)
     shared = policy(node, request, runtime)
     assert shared is not None
-    return GuestChoice(shared, beneath, machine, *promises(request, runtime))
+    return GuestChoice(shared, beneath, machine, minimum, shares)
 
 
 def require_guest_can(node: Node, huge_pages: str | None, client_placement: ClientPlace, scripts: Sequence[Script]) -> None:

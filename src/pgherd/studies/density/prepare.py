@@ -52,9 +52,9 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             policy = None if guests is None else guests.policy
             holds = _most_databases(share, limit or need, policy, request.databases)
             points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, limit=holds))))
-            memory = (
-                limit if limit or not capabilities_of(runtime).memory_limit else _equal_memory(share, cpu.vcpus, policy, max(points), need)
-            )
+            memory = limit
+            if limit is None and capabilities_of(runtime).memory_limit:
+                memory = _equal_memory(share, cpu.vcpus, policy, max(points), need)
         else:
             points, memory, holds = (1,), None, None
         disk = disk_space(
