@@ -100,7 +100,7 @@ def _view(runtime: VmRuntime, rooms: dict[str, Room]) -> View:
         containers=[ContainerView(name, room.groups) for name, room in rooms.items()],
         processes=[ProcessView("pgherd", os.getpid())],
         guests=[GuestView(name, machine.pid, machine.guest.memory) for name, machine in runtime.machines().items()],
-        budget=runtime.budget_groups(),
+        run_cgroup=runtime.budget_groups(),
     )
 
 

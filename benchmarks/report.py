@@ -180,8 +180,8 @@ def trial_result(trial: Trial, number: int, options: DensityOptions, facts: Host
         metrics[f"server:{container.name}/pg"] = values("server", rng) | {
             "db.blks_hit": 3 * ALONE * busy,
             "db.blks_read": 0.0,
-            "ckpt.timed": 0.0,
-            "ckpt.requested": 0.0,
+            "checkpoint.timed": 0.0,
+            "checkpoint.requested": 0.0,
             "vacuum.workers": 0.0,
         }
         metrics[f"backend:{container.name}/pg"] = values("process", rng) | {"cpu.usage": 0.0004}

@@ -95,17 +95,26 @@ def test_over_time() -> None:
 
 def test_a_phases_means() -> None:
     metrics = {
-        "guest:a": {"guest.memory": 1000.0, "guest.actual": 700.0, "guest.free": 200.0, "qemu.anon": 400.0, "qemu.shared": 60.0}
+        "guest:a": {
+            "guest.memory_configured": 1000.0,
+            "guest.memory_balloon_actual": 700.0,
+            "guest.free": 200.0,
+            "qemu.anon": 400.0,
+            "qemu.shared": 60.0,
+        }
         | {"qemu.overhead": 60.0},
         "container:a": {"memory.swap": 120.0},
         "swap:ours": {"swap.used": 200.0},
-        "zram:zram1": {"zram.original": 150.0},
+        "zram:zram1": {"zram.orig_data": 150.0},
         "server:a/pg": {"balloon.bytes": 250.0},
         "server:b/pg": {"balloon.bytes": 999.0},
     }
     assert of_means(metrics, "a") == Effects(1000, 400, 50, 250, 90, 30, 180, 0)
     assert of_means(metrics, "b") is None
-    bare = {"guest:a": {"guest.memory": 1000.0, "guest.actual": 1000.0}, "container:a": {"memory.anon": 500.0, "memory.shmem": 100.0}}
+    bare = {
+        "guest:a": {"guest.memory_configured": 1000.0, "guest.memory_balloon_actual": 1000.0},
+        "container:a": {"memory.anon": 500.0, "memory.shmem": 100.0},
+    }
     found = of_means(bare, "a")
     assert found is not None and (found.resident, found.untouched) == (600, 400)
     zswap = {**bare, "container:a": {"memory.anon": 500.0, "memory.swap": 100.0, "memory.zswapped": 40.0}}

@@ -94,7 +94,7 @@ def test_kills_stand_in_order_of_time():
     ("entity", "name"),
     [
         ("host", "host:a"),
-        ("budget", "budget:a"),
+        ("run-cgroup", "run-cgroup:a"),
         ("pgherd", "pgherd:a"),
         ("container:db1", "container:db1"),
         ("server:db1/pg", "server:db1/pg"),

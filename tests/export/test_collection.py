@@ -42,7 +42,7 @@ class Run:
 
     def live(self, number, phase=None, begun=0.0, left=3):
         trial = live_trial(TRIAL, number, time.time(), str(self.output / f"{number:04d}"))
-        state = LiveState(pid=1, written=time.time(), trials_left=left, trial=trial, phase=phase, phase_begun=time.time() + begun)
+        state = LiveState(pid=1, written=time.time(), trials_remaining=left, trial=trial, phase=phase, phase_begun=time.time() + begun)
         write_live(self.path, state)
 
     def spool(self, number, *documents):
@@ -91,7 +91,7 @@ def test_before_its_first_trial_a_run_tells_what_it_is(run):
     collection = Collection(run.path, run.record)
     ((labels, one, t),) = told(collection, "pgherd_run_info")
     assert labels["study"] == "density" and labels["host"] == "db7" and (one, t) == (1, None)
-    assert value(collection, "pgherd_trials_left") == 0 and not told(collection, "pgherd_trial_info")
+    assert value(collection, "pgherd_trials_remaining") == 0 and not told(collection, "pgherd_trial_info")
 
 
 def test_the_present_trial_and_phase(run):
@@ -104,8 +104,8 @@ def test_the_present_trial_and_phase(run):
     ((phase, _, _),) = told(collection, "pgherd_phase_info")
     assert (phase["phase"], phase["number"], phase["part"]) == ("quiet", "1", "measured")
     assert phase["load"] == "1 × pgbench select-only, 4 clients"
-    assert [(labels["coordinate"], n) for labels, n, _ in told(collection, "pgherd_trial_point")] == [("databases", 1)]
-    assert value(collection, "pgherd_trials_left") == 4
+    assert [(labels["name"], n) for labels, n, _ in told(collection, "pgherd_trial_parameter")] == [("databases", 1)]
+    assert value(collection, "pgherd_trials_remaining") == 4
     assert value(collection, "pgherd_trial_planned_seconds") == 22
     run.live(7, phase=1, begun=0)
     assert told(collection, "pgherd_phase_info")[0][0]["part"] == "ramp"
@@ -128,7 +128,7 @@ def test_samples_are_told_with_their_instants_while_they_are_fresh(run):
     assert not told(collection, "pgherd_host_vm_pswpin_total")
     run.spool(1, {"t": now - 1, "i": 0, "raw": "1000000000"}, {"t": now, "i": 1, "raw": None, "error": "gone"})
     assert told(collection, "pgherd_container_cpu_usage_seconds_total") == [(labels, 2.0, now - 1)], "torn: its level stays"
-    assert [(labels["sampler"], n) for labels, n, _ in told(collection, "pgherd_source_failures_total")] == [("vmstat", 1)]
+    assert [(labels["sampler"], n) for labels, n, _ in told(collection, "pgherd_sampler_failures_total")] == [("vmstat", 1)]
 
 
 def test_what_other_hosts_show_is_told_with_their_names(run):
@@ -228,7 +228,7 @@ def test_after_its_end_a_run_still_tells_its_totals(run):
     run.finish(1, "")
     remove_live(run.path)
     assert value(collection, "pgherd_run_transactions_total") == 100
-    assert value(collection, "pgherd_trials_left") == 0 and not told(collection, "pgherd_trial_info")
+    assert value(collection, "pgherd_trials_remaining") == 0 and not told(collection, "pgherd_trial_info")
 
 
 def test_only_known_families_are_told(run):

@@ -175,7 +175,13 @@ def _settled(manager: balloon_manager.BalloonManager) -> bool:
 
 
 def _effects(spool: Path, name: str) -> list[tuple[float, memory_effects.Effects]]:
-    kinds = {"guest.memory": "configured", "guest.actual": "actual", "guest.free": "free", "qemu.anon": "held", "qemu.overhead": "overhead"}
+    kinds = {
+        "guest.memory_configured": "configured",
+        "guest.memory_balloon_actual": "actual",
+        "guest.free": "free",
+        "qemu.anon": "held",
+        "qemu.overhead": "overhead",
+    }
     series: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds.values()}
     with spool.open() as lines:
         for t, _, entity, values in Spool(lines):

@@ -113,12 +113,12 @@ def test_samplers_see_what_happens(server: Running) -> None:
         connection.execute("SELECT pg_stat_force_next_flush()")
         connection.execute("SELECT 1")
     # Each process adds its part to the statistics when it comes to it, the checkpointer after who waited for it.
-    least = {"db.tup_updated": 50, "db.xact_commit": 50, "wal.records": 50, "wal.bytes": 1, "ckpt.requested": 1}
+    least = {"db.tup_updated": 50, "db.xact_commit": 50, "wal.records": 50, "wal.bytes": 1, "checkpoint.requested": 1}
     deadline = time.monotonic() + 30
     while missing := [name for name, more in least.items() if (after := sample(server))[name] < before[name] + more]:
         assert time.monotonic() < deadline, missing
         time.sleep(0.1)
-    assert after["ckpt.requested"] == before["ckpt.requested"] + 1
+    assert after["checkpoint.requested"] == before["checkpoint.requested"] + 1
     assert all(after[name] >= value for name, value in before.items() if name != "vacuum.workers")
 
 

@@ -88,7 +88,7 @@ def test_schemes_with_one_guest_and_with_two(guests, pgherd):
             assert len(phase["targets"]) == 2
             assert phase["skew"] is not None
             for name in names:
-                assert phase["metrics"][f"guest:{name}"]["guest.memory"] == MEMORY * (2 if scheme == 2 else 1)
+                assert phase["metrics"][f"guest:{name}"]["guest.memory_configured"] == MEMORY * (2 if scheme == 2 else 1)
                 assert phase["metrics"][f"container:{name}"]["memory.usage"] > 64 * MB, "its QEMU is charged to the container"
         loads = [phase["loads"] for phase in trial["trial"]["phases"]]
         busy = [max(load, key=lambda target: load[target]["clients"]) for load in loads]
@@ -137,7 +137,7 @@ def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_a
         assert worked(found[scheme, 0.0])
         for phase in found[scheme, 0.0]["phases"]:
             assert phase["metrics"]["host"]["ksm.saved"] >= 0 and phase["metrics"]["platform:balloon-manager"]["cpu.usage"] > 0
-            assert all(phase["metrics"][f"guest:{name}"]["guest.merged"] >= 0 for name in names)
+            assert all(phase["metrics"][f"guest:{name}"]["guest.ksm_merged"] >= 0 for name in names)
     assert len(document["tables"]["page_merging"]) == 4 and all("merged" in row for row in document["tables"]["guest_memory"])
     assert NODE.read(same_page_merging.RUN) == before
 
@@ -194,4 +194,6 @@ def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
         (phase,) = trial["phases"]
         assert phase["targets"][0]["transactions"] > 0
         guest = phase["metrics"]["guest:db01"]
-        assert guest["guest.memory"] == trial["trial"]["point"]["memory"] * MB == guest["guest.target"], "nobody moves its balloon"
+        assert guest["guest.memory_configured"] == trial["trial"]["point"]["memory"] * MB == guest["guest.target"], (
+            "nobody moves its balloon"
+        )

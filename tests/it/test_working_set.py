@@ -31,7 +31,7 @@ def test_both_sweeps(pgherd):
         assert 0 < seen["server:db01/pg"]["buffers.reused"] <= seen["server:db01/pg"]["buffers.used"] <= point["buffers"] * 2**20
     roomy = next(t for t in lived if t["trial"]["point"]["memory"] == 112)
     tight = min(lived, key=lambda t: t["trial"]["point"]["memory"] if t["trial"]["point"]["sweep"] == "memory" else 10**6)
-    again = [t["phases"][0]["metrics"]["container:db01"].get("memory.refault_file", 0.0) for t in (roomy, tight)]
+    again = [t["phases"][0]["metrics"]["container:db01"].get("memory.refaults_file", 0.0) for t in (roomy, tight)]
     assert again[0] < again[1], "what does not fit is read again"
     assert set(document["findings"]) >= {"working_set.2", "buffers.2", "headroom", "honest_rate", "dip.memory", "working_set_by_use.2"}
     rows = document["tables"]["sweep"]

@@ -20,7 +20,7 @@ def test_reads_one_row() -> None:
     row = ["268435456", "100663296", "150000000", "0", "90000000", "33554432", "241591910", None, "7", "3"]
     ((entity, values),) = SAMPLER.parse(json.dumps([row]), Source("balloon", "server:a/pg", "sql", "host=/a"))
     assert entity == "server:a/pg"
-    assert values["balloon.pool"] == 268435456
+    assert values["balloon.shared_buffers"] == 268435456
     assert values["balloon.bytes"] == 100663296
     assert values["balloon.deflations"] == 3
     assert "balloon.available" not in values, "a value that the server cannot determine is absent"

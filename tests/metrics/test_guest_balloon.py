@@ -21,9 +21,9 @@ def test_reads_what_was_seen_and_set() -> None:
     ((entity, values),) = GUEST_BALLOON.parse(json.dumps(WRITTEN | {"stats": STATS}), SOURCE)
     assert entity == "guest:a"
     assert values == {
-        "guest.memory": 1000,
+        "guest.memory_configured": 1000,
         "guest.minimum": 200,
-        "guest.actual": 700,
+        "guest.memory_balloon_actual": 700,
         "guest.target": 650,
         "guest.working_set": 300,
         "guest.ballooned": 300,

@@ -17,7 +17,7 @@ def test_reads_what_servers_answer(parsed, version: str) -> None:
     values = parsed("database", f"sql-database-{version}.json", entity="server:a/pg")["server:a/pg"]
     assert set(values) == {metric.name for metric in DATABASE.metrics}
     assert values["db.blks_hit"] > 1000 * values["db.blks_read"]
-    assert 269 < values["ckpt.write_time"] < 270
+    assert 269 < values["checkpoint.write_time"] < 270
     assert values["wal.bytes"] > 40e6
     assert values["vacuum.workers"] == 0
 
@@ -37,7 +37,7 @@ def test_what_the_server_cannot_say_is_absent() -> None:
     ((entity, values),) = DATABASE.parse(json.dumps([row]), SOURCE)
     assert entity == "server:a/pg"
     assert len(values) == len(DATABASE.metrics) - 1 and "db.blks_hit" not in values
-    assert values["ckpt.sync_time"] == pytest.approx(0.014)
+    assert values["checkpoint.sync_time"] == pytest.approx(0.014)
 
 
 @pytest.mark.parametrize(

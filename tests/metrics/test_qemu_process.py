@@ -106,9 +106,9 @@ def test_reads_the_hosts_counts_and_each_guests_where_some_memory_may_be_merged(
         ("host", "/sys/kernel/mm/ksm/pages_shared"): "ksm.shared",
         ("host", "/sys/kernel/mm/ksm/pages_sharing"): "ksm.saved",
         ("host", "/sys/kernel/mm/ksm/pages_unshared"): "ksm.unshared",
-        ("host", "/sys/kernel/mm/ksm/full_scans"): "ksm.scans",
-        ("guest:a", "/proc/7/ksm_merging_pages"): "guest.merged",
-        ("guest:c", "/proc/9/ksm_merging_pages"): "guest.merged",
+        ("host", "/sys/kernel/mm/ksm/full_scans"): "ksm.full_scans",
+        ("guest:a", "/proc/7/ksm_merging_pages"): "guest.ksm_merged",
+        ("guest:c", "/proc/9/ksm_merging_pages"): "guest.ksm_merged",
     }
 
 
@@ -120,10 +120,10 @@ def test_pages_become_bytes_and_rounds_stay() -> None:
     # As a kernel with two merged guests gave them.
     assert read("22033\n", "ksm.shared") == {"ksm.shared": 22033 * 4096}
     assert read("37913\n", "ksm.saved") == {"ksm.saved": 37913 * 4096}
-    assert read("23\n", "ksm.scans") == {"ksm.scans": 23}
+    assert read("23\n", "ksm.full_scans") == {"ksm.full_scans": 23}
 
 
-@pytest.mark.parametrize(("raw", "tag"), [("", "ksm.shared"), ("many", "guest.merged"), ("1", "ksm.other"), ("1", "")])
+@pytest.mark.parametrize(("raw", "tag"), [("", "ksm.shared"), ("many", "guest.ksm_merged"), ("1", "ksm.other"), ("1", "")])
 def test_refuses_other_text_of_same_page_merging(raw: str, tag: str) -> None:
     with pytest.raises(ValueError):
         list(SAME_PAGE_MERGING.parse(raw, Source(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag)))

@@ -71,7 +71,7 @@ def test_totals_add_up_and_count_each_kind_of_trial():
     }
     assert trials == {"clean": 1, "tainted": 1, "failed": 1}
     assert [value for (name, _), value in found.items() if name == "pgherd_run_transactions_total"] == [150]
-    verdicts = {dict(labels)["result"]: value for (name, labels), value in found.items() if name == "pgherd_verdicts_total"}
+    verdicts = {dict(labels)["result"]: value for (name, labels), value in found.items() if name == "pgherd_checks_total"}
     assert verdicts == {"pass": 2, "fail": 1}
 
 

@@ -35,12 +35,12 @@ def test_refuses_other_text(raw: str) -> None:
 def test_reads_what_is_held_and_what_it_takes(parsed) -> None:
     values = parsed("zram", "zram-mm_stat", entity="zram:zram1")["zram:zram1"]
     assert values == {
-        "zram.original": 9105408,
-        "zram.compressed": 9101392,
-        "zram.used": 9113600,
-        "zram.limit": 33554432,
-        "zram.used_most": 16834560,
-        "zram.same": 0,
+        "zram.orig_data": 9105408,
+        "zram.compr_data": 9101392,
+        "zram.mem_used": 9113600,
+        "zram.mem_limit": 33554432,
+        "zram.mem_used_max": 16834560,
+        "zram.same_pages": 0,
     }
 
 

@@ -28,7 +28,11 @@ def samples(*, process=True, zram=True, balloon=True):
             given_up = 30 * (i + 2) if name == "a" else 0
             swapped = 100 if name == "b" else 0
             resident = 800 - given_up - swapped
-            told = {"guest.memory": 1000 * MB, "guest.actual": (1000 - given_up) * MB, "guest.target": (1000 - given_up - 20) * MB}
+            told = {
+                "guest.memory_configured": 1000 * MB,
+                "guest.memory_balloon_actual": (1000 - given_up) * MB,
+                "guest.target": (1000 - given_up - 20) * MB,
+            }
             if balloon:
                 yield t, "guest_balloon", f"guest:{name}", told | {"guest.free": 250 * MB}
             if process:
@@ -39,7 +43,7 @@ def samples(*, process=True, zram=True, balloon=True):
         yield t, "balloon", "server:a/pg", {"balloon.bytes": 20 * (i + 2) * MB}
         yield t, "swap", "swap:ours", {"swap.used": 200 * MB}
         if zram:
-            yield t, "zram", "zram:zram1", {"zram.original": 150 * MB}
+            yield t, "zram", "zram:zram1", {"zram.orig_data": 150 * MB}
 
 
 def result(directory: Path, rows, name="0001", point=None, runtime="vm") -> TrialResult:
@@ -109,7 +113,12 @@ def test_it_says_who_gives_up_what(tmp_path) -> None:
 
 def test_no_balloon_is_said(tmp_path) -> None:
     rows = [
-        (t, sampler, entity, values | ({"guest.actual": values["guest.memory"]} if "guest.memory" in values else {}))
+        (
+            t,
+            sampler,
+            entity,
+            values | ({"guest.memory_balloon_actual": values["guest.memory_configured"]} if "guest.memory_configured" in values else {}),
+        )
         for t, sampler, entity, values in samples()
     ]
     figure, _ = draw(inputs(tmp_path, [result(tmp_path, rows)]))

@@ -142,7 +142,9 @@ def running(tmp_path, synthetic):
         containers={"c01": LiveContainer(vcpus=0.5, memory=2**30)},
         output=str(output),
     )
-    state = LiveState(pid=1, written=NOW - 5, trials_left=2, seconds_left=22.0, overhead=1.0, trial=trial, phase=0, phase_begun=NOW - 5)
+    state = LiveState(
+        pid=1, written=NOW - 5, trials_remaining=2, seconds_left=22.0, overhead=1.0, trial=trial, phase=0, phase_begun=NOW - 5
+    )
     write_live(path, state)
     spool = path / "trials/0003.partial/spool.jsonl"
     spool.parent.mkdir(parents=True)
@@ -175,7 +177,7 @@ def _now(monkeypatch):
 
 def test_everything_is_seen(running):
     shown = LiveRun(running).look()
-    assert (shown.state, shown.trials_done, shown.trials_left) == ("running", 2, 3)
+    assert (shown.state, shown.trials_done, shown.trials_remaining) == ("running", 2, 3)
     assert shown.seconds_left == pytest.approx(22 + 5), "10 s of phases, half of which are over, and two more trials"
     assert (shown.trial.number, shown.trial.phase, shown.trial.part) == (3, 1, "measured")
     assert (shown.trial.elapsed, shown.trial.seconds, shown.trial.drivers) == (4.0, 9.0, {"pgbench": 2})
@@ -230,16 +232,16 @@ def test_the_ramp_is_told_apart(running, monkeypatch):
 
 
 def test_while_nothing_runs_there_is_a_step(running):
-    write_live(running.path, LiveState(pid=1, written=NOW, step="copying 8 databases", trials_left=4, seconds_left=None))
+    write_live(running.path, LiveState(pid=1, written=NOW, step="copying 8 databases", trials_remaining=4, seconds_left=None))
     shown = LiveRun(running).look()
     assert shown.step == "copying 8 databases" and shown.trial is None and shown.host is None
-    assert (shown.trials_left, shown.seconds_left) == (4, None)
+    assert (shown.trials_remaining, shown.seconds_left) == (4, None)
 
 
 def test_a_run_without_a_state_is_still_a_run(running):
     (running.path / "live.json").unlink()
     shown = LiveRun(running).look()
-    assert shown.state == "running" and shown.trials_done == 2 and shown.trials_left is None
+    assert shown.state == "running" and shown.trials_done == 2 and shown.trials_remaining is None
 
 
 def test_what_ended_is_told_with_its_verdicts(running, synthetic):
@@ -262,7 +264,7 @@ def test_a_killed_run_is_told_with_how_to_go_on(tmp_path, synthetic):
     directory = RunDirectory(tmp_path / record.run)
     (directory.path / "lock").touch()
     shown = LiveRun(directory).look()
-    assert shown.state == "killed" and shown.resume == f"pgherd resume {directory.path}" and shown.trials_left is None
+    assert shown.state == "killed" and shown.resume == f"pgherd resume {directory.path}" and shown.trials_remaining is None
     assert newest_running(tmp_path) is None
 
 

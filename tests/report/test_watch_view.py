@@ -33,7 +33,7 @@ def present(**update):
             "ended": None,
             "elapsed": 200.0,
             "trials_done": 1,
-            "trials_left": 3,
+            "trials_remaining": 3,
             "seconds_left": 65.0,
             "trial": TRIAL,
             "throughput": LiveThroughput(value=121934.0, told=8, targets=8, series=[(1.0, 60.0), (2.0, 120.0)]),
@@ -146,7 +146,7 @@ def test_several_hosts_stand_below_all_of_them():
 
 
 def test_progress_says_no_more_than_is_known():
-    assert progress(present(trials_left=0, trials_done=12)) == "12 trials done"
+    assert progress(present(trials_remaining=0, trials_done=12)) == "12 trials done"
     assert progress(present(seconds_left=None)) == "1 trial done, 3 left (more may be added)"
 
 

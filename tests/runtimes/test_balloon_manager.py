@@ -234,7 +234,10 @@ def test_actual_beside_target_is_recorded(tmp_path) -> None:
 
     first, second = read("a"), read("b")
     assert (len(first), len(second)) == (2, 1)
-    assert first[0]["guest.actual"] == 1000 * MB and first[1]["guest.actual"] == first[1]["guest.target"] < 1000 * MB
+    assert (
+        first[0]["guest.memory_balloon_actual"] == 1000 * MB
+        and first[1]["guest.memory_balloon_actual"] == first[1]["guest.target"] < 1000 * MB
+    )
 
 
 def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:

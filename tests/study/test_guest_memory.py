@@ -13,7 +13,12 @@ EMPTY = Analysis(answer="x", grade="A")
 
 
 def metrics(ballooned=300.0, resident=400.0, database=250.0):
-    guest = {"guest.memory": 1000 * MB, "guest.actual": (1000 - ballooned) * MB, "guest.target": 650 * MB, "guest.free": 300 * MB}
+    guest = {
+        "guest.memory_configured": 1000 * MB,
+        "guest.memory_balloon_actual": (1000 - ballooned) * MB,
+        "guest.target": 650 * MB,
+        "guest.free": 300 * MB,
+    }
     return {
         "guest:a": guest | {"qemu.anon": (resident + 60) * MB, "qemu.overhead": 60 * MB},
         "server:a/pg": {"balloon.bytes": database * MB},
@@ -100,7 +105,7 @@ def test_runs_without_guests_are_left_as_they_are() -> None:
 
 
 def test_a_guest_whose_balloon_was_not_seen() -> None:
-    (row,) = with_guest_memory(EMPTY, [trial(1, {"guest:a": {"guest.memory": 1000 * MB}})]).tables["guest_memory"]
+    (row,) = with_guest_memory(EMPTY, [trial(1, {"guest:a": {"guest.memory_configured": 1000 * MB}})]).tables["guest_memory"]
     assert row["ballooned"].value is None and row["ballooned"].note == "its balloon was not measured"
 
 
@@ -113,7 +118,7 @@ def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -
 
 
 def test_what_merging_saves_is_a_table_of_its_own() -> None:
-    host = {"ksm.shared": 86 * MB, "ksm.saved": 148 * MB, "ksm.unshared": 188 * MB, "ksm.scans": 0.05}
+    host = {"ksm.shared": 86 * MB, "ksm.saved": 148 * MB, "ksm.unshared": 188 * MB, "ksm.full_scans": 0.05}
     found = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "host": host})])
     (row,) = found.tables["page_merging"]
     assert (row["point"], row["phase"]) == ("scheme 3", "high")
@@ -124,7 +129,7 @@ def test_what_merging_saves_is_a_table_of_its_own() -> None:
         "unshared": (188, "MB"),
         "rounds": (pytest.approx(3), "1/min"),
     }
-    guest = {**metrics()["guest:a"], "guest.merged": 90 * MB}
+    guest = {**metrics()["guest:a"], "guest.ksm_merged": 90 * MB}
     (row,) = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "guest:a": guest})]).tables["guest_memory"]
     assert row["merged"].value == 90 and row["resident"].value == pytest.approx(400), "a part of it, and not taken off"
     plain = with_guest_memory(EMPTY, [trial(found={**metrics(), "host": host})]).tables

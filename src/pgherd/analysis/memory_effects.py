@@ -194,12 +194,12 @@ def of_means(metrics: Mapping[str, Mapping[str, float]], guest: str) -> Effects 
         container_metrics.get("memory.anon"),
         container_metrics.get("memory.shmem"),
     )
-    if held is None or "guest.actual" not in guest_metrics or "guest.memory" not in guest_metrics:
+    if held is None or "guest.memory_balloon_actual" not in guest_metrics or "guest.memory_configured" not in guest_metrics:
         return None
     swap = container_metrics.get("memory.swap", guest_metrics.get("qemu.swapped", 0.0))
     areas = [values for entity, values in metrics.items() if entity.startswith("swap:")]
     devices = [values for entity, values in metrics.items() if entity.startswith("zram:")]
-    used, compressed = sum(values.get("swap.used", 0.0) for values in areas), sum(values.get("zram.original", 0.0) for values in devices)
+    used, compressed = sum(values.get("swap.used", 0.0) for values in areas), sum(values.get("zram.orig_data", 0.0) for values in devices)
     share = (
         container_metrics["memory.zswapped"] / swap
         if "memory.zswapped" in container_metrics and swap > 0 and not devices
@@ -208,8 +208,8 @@ def of_means(metrics: Mapping[str, Mapping[str, float]], guest: str) -> Effects 
     servers = (values for entity, values in metrics.items() if entity.startswith(f"server:{guest}/"))
     return effects(
         Sighting(
-            configured=guest_metrics["guest.memory"],
-            actual=guest_metrics["guest.actual"],
+            configured=guest_metrics["guest.memory_configured"],
+            actual=guest_metrics["guest.memory_balloon_actual"],
             held=held,
             overhead=guest_metrics.get("qemu.overhead", 0.0),
             swapped=swap,

@@ -68,8 +68,8 @@ class Collection:
             self._follow(trial, live.phase)
         progress = (sample for driver in self._progress.values() for sample in driver.samples())
         samples += (sample for sample in progress if sample.t is not None and now - sample.t < FRESH)
-        trials_left = 0 if live is None else live.trials_left + int(trial is not None)
-        samples.append(Sample(run_metrics.TRIALS_LEFT, self._everywhere, trials_left))
+        trials_remaining = 0 if live is None else live.trials_remaining + int(trial is not None)
+        samples.append(Sample(run_metrics.TRIALS_REMAINING, self._everywhere, trials_remaining))
         samples += self._totals.samples()
         if self._newest is not None:
             samples += run_metrics.result_samples(self._record, self._newest, None)
@@ -111,7 +111,7 @@ class Collection:
         yield Sample(run_metrics.TRIAL_PLANNED, self._everywhere, sum(phase.ramp + phase.seconds for phase in trial.phases))
         for coordinate, value in trial.point.items():
             if not isinstance(value, str):
-                yield Sample(run_metrics.POINT, {**self._everywhere, "coordinate": coordinate}, value)
+                yield Sample(run_metrics.TRIAL_PARAMETER, {**self._everywhere, "name": coordinate}, value)
         if live.phase is None or live.phase_begun is None or live.phase >= len(trial.phases):
             return
         phase = trial.phases[live.phase]
@@ -134,7 +134,7 @@ class Collection:
         for source, failed in self._samples.spool.failures.items():
             failures[source.sampler] = failures.get(source.sampler, 0) + failed.count
         for sampler, count in failures.items():
-            yield Sample(run_metrics.SOURCE_FAILURES, {**self._everywhere, "sampler": sampler}, count)
+            yield Sample(run_metrics.SAMPLER_FAILURES, {**self._everywhere, "sampler": sampler}, count)
 
     def _follow(self, trial: LiveTrial, phase: int | None) -> None:
         """Read new progress lines of the drivers. Drivers of earlier phases have ended when the next phase starts."""

@@ -20,6 +20,7 @@ from pgherd.metrics.run_metrics import Naming, Progress, Totals
 from pgherd.model.errors import RunDirectoryError
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.store.samples import read_relation
 
 if TYPE_CHECKING:
     import duckdb
@@ -137,7 +138,7 @@ def _trial_and_phases(record: RunRecord, result: TrialResult) -> Iterator[Sample
         yield Sample(run_metrics.TRIAL_PLANNED, everywhere, trial.seconds(), t)
         for coordinate, value in trial.point.items():
             if not isinstance(value, str):
-                yield Sample(run_metrics.POINT, {**everywhere, "coordinate": coordinate}, value, t)
+                yield Sample(run_metrics.TRIAL_PARAMETER, {**everywhere, "name": coordinate}, value, t)
     for number, (phase, measured) in enumerate(zip(trial.phases, result.phases, strict=False)):
         phase_labels = {
             **trial_labels,
@@ -194,7 +195,7 @@ def _of_files(
     by_name = metrics()
     sources: dict[Family, dict[tuple[str, str], list[str]]] = {}
     for sampler, paths in files.items():
-        relation = _read(database, paths)
+        relation = read_relation(database, paths)
         entities = sorted(str(row[0]) for row in relation.select(_column("entity")).distinct().fetchall())
         for name in (column for column in relation.columns if column in by_name):
             for entity in entities:
@@ -205,7 +206,7 @@ def _of_files(
 
         def samples(parts: dict[tuple[str, str], list[str]] = parts) -> Iterator[Sample]:
             for (sampler, name), entities in parts.items():
-                yield from _series(_read(database, files[sampler]), naming, name, entities)
+                yield from _series(read_relation(database, files[sampler]), naming, name, entities)
 
         yield family, samples()
 
@@ -229,10 +230,6 @@ def _series(relation: duckdb.DuckDBPyRelation, naming: Naming, name: str, entiti
         if series is not None and round(t, 3) > before:  # skip repeated readings, and those after the clock was set back
             before = round(t, 3)
             yield Sample(*series, levels.level(entity, metric, value), t)
-
-
-def _read(database: duckdb.DuckDBPyConnection, paths: list[str]) -> duckdb.DuckDBPyRelation:
-    return database.read_parquet(paths, union_by_name=True, filename=True)
 
 
 def _column(name: str) -> duckdb.Expression:

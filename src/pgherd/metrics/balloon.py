@@ -24,10 +24,10 @@ class BalloonSampler:
 
     name = "balloon"
     metrics = (
-        Metric("balloon.pool", "bytes", "gauge", "shared_buffers as configured"),
+        Metric("balloon.shared_buffers", "bytes", "gauge", "shared_buffers as configured"),
         Metric("balloon.bytes", "bytes", "gauge", "shared buffers in the balloon: memory returned by the server"),
         Metric("balloon.resident", "bytes", "gauge", "shared buffers in memory"),
-        Metric("balloon.stuck", "bytes", "gauge", "balloon pages that are still in memory"),
+        Metric("balloon.resident_in_balloon", "bytes", "gauge", "balloon pages that are still in memory"),
         Metric("balloon.working_set", "bytes", "gauge", "the balloon's estimate of recently used shared buffers"),
         Metric("balloon.floor", "bytes", "gauge", "shared buffers that must stay outside the balloon"),
         Metric("balloon.ceiling", "bytes", "gauge", "upper limit of the balloon"),

@@ -1,6 +1,6 @@
 """CPU and memory of cgroups: of each container, and of the run cgroup around all of them.
 
-The run cgroup (entity ``budget``) has the same memory files as a container. Its limit is read too.
+The run cgroup (entity ``run-cgroup``) has the same memory files as a container. Its limit is read too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pgherd.metrics.keyed import TICKS, cadence, flat_keyed, number
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
-BUDGET = "budget"
+RUN_CGROUP = "run-cgroup"
 """Entity of the run cgroup."""
 LOCKED = "locked-memory"
 """Name of the idle container whose memory is locked, if the run withholds memory in that way."""
@@ -42,12 +42,12 @@ def _accounting(groups: Mapping[str, str], controller: str) -> Accounting | None
     return Accounting("v2", groups["v2"]) if groups.get("v2") else None
 
 
-def budget_and_containers(view: View) -> list[tuple[str, Mapping[str, str]]]:
+def run_cgroup_and_containers(view: View) -> list[tuple[str, Mapping[str, str]]]:
     """Return entity and groups of the run cgroup and of each container.
 
     The run cgroup is first. Its containers are then read within a millisecond, and their sum is compared with it.
     """
-    return [(BUDGET, view.budget), *((f"container:{container.name}", container.groups) for container in view.containers)]
+    return [(RUN_CGROUP, view.run_cgroup), *((f"container:{container.name}", container.groups) for container in view.containers)]
 
 
 _CPU_V1_STAT = {"user": "cpu.user", "system": "cpu.system"}
@@ -113,28 +113,28 @@ _MEMORY_V1_STAT = {
     "total_cache": "memory.file",
     "total_shmem": "memory.shmem",
     "total_swap": "memory.swap",
-    "total_workingset_refault_file": "memory.refault_file",
-    "total_workingset_refault_anon": "memory.refault_anon",
-    "total_pgfault": "memory.fault",
-    "total_pgmajfault": "memory.majfault",
+    "total_workingset_refault_file": "memory.refaults_file",
+    "total_workingset_refault_anon": "memory.refaults_anon",
+    "total_pgfault": "memory.page_faults",
+    "total_pgmajfault": "memory.major_page_faults",
     "total_active_file": "memory.active_file",
     "total_inactive_file": "memory.inactive_file",
-    "total_pswpin": "memory.swap_in",
-    "total_pswpout": "memory.swap_out",
+    "total_pswpin": "memory.swapped_in_pages",
+    "total_pswpout": "memory.swapped_out_pages",
 }
 _MEMORY_V2_STAT = {
     "anon": "memory.anon",
     "file": "memory.file",
     "shmem": "memory.shmem",
     "kernel": "memory.kernel",
-    "workingset_refault_file": "memory.refault_file",
-    "workingset_refault_anon": "memory.refault_anon",
-    "pgfault": "memory.fault",
-    "pgmajfault": "memory.majfault",
+    "workingset_refault_file": "memory.refaults_file",
+    "workingset_refault_anon": "memory.refaults_anon",
+    "pgfault": "memory.page_faults",
+    "pgmajfault": "memory.major_page_faults",
     "active_file": "memory.active_file",
     "inactive_file": "memory.inactive_file",
-    "pswpin": "memory.swap_in",
-    "pswpout": "memory.swap_out",
+    "pswpin": "memory.swapped_in_pages",
+    "pswpout": "memory.swapped_out_pages",
     "zswap": "memory.zswap",
     "zswapped": "memory.zswapped",
 }
@@ -179,12 +179,12 @@ class CgroupMemorySampler:
         Metric("memory.swap", "bytes", "gauge", "swapped-out memory"),
         Metric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
         Metric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
-        Metric("memory.swap_in", "pages", "counter", "pages swapped in"),
-        Metric("memory.swap_out", "pages", "counter", "pages swapped out"),
-        Metric("memory.refault_file", "pages", "counter", "file pages read again after their eviction"),
-        Metric("memory.refault_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
-        Metric("memory.fault", "faults", "counter", "page faults with and without I/O"),
-        Metric("memory.majfault", "faults", "counter", "page faults that needed I/O"),
+        Metric("memory.swapped_in_pages", "pages", "counter", "pages swapped in"),
+        Metric("memory.swapped_out_pages", "pages", "counter", "pages swapped out"),
+        Metric("memory.refaults_file", "pages", "counter", "file pages read again after their eviction"),
+        Metric("memory.refaults_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
+        Metric("memory.page_faults", "faults", "counter", "page faults with and without I/O"),
+        Metric("memory.major_page_faults", "faults", "counter", "page faults that needed I/O"),
         Metric("memory.oom_kills", "kills", "counter", "OOM kills"),
         Metric("memory.limit", "bytes", "gauge", "memory limit"),
     )
@@ -193,13 +193,13 @@ class CgroupMemorySampler:
         """Return four files of each group, and the limit of the run cgroup."""
         slow = cadence(len(view.containers))
         sources: list[Source] = []
-        for entity, groups in budget_and_containers(view):
+        for entity, groups in run_cgroup_and_containers(view):
             accounting = memory(groups)
             if accounting is None:
                 continue
             for tag, file, slowly in _MEMORY_FILES[accounting.version]:
                 sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{file}", every=slow if slowly else 1, tag=tag))
-            if entity == BUDGET:
+            if entity == RUN_CGROUP:
                 sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{_LIMIT_FILES[accounting.version]}", tag="limit"))
         return sources
 

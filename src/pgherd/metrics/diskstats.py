@@ -38,7 +38,7 @@ class DiskstatsSampler:
         Metric("write_time", "s", "counter", "summed duration of all writes, flush requests included"),
         Metric("in_flight", "requests", "gauge", "requests issued and not completed"),
         Metric("io_time", "s", "counter", "time with at least one request in flight"),
-        Metric("weighted_io_time", "s", "counter", "time × requests in flight; its rate is the mean queue length"),
+        Metric("io_time_weighted", "s", "counter", "time × requests in flight; its rate is the mean queue length"),
         Metric("discards", "requests", "counter", "discards completed"),
         Metric("flushes", "requests", "counter", "flushes completed"),
         Metric("flush_time", "s", "counter", "summed duration of all flushes"),
@@ -73,7 +73,7 @@ class DiskstatsSampler:
                 "write_time": counts[7] / 1000,
                 "in_flight": counts[8],
                 "io_time": counts[9] / 1000,
-                "weighted_io_time": counts[10] / 1000,
+                "io_time_weighted": counts[10] / 1000,
             }
             if len(counts) > 11:
                 values["discards"] = counts[11]
@@ -138,7 +138,7 @@ def _series(samples: list[tuple[float, dict[str, float]]], start: float, end: fl
         series.flushes.append(growth.get("flushes", 0.0) / length)
         series.read_bytes.append(growth["read_bytes"] / length)
         series.write_bytes.append(growth["write_bytes"] / length)
-        series.queue.append(growth["weighted_io_time"] / length if "weighted_io_time" in growth else None)
+        series.queue.append(growth["io_time_weighted"] / length if "io_time_weighted" in growth else None)
         series.busy.append(min(1.0, growth["io_time"] / length) if "io_time" in growth else None)
         flush_time = growth.get("flush_time", 0.0)
         series.read_await.append(_mean_ms(growth["read_time"], growth["reads"]))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
+from pgherd.metrics.cgroup import RUN_CGROUP
 from pgherd.metrics.registry import samplers
 from pgherd.metrics.sampler import Metric
 
@@ -22,8 +23,10 @@ EVERYWHERE = ("run", "host")
 PLACE = ("container", "server", "database")
 _TARGET = ("target", *PLACE)
 _UNITS = {"s": "seconds", "bytes": "bytes"}
-_RENAMED = {"ctxt": "context_switches", "cpu.online": "cpus_online"}
-"""Metrics whose sampler name is unclear or reads badly."""
+_RENAMED = {"cpu.online": "cpus_online"}
+"""Metrics whose sampler name reads badly."""
+_REFAULTS = "memory.refaults_"
+"""Start of the metrics that share one family with the label ``type``."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ class Subject:
 
 _SUBJECTS = {
     "host": Subject("host", "Host"),
-    "budget": Subject("budget", "Run cgroup"),
-    "pgherd": Subject("own", "pgherd's process"),
+    RUN_CGROUP: Subject("run_cgroup", "Run cgroup"),
+    "pgherd": Subject("process", "pgherd's process"),
     "container": Subject("container", "Container", ("container",)),
     "server": Subject("server", "Server", ("container", "server")),
     "backend": Subject("backend", "Backend of pgherd's sampling connection", ("container", "server")),
@@ -80,7 +83,7 @@ _SUBJECTS = {
 }
 """Kind of entity → subject."""
 
-_WHOLE_HOST = ("host", "budget", "pgherd")
+_WHOLE_HOST = ("host", RUN_CGROUP, "pgherd")
 _CONTINUING = ("host", "disk")
 """Kinds whose counters belong to the kernel and continue from trial to trial."""
 _QUALIFIED_BY_HOST = ("disk", "platform", "swap", "zram")
@@ -89,7 +92,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "balloon": {"server": _ALL},
     "balloon_manager": {"platform": _ALL},
     "cgroup_cpu": {"container": _ALL, "platform": ("cpu.usage",)},
-    "cgroup_memory": {"budget": _ALL, "container": _ALL},
+    "cgroup_memory": {RUN_CGROUP: _ALL, "container": _ALL},
     "cpu": {"host": _ALL, "guest": _ALL},
     "database": {"server": _ALL},
     "diskstats": {"disk": _ALL, "guest-disk": _ALL},
@@ -98,7 +101,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "memory": {"host": _ALL, "guest": _ALL},
     "pg_io": {"server": _ALL},
     "pg_wal": {"server": _ALL},
-    "pressure": {"host": _ALL, "guest": _ALL, "budget": _ALL, "container": _ALL},
+    "pressure": {"host": _ALL, "guest": _ALL, RUN_CGROUP: _ALL, "container": _ALL},
     "processes": {
         "container": ("cpu.usage", "cpu.user", "cpu.system"),
         "guest-container": ("cpu.usage", "cpu.user", "cpu.system"),
@@ -109,7 +112,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "qemu_blockstats": {"guest-drive": _ALL},
     "qemu_process": {"guest": _ALL},
-    "same_page_merging": {"host": ("ksm.shared", "ksm.saved", "ksm.unshared", "ksm.scans"), "guest": ("guest.merged",)},
+    "same_page_merging": {"host": ("ksm.shared", "ksm.saved", "ksm.unshared", "ksm.full_scans"), "guest": ("guest.ksm_merged",)},
     "shared_memory": {},
     "swap": {"swap": _ALL, "guest-swap": _ALL},
     "tlb": {"server": _ALL},
@@ -187,6 +190,10 @@ def _family_of(kind: str, name: str) -> tuple[Family, Mapping[str, str]]:
         text = f"{subject.title}: CPU time of all CPUs by mode; user includes guests, nice does not"
         mode = {"mode": name.removeprefix("cpu.")}
         return Family(f"{PREFIX}_{kind}_cpu_seconds", "counter", text, "seconds", (*subject.labels, "mode")), mode
+    if name.startswith(_REFAULTS):
+        text = f"{subject.title}: evicted pages that were read or swapped in again, by type"
+        family = Family(f"{PREFIX}_{subject.word}_memory_refaults", "counter", text, "", (*subject.labels, "type"))
+        return family, {"type": name.removeprefix(_REFAULTS)}
     metric_part = _RENAMED.get(name, name).removeprefix(f"{subject.word.rpartition('_')[2]}.").replace(".", "_")
     unit = _UNITS.get(metric.unit, "")
     suffix = f"_{unit}" if unit and metric_part != unit and not metric_part.endswith(f"_{unit}") else ""

@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgherd.metrics.cgroup import budget_and_containers
+from pgherd.metrics.cgroup import run_cgroup_and_containers
 from pgherd.metrics.keyed import TICKS, cadence, flat_keyed, nested_keyed, number
 from pgherd.metrics.sampler import Metric, Reading, View
 from pgherd.node.protocol import Source
 
 _CPU_COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
-_STAT_LINES = {"ctxt": "ctxt", "processes": "forks", "procs_running": "procs_running", "procs_blocked": "procs_blocked"}
+_STAT_LINES = {
+    "ctxt": "context_switches",
+    "processes": "forks",
+    "procs_running": "procs_running",
+    "procs_blocked": "procs_blocked",
+}
 
 
 class CpuSampler:
@@ -36,7 +41,7 @@ class CpuSampler:
         Metric("cpu.softirq", "s", "counter", "CPU time in soft interrupts"),
         Metric("cpu.steal", "s", "counter", "time in which this host was ready to run, but the hypervisor ran another guest"),
         Metric("cpu.online", "CPUs", "gauge", "online CPUs"),
-        Metric("ctxt", "switches", "counter", "context switches"),
+        Metric("context_switches", "switches", "counter", "context switches"),
         Metric("forks", "tasks", "counter", "tasks created"),
         Metric("procs_running", "tasks", "gauge", "runnable tasks"),
         Metric("procs_blocked", "tasks", "gauge", "tasks blocked on I/O"),
@@ -180,7 +185,7 @@ class PressureSampler:
         """Return three files of the host and of each v2 group."""
         sources = [Source(self.name, "host", "file", f"/proc/pressure/{kind}", tag=kind) for kind in _PRESSURE_KINDS]
         slow = cadence(len(view.containers))
-        for entity, groups in budget_and_containers(view):
+        for entity, groups in run_cgroup_and_containers(view):
             group = groups.get("v2")
             if group:
                 sources += [Source(self.name, entity, "file", f"{group}/{kind}.pressure", every=slow, tag=kind) for kind in _PRESSURE_KINDS]

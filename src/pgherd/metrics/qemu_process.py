@@ -151,8 +151,8 @@ class GuestMachineSampler:
 
 
 _KSM_DIRECTORY = "/sys/kernel/mm/ksm"
-_KSM_FILES = {"ksm.shared": "pages_shared", "ksm.saved": "pages_sharing", "ksm.unshared": "pages_unshared", "ksm.scans": "full_scans"}
-_MERGED = "guest.merged"
+_KSM_FILES = {"ksm.shared": "pages_shared", "ksm.saved": "pages_sharing", "ksm.unshared": "pages_unshared", "ksm.full_scans": "full_scans"}
+_MERGED = "guest.ksm_merged"
 _PAGE_BYTES = 4096
 """Size of the pages that KSM merges. Guests are x86-64 only."""
 
@@ -171,7 +171,7 @@ class SamePageMergingSampler:
         Metric("ksm.shared", "bytes", "gauge", "merged pages that are kept once by KSM"),
         Metric("ksm.saved", "bytes", "gauge", "memory saved by KSM: all further uses of merged pages"),
         Metric("ksm.unshared", "bytes", "gauge", "mergeable pages without an identical page"),
-        Metric("ksm.scans", "rounds", "counter", "rounds over all mergeable memory"),
+        Metric("ksm.full_scans", "rounds", "counter", "rounds over all mergeable memory"),
         Metric(_MERGED, "bytes", "gauge", "memory of its hypervisor process merged by KSM"),
     )
 
@@ -188,7 +188,7 @@ class SamePageMergingSampler:
         """Yield one reading: each file has one number, a count of pages or of scans."""
         if source.tag not in _KSM_FILES and source.tag != _MERGED:
             raise ValueError(f"'{source.tag}' is no count of merged pages")
-        yield source.entity, {source.tag: number(raw.strip()) * (1 if source.tag == "ksm.scans" else _PAGE_BYTES)}
+        yield source.entity, {source.tag: number(raw.strip()) * (1 if source.tag == "ksm.full_scans" else _PAGE_BYTES)}
 
 
 QEMU_PROCESS, GUEST_MACHINE, SAME_PAGE_MERGING = QemuProcessSampler(), GuestMachineSampler(), SamePageMergingSampler()

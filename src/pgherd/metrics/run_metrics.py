@@ -28,12 +28,14 @@ PHASE = Family(
     "",
     ("trial", "study", "point", "repeat", "number", "phase", "part", "load"),
 )
-POINT = Family("pgherd_trial_point", "gauge", "A coordinate of the running trial, such as its number of databases", "", ("coordinate",))
+TRIAL_PARAMETER = Family(
+    "pgherd_trial_parameter", "gauge", "A coordinate of the running trial, such as its number of databases", "", ("name",)
+)
 TRIAL_START = Family("pgherd_trial_start_time_seconds", "gauge", "Start of the running trial, seconds since the epoch", "seconds")
 TRIAL_PLANNED = Family("pgherd_trial_planned_seconds", "gauge", "Planned duration of all phases of the running trial", "seconds")
-TRIALS_LEFT = Family("pgherd_trials_left", "gauge", "Proposed trials that have not ended, including the running one")
+TRIALS_REMAINING = Family("pgherd_trials_remaining", "gauge", "Proposed trials that have not ended, including the running one")
 TRIALS = Family("pgherd_trials_finished", "counter", "Finished trials: clean, tainted or failed", "", ("result",))
-VERDICTS = Family("pgherd_verdicts", "counter", "Checks of the finished trials by result", "", ("check", "result"))
+CHECKS = Family("pgherd_checks", "counter", "Checks of the finished trials by result", "", ("check", "result"))
 
 DRIVER_TRANSACTIONS = Family(
     "pgherd_driver_transactions", "counter", "Transactions by the driver's progress lines, warm-up included", "", _TARGET_LABELS
@@ -72,8 +74,8 @@ DEVICE = Family(
     "pgherd_device", "info", "A block device used by the servers, and the kinds of their files on it", "", ("device", "number", "roles")
 )
 
-SOURCE_FAILURES = Family(
-    "pgherd_source_failures", "counter", "Failed readings of the running trial, among those that were parsed", "", ("sampler",)
+SAMPLER_FAILURES = Family(
+    "pgherd_sampler_failures", "counter", "Failed readings of the running trial, among those that were parsed", "", ("sampler",)
 )
 EXPORTER_CPU = Family("pgherd_exporter_cpu_seconds", "counter", "CPU time used to answer scrapes", "seconds")
 EXPORTER_LAST = Family("pgherd_exporter_last_collection_seconds", "gauge", "Duration of the last collection", "seconds")
@@ -93,12 +95,12 @@ EMULATED = {
 """Family of drivers' counts → its family for emulated processors, so that a query never mixes the two."""
 
 FAMILIES = (
-    RUN, TRIAL, PHASE, POINT, TRIAL_START, TRIAL_PLANNED, TRIALS_LEFT, TRIALS, VERDICTS, DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED,
-    DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RUN_TRANSACTIONS, DEVICE,
-    SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
+    RUN, TRIAL, PHASE, TRIAL_PARAMETER, TRIAL_START, TRIAL_PLANNED, TRIALS_REMAINING, TRIALS, CHECKS, DRIVER_TRANSACTIONS, DRIVER_FAILED,
+    DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RUN_TRANSACTIONS, DEVICE,
+    SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
 )  # fmt: skip
 """All families. An export leaves out those in ``LIVE_ONLY``."""
-LIVE_ONLY = (TRIALS_LEFT, SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST)
+LIVE_ONLY = (TRIALS_REMAINING, SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST)
 
 Labels = Mapping[str, str]
 
@@ -214,7 +216,7 @@ class Totals:
         for result, n in self._trials.items():
             yield Sample(TRIALS, {**self._base, "result": result}, n, t)
         for (check, result), n in self._checks.items():
-            yield Sample(VERDICTS, {**self._base, "check": check, "result": result}, n, t)
+            yield Sample(CHECKS, {**self._base, "check": check, "result": result}, n, t)
         for (target, by_emulation), transactions in self._transactions.items():
             labels = {**target_everywhere(self._record, target), **target_labels(target)}
             yield from _renamed_if(by_emulation, [Sample(RUN_TRANSACTIONS, labels, transactions, t)])

@@ -119,7 +119,7 @@ class View:
     """Everything that runs at the start of a phase and can be sampled.
 
     Attributes:
-        budget: the run cgroup, directory by controller. Empty if there is none.
+        run_cgroup: the run cgroup, directory by controller. Empty if there is none.
         trace: True if block requests are traced.
         volumes: volumes that are a driver's target: target → working directory of the driver.
     """
@@ -128,7 +128,7 @@ class View:
     servers: Sequence[ServerView] = ()
     processes: Sequence[ProcessView] = ()
     groups: Sequence[GroupView] = ()
-    budget: Mapping[str, str] = field(default_factory=dict)
+    run_cgroup: Mapping[str, str] = field(default_factory=dict)
     swap: SwapView | None = None
     trace: bool = False
     guests: Sequence[GuestView] = ()

@@ -46,24 +46,24 @@ class SwapSampler:
             yield entity, {"swap.size": number(fields[-3]) * 1024, "swap.used": number(fields[-2]) * 1024}
 
 
-_MM_STAT_COLUMNS = ("zram.original", "zram.compressed", "zram.used", "zram.limit", "zram.used_most", "zram.same")
+_MM_STAT_COLUMNS = ("zram.orig_data", "zram.compr_data", "zram.mem_used", "zram.mem_limit", "zram.mem_used_max", "zram.same_pages")
 
 
 class ZramSampler:
     """The first six columns of ``mm_stat`` (Documentation/admin-guide/blockdev/zram.rst of the kernel).
 
     The device serves the whole machine, so its values belong to no single container, and no container is charged for its
-    memory. ``zram.original ÷ zram.used`` is the effective compression ratio, because it includes the allocator's loss.
+    memory. ``zram.orig_data ÷ zram.mem_used`` is the effective compression ratio, because it includes the allocator's loss.
     """
 
     name = "zram"
     metrics = (
-        Metric("zram.original", "bytes", "gauge", "memory swapped out to the device, before compression, without same-filled pages"),
-        Metric("zram.compressed", "bytes", "gauge", "memory swapped out to the device, after compression"),
-        Metric("zram.used", "bytes", "gauge", "memory used by the device, allocator loss included"),
-        Metric("zram.limit", "bytes", "gauge", "memory limit of the device; 0: no limit"),
-        Metric("zram.used_most", "bytes", "gauge", "largest memory used by the device so far"),
-        Metric("zram.same", "pages", "gauge", "same-filled pages, which take no memory"),
+        Metric("zram.orig_data", "bytes", "gauge", "memory swapped out to the device, before compression, without same-filled pages"),
+        Metric("zram.compr_data", "bytes", "gauge", "memory swapped out to the device, after compression"),
+        Metric("zram.mem_used", "bytes", "gauge", "memory used by the device, allocator loss included"),
+        Metric("zram.mem_limit", "bytes", "gauge", "memory limit of the device; 0: no limit"),
+        Metric("zram.mem_used_max", "bytes", "gauge", "largest memory used by the device so far"),
+        Metric("zram.same_pages", "pages", "gauge", "same-filled pages, which take no memory"),
     )
 
     def sources(self, view: View) -> list[Source]:

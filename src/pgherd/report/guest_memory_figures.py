@@ -83,20 +83,20 @@ def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp
                 by_name.setdefault(entity.removeprefix(prefix), []).append((t - zero, value))
         return by_name
 
-    actual = series("guest_balloon", "guest.actual", _GUEST)
+    actual = series("guest_balloon", "guest.memory_balloon_actual", _GUEST)
     if not actual:
         return None
-    balloon = {name: series("guest_balloon", f"guest.{name}", _GUEST) for name in ("memory", "target", "free")}
+    balloon = {name: series("guest_balloon", f"guest.{name}", _GUEST) for name in ("memory_configured", "target", "free")}
     process = {name: series("qemu_process", f"qemu.{name}", _GUEST) for name in ("anon", "shared", "overhead", "swapped")}
     group = {name: series("cgroup_memory", f"memory.{name}", _CONTAINER) for name in ("anon", "shmem", "swap", "zswapped")}
     balloons = series("balloon", "balloon.bytes", _SERVER)
-    shares = _compressible(series("swap", "swap.used", "swap:"), series("zram", "zram.original", "zram:"))
+    shares = _compressible(series("swap", "swap.used", "swap:"), series("zram", "zram.orig_data", "zram:"))
     guests = {}
     for name in sorted(actual):
         by_process = name in process["anon"]
         first, second = (process["anon"], process["shared"]) if by_process else (group["anon"], group["shmem"])
         read_as = {
-            "configured": balloon["memory"].get(name, []),
+            "configured": balloon["memory_configured"].get(name, []),
             "actual": actual[name],
             "held": _sum([first.get(name, []), second.get(name, [])]),
             "overhead": process["overhead"].get(name, []),

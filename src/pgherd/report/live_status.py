@@ -112,7 +112,8 @@ class LiveTrialResult(Model):
 class LiveStatus(Model):
     """Status of a run at one instant.
 
-    ``trials_left`` counts proposed trials that have not ended, including the running one. ``seconds_left`` is their estimated duration.
+    ``trials_remaining`` counts proposed trials that have not ended, including the running one. ``seconds_left`` is their
+    estimated duration.
     Both are
     None if no process executes the run.
     """
@@ -126,7 +127,7 @@ class LiveStatus(Model):
     elapsed: float
     step: str | None = None
     trials_done: int
-    trials_left: int | None = None
+    trials_remaining: int | None = None
     seconds_left: float | None = None
     trial: LiveTrialStatus | None = None
     throughput: LiveThroughput | None = None
@@ -351,7 +352,7 @@ class LiveRun:
     def _live(self, live: LiveState, record: RunRecord, now: float) -> dict[str, object]:
         update: dict[str, object] = {
             "step": live.step,
-            "trials_left": live.trials_left + (live.trial is not None),
+            "trials_remaining": live.trials_remaining + (live.trial is not None),
             "seconds_left": seconds_left(live, now),
         }
         if live.trial is None or self.readings is None:

@@ -58,10 +58,10 @@ def heading(status: LiveStatus) -> str:
 def progress(status: LiveStatus) -> str:
     """Return ``12 done, 4 left, about 1 min 5 s left``."""
     finished = f"{status.trials_done} trial{'' if status.trials_done == 1 else 's'} done"
-    if not status.trials_left:
+    if not status.trials_remaining:
         return finished
     duration = "" if status.seconds_left is None else f", about {format_seconds(status.seconds_left)}"
-    return f"{finished}, {status.trials_left} left{duration} (more may be added)"
+    return f"{finished}, {status.trials_remaining} left{duration} (more may be added)"
 
 
 def trial_text(trial: LiveTrialStatus) -> str:

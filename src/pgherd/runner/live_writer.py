@@ -70,7 +70,7 @@ class LiveWriter(RunObserver):
         self._state = self._state.model_copy(update=changes)
         running = int(self._state.trial is not None)
         progress = {
-            "trials_left": max(self._estimate.trials - running, 0),
+            "trials_remaining": max(self._estimate.trials - running, 0),
             "seconds_left": self._estimate.seconds(running),
             "overhead": self._estimate.overhead,
             "written": time.time(),

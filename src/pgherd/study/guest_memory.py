@@ -89,7 +89,7 @@ def memory_rows(results: Sequence[TrialResult]) -> list[Row]:
                     [value / MB for value in target if value is not None], "MB", "memory that the host left to the guest", "not measured"
                 )
                 if merges_pages(trials):
-                    shared = [_metric(trial, number, f"guest:{guest}", "guest.merged") for trial in trials]
+                    shared = [_metric(trial, number, f"guest:{guest}", "guest.ksm_merged") for trial in trials]
                     note = "resident pages that share memory with equal pages"
                     row["merged"] = _mean([value / MB for value in shared if value is not None], "MB", note, "not reported by this kernel")
                 rows.append(row)
@@ -105,7 +105,7 @@ def merging_rows(results: Sequence[TrialResult]) -> list[Row]:
             for name, note in _KSM_NOTES.items():
                 values = [_metric(trial, number, "host", f"ksm.{name}") for trial in trials]
                 row[name] = _mean([value / MB for value in values if value is not None], "MB", note, "not measured")
-            rounds = [_metric(trial, number, "host", "ksm.scans") for trial in trials]
+            rounds = [_metric(trial, number, "host", "ksm.full_scans") for trial in trials]
             row["rounds"] = _mean(
                 [60 * value for value in rounds if value is not None], "1/min", "full scans of mergeable memory", "not measured"
             )
@@ -195,7 +195,7 @@ def _guests(result: TrialResult) -> list[str]:
         entity
         for phase in result.phases
         for entity, values in phase.metrics.items()
-        if entity.startswith("guest:") and "guest.memory" in values
+        if entity.startswith("guest:") and "guest.memory_configured" in values
     }
     return sorted(entity.removeprefix("guest:") for entity in entities)
 

@@ -62,7 +62,7 @@ def test_a_phase_gets_its_view(server, tmp_path):
     )
     watching = io_view.begin(node, View(servers=[server]), tmp_path)
     zero = dict.fromkeys(
-        ("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "in_flight", "io_time", "weighted_io_time"), 0.0
+        ("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "in_flight", "io_time", "io_time_weighted"), 0.0
     )
     readings = [
         (1000.0 + i, "diskstats", "disk:sda", {"major": 8.0, "minor": 0.0, **zero, "writes": 10.0 * i, "write_bytes": 81920.0 * i})

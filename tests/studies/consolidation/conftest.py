@@ -54,13 +54,13 @@ def memory(metrics, swapped):
         "memory.file": 512 * 2**20,
         "memory.anon": 64 * 2**20,
         "memory.swap": each,
-        "memory.refault_file": 30.0,
-        "memory.refault_anon": 12.0,
+        "memory.refaults_file": 30.0,
+        "memory.refaults_anon": 12.0,
     }
     waits = {name: 0.02 * (number + 1) for number, name in enumerate(sorted(metrics))}
     found = {name: own | seen | {"psi.memory.some": waits[name]} for name, own in metrics.items()}
     return found | {
-        "zram:zram3": {"zram.original": swapped * 2**20, "zram.used": swapped * 2**20 / 4},
+        "zram:zram3": {"zram.orig_data": swapped * 2**20, "zram.mem_used": swapped * 2**20 / 4},
         "host": {"vm.pswpin": 5.0, "vm.pswpout": 7.0},
     }
 

@@ -173,15 +173,15 @@ def test_guests_have_balloons_and_no_shared_memory(make_options, simulate):
     for phase in (phase for one in results for phase in one.phases):
         for name in ("db1", "db2"):
             phase.metrics[f"guest:{name}"] = {
-                "guest.memory": 512.0 * tables.MB,
-                "guest.actual": 412.0 * tables.MB,
+                "guest.memory_configured": 512.0 * tables.MB,
+                "guest.memory_balloon_actual": 412.0 * tables.MB,
                 "qemu.anon": 300.0 * tables.MB,
             }
     row = memory_rows(simulator.options, TrialsByPoint(simulator.options, results))[-1]
     assert "shared" not in row and row["guest_balloons"].value == pytest.approx(200) and row["guest_balloons"].unit == "MB"
     assert "guest_memory" in row["guest_balloons"].note and "hypervisors'" in row["private"].note
     for phase in results[-1].phases:
-        del phase.metrics["guest:db1"]["guest.actual"]
+        del phase.metrics["guest:db1"]["guest.memory_balloon_actual"]
     assert "guest_balloons" not in memory_use(results[-1]), "the sum needs every guest"
 
 

@@ -65,7 +65,7 @@ def test_one_window_says_nothing_of_steadiness(options: Build, simulate: Any) ->
 def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=300)
     results, _ = simulate(given).until_stop()
-    results[0].phases[2].metrics["server:db01/pg"] = {"ckpt.timed": 1 / 60, "ckpt.requested": 0.0, "vacuum.workers": 0.4}
+    results[0].phases[2].metrics["server:db01/pg"] = {"checkpoint.timed": 1 / 60, "checkpoint.requested": 0.0, "vacuum.workers": 0.4}
     marks = STUDY.analyse(given, results).tables["soak"]
     assert marks[2]["checkpoints"] == 1
     assert marks[2]["vacuum_workers"] == 0.4

@@ -69,7 +69,9 @@ def test_filling_of_page_tables_is_a_warning(build, run):
             per_tx = faults if str(result.trial.point["variant"]).startswith("none") else 0.0
             phases = [
                 phase.model_copy(
-                    update={"metrics": {**phase.metrics, "container:db01": {"cpu.usage": 1.0, "memory.fault": per_tx * phase.throughput}}}
+                    update={
+                        "metrics": {**phase.metrics, "container:db01": {"cpu.usage": 1.0, "memory.page_faults": per_tx * phase.throughput}}
+                    }
                 )
                 for phase in result.phases
             ]

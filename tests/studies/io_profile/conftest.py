@@ -84,7 +84,7 @@ def result_of(trial, number=0, *, stalled=(), apart=True, traced=False, checkpoi
         first=0,
         last=60,
     )
-    server_metrics = {"server:db01/pg": {"wal.bytes": 1.0 * MB, "ckpt.buffers": 100.0, **(metrics or {})}}
+    server_metrics = {"server:db01/pg": {"wal.bytes": 1.0 * MB, "checkpoint.buffers_written": 100.0, **(metrics or {})}}
     phase = PhaseResult(
         phase="steady",
         start=1000.0,

@@ -148,7 +148,7 @@ def test_a_guest_is_measured_by_its_kernel(measured):
         deployment = result.trial.deployment.model_copy(update={"hosts": (guest,)})
         (phase,) = result.phases
         own = phase.metrics["container:db01"]
-        seen = {"vm.refault_file": own["memory.refault_file"], "memory.total": 300 * MB, "memory.available": 100 * MB}
+        seen = {"vm.refault_file": own["memory.refaults_file"], "memory.total": 300 * MB, "memory.available": 100 * MB}
         metrics = {**phase.metrics, "guest:db01": seen, "container:db01": {"memory.usage": 1e9}}
         trial = result.trial.model_copy(update={"deployment": deployment})
         return result.model_copy(update={"trial": trial, "phases": [phase.model_copy(update={"metrics": metrics})]})
@@ -162,7 +162,7 @@ def test_a_guest_is_measured_by_its_kernel(measured):
 
 
 def test_swapping_in_is_a_miss_too(measured):
-    found = changed(measured(), "container:db01", "memory.refault_anon", lambda size: 5000.0 if size < 280 else 0.0)
+    found = changed(measured(), "container:db01", "memory.refaults_anon", lambda size: 5000.0 if size < 280 else 0.0)
     assert by_misses(found).value == 300
     assert refaults(found.trials[0]) > refaults(measured().trials[0])
 
@@ -173,17 +173,17 @@ def test_misses_of_shared_buffers(measured):
 
 
 def test_misses_that_were_not_seen_or_never_end(measured):
-    unseen = by_misses(changed(measured(), "container:db01", "memory.refault_file", lambda size: None))
+    unseen = by_misses(changed(measured(), "container:db01", "memory.refaults_file", lambda size: None))
     assert unseen.value is None and "older kernels" in unseen.note
-    endless = by_misses(changed(measured(), "container:db01", "memory.refault_file", lambda size: 10_000.0))
+    endless = by_misses(changed(measured(), "container:db01", "memory.refaults_file", lambda size: 10_000.0))
     assert endless.value is None and "even at the largest size" in endless.note
-    none = by_misses(changed(measured(), "container:db01", "memory.refault_file", lambda size: 0.0))
+    none = by_misses(changed(measured(), "container:db01", "memory.refaults_file", lambda size: 0.0))
     assert none.value is None and "even at the smallest size" in none.note
 
 
 def test_one_dip_is_not_enough_memory(measured):
     """From that size on: a size in between that happens to miss little does not count."""
-    found = changed(measured(), "container:db01", "memory.refault_file", lambda size: 0.0 if size in (150, 300) else 10_000.0)
+    found = changed(measured(), "container:db01", "memory.refaults_file", lambda size: 0.0 if size in (150, 300) else 10_000.0)
     assert by_misses(found).value == 300
 
 

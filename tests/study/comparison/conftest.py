@@ -93,7 +93,7 @@ class Simulator:
                     )
                 )
             metrics = {f"container:{target.split('/')[1]}": {"cpu.usage": 1.0} for target in phase.loads}
-            metrics["host"] = {"ctxt": 20_000.0}
+            metrics["host"] = {"context_switches": 20_000.0}
             for entity, values in self.metrics.items():
                 metrics[entity] = {**metrics.get(entity, {}), **values}
             phases.append(

@@ -30,7 +30,9 @@ def test_context_switches_are_those_of_its_turns(made, simulate):
     (result,) = simulate(made, noise=0.0).all(variants.block_trials(made, 0))
     one = time_slices.split_variants([result])[0]
     own = result.phases[0].targets[0].turns
-    assert one.phases[0].metrics["host"] == {"ctxt": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)}
+    assert one.phases[0].metrics["host"] == {
+        "context_switches": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)
+    }
     unseen = [
         target.model_copy(update={"turns": [turn.model_copy(update={"switches": None}) for turn in target.turns]})
         for target in result.phases[0].targets

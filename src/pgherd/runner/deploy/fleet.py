@@ -205,7 +205,7 @@ class Fleet:
             [*containers, *budget.views()],
             [*servers, *self._attached.views()],
             groups=self._groups,
-            budget=budget.groups(),
+            run_cgroup=budget.groups(),
             swap=budget.swap(),
             trace=trace,
             guests=self._guests.views(),

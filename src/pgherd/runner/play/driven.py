@@ -10,7 +10,7 @@ from pathlib import Path
 from pgherd.analysis import memory_accounting
 from pgherd.drivers.driver import Span, Window
 from pgherd.metrics import aggregate
-from pgherd.metrics.cgroup import BUDGET
+from pgherd.metrics.cgroup import RUN_CGROUP
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
@@ -206,11 +206,11 @@ def memory_account(readings: Iterable[SpoolReading], start: float, end: float) -
     for time, sampler, entity, values in readings:
         if sampler != "cgroup_memory":
             continue
-        if entity == BUDGET and "memory.limit" in values:
+        if entity == RUN_CGROUP and "memory.limit" in values:
             limit.append((time, values["memory.limit"]))
         if "memory.usage" not in values:
             continue
-        if entity == BUDGET:
+        if entity == RUN_CGROUP:
             charged.append((time, values["memory.usage"]))
         elif entity.startswith(_CONTAINER):
             containers.setdefault(entity, []).append((time, values["memory.usage"]))

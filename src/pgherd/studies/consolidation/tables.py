@@ -370,7 +370,7 @@ def _phase_memory(phase: PhaseResult) -> dict[str, float]:
     guest_balloons = [balloon.ballooned / MB for balloon in balloons if balloon is not None]
     host = phase.metrics.get(_HOST, {})
     shared, files = _sum(containers, "memory.shmem"), _sum(containers, "memory.file")
-    refaults = [rate for kind in ("file", "anon") if (rate := _sum(containers, f"memory.refault_{kind}")) is not None]
+    refaults = [rate for kind in ("file", "anon") if (rate := _sum(containers, f"memory.refaults_{kind}")) is not None]
     pressures = [metrics["psi.memory.some"] for metrics in containers.values() if "psi.memory.some" in metrics]
     values = {
         "charged": _sum(containers, "memory.usage", MB),
@@ -380,8 +380,8 @@ def _phase_memory(phase: PhaseResult) -> dict[str, float]:
         "ballooned": _sum(servers, "balloon.bytes", MB),
         "guest_balloons": sum(guest_balloons) if guest_balloons and len(guest_balloons) == len(balloons) else None,
         "swapped": _sum(containers, "memory.swap", MB),
-        "compressed": _first(_sum(zram, "zram.original", MB), _sum(containers, "memory.zswapped", MB)),
-        "compressed_to": _first(_sum(zram, "zram.used", MB), _sum(containers, "memory.zswap", MB)),
+        "compressed": _first(_sum(zram, "zram.orig_data", MB), _sum(containers, "memory.zswapped", MB)),
+        "compressed_to": _first(_sum(zram, "zram.mem_used", MB), _sum(containers, "memory.zswap", MB)),
         "refaults": sum(refaults) if refaults else None,
         "swapped_in": host.get("vm.pswpin"),
         "swapped_out": host.get("vm.pswpout"),

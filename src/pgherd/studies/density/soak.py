@@ -27,7 +27,7 @@ MAX_GAP_S = 60.0
 
 _DESCRIPTIVE = "no interval: it describes these windows only"
 
-_CHECKPOINT_RATES = ("ckpt.timed", "ckpt.requested")
+_CHECKPOINT_RATES = ("checkpoint.timed", "checkpoint.requested")
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,9 @@ def _server_sum(*metrics: str) -> PhaseValue:
 def _faults(phase: PhaseResult) -> float | None:
     """Return the page faults per second of the containers, or of the whole host if there are no cgroups."""
     faults = [
-        values["memory.fault"] for entity, values in phase.metrics.items() if entity.startswith("container:") and "memory.fault" in values
+        values["memory.page_faults"]
+        for entity, values in phase.metrics.items()
+        if entity.startswith("container:") and "memory.page_faults" in values
     ]
     return sum(faults) if faults else _host_value("vm.pgfault")(phase)
 

@@ -89,7 +89,7 @@ def profile_of(result: TrialResult) -> TrialProfile | None:
         wal_generated=_server_rate(phase, "wal.bytes"),
         wal_written=wal_numbers.get("write_rate") if separate else None,
         relations_written=_server_rate(phase, "io.write_bytes"),
-        checkpoint_written=_server_rate(phase, "ckpt.buffers", PAGE_BYTES),
+        checkpoint_written=_server_rate(phase, "checkpoint.buffers_written", PAGE_BYTES),
         data_written=_device_sum(data_devices, "write_rate") if separate and not passes_through else None,
         iops=_device_sum(data_devices, "reads", "writes"),
         share_under_1ms=_share_under_1ms(data_devices),

@@ -243,7 +243,7 @@ def per_transaction(take: Take) -> Take:
 
 def _refault_rate(result: TrialResult) -> float | None:
     """File pages read, and anonymous and shared pages swapped in, after eviction, per second."""
-    parts = [of_container(f"memory.refault_{kind}", guest=f"vm.refault_{kind}")(result) for kind in ("file", "anon")]
+    parts = [of_container(f"memory.refaults_{kind}", guest=f"vm.refault_{kind}")(result) for kind in ("file", "anon")]
     return None if parts[0] is None else sum(part or 0.0 for part in parts)
 
 

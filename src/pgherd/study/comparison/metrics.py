@@ -172,7 +172,7 @@ METRICS: Mapping[str, ComparedMetric] = {
             "switches",
             "lower",
             ("more switches", "fewer switches"),
-            _per_transaction(lambda result, phase: phase.metrics.get("host", {}).get("ctxt")),
+            _per_transaction(lambda result, phase: phase.metrics.get("host", {}).get("context_switches")),
             "the host's context switches were not measured",
         ),
     )

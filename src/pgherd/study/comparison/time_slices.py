@@ -115,7 +115,7 @@ def _measured(phase: PhaseResult, loads: Mapping[str, Load], targets: Sequence[s
     if switches is not None and all(
         loads[target].host is None for target in targets
     ):  # otherwise these are the switches of the client host
-        metrics["host"] = {"ctxt": switches / phase.seconds}
+        metrics["host"] = {"context_switches": switches / phase.seconds}
     unsliced = [target.model_copy(update={"turns": []}) for target in measured]  # like the result of a separate trial
     return phase.model_copy(update={"targets": unsliced, "metrics": metrics, "io": None})
 
