@@ -18,7 +18,7 @@ from typing import Any
 from pgherd.host import direct_io
 from pgherd.host.facts import gather
 from pgherd.metrics import registry
-from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, View
+from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
@@ -94,9 +94,9 @@ def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: 
     return rooms, made.hypervisor.accelerator
 
 
-def _view(runtime: VmRuntime, rooms: dict[str, Room]) -> View:
+def _view(runtime: VmRuntime, rooms: dict[str, Room]) -> SamplingView:
     """What a run would look at: the guests, their control groups, and this process."""
-    return View(
+    return SamplingView(
         containers=[ContainerView(name, room.groups) for name, room in rooms.items()],
         processes=[ProcessView("pgherd", os.getpid())],
         guests=[GuestView(name, machine.pid, machine.guest.memory) for name, machine in runtime.machines().items()],

@@ -13,7 +13,7 @@ import pytest
 
 from pgherd.analysis import memory_effects
 from pgherd.metrics.qemu_process import QEMU_PROCESS as QEMU
-from pgherd.metrics.sampler import GuestView, View
+from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import CapabilityError
@@ -136,7 +136,7 @@ def test_the_manager_divides_and_all_of_it_is_accounted_for(guests, tmp_path) ->
         manager.add(balloon_manager.managed(Container(name=name, runtime="vm", memory=MEMORY), machine, overhead=0))
     spool = tmp_path / "spool.jsonl"
     node = LocalNode()
-    sources = QEMU.sources(View(guests=[GuestView(name, machine.pid, MEMORY) for name, machine in guests.items()]))
+    sources = QEMU.sources(SamplingView(guests=[GuestView(name, machine.pid, MEMORY) for name, machine in guests.items()]))
     manager.start()
     try:
         eventually(lambda: sum(one.actual for one in manager.status().values()) <= budget, manager.status)

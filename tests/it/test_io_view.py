@@ -17,7 +17,7 @@ from pgherd.host import block_devices, block_trace
 from pgherd.host.journal import Journal
 from pgherd.host.undo import Write
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.result import PhaseResult
@@ -71,8 +71,8 @@ def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[Devi
     device = block_devices.device(node, number)
     assert device is not None and device.name == loop
     spool = root / "spool.jsonl"
-    sampling = node.sample(samplers.samplers()["diskstats"].sources(View()), str(spool))
-    watching = Watching(node, View(trace=True), root, known=Layout({number: (device, {})}))
+    sampling = node.sample(samplers.samplers()["diskstats"].sources(SamplingView()), str(spool))
+    watching = Watching(node, SamplingView(trace=True), root, known=Layout({number: (device, {})}))
     time.sleep(0.3)
     start = time.time()
     base = ["fio", "--output-format=json", f"--filename=/dev/{loop}", "--direct=1", "--ioengine=libaio", "--randrepeat=1", "--thread"]

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics.aggregate import AROUND, aggregate, near
+from pgherd.metrics.aggregate import MARGIN_S, aggregate, near
 from pgherd.metrics.registry import sources
-from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, ServerView, SwapView, View
+from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView, ServerView, SwapView
 from pgherd.metrics.spool import Spool, SpoolReading
 
 
@@ -145,8 +145,8 @@ def test_a_whole_spool_of_a_herd(text) -> None:
 
 
 @given(
-    st.lists(st.floats(0.2, AROUND / 2), min_size=3, max_size=60),
-    st.lists(st.floats(0.2, AROUND / 2), min_size=3, max_size=60),
+    st.lists(st.floats(0.2, MARGIN_S / 2), min_size=3, max_size=60),
+    st.lists(st.floats(0.2, MARGIN_S / 2), min_size=3, max_size=60),
     st.floats(-200, 1500),
     st.floats(0.1, 300),
 )
@@ -163,10 +163,10 @@ def test_every_source_has_readings_around_a_window() -> None:
     servers = [ServerView(f"c{number}/pg", "host=/s", 18, 300 + number) for number in range(200)]
     processes = [ProcessView("pgherd", 12), *(ProcessView(f"backend:{server.name}", 1000 + server.pid) for server in servers)]
     guests = [GuestView("g", 13, 2**30, merging=True)]
-    found = sources(View(many, servers, processes, run_cgroup={"memory": "/m"}, swap=SwapView("/dev/zram1", 1), guests=guests))
-    assert max(source.every for source in found) > 30 and all(source.every <= AROUND / 2 for source in found)
+    found = sources(SamplingView(many, servers, processes, run_cgroup={"memory": "/m"}, swap=SwapView("/dev/zram1", 1), guests=guests))
+    assert max(source.every for source in found) > 30 and all(source.every <= MARGIN_S / 2 for source in found)
 
 
 def test_a_window_of_a_long_trial_looks_at_its_own_minutes_only() -> None:
     readings = series("cpu.usage", *((t, t) for t in range(4 * 3600)))
-    assert len(near(readings, 7200, 7260)) == 60 + 2 * AROUND + 1
+    assert len(near(readings, 7200, 7260)) == 60 + 2 * MARGIN_S + 1

@@ -2,8 +2,8 @@ import pytest
 
 from pgherd.metrics import cgroup
 from pgherd.metrics.cgroup import CGROUP_CPU, CGROUP_MEMORY
-from pgherd.metrics.keyed import TICKS
-from pgherd.metrics.sampler import ContainerView, GroupView, View
+from pgherd.metrics.kernel_text import TICKS
+from pgherd.metrics.sampler import CgroupView, ContainerView, SamplingView
 from pgherd.node.protocol import Source
 
 # ---- accounting
@@ -57,13 +57,13 @@ def test_a_v2_group_without_the_controller_has_usage_only(parsed) -> None:
 
 def test_takes_v1_where_a_container_has_both() -> None:
     hybrid = ContainerView("a", {"cpu": "/c/a", "cpuacct": "/x/a", "memory": "/m/a", "v2": "/u/a"})
-    found = CGROUP_CPU.sources(View([hybrid, ContainerView("b", {"v2": "/u/b"}), ContainerView("c", pids=[1])]))
+    found = CGROUP_CPU.sources(SamplingView([hybrid, ContainerView("b", {"v2": "/u/b"}), ContainerView("c", pids=[1])]))
     assert [source.where for source in found] == ["/x/a/cpuacct.usage", "/x/a/cpuacct.stat", "/c/a/cpu.stat", "/u/b/cpu.stat"]
 
 
 def test_other_groups_are_read_for_their_usage_only() -> None:
-    groups = [GroupView("platform:a", {"cpuacct": "/x/a"}), GroupView("platform:b", {"v2": "/u/b"}), GroupView("platform:c", {})]
-    found = [(source.entity, source.where, source.tag) for source in CGROUP_CPU.sources(View(groups=groups))]
+    groups = [CgroupView("platform:a", {"cpuacct": "/x/a"}), CgroupView("platform:b", {"v2": "/u/b"}), CgroupView("platform:c", {})]
+    found = [(source.entity, source.where, source.tag) for source in CGROUP_CPU.sources(SamplingView(groups=groups))]
     assert found == [("platform:a", "/x/a/cpuacct.usage", "v1 usage"), ("platform:b", "/u/b/cpu.stat", "v2")]
 
 
@@ -117,7 +117,7 @@ def test_a_limit_that_is_none_is_absent(raw, read) -> None:
 
 
 def test_takes_v1_where_a_container_has_both_of_cgroup_memory() -> None:
-    view = View([ContainerView("a", {"memory": "/m/a", "v2": "/u/a"}), ContainerView("b", {"v2": "/u/b"}), ContainerView("c")])
+    view = SamplingView([ContainerView("a", {"memory": "/m/a", "v2": "/u/a"}), ContainerView("b", {"v2": "/u/b"}), ContainerView("c")])
     assert [source.where for source in CGROUP_MEMORY.sources(view)] == [
         *(f"/m/a/memory.{file}" for file in ("usage_in_bytes", "stat", "kmem.usage_in_bytes", "oom_control")),
         *(f"/u/b/memory.{file}" for file in ("current", "swap.current", "stat", "events")),
@@ -125,7 +125,7 @@ def test_takes_v1_where_a_container_has_both_of_cgroup_memory() -> None:
 
 
 def test_the_group_around_all_is_read_right_before_its_containers() -> None:
-    view = View([ContainerView("a", {"memory": "/m/r/a"})], run_cgroup={"memory": "/m/r"})
+    view = SamplingView([ContainerView("a", {"memory": "/m/r/a"})], run_cgroup={"memory": "/m/r"})
     found = CGROUP_MEMORY.sources(view)
     usages = [(source.entity, source.where) for source in found if source.tag == "usage"]
     assert usages == [("run-cgroup", "/m/r/memory.usage_in_bytes"), (A, "/m/r/a/memory.usage_in_bytes")]
@@ -133,7 +133,7 @@ def test_the_group_around_all_is_read_right_before_its_containers() -> None:
 
 
 def test_reads_what_changes_slowly_less_often_in_a_herd() -> None:
-    view = View([ContainerView(f"c{i}", {"memory": f"/m/{i}"}) for i in range(40)])
+    view = SamplingView([ContainerView(f"c{i}", {"memory": f"/m/{i}"}) for i in range(40)])
     assert {(source.tag, source.every) for source in CGROUP_MEMORY.sources(view)} == {
         ("usage", 1),
         ("v1 stat", 5),

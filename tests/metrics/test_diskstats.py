@@ -1,13 +1,13 @@
 import pytest
 
 from pgherd.metrics.diskstats import SAMPLER, device_series, guest_series
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import SpoolReading
 
 # ---- sampler
 
 
-(SOURCE,) = SAMPLER.sources(View())
+(SOURCE,) = SAMPLER.sources(SamplingView())
 
 
 def names(*devices: str) -> list[str]:

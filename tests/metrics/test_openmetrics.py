@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pgherd.metrics import openmetrics
-from pgherd.metrics.openmetrics import END, Family, Levels, Sample, families, named, target_labels, text_of
+from pgherd.metrics.openmetrics import END, CounterTotals, Family, Sample, families, named, target_labels, text_of
 from pgherd.metrics.registry import metric, samplers
 from pgherd.metrics.run_metrics import FAMILIES
 
@@ -123,20 +123,20 @@ def test_a_target_that_is_no_database_is_only_its_name():
 
 
 def test_a_torn_counter_keeps_its_level_and_one_that_may_reset_does_not():
-    levels = Levels()
+    totals = CounterTotals()
     usage, commits, memory = metric("cpu.usage"), metric("db.xact_commit"), metric("memory.usage")
-    assert [levels.level("container:a", usage, value) for value in (5, 4, 6)] == [5, 5, 6]
-    assert [levels.level("server:a/pg", commits, value) for value in (5, 4, 6)] == [5, 4, 6]
-    assert [levels.level("container:a", memory, value) for value in (5, 4, 6)] == [5, 4, 6]
+    assert [totals.total("container:a", usage, value) for value in (5, 4, 6)] == [5, 5, 6]
+    assert [totals.total("server:a/pg", commits, value) for value in (5, 4, 6)] == [5, 4, 6]
+    assert [totals.total("container:a", memory, value) for value in (5, 4, 6)] == [5, 4, 6]
 
 
 def test_with_a_new_trial_a_container_s_counter_may_begin_anew_and_the_host_s_goes_on():
-    levels = Levels()
+    totals = CounterTotals()
     usage, user = metric("cpu.usage"), metric("cpu.user")
-    assert levels.level("container:a", usage, 9) == levels.level("host", user, 9) == 9
-    levels.begin_trial()
-    assert levels.level("container:a", usage, 1) == 1
-    assert levels.level("host", user, 8) == 9
+    assert totals.total("container:a", usage, 9) == totals.total("host", user, 9) == 9
+    totals.begin_trial()
+    assert totals.total("container:a", usage, 1) == 1
+    assert totals.total("host", user, 8) == 9
 
 
 @given(

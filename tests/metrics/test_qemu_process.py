@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, SAME_PAGE_MERGING
-from pgherd.metrics.sampler import GuestView, View
+from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.node.protocol import Source
 from pgherd.runtimes.vm.qemu import Guest, Places, arguments
 from pgherd.study.emulation import EMULATED_METRIC
@@ -22,11 +22,11 @@ def read(name: str, tag: str = "") -> dict[str, float]:
 
 
 def test_three_files_of_each_guest_one_seldom() -> None:
-    status, smaps, stat = QEMU_PROCESS.sources(View(guests=[GuestView("a", 7, 256 * MB)]))
+    status, smaps, stat = QEMU_PROCESS.sources(SamplingView(guests=[GuestView("a", 7, 256 * MB)]))
     assert (status.where, status.every, status.entity) == ("/proc/7/status", 1, "guest:a")
     assert (smaps.where, smaps.tag) == ("/proc/7/smaps", str(256 * MB)) and smaps.every > 10
     assert (stat.where, stat.every) == ("/proc/7/stat", 1)
-    assert QEMU_PROCESS.sources(View()) == []
+    assert QEMU_PROCESS.sources(SamplingView()) == []
 
 
 def test_reads_a_real_process() -> None:
@@ -83,14 +83,14 @@ def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
 @pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])
 def test_the_accelerator_is_told_by_the_command_line(accelerator, found):
     argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l"))
-    (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
+    (source,) = GUEST_MACHINE.sources(SamplingView(guests=[GuestView("db01", 4711, 2**29)]))
     assert source.where == "/proc/4711/cmdline"
     assert list(GUEST_MACHINE.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {EMULATED_METRIC: found})]
     assert EMULATED == EMULATED_METRIC, "what studies look at"
 
 
 def test_another_command_line_is_an_error():
-    (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
+    (source,) = GUEST_MACHINE.sources(SamplingView(guests=[GuestView("db01", 4711, 2**29)]))
     with pytest.raises(ValueError, match="is no command line of QEMU"):
         list(GUEST_MACHINE.parse("sleep\x0060\0", source))
 
@@ -99,9 +99,9 @@ def test_another_command_line_is_an_error():
 
 
 def test_reads_the_hosts_counts_and_each_guests_where_some_memory_may_be_merged() -> None:
-    assert SAME_PAGE_MERGING.sources(View(guests=[GuestView("a", 7, 256 * MB)])) == []
+    assert SAME_PAGE_MERGING.sources(SamplingView(guests=[GuestView("a", 7, 256 * MB)])) == []
     guests = [GuestView("a", 7, 256 * MB, merging=True), GuestView("b", 8, 256 * MB), GuestView("c", 9, 256 * MB, merging=True)]
-    found = {(source.entity, source.where): source.tag for source in SAME_PAGE_MERGING.sources(View(guests=guests))}
+    found = {(source.entity, source.where): source.tag for source in SAME_PAGE_MERGING.sources(SamplingView(guests=guests))}
     assert found == {
         ("host", "/sys/kernel/mm/ksm/pages_shared"): "ksm.shared",
         ("host", "/sys/kernel/mm/ksm/pages_sharing"): "ksm.saved",

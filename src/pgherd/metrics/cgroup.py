@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from pgherd.metrics.keyed import TICKS, cadence, flat_keyed, number
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import TICKS, cadence, flat_keyed, number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 RUN_CGROUP = "run-cgroup"
@@ -42,7 +42,7 @@ def _accounting(groups: Mapping[str, str], controller: str) -> Accounting | None
     return Accounting("v2", groups["v2"]) if groups.get("v2") else None
 
 
-def run_cgroup_and_containers(view: View) -> list[tuple[str, Mapping[str, str]]]:
+def run_cgroup_and_containers(view: SamplingView) -> list[tuple[str, Mapping[str, str]]]:
     """Return entity and groups of the run cgroup and of each container.
 
     The run cgroup is first. Its containers are then read within a millisecond, and their sum is compared with it.
@@ -63,15 +63,15 @@ class CgroupCpuSampler:
 
     name = "cgroup_cpu"
     metrics = (
-        Metric("cpu.usage", "s", "counter", "CPU time used"),
-        Metric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
-        Metric("cpu.system", "s", "counter", "CPU time in the kernel"),
-        Metric("cpu.throttled", "s", "counter", "time in which the quota throttled tasks, summed over CPUs"),
-        Metric("cpu.periods", "periods", "counter", "quota periods with running tasks"),
-        Metric("cpu.throttled_periods", "periods", "counter", "quota periods with throttled tasks"),
+        SampledMetric("cpu.usage", "s", "counter", "CPU time used"),
+        SampledMetric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
+        SampledMetric("cpu.system", "s", "counter", "CPU time in the kernel"),
+        SampledMetric("cpu.throttled", "s", "counter", "time in which the quota throttled tasks, summed over CPUs"),
+        SampledMetric("cpu.periods", "periods", "counter", "quota periods with running tasks"),
+        SampledMetric("cpu.throttled_periods", "periods", "counter", "quota periods with throttled tasks"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return three files of a v1 group, one of a v2 group, and only the usage of groups that are no containers."""
         slow = cadence(len(view.containers))
         sources: list[Source] = []
@@ -169,27 +169,27 @@ class CgroupMemorySampler:
 
     name = "cgroup_memory"
     metrics = (
-        Metric("memory.usage", "bytes", "gauge", "charged memory, page cache included"),
-        Metric("memory.anon", "bytes", "gauge", "anonymous memory"),
-        Metric("memory.file", "bytes", "gauge", "page cache, shared memory included"),
-        Metric("memory.shmem", "bytes", "gauge", "shared memory and tmpfs"),
-        Metric("memory.active_file", "bytes", "gauge", "active file pages"),
-        Metric("memory.inactive_file", "bytes", "gauge", "inactive file pages, which are reclaimed first"),
-        Metric("memory.kernel", "bytes", "gauge", "kernel memory: page tables, inodes, sockets"),
-        Metric("memory.swap", "bytes", "gauge", "swapped-out memory"),
-        Metric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
-        Metric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
-        Metric("memory.swapped_in_pages", "pages", "counter", "pages swapped in"),
-        Metric("memory.swapped_out_pages", "pages", "counter", "pages swapped out"),
-        Metric("memory.refaults_file", "pages", "counter", "file pages read again after their eviction"),
-        Metric("memory.refaults_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
-        Metric("memory.page_faults", "faults", "counter", "page faults with and without I/O"),
-        Metric("memory.major_page_faults", "faults", "counter", "page faults that needed I/O"),
-        Metric("memory.oom_kills", "kills", "counter", "OOM kills"),
-        Metric("memory.limit", "bytes", "gauge", "memory limit"),
+        SampledMetric("memory.usage", "bytes", "gauge", "charged memory, page cache included"),
+        SampledMetric("memory.anon", "bytes", "gauge", "anonymous memory"),
+        SampledMetric("memory.file", "bytes", "gauge", "page cache, shared memory included"),
+        SampledMetric("memory.shmem", "bytes", "gauge", "shared memory and tmpfs"),
+        SampledMetric("memory.active_file", "bytes", "gauge", "active file pages"),
+        SampledMetric("memory.inactive_file", "bytes", "gauge", "inactive file pages, which are reclaimed first"),
+        SampledMetric("memory.kernel", "bytes", "gauge", "kernel memory: page tables, inodes, sockets"),
+        SampledMetric("memory.swap", "bytes", "gauge", "swapped-out memory"),
+        SampledMetric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
+        SampledMetric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
+        SampledMetric("memory.swapped_in_pages", "pages", "counter", "pages swapped in"),
+        SampledMetric("memory.swapped_out_pages", "pages", "counter", "pages swapped out"),
+        SampledMetric("memory.refaults_file", "pages", "counter", "file pages read again after their eviction"),
+        SampledMetric("memory.refaults_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
+        SampledMetric("memory.page_faults", "faults", "counter", "page faults with and without I/O"),
+        SampledMetric("memory.major_page_faults", "faults", "counter", "page faults that needed I/O"),
+        SampledMetric("memory.oom_kills", "kills", "counter", "OOM kills"),
+        SampledMetric("memory.limit", "bytes", "gauge", "memory limit"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return four files of each group, and the limit of the run cgroup."""
         slow = cadence(len(view.containers))
         sources: list[Source] = []

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from pgherd.metrics.openmetrics import PLACE, Family, Sample, named, target_labels
+from pgherd.metrics.openmetrics import DATABASE_LABELS, Family, Sample, named, target_labels
 from pgherd.metrics.qemu_process import EMULATED as EMULATED_METRIC
 from pgherd.model.deployment import Deployment
 from pgherd.model.io_view import DeviceView
@@ -14,7 +14,7 @@ from pgherd.model.load import Load
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 
-_TARGET_LABELS = ("target", *PLACE)
+_TARGET_LABELS = ("target", *DATABASE_LABELS)
 _PHASE_LABELS = ("trial", "number", "phase", *_TARGET_LABELS)
 
 RUN = Family(
@@ -117,24 +117,24 @@ def host_name(record: RunRecord, host: str = "local") -> str:
     return facts.hostname if unique and facts.hostname else host
 
 
-def everywhere(record: RunRecord, host: str = "local") -> dict[str, str]:
+def common_labels(record: RunRecord, host: str = "local") -> dict[str, str]:
     """Return the labels of every series."""
     return {"run": record.run, "host": host_name(record, host)}
 
 
-class Naming:
-    """Families and labels of a run's series, each computed once. Before ``placed``, all containers are on this host."""
+class MetricLabels:
+    """Families and labels of a run's series, each computed once. Before ``set_hosts``, all containers are on this host."""
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record
         self._hosts: dict[str, str] = {}
         self._cache: dict[tuple[str, str], tuple[Family, Labels] | None] = {}
 
-    def deployed(self, deployment: Deployment) -> None:
+    def set_deployment(self, deployment: Deployment) -> None:
         """Store the hosts of a deployment's containers."""
-        self.placed({container.name: host.name for host, container in deployment.containers()})
+        self.set_hosts({container.name: host.name for host, container in deployment.containers()})
 
-    def placed(self, hosts: Mapping[str, str]) -> None:
+    def set_hosts(self, hosts: Mapping[str, str]) -> None:
         """Store the host of each of these containers. It may differ from the previous one."""
         if any(self._hosts.get(container, host) != host for container, host in hosts.items()):
             self._cache.clear()
@@ -148,7 +148,7 @@ class Naming:
             if series is not None:
                 family, labels = series
                 host = labels.get("host") or self._hosts.get(labels.get("container", ""), "local")
-                series = family, {**labels, **everywhere(self._record, host)}
+                series = family, {**labels, **common_labels(self._record, host)}
             self._cache[key] = series
         return self._cache[key]
 
@@ -169,15 +169,15 @@ def run_info(record: RunRecord) -> Iterator[Sample]:
     for name, facts in record.hosts.items():
         versions = ", ".join(sorted(set(record.postgres.values())))
         info = {"study": record.study, "pgherd": record.pgherd, "postgres": versions, "kernel": facts.kernel, "cores": f"{facts.cores:g}"}
-        yield Sample(RUN, {**everywhere(record, name), **info}, 1.0)
+        yield Sample(RUN, {**common_labels(record, name), **info}, 1.0)
 
 
-def point_words(point: Mapping[str, int | float | str]) -> str:
+def point_text(point: Mapping[str, int | float | str]) -> str:
     """Return a point as text: ``databases=4,vcpus=2``."""
     return ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in sorted(point.items()))
 
 
-def load_words(loads: Iterable[Load]) -> str:
+def load_text(loads: Iterable[Load]) -> str:
     """Return a phase's loads as text, equal ones together: ``4 × pgbench select-only, 8 clients``."""
     counts = Counter(_load_text(load) for load in loads)
     return "; ".join(f"{n} × {text}" for text, n in counts.items()) or "idle"
@@ -191,12 +191,12 @@ def _load_text(load: Load) -> str:
     return f"{load.driver} {scripts or options}".strip() + clients + rate
 
 
-class Totals:
+class RunTotals:
     """Totals over the finished trials of a run. Each trial must be added once."""
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record
-        self._base = everywhere(record)
+        self._base = common_labels(record)
         self._trials: Counter[str] = Counter({"clean": 0, "tainted": 0, "failed": 0})
         self._checks: Counter[tuple[str, str]] = Counter()
         self._transactions: dict[tuple[str, bool], float] = {}
@@ -218,17 +218,17 @@ class Totals:
         for (check, result), n in self._checks.items():
             yield Sample(CHECKS, {**self._base, "check": check, "result": result}, n, t)
         for (target, by_emulation), transactions in self._transactions.items():
-            labels = {**target_everywhere(self._record, target), **target_labels(target)}
+            labels = {**target_common_labels(self._record, target), **target_labels(target)}
             yield from _renamed_if(by_emulation, [Sample(RUN_TRANSACTIONS, labels, transactions, t)])
 
 
-def target_everywhere(record: RunRecord, target: str) -> dict[str, str]:
+def target_common_labels(record: RunRecord, target: str) -> dict[str, str]:
     """Return the labels ``run`` and ``host`` of a target.
 
     A path starts with the name of its host, and a host may be a target itself. Other targets belong to this host.
     """
     host, slash, _ = target.partition("/")
-    return everywhere(record, host if slash or host in record.hosts else "local")
+    return common_labels(record, host if slash or host in record.hosts else "local")
 
 
 def result_samples(record: RunRecord, result: TrialResult, t: float | None) -> Iterator[Sample]:
@@ -236,7 +236,7 @@ def result_samples(record: RunRecord, result: TrialResult, t: float | None) -> I
     for number, phase in enumerate(result.phases):
         for target in phase.targets:
             phase_labels = {"trial": result.id, "number": str(number + 1), "phase": phase.phase}
-            labels = {**target_everywhere(record, target.target), **phase_labels, **target_labels(target.target)}
+            labels = {**target_common_labels(record, target.target), **phase_labels, **target_labels(target.target)}
             yield from _renamed_if(emulated(phase, target.target), _target_samples(phase, target, labels, t))
     yield from _devices(record, result, t)
 
@@ -260,7 +260,7 @@ def _devices(record: RunRecord, result: TrialResult, t: float | None) -> Iterato
                 numbers.add(device.number)
                 host, name, number = _device(record, device)
                 roles = ", ".join(sorted(device.roles))
-                yield Sample(DEVICE, {**everywhere(record, host), "device": name, "number": number, "roles": roles}, 1.0, t)
+                yield Sample(DEVICE, {**common_labels(record, host), "device": name, "number": number, "roles": roles}, 1.0, t)
 
 
 def _device(record: RunRecord, device: DeviceView) -> tuple[str, str, str]:
@@ -271,7 +271,7 @@ def _device(record: RunRecord, device: DeviceView) -> tuple[str, str, str]:
     return "local", device.name, device.number
 
 
-class Progress:
+class DriverTotals:
     """Progress of one target's drivers, summed over the run. Each line counts its rate times the time since the line before."""
 
     def __init__(self, labels: Labels, emulated: bool = False) -> None:
@@ -287,7 +287,7 @@ class Progress:
         """Start another driver: its first line covers one second."""
         self._before = None
 
-    def tell(self, at: float, tps: float, latency: float, failed: int, lag: float | None, skipped: int) -> None:
+    def add_line(self, at: float, tps: float, latency: float, failed: int, lag: float | None, skipped: int) -> None:
         """Add one line of progress.
 
         Args:

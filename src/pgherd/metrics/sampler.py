@@ -11,7 +11,7 @@ from pgherd.node.protocol import Source
 
 
 @dataclass(frozen=True)
-class Metric:
+class SampledMetric:
     """One metric: name (``cpu.user``), unit of a *reading*, kind and meaning.
 
     A counter only grows. Over a window it becomes a rate per second, so CPU seconds become cores. A gauge becomes its
@@ -61,7 +61,7 @@ class ProcessView:
 
 
 @dataclass(frozen=True)
-class GroupView:
+class CgroupView:
     """A cgroup outside the containers whose CPU time is counted: entity (``platform:NAME``), directories by controller."""
 
     entity: str
@@ -115,7 +115,7 @@ class GuestView:
 
 
 @dataclass(frozen=True)
-class View:
+class SamplingView:
     """Everything that runs at the start of a phase and can be sampled.
 
     Attributes:
@@ -127,7 +127,7 @@ class View:
     containers: Sequence[ContainerView] = ()
     servers: Sequence[ServerView] = ()
     processes: Sequence[ProcessView] = ()
-    groups: Sequence[GroupView] = ()
+    groups: Sequence[CgroupView] = ()
     run_cgroup: Mapping[str, str] = field(default_factory=dict)
     swap: SwapView | None = None
     trace: bool = False
@@ -143,9 +143,9 @@ class Sampler(Protocol):
     """Sources and a pure parser of their text."""
 
     name: str
-    metrics: Sequence[Metric]
+    metrics: Sequence[SampledMetric]
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return the sources to read for everything in view."""
         ...
 

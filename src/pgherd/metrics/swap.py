@@ -6,8 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from pgherd.metrics.keyed import number
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 OURS = "swap:ours"
@@ -23,11 +23,11 @@ class SwapSampler:
 
     name = "swap"
     metrics = (
-        Metric("swap.size", "bytes", "gauge", "size of the area"),
-        Metric("swap.used", "bytes", "gauge", "used space in the area"),
+        SampledMetric("swap.size", "bytes", "gauge", "size of the area"),
+        SampledMetric("swap.used", "bytes", "gauge", "used space in the area"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return the file, with the path of the run's area as its tag."""
         return [] if view.swap is None else [Source(self.name, "swap", "file", "/proc/swaps", tag=view.swap.path)]
 
@@ -58,15 +58,17 @@ class ZramSampler:
 
     name = "zram"
     metrics = (
-        Metric("zram.orig_data", "bytes", "gauge", "memory swapped out to the device, before compression, without same-filled pages"),
-        Metric("zram.compr_data", "bytes", "gauge", "memory swapped out to the device, after compression"),
-        Metric("zram.mem_used", "bytes", "gauge", "memory used by the device, allocator loss included"),
-        Metric("zram.mem_limit", "bytes", "gauge", "memory limit of the device; 0: no limit"),
-        Metric("zram.mem_used_max", "bytes", "gauge", "largest memory used by the device so far"),
-        Metric("zram.same_pages", "pages", "gauge", "same-filled pages, which take no memory"),
+        SampledMetric(
+            "zram.orig_data", "bytes", "gauge", "memory swapped out to the device, before compression, without same-filled pages"
+        ),
+        SampledMetric("zram.compr_data", "bytes", "gauge", "memory swapped out to the device, after compression"),
+        SampledMetric("zram.mem_used", "bytes", "gauge", "memory used by the device, allocator loss included"),
+        SampledMetric("zram.mem_limit", "bytes", "gauge", "memory limit of the device; 0: no limit"),
+        SampledMetric("zram.mem_used_max", "bytes", "gauge", "largest memory used by the device so far"),
+        SampledMetric("zram.same_pages", "pages", "gauge", "same-filled pages, which take no memory"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         if view.swap is None or view.swap.zram is None:
             return []
         return [Source(self.name, f"zram:zram{view.swap.zram}", "file", f"/sys/block/zram{view.swap.zram}/mm_stat")]

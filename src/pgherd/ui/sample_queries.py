@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from pgherd.metrics.registry import metrics
-from pgherd.metrics.sampler import Metric
+from pgherd.metrics.sampler import SampledMetric
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.report.formatting import clean, point_text
@@ -85,7 +85,7 @@ class MetricChoice:
         return f"{self.kind}/{self.sampler}/{self.name}"
 
     @property
-    def metric(self) -> Metric | None:
+    def metric(self) -> SampledMetric | None:
         """Description of the metric, or None if this version has none."""
         return metrics().get(self.name)
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pgherd.drivers.driver import Span
+from pgherd.drivers.driver import DriverSpan
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
 from pgherd.model.result import TargetResult
@@ -37,7 +37,7 @@ class Ended:
     def span(self, files, stop):
         if not files["stdout"]:
             raise ValueError("it said nothing")
-        return Span(*map(float, files["stdout"].split()))
+        return DriverSpan(*map(float, files["stdout"].split()))
 
     def result(self, files, window):
         return TargetResult(target=self.target, driver="told", transactions=1, throughput=1, first=window.start, last=window.end)

@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from pgherd.host import cgroup_memory, processes
 from pgherd.host.cgroup_memory import Victim
-from pgherd.metrics.balloon import THERE
+from pgherd.metrics.pg_balloon import THERE
 from pgherd.metrics.sampler import ServerView
 from pgherd.model.deployment import Container, Database, Server
 from pgherd.model.errors import PgherdError, TrialError, UsageError

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from pgherd.drivers.iperf3 import MOST_STREAMS, read_report
+from pgherd.drivers.iperf3 import MAX_STREAMS, read_report
 from pgherd.host import namespaces, paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
@@ -227,8 +227,8 @@ def _choices(options: NetworkOptions) -> list[str]:
     sender = "the first host of a link" if options.hosts else "the far end" if options.reverse else "this host"
     choices = [f"iperf3 {options.iperf3_version}; {sender} sends."]
     choices += [f"Link {link.name} is {_shape(link)}." for link in options.links if link.kind == "namespaces"]
-    if max(options.streams) > MOST_STREAMS // 2:
-        choices.append(f"Warning: {max(options.streams)} streams are close to the maximum of iperf3 ({MOST_STREAMS}).")
+    if max(options.streams) > MAX_STREAMS // 2:
+        choices.append(f"Warning: {max(options.streams)} streams are close to the maximum of iperf3 ({MAX_STREAMS}).")
     return choices
 
 

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.metrics.balloon import SAMPLER, STATEMENT
-from pgherd.metrics.sampler import ServerView, View
+from pgherd.metrics.pg_balloon import SAMPLER, STATEMENT
+from pgherd.metrics.sampler import SamplingView, ServerView
 from pgherd.node.protocol import Source
 
 EXTENSION = Path(__file__).parents[2] / "extension/pg_balloon/pg_balloon--1.0.sql"
 
 
 def test_asks_only_servers_that_have_it() -> None:
-    view = View(servers=[ServerView("a/pg", "host=/a", 18, 1, balloon=True), ServerView("b/pg", "host=/b", 18, 2)])
+    view = SamplingView(servers=[ServerView("a/pg", "host=/a", 18, 1, balloon=True), ServerView("b/pg", "host=/b", 18, 2)])
     assert [(source.entity, source.where) for source in SAMPLER.sources(view)] == [("server:a/pg", "host=/a")]
 
 
