@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from pgherd.analysis.paired import least_pairs
+from pgherd.analysis.paired import min_pairs
 from pgherd.host.facts import gather
 from pgherd.model.base import Model
 from pgherd.model.deployment import Server
@@ -82,15 +82,15 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
         options = {name: prepare_interleaved.logged(one) for name, one in options.items()}
     duplicate_variants.require_different(node, _who(asked), requests, options, ", which the A/A pair shows anyway")
     found = CompareOptions(
-        arms=tuple(Variant(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
+        variants=tuple(Variant(name=name, study=study, options=one.model_dump(mode="json")) for name, one in options.items()),
         baseline=baseline,
         metric=metric,
-        most=1,
+        max_blocks=1,
         precision=asked.precision,
-        equivalence=asked.equivalence_margin,
+        equivalence_margin=asked.equivalence_margin,
         budget_seconds=asked_budget or BUDGET * (len(options) + 1) / 3,
-        own=bool(asked.arms),
-        side_by_side=stand.together,
+        compare_findings=bool(asked.scenarios),
+        interleave="slices" if stand.together else "trials",
         defaults=version_defaults.between(node, made),
         seed=seed,
         thresholds=limits,
@@ -104,9 +104,9 @@ def prepare(node: Node, asked: CompareRequest, dry: bool) -> Prepared:
 
 def _requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, dict[str, Model]]:
     """Return the study of the variants, and the request of each variant by name, the baseline first."""
-    if asked.arms and asked.variant:
+    if asked.scenarios and asked.variant:
         raise UsageError("scenario files and --variant do not go together: compare either files, or variants of one server")
-    if asked.arms:
+    if asked.scenarios:
         return _own_requests(asked, facts, seed)
     if not asked.variant:
         raise UsageError(
@@ -155,14 +155,16 @@ def _off_pages(requests: dict[str, Model]) -> dict[str, Model]:
 
 
 def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[str, dict[str, Model]]:
-    names, studies = [arm.name for arm in asked.arms], sorted({arm.study for arm in asked.arms})
+    names, studies = [scenario.name for scenario in asked.scenarios], sorted({scenario.study for scenario in asked.scenarios})
     if len(names) < 2:
         raise UsageError(f"only one scenario is given, '{names[0]}'; a comparison needs two or more")
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"the name {', '.join(twice)} is used twice; give each scenario a different name")
     if len(studies) > 1:
-        raise UsageError(f"scenarios of different studies cannot be compared: {', '.join(f'{a.name} is {a.study}' for a in asked.arms)}")
+        raise UsageError(
+            f"scenarios of different studies cannot be compared: {', '.join(f'{item.name} is {item.study}' for item in asked.scenarios)}"
+        )
     request_of = study_of(studies[0]).request_model
     if issubclass(request_of, BlocksRequest) and "compare_setting" not in request_of.model_fields:  # io-profile can measure one server
         raise UsageError(f"a comparison cannot be compared, and {studies[0]} is one; give a scenario for each of its variants")
@@ -171,7 +173,7 @@ def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[s
         raise UsageError(f"--{stray[0]} applies only to --variant; set it in the scenario files")
     # All scenarios get the same share of the host.
     shared = {"host_memory": _free_memory(facts), **{name: getattr(asked, name) for name in given - {"time_budget"}}, "seed": seed}
-    requests = {arm.name: _own_request(arm, request_of, shared) for arm in asked.arms}
+    requests = {scenario.name: _own_request(scenario, request_of, shared) for scenario in asked.scenarios}
     for name, request in requests.items():
         if getattr(request, "variant", ()) or getattr(request, "compare_setting", None):
             raise UsageError(
@@ -180,17 +182,19 @@ def _own_requests(asked: CompareRequest, facts: HostFacts, seed: int) -> tuple[s
     return studies[0], requests
 
 
-def _own_request(arm: ScenarioVariant, request_of: type[Model], shared: Mapping[str, Any]) -> Model:
+def _own_request(scenario: ScenarioVariant, request_of: type[Model], shared: Mapping[str, Any]) -> Model:
     """Return the request of a scenario. Its options override those of the comparison."""
-    if cluster := sorted(name.replace("_", "-") for name in CLUSTER_FIELDS & set(arm.options)):
-        raise UsageError(f"scenario '{arm.name}' sets {', '.join(cluster)}; all scenarios run on the same hosts: set it for the comparison")
+    if cluster := sorted(name.replace("_", "-") for name in CLUSTER_FIELDS & set(scenario.options)):
+        raise UsageError(
+            f"scenario '{scenario.name}' sets {', '.join(cluster)}; all scenarios run on the same hosts: set it for the comparison"
+        )
     known = {name: value for name, value in shared.items() if name in request_of.model_fields}
     try:
-        return request_of.model_validate({**known, **arm.options})
+        return request_of.model_validate({**known, **scenario.options})
     except ValidationError as error:
         fault = error.errors()[0]
         where = ".".join(str(part) for part in fault["loc"])
-        raise UsageError(f"scenario '{arm.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
+        raise UsageError(f"scenario '{scenario.name}': '{where}': {fault['msg'][0].lower()}{fault['msg'][1:]}") from None
 
 
 def _state(asked: CompareRequest, made: Mapping[str, Prepared]) -> State:
@@ -238,7 +242,7 @@ def _metric(asked: CompareRequest) -> str | None:
     if asked.metric is None:
         # At a given rate all variants have the same throughput. Only the latency differs.
         return "p95" if asked.rate is not None and asked.variant else None
-    if asked.metric not in METRICS and not asked.arms:
+    if asked.metric not in METRICS and not asked.scenarios:
         raise UsageError(f"--metric {asked.metric}: there is no such metric; use one of {', '.join(METRICS)}")
     return asked.metric
 
@@ -246,14 +250,14 @@ def _metric(asked: CompareRequest) -> str | None:
 def _timed(asked: CompareRequest, options: CompareOptions) -> CompareOptions:
     """Return the options with the maximum number of blocks: ``--max-blocks``, or the number that fits into the time budget."""
     trials = variants.block_trials(options, 0)
-    extra = {state: prepare_interleaved.EXTRA if options.side_by_side else seconds for state, seconds in EXTRA.items()}
+    extra = {state: prepare_interleaved.EXTRA if options.in_slices else seconds for state, seconds in EXTRA.items()}
     each = sum(trial.seconds() + extra[trial.state] for trial in trials)
     if asked.max_blocks is not None:
         # An explicit number of blocks extends the time budget, unless the user sets a time budget too.
         budget = options.budget_seconds if asked.time_budget else max(options.budget_seconds, 1.5 * each * asked.max_blocks)
-        return options.model_copy(update={"most": asked.max_blocks, "budget_seconds": budget})
+        return options.model_copy(update={"max_blocks": asked.max_blocks, "budget_seconds": budget})
     budget = options.budget_seconds if asked.time_budget else max(options.budget_seconds, 8 * each)
-    return options.model_copy(update={"most": max(1, math.floor(budget / each)), "budget_seconds": budget})
+    return options.model_copy(update={"max_blocks": max(1, math.floor(budget / each)), "budget_seconds": budget})
 
 
 def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
@@ -261,25 +265,26 @@ def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
     trials = variants.block_trials(options, 0)
     states = {"warm": "in the state after the previous trial", "restarted": "restarted", "fresh": "restored from the template"}
     metric = METRICS[options.metric or "throughput"].label if (options.metric or "throughput") in METRICS else options.metric
-    many = f"{options.most} block{'' if options.most == 1 else 's'}"
+    many = f"{options.max_blocks} block{'' if options.max_blocks == 1 else 's'}"
     each = f"{len(trials)} trials" if len(trials) > 1 else "one trial"
     found = [
-        f"Compared with {options.baseline}: {', '.join(options.variants)}. Each block measures {options.baseline} twice: the A/A pair.",
+        f"Compared with {options.baseline}: {', '.join(options.other_variants)}. "
+        f"Each block measures {options.baseline} twice: the A/A pair.",
         *_differences(options),
         *_too_few(options),
         f"At most {many} of {each} in {format_seconds(options.budget_seconds)}; the run ends earlier when {metric} "
         + (
             f"is known to ±{100 * options.precision:.3g} %."
             if options.precision
-            else f"has a significant difference, or one of at most {100 * options.equivalence:.3g} % with certainty."
+            else f"has a significant difference, or one of at most {100 * options.equivalence_margin:.3g} % with certainty."
         ),
     ]
-    external = any(arm.options.get("server") for arm in options.arms)
+    external = any(variant.options.get("server") for variant in options.variants)
     served = all(trial.phases and any(True for _ in trial.deployment.servers()) for trial in trials)
-    if served and not options.side_by_side and not external:
+    if served and not options.in_slices and not external:
         found.append(f"Servers start each trial {states[trials[0].state]}.")
     if asked.variant and asked.vcpus is None and not external:
-        vcpus, cores = {arm.options["vcpus"] for arm in options.arms}, options.arms[0].options["cores"]
+        vcpus, cores = {variant.options["vcpus"] for variant in options.variants}, options.variants[0].options["cores"]
         if len(vcpus) == 1 and min(vcpus) < cores:
             found.append(f"{min(vcpus):g} vCPU of {cores:g} for the server and its clients; other programs use the rest.")
     return found
@@ -287,18 +292,18 @@ def _said(asked: CompareRequest, options: CompareOptions) -> list[str]:
 
 def _too_few(options: CompareOptions) -> list[str]:
     """Return a warning if the number of blocks is too small to establish any difference."""
-    least, variants = least_pairs(1 - alpha(options)), len(options.variants)
-    if options.most >= least:
+    least, variants = min_pairs(1 - alpha(options)), len(options.other_variants)
+    if options.max_blocks >= least:
         return []
     shared = f"{variants} variants share the error rate of 5 %, which requires" if variants > 1 else "an error rate of 5 % requires"
-    blocks = f"{options.most} block{'' if options.most == 1 else 's'}"
+    blocks = f"{options.max_blocks} block{'' if options.max_blocks == 1 else 's'}"
     return [f"Warning: {blocks} cannot establish a difference of any size: {shared} at least {least}; raise --max-blocks or --time-budget."]
 
 
 def _differences(options: CompareOptions) -> list[str]:
     """Return a sentence for each option that differs between variants, and sentences on defaults that differ between versions."""
     said = [
-        f"Difference: {row['option']} is {', '.join(f'{row[arm.name]} in {arm.name}' for arm in options.arms)}."
+        f"Difference: {row['option']} is {', '.join(f'{row[variant.name]} in {variant.name}' for variant in options.variants)}."
         for row in difference_rows(options.model_copy(update={"defaults": {}}))
     ]
     return [*said, *version_defaults.sentences(options.defaults)]

@@ -59,7 +59,7 @@ def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> Prepared:
     able = counters.able(node)
     options = HugepagesOptions(
         **prepared.options.model_dump(),
-        uncounted="" if able.events else able.why_not,
+        counters_unavailable="" if able.events else able.why_not,
         page_sizes={kind: parse_bytes(kind) for kind in kinds if kind not in (NONE, THP)},
     )
     counted = (

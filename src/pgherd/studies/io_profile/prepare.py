@@ -20,7 +20,7 @@ from pgherd.prepare.variants import parse_variant, plain
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
-from pgherd.studies.io_profile.options import StorageOptions, StorageRequest
+from pgherd.studies.io_profile.options import IoProfileOptions, IoProfileRequest
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.workloads.registry import find
 
@@ -53,7 +53,7 @@ class _Comparison(CompareRequest):
     bound_by: Literal["cpu", "io"] = "cpu"
 
 
-def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
+def prepare(node: Node, asked: IoProfileRequest, dry: bool) -> Prepared:
     """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
     variants = _variants(asked)
     facts = gather(node)
@@ -68,18 +68,18 @@ def prepare(node: Node, asked: StorageRequest, dry: bool) -> Prepared:
         notes = [*notes[1:], "Warning: memory is not limited to twice the database as in E11, because limits need control groups."]
         prepared = _completed(node, given, variants, asked, dry)
     assert isinstance(prepared.options, CompareOptions)
-    every = None if asked.memory_ratio else _every(asked)
-    options = StorageOptions(
-        **prepared.options.model_dump(exclude={"repeats", "io_bound", "every", "untraced"}),
+    timeout = None if asked.memory_ratio else _checkpoint_timeout(asked)
+    options = IoProfileOptions(
+        **prepared.options.model_dump(exclude={"repeats", "memory_ratio", "checkpoint_timeout", "trace_unavailable"}),
         repeats=asked.repeats or REPEATS,
-        io_bound=asked.memory_ratio,
-        every=every,
-        untraced=untraced,
+        memory_ratio=asked.memory_ratio,
+        checkpoint_timeout=timeout,
+        trace_unavailable=untraced,
     )
     return replace(prepared, study="io-profile", options=options, choices=(*prepared.choices, *notes, *_devices(node, options)))
 
 
-def _fields(asked: StorageRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
+def _fields(asked: IoProfileRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
     """Return the options of each variant's request, and sentences on the choices. The first sentence is on memory."""
     given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - _OWN}
     cores = asked.host_cores or facts.cores
@@ -93,8 +93,8 @@ def _fields(asked: StorageRequest, facts: HostFacts, variants: Sequence[str], *,
     return {name: value for name, value in given.items() if value is not None}, notes
 
 
-def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    every = _every(asked)
+def _cached(asked: IoProfileRequest, given: dict[str, Any], cores: float, variants: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    timeout = _checkpoint_timeout(asked)
     checkpoints = asked.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
     given.setdefault("workload", "tpcb-like")
     given.setdefault("vcpus", cores)
@@ -111,21 +111,22 @@ def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants
             given["memory"] = str(memory)
             notes.append(f"Memory {format_bytes(memory)}: {TIMES_DATABASE} × the database, as in E11.")
     given.setdefault("warmup", f"{RAMP:g}s")
-    seconds = parse_seconds(asked.duration) if asked.duration else checkpoints * every + 5
+    seconds = parse_seconds(asked.duration) if asked.duration else checkpoints * timeout + 5
     given["duration"] = f"{seconds:g}s"
     names = {text.partition("=")[0].strip().lower() for text in asked.set}
-    chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={every:g}s"]
+    chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={timeout:g}s"]
     given["set"] = (*chosen, *asked.set)
     varied = {plain(key) for text in variants for key in parse_variant(text)[1]}
     if chosen and "checkpoint_timeout" not in varied:
         limit = "more if WAL reaches max_wal_size" if "max_wal_size" in names | varied else "max_wal_size is large enough"
         notes.append(
-            f"checkpoint_timeout {every:g} s: a trial of {format_seconds(seconds)} holds about {seconds / every:.1f} checkpoints ({limit})."
+            f"checkpoint_timeout {timeout:g} s: a trial of {format_seconds(seconds)} holds about {seconds / timeout:.1f} checkpoints "
+            f"({limit})."
         )
     return given, notes
 
 
-def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tuple[dict[str, Any], list[str]]:
+def _io_bound(asked: IoProfileRequest, given: dict[str, Any], cores: float) -> tuple[dict[str, Any], list[str]]:
     if "workload" in asked.model_fields_set and asked.workload != "random-block":
         raise UsageError(f"--memory-ratio needs the workload random-block, but --workload is {asked.workload}; leave one of them out")
     assert asked.memory_ratio is not None
@@ -141,7 +142,7 @@ def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tup
     ]
 
 
-def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked: StorageRequest, dry: bool) -> Prepared:
+def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked: IoProfileRequest, dry: bool) -> Prepared:
     """Complete a single server as a density study, or several variants as a comparison.
 
     The options are those of a comparison in both cases.
@@ -167,10 +168,10 @@ def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked
     options = prepared.options
     assert isinstance(options, DensityOptions)
     options = options.model_copy(update={"repeats": 1, "repeats_one": 1})
-    arm = Variant(name=ALONE, study="density", options=options.model_dump(mode="json"))
+    variant = Variant(name=ALONE, study="density", options=options.model_dump(mode="json"))
     each = options.seconds + options.ramp + _EXTRA
     budget = parse_seconds(asked.time_budget) if asked.time_budget else 1.5 * each * (asked.repeats or REPEATS) + 30
-    single = StorageOptions(arms=(arm,), baseline=ALONE, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds)
+    single = IoProfileOptions(variants=(variant,), baseline=ALONE, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds)
     return replace(prepared, options=single)
 
 
@@ -182,7 +183,7 @@ def _least_blocks(variants: int) -> int:
     return math.ceil(math.log2(2 * max(1, variants - 1) / 0.05))
 
 
-def _variants(asked: StorageRequest) -> tuple[str, ...]:
+def _variants(asked: IoProfileRequest) -> tuple[str, ...]:
     """Return the variants as texts. ``--compare-setting NAME=A,B`` gives a variant for each value, named after it."""
     if asked.compare_setting is None:
         return asked.variant
@@ -201,21 +202,21 @@ def _variants(asked: StorageRequest) -> tuple[str, ...]:
     return tuple(f"{value}:{name.strip()}={value}" for value in values)
 
 
-def _every(asked: StorageRequest) -> float:
-    every = parse_seconds(asked.checkpoint_timeout) if asked.checkpoint_timeout else EVERY
-    if not 30 <= every <= 86400:
+def _checkpoint_timeout(asked: IoProfileRequest) -> float:
+    timeout = parse_seconds(asked.checkpoint_timeout) if asked.checkpoint_timeout else EVERY
+    if not 30 <= timeout <= 86400:
         raise UsageError(
-            f"--checkpoint-timeout {every:g} s: the range of checkpoint_timeout is 30 s to 1 day; for more frequent checkpoints lower "
+            f"--checkpoint-timeout {timeout:g} s: the range of checkpoint_timeout is 30 s to 1 day; for more frequent checkpoints lower "
             "max_wal_size, such as with --set max_wal_size=64MB"
         )
-    return every
+    return timeout
 
 
-def _devices(node: Node, options: StorageOptions) -> list[str]:
+def _devices(node: Node, options: IoProfileOptions) -> list[str]:
     """Return sentences on the devices of data and WAL of every variant, as far as they are known before the run."""
     variants: dict[str, list[str]] = {}
-    for arm in options.arms:
-        variants.setdefault(_device_sentence(node, DensityOptions.model_validate(arm.options)), []).append(arm.name)
+    for variant in options.variants:
+        variants.setdefault(_device_sentence(node, DensityOptions.model_validate(variant.options)), []).append(variant.name)
     return [sentence if len(variants) == 1 else f"{', '.join(names)}: {sentence}" for sentence, names in variants.items()]
 
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import Values, why_no_ratio
-from pgherd.analysis.sequential import Decision, Verdict, verdict_of
+from pgherd.analysis.paired import Values, no_ratio_reason
+from pgherd.analysis.sequential import Decision, Outcome, interval_outcome
 from pgherd.study.comparison.metrics import ComparedMetric
 from pgherd.study.comparison.options import CompareOptions
 
-INCONCLUSIVE = "cannot tell"
+INCONCLUSIVE: Final = "inconclusive"
 _AMOUNTS = ("more ", "less ", "fewer ", "higher ", "lower ")
 """Prefixes of a metric's words for an amount that a variant has. Other words describe what the variant is."""
 
 
-def outcome_of(estimate: Estimate, equivalence: float) -> Verdict:
+def outcome_of(estimate: Estimate, equivalence: float) -> Outcome:
     """Return the outcome of a ratio from its interval. Inconclusive without an interval."""
     if estimate.low is None or estimate.high is None or estimate.low <= 0:
-        return "cannot tell"
-    return verdict_of(math.log(estimate.low), math.log(estimate.high), equivalence)
+        return "inconclusive"
+    return interval_outcome(math.log(estimate.low), math.log(estimate.high), equivalence)
 
 
-def conclusion(metric: ComparedMetric, outcome: Verdict, equivalence: float) -> str:
+def conclusion(metric: ComparedMetric, outcome: Outcome, equivalence: float) -> str:
     """Return the outcome in the metric's words: faster, higher cost, …"""
     match outcome:
         case "higher":
@@ -31,7 +32,7 @@ def conclusion(metric: ComparedMetric, outcome: Verdict, equivalence: float) -> 
         case "lower":
             return metric.words[1]
         case "equivalent":
-            return f"no difference beyond {100 * equivalence:.3g} %"
+            return f"equivalent (±{100 * equivalence:.3g} %)"
     return INCONCLUSIVE
 
 
@@ -76,7 +77,7 @@ def as_change(value: float, low: float | None, high: float | None) -> str:
 
 def reason_without_ratio(pair: tuple[Values, Values]) -> str:
     """Return the reason why a pair has no ratio."""
-    return why_no_ratio(*pair) or "no ratio"
+    return no_ratio_reason(*pair) or "no ratio"
 
 
 def answer(
@@ -86,7 +87,7 @@ def answer(
     decisions = {variant: decision for variant, decision in decided.items() if decision is not None}
     parts = [_variant_text(options, metric, variant, decision, blocks) for variant, decision in decisions.items()]
     # Too few blocks affect all variants, so the reason is given once.
-    parts += dict.fromkeys(decision.why for decision in decisions.values() if decision.estimate.low is None)
+    parts += dict.fromkeys(decision.reason for decision in decisions.values() if decision.estimate.low is None)
     if floor is not None:
         parts.append(f"{options.baseline} against itself (A/A): {as_change(floor.value, floor.low, floor.high)}")
     text = "; ".join(parts) + "."
@@ -95,22 +96,26 @@ def answer(
 
 def _variant_text(options: CompareOptions, metric: ComparedMetric, variant: str, decision: Decision, blocks: int) -> str:
     base, estimate = options.baseline, decision.estimate
-    margin = f"{100 * options.equivalence:.3g} %"
-    if decision.verdict == "equivalent":
+    margin = f"{100 * options.equivalence_margin:.3g} %"
+    if decision.outcome == "equivalent":
         text = f"{variant} and {base} do not differ by more than {margin}"
-    elif decision.verdict == INCONCLUSIVE:
+    elif decision.outcome == INCONCLUSIVE:
         text = f"no difference between {variant} and {base} established yet (inconclusive)"
-    elif metric.better:
-        word = conclusion(metric, decision.verdict, options.equivalence)  # faster, or more WAL
+    elif metric.better_direction:
+        word = conclusion(metric, decision.outcome, options.equivalence_margin)  # faster, or more WAL
         text = f"{variant} {'has' if word.startswith(_AMOUNTS) else 'is'} {word} than {base}"
     else:
-        text = f"{variant} has a {conclusion(metric, decision.verdict, options.equivalence)} {metric.label} than {base}"
+        text = f"{variant} has a {conclusion(metric, decision.outcome, options.equivalence_margin)} {metric.label} than {base}"
     numbers = _numbers(estimate, blocks)
     text += f": {metric.label} {numbers}"
-    if decision.verdict in ("higher", "lower") and _is_within_margin(estimate, options.equivalence):
+    if decision.outcome in ("higher", "lower") and _is_within_margin(estimate, options.equivalence_margin):
         text += f", which is significant but less than {margin}"
-    if decision.verdict == INCONCLUSIVE and estimate.low is not None:
-        text += f"; about {decision.more} more blocks would decide it" if decision.more else "; more blocks are unlikely to decide it"
+    if decision.outcome == INCONCLUSIVE and estimate.low is not None:
+        text += (
+            f"; about {decision.blocks_needed} more blocks would decide it"
+            if decision.blocks_needed
+            else "; more blocks are unlikely to decide it"
+        )
     return text
 
 

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pgherd.analysis.paired import why_no_ratio
+from pgherd.analysis.paired import no_ratio_reason
 from pgherd.model.result import TrialResult
 from pgherd.study.cluster_options import PIN
 from pgherd.study.comparison import metrics, time_slices, variants
@@ -124,7 +124,7 @@ class MetricSeries:
             return self.metric.absent or f"{options.baseline} has none"
         if statistics.median(measured) < self.metric.least:
             return f"too small in {options.baseline} ({statistics.median(measured):.2g} {self.metric.unit})"
-        reasons = [why_no_ratio(*self.pair(options, variant)) for variant in options.variants]
+        reasons = [no_ratio_reason(*self.pair(options, variant)) for variant in options.other_variants]
         return "" if None in reasons else next(reason for reason in reasons if reason is not None)
 
 
@@ -132,10 +132,10 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Me
     """Return all metrics by name. The metrics of ``study.comparison.metrics.METRICS`` come first and are always included. Others follow."""
     by_variant = {name: [metrics.metric_values(block.results[name]) for block in blocks] for name in options.block_variants}
     unit: dict[str, str] = {}
-    if options.own:
+    if options.compare_findings:
         for variant in options.block_variants:
             for values, block in zip(by_variant[variant], blocks, strict=True):
-                findings = metrics.study_findings(options.arm(variant), block.results[variant])
+                findings = metrics.study_findings(options.variant(variant), block.results[variant])
                 unit |= {name: finding.unit for name, finding in findings.items()}
                 values |= {name: finding.value for name, finding in findings.items() if finding.value is not None}
     results = _all_results(blocks)
@@ -151,7 +151,7 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Me
 
 def _metric(options: CompareOptions, name: str, results: Sequence[TrialResult], unit: str) -> ComparedMetric:
     metric = metrics.metric_for(name, results, unit)
-    if options.side_by_side and metric.name == metrics.DEVICE_IO:
+    if options.in_slices and metric.name == metrics.DEVICE_IO:
         return replace(metric, absent="with time slices all variants share the devices (--interleave trials separates them)")
     return metric
 

@@ -17,7 +17,7 @@ from pgherd.study.observation import device_sum, median_latency
 POINT_MARK = "@"
 """Separator between a metric and the single point that it is taken from: ``throughput@databases=4``."""
 DEFAULT_METRIC = "throughput"
-DEVICE_IO = "io_per_tx"
+DEVICE_IO = "device_bytes_per_tx"
 MB = 2**20
 
 
@@ -26,7 +26,7 @@ class ComparedMetric:
     """Metric that variants are compared by.
 
     Attributes:
-        better: direction that is better. '' if unknown.
+        better_direction: higher or lower. '' if unknown.
         words: descriptions of a variant with more, and with less of the metric.
         take: function that extracts the value from a trial.
         absent: reason why a trial may not have it.
@@ -37,7 +37,7 @@ class ComparedMetric:
     name: str
     label: str
     unit: str
-    better: Literal["higher", "lower", ""]
+    better_direction: Literal["higher", "lower", ""]
     words: tuple[str, str]
     take: Callable[[TrialResult], float | None]
     absent: str
@@ -122,7 +122,7 @@ METRICS: Mapping[str, ComparedMetric] = {
     for metric in (
         ComparedMetric("throughput", "throughput", "tps", "higher", ("faster", "slower"), _throughput, "nothing was loaded"),
         ComparedMetric(
-            "new_orders_per_minute",
+            "nopm",
             "new orders per minute",
             "new orders/min",
             "higher",
@@ -167,7 +167,7 @@ METRICS: Mapping[str, ComparedMetric] = {
             least=16.0,
         ),
         ComparedMetric(
-            "switches_per_tx",
+            "context_switches_per_tx",
             "context switches per transaction",
             "switches",
             "lower",
