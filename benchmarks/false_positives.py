@@ -14,9 +14,9 @@ import outcome as result
 from outcome import Figure, Outcome
 from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, in_turn, intervals, log_ratios, outcomes, ranks
 
-from pgherd.analysis import sequential
-from pgherd.analysis.paired import paired_ratio, walsh_rank
-from pgherd.analysis.sequential import simultaneous
+from pgherd.analysis import group_sequential
+from pgherd.analysis.block_ratios import paired_ratio, walsh_rank
+from pgherd.analysis.group_sequential import simultaneous
 from pgherd.analysis.two_sample import joint
 from pgherd.study.comparison import tables
 
@@ -161,12 +161,12 @@ def disagree(logs: Floats, count: int, gain: float) -> bool:
 
 
 def check(logs: Floats, most: int, ended: Ended, first: int = 20) -> None:
-    """The simulation says of the first studies what `sequential.decide`, asked after every block, says."""
+    """The simulation says of the first studies what `group_sequential.decide`, asked after every block, says."""
     words = {"higher": 1, "lower": -1, "equivalent": 2, "inconclusive": 0}
     for study, row in enumerate(logs[:first]):
         values = np.exp(row)
         for blocks in range(1, most + 1):
-            decision = sequential.decide(list(values[:blocks]), [1.0] * blocks, max_blocks=most)
+            decision = group_sequential.decide(list(values[:blocks]), [1.0] * blocks, max_blocks=most)
             if decision.stop:
                 break
         if (words[decision.outcome], blocks) != (ended.outcome[study], ended.blocks[study]):
@@ -232,7 +232,7 @@ def rules(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[di
     figures, rows = [], []
     for most in MOST:
         logs, schedule = simulated("all together", rng, studies, most, 0.05), ranks(most)
-        bonferroni = {blocks: walsh_rank(sequential.ALPHA / 2 / len(schedule), blocks) for blocks in schedule}
+        bonferroni = {blocks: walsh_rank(group_sequential.ALPHA / 2 / len(schedule), blocks) for blocks in schedule}
         candidates: dict[str, dict[int, int] | None] = {
             "this one": schedule,
             "one look at the end": {most: walsh_rank(0.025, most)},
@@ -349,9 +349,9 @@ def more(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[dic
     for effect in (0.0, 0.02, 0.05):
         asked = settled = hopeless = 0
         wanted: list[int] = []
-        logs = log_ratios(MODELS["all together"](rng, used, ARMS * sequential.MAX_SUGGESTED_BLOCKS), rng) * 0.05 + math.log1p(effect)
+        logs = log_ratios(MODELS["all together"](rng, used, ARMS * group_sequential.MAX_SUGGESTED_BLOCKS), rng) * 0.05 + math.log1p(effect)
         for row in logs:
-            decision = sequential.decide(list(np.exp(row[:most])), [1.0] * most, max_blocks=most)
+            decision = group_sequential.decide(list(np.exp(row[:most])), [1.0] * most, max_blocks=most)
             if decision.outcome != "inconclusive":
                 continue
             asked += 1
@@ -361,7 +361,7 @@ def more(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[dic
             wanted.append(decision.blocks_needed)
             blocks = most + decision.blocks_needed
             made = intervals(row[None, :blocks], {blocks: walsh_rank(0.0175, blocks)})[0]
-            settled += int(outcomes(made[1], made[2], sequential.EQUIVALENCE_MARGIN)[0] != 0)
+            settled += int(outcomes(made[1], made[2], group_sequential.EQUIVALENCE_MARGIN)[0] != 0)
         rows.append(
             {"effect": effect, "studies": used, "inconclusive": asked, "settled": settled, "no number": hopeless, "numbers": wanted}
         )

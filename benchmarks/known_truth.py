@@ -83,8 +83,8 @@ def main() -> None:
     series = tuple(options.series or SERIES)
     settings = {
         "budget of a try": budget or "compare's default",
-        "trials": f"{prepare_interleaved.SECONDS:g} s of each side, by turns of {time_slices.SLICE_S:g} s, "
-        f"after {prepare_interleaved.RAMP:g} s",
+        "trials": f"{prepare_interleaved.MEASURED_S:g} s of each side, by turns of {time_slices.SLICE_S:g} s, "
+        f"after {prepare_interleaved.WARMUP_S:g} s",
         "cost aimed at": COST,
         "quota": f"{QUOTA:g} vCPUs, given out every {time_slices.QUOTA_PERIOD_S:g} s",
         "metrics": METRIC,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgherd.analysis import sequential
-from pgherd.analysis.sequential import bounds
+from pgherd.analysis import group_sequential
+from pgherd.analysis.group_sequential import bounds
 
 Floats = NDArray[np.float64]
 
@@ -145,10 +145,10 @@ def intervals(logs: Floats, ranks: dict[int, int]) -> Floats:
 def ranks(most: int, ends: int | None = None) -> dict[int, int]:
     """By number of blocks, the rank of each look of a study of at most ``most`` blocks that can decide something. ``ends``: of one
     whose budget ends with this block, the final look's included."""
-    schedule = [blocks for blocks in sequential.analysis_schedule(most) if ends is None or blocks < ends]
-    portions = [sequential.spent(blocks, most) for blocks in schedule]
+    schedule = [blocks for blocks in group_sequential.analysis_schedule(most) if ends is None or blocks < ends]
+    portions = [group_sequential.spent(blocks, most) for blocks in schedule]
     if ends is not None:
-        schedule, portions = [*schedule, ends], [*portions, sequential.ALPHA]
+        schedule, portions = [*schedule, ends], [*portions, group_sequential.ALPHA]
     return {bound.pairs: bound.rank for bound in bounds(tuple(schedule), tuple(portions)) if bound.rank}
 
 
@@ -169,7 +169,7 @@ class Ended:
 
 
 def outcomes(low: Floats, high: Floats, equivalence: float) -> NDArray[np.int64]:
-    """`sequential.interval_outcome` for many."""
+    """`group_sequential.interval_outcome` for many."""
     margin = math.log1p(equivalence)
     return np.select([low > 0, high < 0, (low >= -margin) & (high <= margin)], [1, -1, 2], 0)
 

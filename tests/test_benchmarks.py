@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgherd.analysis.sequential import decide
+from pgherd.analysis.group_sequential import decide
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"

@@ -54,7 +54,7 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     assert repeated.code == 0 and "pgbench" in repeated.out
 
 
-def test_side_by_side_loads_take_turns(pgherd):
+def test_loads_are_interleaved_in_slices(pgherd):
     ended = pgherd(*QUICK, *CALM, *BUFFERS, "--max-blocks", "2", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
@@ -79,7 +79,7 @@ def test_side_by_side_loads_take_turns(pgherd):
     misses = {one: trials[1]["phases"][0]["metrics"][f"server:{one}/pg"]["db.blks_read"] for one in ("whole", "whole-a-a", "tiny")}
     assert misses["tiny"] > 100 * max(misses["whole"], misses["whole-a-a"], 1), "the server really had so few buffers"
     record = pgherd.record()
-    assert record["options"]["side_by_side"]
+    assert record["options"]["interleave"] == "slices"
     assert {name: said["shared_buffers"] for name, said in record["variant_settings"].items()}["tiny"] == "128kB"
     assert "shared_buffers" not in record["settings"], "the two differ in it"
     repeated = pgherd("show", "last", "2", "--repro-script")

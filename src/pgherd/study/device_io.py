@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pgherd.analysis import histogram, io_pattern
 from pgherd.analysis.intervals import mean_interval
-from pgherd.analysis.io_pattern import ENOUGH
+from pgherd.analysis.io_pattern import MIN_REQUESTS
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.io_view import DeviceSeries, DeviceView, Direction, IoView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
@@ -68,7 +68,7 @@ METHODS: Mapping[str, str] = {
     "flush_await": "/proc/diskstats: from issue to completion",
     "peak_to_mean": "bytes written per interval of about one second: highest ÷ mean",
     "rate_cv": "bytes written per interval of about one second: standard deviation ÷ mean",
-    "bursts": f"consecutive intervals with more than {io_pattern.BURST:g} × the mean of bytes written",
+    "bursts": f"consecutive intervals with more than {io_pattern.BURST_FACTOR:g} × the mean of bytes written",
     "burst_write_await": "/proc/diskstats, in bursts only",
     "data_burst_to_wal_ratio": "mean rate of write bursts ÷ mean rate of the same servers' WAL on another device",
     "reads_per_tx": "/proc/diskstats; reads of the device ÷ transactions of all databases whose servers have files on it",
@@ -266,7 +266,7 @@ def series_numbers(series: DeviceSeries) -> dict[str, float | None]:
         within = sorted({i for burst in burstiness.bursts for i in range(burst.first, burst.last + 1)})
         numbers |= {
             "peak_to_mean": burstiness.peak_to_mean,
-            "rate_cv": burstiness.variation,
+            "rate_cv": burstiness.rate_cv,
             "bursts": 60 * len(burstiness.bursts) / total,
         }
         in_bursts = [[values[i] for i in within] for values in (series.write_await, series.writes, series.seconds)]
@@ -393,7 +393,7 @@ def size_rows(point: str, trials: Sequence[TrialResult], devices: Mapping[str, D
         for direction in DIRECTIONS:
             counts = [sizes for trial in trials if (sizes := _size_counts(trial, number, direction))]
             total = sum(counts, Counter[int]())
-            if total.total() < ENOUGH:
+            if total.total() < MIN_REQUESTS:
                 continue
             shown = [size for size, count in total.most_common() if size and 100 * count >= MIN_SIZE_PERCENT * total.total()]
             by_size = {size: [100 * sizes[size] / sizes.total() for sizes in counts] for size in shown}

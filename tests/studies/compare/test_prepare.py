@@ -106,9 +106,9 @@ def test_order_entry_begins_every_trial_fresh():
 
 def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
     requests = {"a": DensityRequest(), "b": DensityRequest(huge_pages="2MB"), "c": DensityRequest(set=("huge_pages=try",))}
-    found = prepare_compare_module._off_pages(dict(requests))
+    found = prepare_compare_module._without_huge_pages(dict(requests))
     assert found["a"].set == ("huge_pages=off",) and found["b"] == requests["b"] and found["c"] == requests["c"]
-    assert prepare_compare_module._off_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
+    assert prepare_compare_module._without_huge_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
 
 
 def test_limits_of_the_run():

@@ -126,4 +126,4 @@ def test_names_of_variants():
 def test_a_comparison_has_as_many_blocks_as_it_takes_to_decide(variants, blocks):
     """By the rank test's own count: the rarest pattern of signs has a probability of 2 · 2⁻ⁿ."""
     share = 0.05 / max(1, variants - 1)
-    assert module._least_blocks(variants) == blocks and 2 * 2.0**-blocks <= share < 2 * 2.0 ** -(blocks - 1)
+    assert module._min_blocks(variants) == blocks and 2 * 2.0**-blocks <= share < 2 * 2.0 ** -(blocks - 1)

@@ -1,7 +1,7 @@
 import pytest
 
+from pgherd.analysis.group_sequential import Decision
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.sequential import Decision
 from pgherd.study.comparison import answers
 from pgherd.study.comparison.metrics import METRICS, metric
 

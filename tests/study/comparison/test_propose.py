@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.analysis.sequential import analysis_schedule
+from pgherd.analysis.group_sequential import analysis_schedule
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.propose import propose, worst_case
 

@@ -1,8 +1,8 @@
 import random
 
+from pgherd.analysis.block_ratios import paired_ratio
+from pgherd.analysis.group_sequential import Decision
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import paired_ratio
-from pgherd.analysis.sequential import Decision
 from pgherd.analysis.two_sample import joint
 from pgherd.study.comparison import tables, variants
 from pgherd.study.comparison.analyse import analyse

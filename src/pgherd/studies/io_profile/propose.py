@@ -11,7 +11,7 @@ from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.propose import propose as propose_blocks
 
-KEPT_INTENTS = ("not-client-bound", "io-bound")
+KEPT_CHECKS = ("not-client-bound", "io-bound")
 """Validity checks of the trials. The bottleneck of a server with checkpoints is a result here, so no other bottleneck is required."""
 
 
@@ -39,7 +39,7 @@ def propose(options: IoProfileOptions, results: Sequence[TrialResult]) -> Propos
 def trial(options: IoProfileOptions, repeat: int, reason: str = "planned") -> Trial:
     """Return a trial of the only variant."""
     template = variants.planned_trials(options.variants[0])[0]
-    intents = tuple(intent for intent in template.intents if intent in KEPT_INTENTS)
+    intents = tuple(intent for intent in template.intents if intent in KEPT_CHECKS)
     return template.model_copy(
         update={"point": {"server": options.variants[0].name}, "repeat": repeat, "reason": reason, "intents": intents}
     )

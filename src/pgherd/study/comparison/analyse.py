@@ -6,9 +6,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from pgherd.analysis.block_ratios import no_ratio_reason, paired_ratio
+from pgherd.analysis.group_sequential import simultaneous
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import no_ratio_reason, paired_ratio
-from pgherd.analysis.sequential import simultaneous
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds

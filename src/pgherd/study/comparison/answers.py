@@ -6,9 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from pgherd.analysis.block_ratios import Values, no_ratio_reason
+from pgherd.analysis.group_sequential import Decision, Outcome, interval_outcome
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import Values, no_ratio_reason
-from pgherd.analysis.sequential import Decision, Outcome, interval_outcome
 from pgherd.study.comparison.metrics import ComparedMetric
 from pgherd.study.comparison.options import CompareOptions
 

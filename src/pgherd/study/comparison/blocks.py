@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pgherd.analysis.paired import no_ratio_reason
+from pgherd.analysis.block_ratios import no_ratio_reason
 from pgherd.model.result import TrialResult
 from pgherd.study.cluster_options import PIN
 from pgherd.study.comparison import metrics, time_slices, variants

@@ -1,9 +1,9 @@
 """Next blocks of a comparison and its stopping rule. Pure. It imports no scientific library, because it runs between the trials.
 
 Blocks form batches, and each batch depends only on the results of the earlier batches. The first batch is one block, which shows the
-cost of its trials. Each further batch extends to the next interim analysis (pgherd.analysis.sequential). ``propose`` walks the batches from
-the start and returns the missing trials of the first incomplete batch. So an interrupted run continues exactly as it would have, also
-within a block.
+cost of its trials. Each further batch extends to the next interim analysis (pgherd.analysis.group_sequential). ``propose`` walks the
+batches from the start and returns the missing trials of the first incomplete batch. So an interrupted run continues exactly as it would
+have, also within a block.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from pgherd.analysis.paired import no_ratio_reason
-from pgherd.analysis.sequential import ALPHA, Decision, analysis_schedule, decide
+from pgherd.analysis.block_ratios import no_ratio_reason
+from pgherd.analysis.group_sequential import ALPHA, Decision, analysis_schedule, decide
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import State, Trial

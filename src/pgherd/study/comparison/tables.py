@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pgherd.analysis.block_ratios import no_ratio_reason, paired_ratio
+from pgherd.analysis.group_sequential import Decision
 from pgherd.analysis.intervals import Estimate, mean_interval
-from pgherd.analysis.paired import no_ratio_reason, paired_ratio
-from pgherd.analysis.sequential import Decision
 from pgherd.analysis.two_sample import joint
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult

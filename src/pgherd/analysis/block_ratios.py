@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from pgherd.analysis.intervals import Estimate, mean_interval
 
-EXACT = 200
+MAX_EXACT_PAIRS = 200
 """Maximum number of pairs for the exact signed rank distribution. Above it the normal approximation is used, with an error below
 0.0001 in a tail of 2.5 %."""
 
@@ -60,7 +60,7 @@ def paired_ratio(values: Values, baseline: Values, confidence: float = 0.95) -> 
     The estimate is Hodges and Lehmann's on log ratios, with the exact interval of Wilcoxon's signed rank test (Hollander and
     Wolfe, Nonparametric Statistical Methods, 3.2 and 3.3). With too few pairs for a rank interval (`min_pairs`: six at 95 %)
     it is the geometric mean with Student's t interval, which assumes normal log ratios. For data that are analysed as they
-    arrive, use `sequential.decide`.
+    arrive, use `group_sequential.decide`.
 
     Raises:
         ValueError: no ratio exists (`no_ratio_reason`).
@@ -118,7 +118,7 @@ def walsh_rank(tail: float, n: int) -> int:
     """
     if n < 1 or tail <= 0:
         return 0
-    if n > EXACT:
+    if n > MAX_EXACT_PAIRS:
         mean, spread = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return max(0, math.floor(mean + spread * statistics.NormalDist().inv_cdf(tail) + 0.5))
     return bisect.bisect_right(_signed_rank_counts(n), tail * (1 + 1e-12) * 2.0**n)
@@ -134,7 +134,7 @@ def signed_rank_tail(statistic: int, n: int) -> float:
     total = n * (n + 1) // 2
     if statistic >= total:
         return 1.0
-    if n > EXACT:
+    if n > MAX_EXACT_PAIRS:
         spread = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return statistics.NormalDist().cdf((statistic + 0.5 - total / 2) / spread)
     cumulated = _signed_rank_counts(n)

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
-from pgherd.analysis.paired import paired_ratio, signed_rank_tail
-from pgherd.analysis.sequential import GROWTH, _BoundedProcess, analysis_schedule, bounds, decide, simultaneous, spent
+from pgherd.analysis.block_ratios import paired_ratio, signed_rank_tail
+from pgherd.analysis.group_sequential import GROWTH, _BoundedProcess, analysis_schedule, bounds, decide, simultaneous, spent
 
 NORMAL = statistics.NormalDist()
 
@@ -238,7 +238,7 @@ def test_no_spread() -> None:
     [
         ([1.0, 0.0], [1.0, 1.0], {}),
         ([], [], {}),
-        ([1.0], [1.0], {"equivalence": 0.0}),
+        ([1.0], [1.0], {"equivalence_margin": 0.0}),
         ([1.0], [1.0], {"precision": -1.0}),
         ([1.0], [1.0], {"alpha": 1.0}),
     ],

@@ -34,8 +34,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
-from pgherd.analysis.paired import (
+from pgherd.analysis.block_ratios import (
     Values,
     joined,
     log_ratios,
@@ -48,6 +47,7 @@ from pgherd.analysis.paired import (
     walsh,
     walsh_rank,
 )
+from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 
 POWER = 2.0
 """Exponent r of the spending function α·tʳ. Chosen by simulation (docs/explanation/statistics.md)."""
@@ -262,7 +262,7 @@ def decide(
             then spent at this number of blocks.
 
     Raises:
-        ValueError: no ratio exists (`paired.no_ratio_reason`), or a parameter is out of range.
+        ValueError: no ratio exists (`block_ratios.no_ratio_reason`), or a parameter is out of range.
     """
     if not (equivalence_margin > 0 and (precision is None or precision > 0)):
         raise ValueError(f"the equivalence margin and the precision must be above zero, not {equivalence_margin} and {precision}")
@@ -458,7 +458,7 @@ def simultaneous(
 ) -> dict[str, Estimate]:
     """Estimate the ratio of each metric but the primary, with intervals that hold jointly with probability 1 − alpha.
 
-    A metric without a ratio (`paired.no_ratio_reason`) is skipped and takes no part of the error rate. If there are too few blocks
+    A metric without a ratio (`block_ratios.no_ratio_reason`) is skipped and takes no part of the error rate. If there are too few blocks
     for a rank interval at a metric's part, the interval is Student's t on log ratios, which assumes normality. The note reports
     it.
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
-from pgherd.analysis import paired
-from pgherd.analysis.paired import hodges_lehmann, log_ratios, min_pairs, no_ratio_reason, paired_ratio, signed_rank_tail, walsh_rank
+from pgherd.analysis import block_ratios
+from pgherd.analysis.block_ratios import hodges_lehmann, log_ratios, min_pairs, no_ratio_reason, paired_ratio, signed_rank_tail, walsh_rank
 
 # Hollander & Wolfe, Nonparametric Statistical Methods, table 3.1: depression scale of nine patients, two visits. It is the
 # example of R's wilcox.test.
@@ -72,7 +72,7 @@ def test_tail_as_scipy_has_it(pairs: int, seed: int) -> None:
 
 def test_tail_of_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = [signed_rank_tail(t, 150) for t in (4300, 4600, 5000)], [walsh_rank(p, 150) for p in (0.005, 0.025)]
-    monkeypatch.setattr(paired, "EXACT", 100)
+    monkeypatch.setattr(block_ratios, "MAX_EXACT_PAIRS", 100)
     assert [signed_rank_tail(t, 150) for t in (4300, 4600, 5000)] == approx(exact[0], abs=4e-4)
     assert [walsh_rank(p, 150) for p in (0.005, 0.025)] == approx(exact[1], rel=0.003)
 
