@@ -45,7 +45,7 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     (difference,) = document["tables"]["differences"]
     assert (difference["option"], difference["tiny"]) == ("shared_buffers", "128kB") and difference["whole"].endswith("MB")
     row = document["tables"]["comparison"][0]
-    assert (row["variant"], row["metric"], row["primary"]) == ("tiny", "throughput", 1) and row["ratio"]["value"] > 0
+    assert (row["variant"], row["metric"], row["primary"]) == ("tiny", "throughput", 1) and row["ratio_to_baseline"]["value"] > 0
     assert {row["trial"] for row in document["tables"]["blocks"]} <= {trial["id"] for trial in trials}
     shown = pgherd("show", "last")
     assert shown.code == 0 and document["answer"][:40] in re.sub(r"\s+", " ", shown.out) and "throughput" in shown.out

@@ -49,7 +49,7 @@ def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
     assert document["schema"] == "pgherd/io-profile/1" and [trial["error"] for trial in document["trials"]] == [None] * 3
     assert [row["server"] for row in document["tables"]["io_profile"]] == ["on", "off"]
     (wal,) = [row for row in document["tables"]["comparison"] if row["metric"] == "wal_per_tx"]
-    assert wal["variant"] == "off" and wal["ratio"]["value"] < 0.8
+    assert wal["variant"] == "off" and wal["ratio_to_baseline"]["value"] < 0.8
     assert [row["option"] for row in document["tables"]["differences"]] == ["full_page_writes"]
     drawn = {path.stem for path in (pgherd.run / "figures").iterdir()}
     assert {"pairs", "latency"} <= drawn, drawn

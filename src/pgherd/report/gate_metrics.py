@@ -180,7 +180,7 @@ def _listed(points: Points) -> str:
 
 def _values(results: Sequence[TrialResult], metric: ComparedMetric) -> list[float]:
     """Return the metric of each trial that has it."""
-    values = [result.probe.get(metric.name) if metric.name not in METRICS else metric.take(result) for result in results]
+    values = [result.probe.get(metric.name) if metric.name not in METRICS else metric.extract(result) for result in results]
     return [value for value in values if value is not None]
 
 
@@ -197,9 +197,9 @@ def _compare(
             tainted += [run.name] if values else []
         if not values:
             return MetricPair(point, None, reason=f"{run.name}: {metric.absent or 'no trial has it'}")
-        if min(values) <= 0 or sum(values) / len(values) < metric.least:
+        if min(values) <= 0 or sum(values) / len(values) < metric.minimum:
             return MetricPair(
-                point, None, reason=f"{run.name}: below {metric.least:g} {metric.unit}, too small to compare".replace("  ", " ")
+                point, None, reason=f"{run.name}: below {metric.minimum:g} {metric.unit}, too small to compare".replace("  ", " ")
             )
         values_of.append(tuple(values))
     reason = f"only tainted trials in {' and '.join(tainted)}" if tainted else ""

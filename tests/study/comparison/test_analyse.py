@@ -20,11 +20,11 @@ def test_a_difference_is_told_with_its_interval(options, simulate):
     assert found.grade == "A" and not [warning for warning in found.warnings if not warning.startswith("Left out")]
     ratio = found.findings["ratio:other:throughput"]
     assert ratio.low < 0.8 < ratio.high and ratio.unit == "" and ratio.n == len(results) // 3 == found.findings["blocks"].value
-    floor = found.findings["aa_ratio:throughput"]
-    assert floor.low < 1 < floor.high
+    aa_ratio = found.findings["aa_ratio:throughput"]
+    assert aa_ratio.low < 1 < aa_ratio.high
     first = found.tables["comparison"][0]
     assert first["metric"] == "throughput" and first["primary"] == 1 and first["conclusion"] == "slower" and first["outcome"] == "lower"
-    assert first["better_direction"] == "higher" and first["ratio_to_baseline"] == ratio and first["aa_ratio"].value == floor.value
+    assert first["better_direction"] == "higher" and first["ratio_to_baseline"] == ratio and first["aa_ratio"].value == aa_ratio.value
     assert first["baseline"].value == pytest.approx(10_000, rel=0.02) and first["value"].unit == "tps"
     assert row(found, "other", "p95")["conclusion"] == "slower" and row(found, "other", "cpu_per_tx")["conclusion"] == "higher cost"
     assert any(text.startswith("other differs significantly from base in other metrics: CPU per transaction +2") for text in found.look_at)

@@ -67,15 +67,15 @@ def test_a_verdict_is_in_the_metrics_words(name, decided, said):
     assert answers.conclusion(METRICS[name], decided, 0.02) == said
 
 
-def answer(options, verdict, found, more=None, why="because", name="throughput", floor=None):
+def answer(options, verdict, found, more=None, why="because", name="throughput", aa_ratio=None):
     decision = Decision(verdict, found, True, more, why)
-    return answers.answer(options, metric(name), {"other": decision}, floor, 8)
+    return answers.answer(options, metric(name), {"other": decision}, aa_ratio, 8)
 
 
 def test_the_sentence(options):
     made = options()
-    floor = estimate(1.002, 0.989, 1.011)
-    assert answer(made, "higher", estimate(1.048, 1.031, 1.064), floor=floor) == (
+    aa_ratio = estimate(1.002, 0.989, 1.011)
+    assert answer(made, "higher", estimate(1.048, 1.031, 1.064), aa_ratio=aa_ratio) == (
         "other is faster than base: throughput +4.8 % (95 % interval +3.1 … +6.4 %, 8 blocks); base against itself (A/A): "
         "+0.2 % (−1.1 … +1.1 %)."
     )
@@ -88,7 +88,7 @@ def test_the_sentence(options):
         "about 12 more blocks would decide it."
     )
     assert "more blocks are unlikely" in answer(made, "inconclusive", estimate(1.0, 0.9, 1.1))
-    assert answer(made, "inconclusive", estimate(1.1), why="3 blocks so far; the next look is at 6", floor=estimate(0.98)) == (
+    assert answer(made, "inconclusive", estimate(1.1), why="3 blocks so far; the next look is at 6", aa_ratio=estimate(0.98)) == (
         "No difference between other and base established yet (inconclusive): throughput +10.0 % (8 blocks, too few for an interval); "
         "3 blocks so far; the next look is at 6; base against itself (A/A): −2.0 %."
     )

@@ -82,15 +82,15 @@ def test_values_stand_block_by_block_on_every_side(options, simulate):
         "base (A/A)": pytest.approx([10_000] * 3),
         "other": pytest.approx([15_000] * 3),
     }
-    assert series.why_not(made) == ""
+    assert series.unusable_reason(made) == ""
 
 
 def test_every_metric_is_there_and_says_why_it_cannot_be_compared(options, simulate):
     made = options()
     every = all_series(made, blocks(made, simulate, p99=False, metrics={"server:db01/pg": {"wal.bytes": 100.0}}))
-    assert every["p99"].why_not(made) == "fewer than ten sampled transactions beyond p99"
-    assert every["memory"].why_not(made).startswith("this runtime does not measure")
-    assert every["wal_per_tx"].why_not(made) == "too small in base (0.01 bytes)"
+    assert every["p99"].unusable_reason(made) == "fewer than ten sampled transactions beyond p99"
+    assert every["memory"].unusable_reason(made).startswith("this runtime does not measure")
+    assert every["wal_per_tx"].unusable_reason(made) == "too small in base (0.01 bytes)"
 
 
 def test_the_metric_that_decides(options, simulate):

@@ -60,11 +60,13 @@ def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analys
     by_variant = {variant: [result for result in finished if result.trial.point[VARIANT] == variant] for variant in variants}
     findings: dict[str, Finding] = {}
     rows: list[dict[str, Finding | str | int | float | None]] = []
-    verdicts = {row["variant"]: row["conclusion"] for row in comparison.tables.get("comparison", []) if row.get("primary")}
+    conclusions = {row["variant"]: row["conclusion"] for row in comparison.tables.get("comparison", []) if row.get("primary")}
     for variant in variants:
         cells = _page_findings(options, variant, by_variant[variant], comparison)
         findings |= {f"{name}:{variant}": finding for name, finding in cells.items()}
-        rows.append({"pages": variant, **cells, "conclusion": verdicts.get(variant, "baseline" if variant == options.baseline else None)})
+        rows.append(
+            {"pages": variant, **cells, "conclusion": conclusions.get(variant, "baseline" if variant == options.baseline else None)}
+        )
     return comparison.model_copy(
         update={
             "findings": {**findings, **comparison.findings},

@@ -51,9 +51,9 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
     others = {variant: _other_ratios(options, series, primary, variant, last) for variant in options.other_variants}
     estimates = ComparisonEstimates(options, blocks, used, primary, series, decided, others, _aa_ratios(options, series))
     grade = _grade(estimates)
-    answer = answers.answer(estimates.options, primary.metric, decided, estimates.floor.get(primary.metric.name), len(used))
-    if primary.why_not(options):
-        answer = f"No result: {primary.metric.label}: {primary.why_not(options)}."
+    answer = answers.answer(estimates.options, primary.metric, decided, estimates.aa_ratios.get(primary.metric.name), len(used))
+    if primary.unusable_reason(options):
+        answer = f"No result: {primary.metric.label}: {primary.unusable_reason(options)}."
     return Analysis(
         answer=f"Indication only: {answer}" if grade == "C" else answer,
         grade=grade,
@@ -73,7 +73,7 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
 def _other_ratios(
     options: CompareOptions, series: Mapping[str, MetricSeries], primary: MetricSeries, variant: str, last: bool
 ) -> dict[str, Estimate]:
-    pairs = {name: values.pair(options, variant) for name, values in series.items() if not values.why_not(options)}
+    pairs = {name: values.pair(options, variant) for name, values in series.items() if not values.unusable_reason(options)}
     if primary.metric.name not in pairs or no_ratio_reason(*pairs[primary.metric.name]) is not None:
         return {}
     return simultaneous(
@@ -89,7 +89,7 @@ def _other_ratios(
 
 def _aa_ratios(options: CompareOptions, series: Mapping[str, MetricSeries], confidence: float = 0.95) -> dict[str, Estimate]:
     """Return the ratios of the A/A pair, by metric. They show the difference between two equal variants."""
-    pairs = {name: values.pair(options, options.aa_variant) for name, values in series.items() if not values.why_not(options)}
+    pairs = {name: values.pair(options, options.aa_variant) for name, values in series.items() if not values.unusable_reason(options)}
     return {name: paired_ratio(*pair, confidence) for name, pair in pairs.items() if no_ratio_reason(*pair) is None}
 
 
@@ -105,8 +105,10 @@ def _findings(estimates: ComparisonEstimates) -> dict[str, Finding]:
                 findings[key] = missing("", answers.reason_without_ratio(estimates.every[name].pair(options, variant)))
             else:
                 findings[key] = as_finding(estimate, "", note)
-        if name in estimates.floor:
-            findings[f"aa_ratio:{name}"] = as_finding(estimates.floor[name], "", "A/A pair: difference between two runs of the baseline")
+        if name in estimates.aa_ratios:
+            findings[f"aa_ratio:{name}"] = as_finding(
+                estimates.aa_ratios[name], "", "A/A pair: difference between two runs of the baseline"
+            )
     return findings
 
 
@@ -162,8 +164,8 @@ def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blo
 def _warnings(estimates: ComparisonEstimates) -> list[str]:
     options, warnings = estimates.options, []
     if _aa_differs(estimates):
-        floor = estimates.floor[estimates.primary.metric.name]
-        change = answers.as_change(floor.value, floor.low, floor.high)
+        aa_ratio = estimates.aa_ratios[estimates.primary.metric.name]
+        change = answers.as_change(aa_ratio.value, aa_ratio.low, aa_ratio.high)
         warnings.append(
             f"{options.baseline} differs from itself ({change}), which happens by chance in one of a hundred runs: "
             "treat differences of this size as noise"
@@ -179,7 +181,7 @@ def _warnings(estimates: ComparisonEstimates) -> list[str]:
     # Without servers (volumes, links), missing server metrics need no warning.
     has_servers = any(True for block in estimates.used for result in block.all for _ in result.trial.deployment.servers())
     for name in METRICS:
-        reason = estimates.every[name].why_not(options)
+        reason = estimates.every[name].unusable_reason(options)
         not_measured = all(value is None for values in estimates.every[name].values.values() for value in values)
         if reason and name != estimates.primary.metric.name and not (not_measured and (METRICS[name].rare or not has_servers)):
             reasons.setdefault(reason, []).append(estimates.every[name].metric.label)
@@ -214,7 +216,7 @@ def _steadier_metric(estimates: ComparisonEstimates) -> str:
     name, other = estimates.primary.metric.name, "cpu_per_tx"
     if name == other or all(decision is None or decision.outcome != answers.INCONCLUSIVE for decision in estimates.decided.values()):
         return ""
-    noise, other_noise = (answers.max_deviation(estimates.floor[key]) if key in estimates.floor else None for key in (name, other))
+    noise, other_noise = (answers.max_deviation(estimates.aa_ratios[key]) if key in estimates.aa_ratios else None for key in (name, other))
     if noise is None or other_noise is None or other_noise > STEADIER_SHARE * noise:
         return ""
     return (

@@ -81,15 +81,15 @@ def reason_without_ratio(pair: tuple[Values, Values]) -> str:
 
 
 def answer(
-    options: CompareOptions, metric: ComparedMetric, decided: Mapping[str, Decision | None], floor: Estimate | None, blocks: int
+    options: CompareOptions, metric: ComparedMetric, decided: Mapping[str, Decision | None], aa_ratio: Estimate | None, blocks: int
 ) -> str:
     """Return the answer: the difference of each variant and of the A/A pair."""
     decisions = {variant: decision for variant, decision in decided.items() if decision is not None}
     parts = [_variant_text(options, metric, variant, decision, blocks) for variant, decision in decisions.items()]
     # Too few blocks affect all variants, so the reason is given once.
     parts += dict.fromkeys(decision.reason for decision in decisions.values() if decision.estimate.low is None)
-    if floor is not None:
-        parts.append(f"{options.baseline} against itself (A/A): {as_change(floor.value, floor.low, floor.high)}")
+    if aa_ratio is not None:
+        parts.append(f"{options.baseline} against itself (A/A): {as_change(aa_ratio.value, aa_ratio.low, aa_ratio.high)}")
     text = "; ".join(parts) + "."
     return "N" + text[1:] if text.startswith("no difference between") else text  # never capitalise a variant's name
 
@@ -135,6 +135,6 @@ def _is_within_margin(estimate: Estimate, equivalence: float) -> bool:
     return estimate.low >= 1 / (1 + equivalence) and estimate.high <= 1 + equivalence
 
 
-def max_deviation(floor: Estimate) -> float | None:
+def max_deviation(aa_ratio: Estimate) -> float | None:
     """Return the maximum distance of a ratio's interval from 1. None without an interval."""
-    return None if floor.low is None or floor.high is None else max(abs(floor.low - 1), abs(floor.high - 1))
+    return None if aa_ratio.low is None or aa_ratio.high is None else max(abs(aa_ratio.low - 1), abs(aa_ratio.high - 1))

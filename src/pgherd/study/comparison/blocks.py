@@ -117,12 +117,12 @@ class MetricSeries:
         """Return a variant's values and the baseline's."""
         return self.values[variant], self.values[options.baseline]
 
-    def why_not(self, options: CompareOptions) -> str:
+    def unusable_reason(self, options: CompareOptions) -> str:
         """Return the reason why the metric cannot be compared. '' if it can, for at least one variant."""
         measured = [value for value in self.values[options.baseline] if value is not None]
         if not measured:
             return self.metric.absent or f"{options.baseline} has none"
-        if statistics.median(measured) < self.metric.least:
+        if statistics.median(measured) < self.metric.minimum:
             return f"too small in {options.baseline} ({statistics.median(measured):.2g} {self.metric.unit})"
         reasons = [no_ratio_reason(*self.pair(options, variant)) for variant in options.other_variants]
         return "" if None in reasons else next(reason for reason in reasons if reason is not None)
@@ -175,7 +175,7 @@ def primary_series(options: CompareOptions, blocks: Sequence[Block]) -> MetricSe
         if options.metric is not None or any(value for values in by_variant.values() for value in values):
             return MetricSeries(metrics.metric_for(name, _all_results(blocks)), by_variant)
     all_metrics = all_series(options, blocks)
-    usable = [name for name, series in all_metrics.items() if not series.why_not(options)]
+    usable = [name for name, series in all_metrics.items() if not series.unusable_reason(options)]
     name = options.metric or next(iter(usable), metrics.DEFAULT_METRIC)
     if name not in all_metrics:
         raise KeyError(f"no trial has the metric '{name}'; available: {', '.join(usable) or 'none'}")

@@ -28,9 +28,9 @@ class ComparedMetric:
     Attributes:
         better_direction: higher or lower. '' if unknown.
         words: descriptions of a variant with more, and with less of the metric.
-        take: function that extracts the value from a trial.
+        extract: function that extracts the value from a trial.
         absent: reason why a trial may not have it.
-        least: value below which it cannot be compared.
+        minimum: value below which it cannot be compared.
         rare: no warning if it was not measured.
     """
 
@@ -39,9 +39,9 @@ class ComparedMetric:
     unit: str
     better_direction: Literal["higher", "lower", ""]
     words: tuple[str, str]
-    take: Callable[[TrialResult], float | None]
+    extract: Callable[[TrialResult], float | None]
     absent: str
-    least: float = 0.0
+    minimum: float = 0.0
     rare: bool = False
 
 
@@ -61,14 +61,14 @@ def _new_orders(result: TrialResult) -> float | None:
 def _per_transaction(of_phase: Callable[[TrialResult, PhaseResult], float | None]) -> Callable[[TrialResult], float | None]:
     """Return a function that converts a rate per second into an amount per transaction."""
 
-    def take(result: TrialResult) -> float | None:
+    def extract(result: TrialResult) -> float | None:
         transactions = sum(target.transactions for phase in result.phases for target in phase.targets)
         parts = [of_phase(result, phase) for phase in result.phases]
         if transactions <= 0 or not parts or any(part is None for part in parts):
             return None
         return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / transactions
 
-    return take
+    return extract
 
 
 def _containers(result: TrialResult, phase: PhaseResult, metric: str) -> float | None:
@@ -154,7 +154,7 @@ METRICS: Mapping[str, ComparedMetric] = {
             ("more WAL", "less WAL"),
             _per_transaction(_wal),
             "the servers' statistics could not be read",
-            least=1.0,
+            minimum=1.0,
         ),
         ComparedMetric(
             DEVICE_IO,
@@ -164,7 +164,7 @@ METRICS: Mapping[str, ComparedMetric] = {
             ("more I/O", "less I/O"),
             _per_transaction(_devices),
             "/proc/diskstats shows no device here",
-            least=16.0,
+            minimum=16.0,
         ),
         ComparedMetric(
             "context_switches_per_tx",
@@ -228,7 +228,7 @@ def metric_values(results: Sequence[TrialResult], only: str | None = None) -> di
     overall = overall if any(overall) else [True] * len(results)
     selected = [metric for metric in METRICS.values() if only is None or metric.name == only.partition(POINT_MARK)[0]]
     for metric in selected:
-        values = [metric.take(result) if result.error is None else None for result in results]
+        values = [metric.extract(result) if result.error is None else None for result in results]
         if len(results) > 1:
             measured |= {
                 f"{metric.name}{POINT_MARK}{_point_text(result)}": v for result, v in zip(results, values, strict=True) if v is not None

@@ -155,7 +155,7 @@ class _BlockPlan:
             primary = primary_series(self.options, finished)
         except KeyError as error:
             return str(error.args[0])
-        reason = primary.why_not(self.options)
+        reason = primary.unusable_reason(self.options)
         return f"{primary.metric.label} cannot be compared: {reason}" if reason else None
 
     def _settled(self, clean: Sequence[Block]) -> str | None:
@@ -187,7 +187,7 @@ def _overhead(results: Sequence[TrialResult], state: State) -> float:
 def _why(decision: Decision | None, primary: MetricSeries, options: CompareOptions) -> str:
     if decision is not None:
         return decision.reason
-    return primary.why_not(options) or f"its {primary.metric.label} has no ratio"
+    return primary.unusable_reason(options) or f"its {primary.metric.label} has no ratio"
 
 
 def _tainted_text(tainted: int) -> str:

@@ -36,7 +36,7 @@ class ComparisonEstimates:
         every: values of all metrics, by name.
         decided: decision by the primary metric, by variant. None: no ratio.
         others: ratios by the other metrics, by variant and metric. Their intervals hold jointly.
-        floor: ratio of the A/A pair, by metric.
+        aa_ratios: ratio of the A/A pair, by metric.
     """
 
     options: CompareOptions
@@ -46,7 +46,7 @@ class ComparisonEstimates:
     every: Mapping[str, MetricSeries]
     decided: Mapping[str, Decision | None]
     others: Mapping[str, Mapping[str, Estimate]]
-    floor: Mapping[str, Estimate]
+    aa_ratios: Mapping[str, Estimate]
 
     @property
     def clean(self) -> bool:
@@ -57,7 +57,7 @@ class ComparisonEstimates:
     def compared(self) -> list[str]:
         """Metrics that can be compared, the primary metric first."""
         name = self.primary.metric.name
-        return [name, *(other for other, series in self.every.items() if other != name and not series.why_not(self.options))]
+        return [name, *(other for other, series in self.every.items() if other != name and not series.unusable_reason(self.options))]
 
     def ratio(self, variant: str, metric: str) -> Estimate | None:
         """Return a variant's ratio to the baseline. None if it has none."""
@@ -93,7 +93,7 @@ def comparison_rows(estimates: ComparisonEstimates) -> list[Row]:
             outcome = answers.outcome_of(estimate, options.equivalence_margin) if estimate is not None and usable else "inconclusive"
             if primary and decision is not None:
                 outcome = decision.outcome
-            floor = estimates.floor.get(name)
+            aa_ratio = estimates.aa_ratios.get(name)
             rows.append(
                 {
                     "variant": variant,
@@ -110,7 +110,7 @@ def comparison_rows(estimates: ComparisonEstimates) -> list[Row]:
                     "better_direction": series.metric.better_direction,
                     "blocks_needed": decision.blocks_needed if primary and decision is not None else None,
                     "primary": int(primary),
-                    "aa_ratio": missing("", "the A/A pair has no ratio") if floor is None else as_finding(floor, ""),
+                    "aa_ratio": missing("", "the A/A pair has no ratio") if aa_ratio is None else as_finding(aa_ratio, ""),
                 }
             )
     return rows
