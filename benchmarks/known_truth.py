@@ -83,8 +83,8 @@ def main() -> None:
     series = tuple(options.series or SERIES)
     settings = {
         "budget of a try": budget or "compare's default",
-        "trials": f"{prepare_interleaved.SECONDS:g} s of each side, by turns of {time_slices.SLICE_S:g} s, "
-        f"after {prepare_interleaved.RAMP:g} s",
+        "trials": f"{prepare_interleaved.MEASURED_S:g} s of each side, by turns of {time_slices.SLICE_S:g} s, "
+        f"after {prepare_interleaved.WARMUP_S:g} s",
         "cost aimed at": COST,
         "quota": f"{QUOTA:g} vCPUs, given out every {time_slices.QUOTA_PERIOD_S:g} s",
         "metrics": METRIC,
@@ -139,14 +139,14 @@ def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str
         sys.exit(f"compare ended with exit code {done.returncode}; --more goes on after the tries that are kept:\n{done.stderr}")
     document = json.loads(done.stdout)
     rows = {row["metric"]: row for row in document["tables"].get("comparison", [])}
-    row = rows.get(METRIC[series], {"decision": "cannot tell", "verdict": document["answer"]})
+    row = rows.get(METRIC[series], {"outcome": "inconclusive", "conclusion": document["answer"]})
     right = 1 - COST if series == "quota" else float(truth["ratio"]) if series == "work" and truth else 1.0
     return {
         "series": series,
-        "decision": row["decision"],
-        "verdict": row["verdict"],
-        "ratio": ends(row.get("ratio")),
-        "floor": ends(row.get("floor")),
+        "decision": row["outcome"],
+        "verdict": row["conclusion"],
+        "ratio": ends(row.get("ratio_to_baseline")),
+        "floor": ends(row.get("aa_ratio")),
         "truth": right,
         "cores": cores(rows),
         "blocks": document["findings"].get("blocks", {"value": 0})["value"],

@@ -90,8 +90,8 @@ def test_the_host_of_the_clients_is_named():
 
 
 def test_blocks_that_take_turns_are_told_with_the_first_of_them():
-    arms = [{"name": name, "study": "density", "options": {}} for name in ("x", "y")]
-    options = CompareOptions.model_validate({"arms": arms, "baseline": "x", "hosts": ["b", "a"]})
+    variants = [{"name": name, "study": "density", "options": {}} for name in ("x", "y")]
+    options = CompareOptions.model_validate({"variants": variants, "baseline": "x", "hosts": ["b", "a"]})
     found = dry_run.host_lines(prepared(CLUSTER, options), trials(labels={"host": "b"}))
     assert found == [
         "Placement on the hosts of mine: each block on one host, alternating b, a. The first:",

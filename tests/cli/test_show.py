@@ -124,7 +124,7 @@ def test_readings_are_written_in_their_unit():
         ({"databases": 1}, "1 database"),
         ({"databases": 8}, "8 databases"),
         ({"scale": 10}, "scale 10"),
-        ({"variant": "base again", "databases": 2}, "base again, 2 databases"),
+        ({"variant": "base (A/A)", "databases": 2}, "base (A/A), 2 databases"),
     ],
 )
 def test_a_point_is_in_words(result, point, words):

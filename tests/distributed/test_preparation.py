@@ -62,8 +62,8 @@ class Agent:
             shared = options.model_dump(include=set(ScalingOptions.model_fields))
             options = ScalingOptions.model_validate({**shared, "pg_version": self.version, "clients": [1], "most": 1})
         elif study == "compare":
-            arms = [{"name": name, "study": "density", "options": {**own, "protocol": name}} for name in ("simple", "prepared")]
-            options = CompareOptions.model_validate({"arms": arms, "baseline": "simple"})
+            scenarios = [{"name": name, "study": "density", "options": {**own, "protocol": name}} for name in ("simple", "prepared")]
+            options = CompareOptions.model_validate({"variants": scenarios, "baseline": "simple"})
         return Prepared(
             study=study,
             options=options,
@@ -294,12 +294,12 @@ def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_
 def test_what_agents_cannot_deploy_is_refused(engine):
     with pytest.raises(UsageError, match="--dsn names an external server"):
         prepare_over(engine, "scaling", ScalingRequest(cluster="mine", dsn="postgresql://db/app"), dry=True)
-    arms = [{"name": name, "study": "disk"} for name in ("x", "y")]
+    scenarios = [{"name": name, "study": "disk"} for name in ("x", "y")]
     with pytest.raises(UsageError, match="a comparison of disk runs only on the local host"):
-        prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms), dry=True)
-    arms = [{"name": name, "study": "density"} for name in ("x", "y")]
+        prepare_over(engine, "compare", CompareRequest(cluster="mine", scenarios=scenarios), dry=True)
+    scenarios = [{"name": name, "study": "density"} for name in ("x", "y")]
     with pytest.raises(UsageError, match="--client-host works with --variant only"):
-        prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms, client_host="a"), dry=True)
+        prepare_over(engine, "compare", CompareRequest(cluster="mine", scenarios=scenarios, client_host="a"), dry=True)
 
 
 def test_a_study_that_says_what_each_host_does_is_completed_by_each(engine, monkeypatch):
@@ -358,9 +358,9 @@ def test_files_of_variants_and_of_arms_are_sent_too(sent, file):
     one, other = file("one.sql"), file("other.sql")
     asked = CompareRequest(variant=("plain", f"mine:script={one}@2,work_mem=8MB"))
     assert sent.send(asked).variant == ("plain", 'mine:script="/there/000-one.sql@2",work_mem="8MB"')
-    arms = [{"name": "x", "study": "density", "options": {"script": [other], "scale": 2}}, {"name": "y", "study": "density"}]
-    found = sent.send(CompareRequest(arms=arms))
-    assert found.arms[0].options == {"script": ("/there/001-other.sql@1",), "scale": 2} and found.arms[1].options == {}
+    scenarios = [{"name": "x", "study": "density", "options": {"script": [other], "scale": 2}}, {"name": "y", "study": "density"}]
+    found = sent.send(CompareRequest(scenarios=scenarios))
+    assert found.scenarios[0].options == {"script": ("/there/001-other.sql@1",), "scale": 2} and found.scenarios[1].options == {}
 
 
 def test_what_cannot_be_read_is_said(sent):

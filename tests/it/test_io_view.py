@@ -180,7 +180,7 @@ def test_counts_sizes_and_flushes_by_second_agree_with_fio(loop: str, tmp_path: 
     )
     assert written == pytest.approx(counts["write"], rel=0.05)
     assert flushed == pytest.approx(written, rel=0.05, abs=2)
-    assert found["write_size"] == pytest.approx(32, rel=0.05)
+    assert found["write_request_size"] == pytest.approx(32, rel=0.05)
 
 
 def test_bursts_have_the_height_that_they_were_made_with(loop: str, tmp_path: Path) -> None:

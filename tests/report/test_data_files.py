@@ -23,8 +23,8 @@ from pgherd.workloads.orders.workload import NOTICE
         ({}, []),
         ({"workload": "pgbench"}, []),
         ({"workload": "orders"}, [NOTICE]),
-        ({"workload": None, "arms": [{"workload": "orders"}, {"workload": "orders"}]}, [NOTICE]),
-        ({"arms": {"a": {"options": {"workload": "orders"}}, "b": {"workload": "pgbench"}}}, [NOTICE]),
+        ({"workload": None, "variants": [{"workload": "orders"}, {"workload": "orders"}]}, [NOTICE]),
+        ({"variants": {"a": {"options": {"workload": "orders"}}, "b": {"workload": "pgbench"}}}, [NOTICE]),
         ({"scripts": ["workload"]}, []),
     ],
 )

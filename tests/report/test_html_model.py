@@ -99,7 +99,7 @@ def test_timing_says_the_share_spent_measuring(run8):
 
 def test_ratios_are_read_as_changes_and_metrics_by_their_names(comparison):
     rows = with_labels(comparison.comparison_run().analysis.tables["comparison"])
-    ratio = comparison.comparison_run().analysis.tables["comparison"][1]["ratio"]
+    ratio = comparison.comparison_run().analysis.tables["comparison"][1]["ratio_to_baseline"]
     assert rows[1]["metric"] == "CPU per transaction"
     assert rows[1]["change"].value == (ratio.value - 1) * 100 and rows[1]["change"].unit == "%"
     assert rows[1]["A/A"].low < 0 < rows[1]["A/A"].high
@@ -123,7 +123,7 @@ def test_the_page_shows_changes_first_and_what_differs_before_the_figures(compar
     assert text.index("change, %") < text.index("Differences between variants") < text.index('id="figures"')
     assert text.count("1GB") == 1
     table = html_model.main_table("comparison", record.analysis.tables["comparison"])
-    assert table.heads == ("variant", "metric", "baseline", "value", "change, %", "verdict", "A/A, %")
+    assert table.heads == ("variant", "metric", "baseline", "value", "change, %", "conclusion", "A/A, %")
 
 
 def verdict(check, result, kind="noise", **more):

@@ -8,16 +8,20 @@ from pgherd.store.run_directory import RunDirectory
 
 
 def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, ratio=(1.05, 1.02, 1.08), metric="throughput"):
-    arms = [
+    variants = [
         {"name": "base", "study": "density", "options": {"settings": {"a": "1"}, "workload": "orders", "seed": 1} | (old or {})},
         {"name": "other", "study": "density", "options": {"settings": {"a": "1"}, "workload": "orders", "seed": 2} | (new or {})},
     ]
     value, low, high = ratio
-    row = {"variant": "other", "metric": metric, "ratio": Finding(value=value, unit="", low=low, high=high, confidence=0.95, n=9)}
+    row = {
+        "variant": "other",
+        "metric": metric,
+        "ratio_to_baseline": Finding(value=value, unit="", low=low, high=high, confidence=0.95, n=9),
+    }
     return RunRecord(
         run=run,
         study="compare",
-        options={"arms": arms, "baseline": "base"},
+        options={"variants": variants, "baseline": "base"},
         started=0,
         pgherd="1",
         hosts={"local": HostFacts(hostname=host, kernel="6", cores=1, logical_cpus=1, memory=1)},

@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pgherd.analysis.block_ratios import Values, paired_ratio
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
-from pgherd.analysis.paired import Values, paired_ratio
 
 ONE_BLOCK = "one block: no interval"
 TWO_BLOCKS = f"two blocks: no interval (it takes {LEAST})"
@@ -98,7 +98,7 @@ def per_core(throughput: float, cores: float) -> float | None:
 
 
 def block_ratio(values: Values, baseline: Values, confidence: float = 0.95) -> Estimate | None:
-    """Estimate the ratio of two quantities measured in the same blocks (`paired.paired_ratio`).
+    """Estimate the ratio of two quantities measured in the same blocks (`block_ratios.paired_ratio`).
 
     With too few blocks for an interval the note has their number. None if no block has both values, or any is not above zero.
     """

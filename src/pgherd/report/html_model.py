@@ -235,9 +235,10 @@ def proposals(record: RunRecord) -> list[dict[str, Any]]:
 
 
 def with_labels(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with ``metric`` as text, ``change`` in place of ``ratio`` and ``A/A`` in place of ``floor``, both in percent."""
+    """Return the rows with ``metric`` as text, and the ratios in percent: ``change`` to the baseline, and ``A/A``."""
     return [
-        row | {"metric": metric_label(row), "change": percent_change(row.get("ratio")), "A/A": percent_change(row.get("floor"))}
+        row
+        | {"metric": metric_label(row), "change": percent_change(row.get("ratio_to_baseline")), "A/A": percent_change(row.get("aa_ratio"))}
         for row in rows
     ]
 

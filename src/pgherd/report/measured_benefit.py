@@ -56,14 +56,14 @@ def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
     hook = study_of(record.study).hook("figures_benefit", "benefits") if record.study in studies() else None
     if hook is not None:
         return [(check, Worth(run=record.run, text=text)) for check, text in hook(record)]
-    variants = record.options.get("arms")
+    variants = record.options.get("variants")
     if record.analysis is None or not isinstance(variants, list | tuple):
         return []
     options = {str(item.get("name")): item.get("options") or {} for item in variants if isinstance(item, dict)}
     baseline = str(record.options.get("baseline") or next(iter(options), ""))
     benefits = []
     for row in record.analysis.tables.get("comparison", []):
-        variant, ratio = str(row.get("variant")), row.get("ratio")
+        variant, ratio = str(row.get("variant")), row.get("ratio_to_baseline")
         value = getattr(ratio, "value", None)
         if variant not in options or baseline not in options or row.get("metric") != "throughput" or value is None:
             continue
@@ -103,7 +103,7 @@ def change_text(ratio: Any, record: RunRecord) -> str:
     interval = (
         "no interval" if ratio.low is None or ratio.high is None else f"{_percent(ratio.low)} to {_percent(ratio.high)}, n = {ratio.n}"
     )
-    workload = _workload(record.options.get("arms") or [{"options": record.options}])
+    workload = _workload(record.options.get("variants") or [{"options": record.options}])
     grade = record.analysis.grade if record.analysis is not None else "C"
     caveat = ": an indication only" if grade == "C" else ""
     return f"throughput {_percent(ratio.value)} ({interval}){workload}, grade {grade}{caveat}"

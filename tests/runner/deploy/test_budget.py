@@ -133,7 +133,7 @@ def test_with_swap_of_its_own_memory_is_taken_away_once_the_servers_are_warm(mak
     assert budget.differs(trial(500)), "nothing has been taken away yet"
     budget.tighten()
     assert groups.done[-1] == ("limit", 500)
-    assert budget.differs(short) and not budget.differs(trial(500)), "servers that are started again are warmed with the whole again"
+    assert budget.differs(short) and not budget.differs(trial(500)), "servers that are started again are warmed with the whole (A/A)"
     budget.tighten()
     assert groups.done[-1] == ("limit", 500), "once"
     budget.apply(trial(500, "locked"), [])

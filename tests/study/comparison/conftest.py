@@ -39,7 +39,7 @@ def server_options(**changes: Any) -> dict[str, Any]:
 
 @dataclass
 class Simulator:
-    """``truth`` is each arm's throughput as a factor of 10,000 tps; ``noise`` each trial's own, ``drift`` that of the host per hour.
+    """``truth`` is each variant's throughput as a factor of 10,000 tps; ``noise`` each trial's own, ``drift`` that of the host per hour.
     ``taint`` and ``fail`` say why a trial is so; ``metrics`` are the windows' metrics beside CPU."""
 
     options: CompareOptions
@@ -67,7 +67,7 @@ class Simulator:
 
         def factor(side: str) -> float:
             """Of one of a trial's sides: each has noise of its own."""
-            true = self.truth.get(self.options.arm(side).name, 1.0)
+            true = self.truth.get(self.options.variant(side).name, 1.0)
             return factors.setdefault(side, true * math.exp(rng.gauss(0, self.noise)) * (1 + self.drift * hours))
 
         phases = []
@@ -126,17 +126,17 @@ def simulate() -> type[Simulator]:
 
 @pytest.fixture
 def server() -> Callable[..., dict[str, Any]]:
-    """The complete options of one server, as an arm holds them."""
+    """The complete options of one server, as a variant holds them."""
     return server_options
 
 
 @pytest.fixture
 def options() -> Callable[..., CompareOptions]:
-    """Options of a comparison of ``base`` with ``other``, or of the arms given."""
+    """Options of a comparison of ``base`` with ``other``, or of the variants given."""
 
-    def build(arms: dict[str, dict[str, Any]] | None = None, study: str = "density", **more: Any) -> CompareOptions:
-        arms = arms or {"base": server_options(), "other": server_options(protocol="simple")}
-        made = tuple(Variant(name=name, study=study, options=given) for name, given in arms.items())
-        return CompareOptions(**{"arms": made, "baseline": next(iter(arms)), "most": 14, **more})
+    def build(variants: dict[str, dict[str, Any]] | None = None, study: str = "density", **more: Any) -> CompareOptions:
+        variants = variants or {"base": server_options(), "other": server_options(protocol="simple")}
+        made = tuple(Variant(name=name, study=study, options=given) for name, given in variants.items())
+        return CompareOptions(**{"variants": made, "baseline": next(iter(variants)), "max_blocks": 14, **more})
 
     return build
