@@ -9,7 +9,7 @@ from pgherd.cli.main import run
 from pgherd.cli.show import MAX_PHASES, point_words, readings, show_trial
 from pgherd.model.result import Turn
 from pgherd.store.run_directory import RunDirectory
-from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
 
@@ -109,7 +109,7 @@ def test_a_failed_trial_says_why_and_is_not_to_be_repeated(result):
 
 
 def test_a_probe_is_shown_by_its_readings(result):
-    (trial,) = STUDY.propose(SizesOptions(pg_bin="/b", pg_version="18.6", scales=(10,)), []).trials
+    (trial,) = STUDY.propose(DatabaseSizeOptions(pg_bin="/b", pg_version="18.6", scales=(10,)), []).trials
     text = shown(result.model_copy(update={"trial": trial, "phases": [], "verdicts": [], "probe": {"database_bytes": 157 * 2**20}}))
     assert "Probe 'database-size': database 157 MB." in text
 
