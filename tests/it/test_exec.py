@@ -20,7 +20,7 @@ def test_a_command_that_ends_by_itself(elsewhere):
     duration = document["findings"]["duration"]
     assert duration["unit"] == "s" and duration["value"] == pytest.approx(0.7, abs=0.4) and duration["value"] >= 0.7
     assert document["findings"]["n"]["value"] == 42 and document["findings"]["n"]["unit"] == "apples"
-    assert document["findings"]["host_cpu"]["value"] > 0 and document["findings"]["cpu"]["value"] < 0.5
+    assert document["findings"]["host_cpu"]["value"] > 0 and document["findings"]["cpu_seconds"]["value"] < 0.5
     assert all(file.read_text() == "n=42\n" for file in elsewhere.run.glob("trials/*/drivers/00-command/local/stdout"))
     script = elsewhere("show", "last", "1", "--repro-script")
     assert script.code == 0 and "sh -c 'echo n=42; exec sleep 0.7'" in script.out
