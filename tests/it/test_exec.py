@@ -74,8 +74,8 @@ def test_it_can_be_watched_killed_and_gone_on_with(elsewhere):
         return shown if shown["trial"] and shown["trial"]["phase"] and shown["host"]["cpu"] is not None else None
 
     shown = elsewhere.wait_until(seen)
-    assert (shown["state"], shown["trial"]["number"], shown["trials_left"], shown["trials_done"]) == ("running", 1, 2, 0)
-    assert shown["trial"]["drivers"] == {"command": 1} and shown["trial"]["until"] == "drivers" and shown["seconds_left"] is None
+    assert (shown["state"], shown["trial"]["number"], shown["trials_remaining"], shown["trials_done"]) == ("running", 1, 2, 0)
+    assert shown["trial"]["drivers"] == {"command": 1} and shown["trial"]["ends_with"] == "drivers" and shown["seconds_remaining"] is None
     assert shown["throughput"]["value"] is None and shown["host"]["memory"] > 0
     process.kill()
     elsewhere.end(process)
