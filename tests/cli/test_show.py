@@ -18,7 +18,7 @@ def test_a_run_is_shown_again(runs, name, capsys):
     assert run(["show", "last", "--runs-dir", str(runs)]) == 0
     assert " ".join(capsys.readouterr().out.split()).startswith(answer)
     assert run(["show", name, "--runs-dir", str(runs), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["schema"] == "pgherd/density/1"
+    assert json.loads(capsys.readouterr().out)["schema"] == "pgherd/density/2"
 
 
 def test_a_run_that_was_killed_is_not_said_to_run(runs, name, capsys):
@@ -39,7 +39,7 @@ def test_a_trial_is_shown(runs, name, capsys, trial):
     assert f"Trial 0003 of {name}" in " ".join(capsys.readouterr().out.split())
     assert run(["show", "last", trial, "--runs-dir", str(runs), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/trial/1" and document["trial"]["id"] == "0003"
+    assert document["schema"] == "pgherd/trial/2" and document["trial"]["id"] == "0003"
     assert document["path"] == str(runs / name / "trials/0003")
 
 

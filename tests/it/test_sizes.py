@@ -18,7 +18,7 @@ def test_sizes_are_measured_and_predicted(elsewhere, kind):
     ended = elsewhere("database-size", "--scales", "1,2,3,5", "--predict", "10,1000", "--pg-bin", found[0].bin, "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/database-size/1" and document["grade"] == "A"
+    assert document["schema"] == "pgherd/database-size/2" and document["grade"] == "A"
     measured = {row["scale"]: row for row in document["tables"]["sizes"] if row["source"] == "measured"}
     assert set(measured) == {1, 2, 3, 5}
     for scale, row in measured.items():
