@@ -40,7 +40,7 @@ def test_a_built_library_is_told_with_its_settings(capsys):
         pytest.skip("pg_balloon cannot be built here")
     assert run(["balloon", "build", "--pg-bin", able[0].bin, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert first["built"] and first["settings"]["shared_preload_libraries"] == "pg_balloon"
+    assert first["rebuilt"] and first["settings"]["shared_preload_libraries"] == "pg_balloon"
     assert run(["balloon", "build", "--pg-bin", able[0].bin]) == 0
     said = capsys.readouterr().out
     assert "cached" in said and first["library"] in said.replace("\n", "")

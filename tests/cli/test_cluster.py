@@ -22,7 +22,7 @@ def test_without_a_cluster(own_directories, capsys):
         code, out, err = _call(capsys, "cluster", verb)
         assert code == 2 and out == "" and "no cluster called 'default' has been started here" in err
     code, out, _ = _call(capsys, "cluster", "status", "--json")
-    assert code == 2 and json.loads(out)["schema"] == "pgherd/error/1"
+    assert code == 2 and json.loads(out)["schema"] == "pgherd/error/2"
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
     assert code == 0 and "Cluster 'default' has ended. Forgotten: b." in out
     code, out, _ = _call(capsys, "cluster", "stop", "--forget", "--json")
     document = json.loads(out)
-    assert code == 0 and document["left"] == document["forgotten"] == ["b"]
+    assert code == 0 and document["unreachable"] == document["forgotten"] == ["b"]
 
 
 def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_directories, capsys, monkeypatch):

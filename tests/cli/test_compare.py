@@ -49,7 +49,7 @@ def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
 def test_the_plan_is_a_document(capsys):
     assert run(["compare", "--variant", "simple:protocol=simple", "--host-memory", "2GB", "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["study"] == "compare" and len(document["trials"]) == 1 < document["worst_case_trials"]
+    assert document["study"] == "compare" and len(document["trials"]) == 1 < document["max_trials"]
     assert {trial["point"]["variant"] for trial in document["trials"]} == {"all-interleaved"}
     assert (
         run(

@@ -30,7 +30,7 @@ def test_a_dry_run_says_what_would_happen_and_leaves_nothing(own_directories, tm
 def test_the_plan_as_a_document(capsys):
     assert run([*WORDS, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["schema"] == "pgherd/plan/1"
+    assert plan["schema"] == "pgherd/plan/2"
     assert {trial["point"]["databases"] for trial in plan["trials"]} == {1, 2}
     assert plan["seconds"] == pytest.approx(sum(trial["seconds"] for trial in plan["trials"]))
     assert plan["disk_bytes"] > 0 and plan["memory_bytes"] > 0 and plan["host_changes"]

@@ -37,7 +37,7 @@ def test_specsdm91_in_json() -> None:
     found = run(str(FIXTURES / "specsdm91.csv"), "--weights", "equal", "--json")
     assert found.exception is None
     document = json.loads(found.stdout)
-    assert document["schema"] == "pgherd/fit/1"
+    assert document["schema"] == "pgherd/fit/2"
     assert document["findings"]["usl_sigma"]["value"] == pytest.approx(0.0277, abs=5e-5)
     assert document["findings"]["usl_kappa"]["value"] == pytest.approx(0.000104, abs=5e-7)
     assert document["findings"]["usl_peak"]["value"] == pytest.approx(96.5, abs=0.1)

@@ -57,10 +57,10 @@ def document_of(process: subprocess.Popen[str]) -> dict:
 def test_one_document_with_the_address(start, runs):
     process = start("--json")
     document = document_of(process)
-    assert document["schema"] == "pgherd/ui/1" and document["runs"] == str(runs)
-    assert document["sign_in"] == f"{document['address']}sign-in?token={document['token']}"
+    assert document["schema"] == "pgherd/ui/2" and document["runs"] == str(runs)
+    assert document["sign_in_url"] == f"{document['address']}sign-in?token={document['token']}"
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
-    with browser.open(document["sign_in"], timeout=20) as answer:
+    with browser.open(document["sign_in_url"], timeout=20) as answer:
         assert answer.status == 200 and b"<h1>Runs</h1>" in answer.read()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=30)

@@ -56,8 +56,8 @@ def test_the_present_state_as_a_document(runs, name, capsys):
     with RunDirectory(runs / name).locked():
         assert run(["watch", "--runs-dir", str(runs), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/watch/1" and document["run"] == name and document["state"] == "running"
-    assert (document["step"], document["trials_remaining"], document["seconds_left"]) == ("copying", 2, 30.0)
+    assert document["schema"] == "pgherd/watch/2" and document["run"] == name and document["state"] == "running"
+    assert (document["setup_step"], document["trials_remaining"], document["seconds_remaining"]) == ("copying", 2, 30.0)
     assert document["trials"][0]["unit"] == "tps"
 
 

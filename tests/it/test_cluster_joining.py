@@ -38,7 +38,7 @@ def test_a_host_that_has_nothing_gets_all_of_it_over_ssh(bed):
     assert started.returncode == 0, started.stderr
     assert "with the libraries of this machine" in started.stderr
     (host,) = json.loads(started.stdout)["hosts"]
-    assert host["why"] is None and "embedded" in host["found"]["PostgreSQL"]
+    assert host["reason"] is None and "embedded" in host["software"]["PostgreSQL"]
 
     environments = bed.root / "a/cache/pgherd/agents"
     agent = bed.agent("a")

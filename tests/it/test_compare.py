@@ -41,7 +41,7 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     misses = {name: trial["phases"][0]["metrics"]["server:db01/pg"]["db.blks_read"] for name, trial in first.items()}
     assert misses["tiny"] > 100 * max(misses["whole"], misses["whole (A/A)"], 1), "the server really had so few buffers"
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/compare/1" and document["study"] == "compare"
+    assert document["schema"] == "pgherd/compare/2" and document["study"] == "compare"
     (difference,) = document["tables"]["differences"]
     assert (difference["option"], difference["tiny"]) == ("shared_buffers", "128kB") and difference["whole"].endswith("MB")
     row = document["tables"]["comparison"][0]

@@ -29,7 +29,7 @@ def limits():
 def document(ended):
     assert ended.code in FINE, ended
     found = json.loads(ended.out)
-    assert found["schema"] == "pgherd/consolidation/1"
+    assert found["schema"] == "pgherd/consolidation/2"
     return found
 
 

@@ -31,7 +31,7 @@ def test_a_short_look_at_the_devices(pgherd: Any) -> None:
     ended = pgherd("io-profile", *words, "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/io-profile/1" and document["trials"][0]["error"] is None
+    assert document["schema"] == "pgherd/io-profile/2" and document["trials"][0]["error"] is None
     (row,) = document["tables"]["io_profile"]
     assert row["wal_rate_postgres"]["value"] > 0 and row["stalls"]["value"] is None, "four seconds are too few for stalls"
     devices = document["tables"].get("io", [])
@@ -46,7 +46,7 @@ def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
     ended = pgherd("io-profile", *words, "--compare-setting", "full_page_writes=on,off", "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/io-profile/1" and [trial["error"] for trial in document["trials"]] == [None] * 3
+    assert document["schema"] == "pgherd/io-profile/2" and [trial["error"] for trial in document["trials"]] == [None] * 3
     assert [row["server"] for row in document["tables"]["io_profile"]] == ["on", "off"]
     (wal,) = [row for row in document["tables"]["comparison"] if row["metric"] == "wal_per_tx"]
     assert wal["variant"] == "off" and wal["ratio_to_baseline"]["value"] < 0.8

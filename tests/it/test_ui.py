@@ -67,7 +67,7 @@ class Served:
         document = json.loads(text)
         self.address: str = document["address"].rstrip("/")
         self.token: str = document["token"]
-        self.sign_in: str = document["sign_in"]
+        self.sign_in: str = document["sign_in_url"]
 
     def open(self, page: Any, path: str = "/") -> None:
         """Show a page to a user who has opened the printed address."""

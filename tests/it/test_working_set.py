@@ -20,7 +20,7 @@ def test_both_sweeps(pgherd):
         pytest.skip(f"memory cannot be limited here: {ended.message}")
     assert ended.code in FINE, ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/working-set/1"
+    assert document["schema"] == "pgherd/working-set/2"
     trials = pgherd.trials()
     assert len({json.dumps(trial["trial"]["point"]) for trial in trials}) == 3
     lived = [trial for trial in trials if trial["error"] is None]

@@ -117,7 +117,7 @@ def strict(text: str):
 def test_the_document_has_the_documented_fields(run8):
     record, results = run8
     read = strict(document_text(record, results))
-    assert read["schema"] == "pgherd/density/1"
+    assert read["schema"] == "pgherd/density/2"
     assert read["run"] == record.run and read["study"] == "density" and read["grade"] == "B"
     assert read["answer"] == record.analysis.answer and read["warnings"] == record.analysis.warnings
     assert set(read["findings"]["efficiency_at_saturation"]) == FINDING

@@ -15,7 +15,7 @@ from pgherd.model.run import RunRecord
 from pgherd.report import gate as gates
 from pgherd.report.gate import ALL, Comparison, Gate, change_text, gate, remedy
 from pgherd.report.gate_metrics import MetricLimit, Run
-from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
 
@@ -172,7 +172,7 @@ def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
 
 
 def sizes(pg_version: str, larger: float = 1.0) -> Run:
-    options = SizesOptions(pg_bin="/b", pg_version=pg_version, scales=(1, 2, 5, 10))
+    options = DatabaseSizeOptions(pg_bin="/b", pg_version=pg_version, scales=(1, 2, 5, 10))
     results = [
         TrialResult(id="0001", trial=trial, started=0, ended=1, probe={"database_bytes": larger * (7.7e6 + 15.68e6 * trial.point["scale"])})
         for trial in STUDY.propose(options, []).trials

@@ -33,10 +33,10 @@ def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, 
     ("new", "check"),
     [
         ({"settings": {"a": "1", "wal_compression": "lz4"}}, "wal-compression"),
-        ({"wal_dir": "/wal"}, "devices-apart"),
-        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "devices-apart"),
-        ({"checksums": False}, "checksums"),
-        ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-spread"),
+        ({"wal_dir": "/wal"}, "separate-wal-device"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "separate-wal-device"),
+        ({"checksums": False}, "data-checksums"),
+        ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-completion-target"),
     ],
 )
 def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check):
@@ -107,7 +107,7 @@ def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
         directory.save(record(run=f"run-{number}", host=host, new={"wal_dir": "/wal"}))
     (tmp_path / "20260101-000000-compare-bbbb").mkdir()
     (tmp_path / "20260101-000000-compare-bbbb" / "run.json").write_text("{")
-    found = measured_benefits(tmp_path, "here")["devices-apart"]
+    found = measured_benefits(tmp_path, "here")["separate-wal-device"]
     assert sorted(worth.run for worth in found) == ["run-0", "run-2"]
     assert measured_benefits(tmp_path / "gone", "here") == {}
 

@@ -54,14 +54,14 @@ def build(pg_bin: str | None, pg_version: str | None, rebuild: bool, as_json: bo
     if as_json:
         print_document(
             {
-                "schema": "pgherd/balloon-build/1",
+                "schema": "pgherd/balloon-build/2",
                 "postgres": {"bin": installation.bin, "version": installation.version, "kind": installation.kind},
                 "directory": library.directory,
                 "library": library.library,
                 "sql": library.sql,
                 "settings": library.settings,
                 "source": library.source,
-                "built": library.built,
+                "rebuilt": library.built,
             }
         )
         return 0
@@ -90,7 +90,7 @@ def status(dsn: str, as_json: bool) -> int:
 
     balloon = balloon_status.look(external.normalize_dsn(dsn, "DSN"))
     if as_json:
-        print_document({"schema": "pgherd/balloon-status/1", **balloon.document()})
+        print_document({"schema": "pgherd/balloon-status/2", **balloon.document()})
     else:
         _show_status(balloon)
     return 0 if balloon.loaded and balloon.status.get("usable", True) else 1
@@ -162,7 +162,7 @@ def demo(
     confirm_changes([described(swap)] if swap and swap.kind != "none" else [], lambda text: progress_console().print(text, markup=False))
     log, interrupted = _run_demo(options, installation, swap, cores, run_as)
     if as_json:
-        print_document({"schema": "pgherd/balloon-demo/1", **log.document()})
+        print_document({"schema": "pgherd/balloon-demo/2", **log.document()})
     elif log.moments:
         _show_log(log)
     return 130 if interrupted else 0

@@ -187,7 +187,7 @@ def command(
     if as_json:
         print_document(
             {
-                "schema": "pgherd/fit/1",
+                "schema": "pgherd/fit/2",
                 "run": None,
                 "study": "fit",
                 "answer": answer,

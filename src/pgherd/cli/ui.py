@@ -44,11 +44,11 @@ def command(listen: str, port: int, runs: Path, as_json: bool) -> int:
 
     def announce(server: ServerAddress) -> None:
         if as_json:
-            document = {"schema": "pgherd/ui/1", "address": server.address, "token": server.token, "sign_in": server.sign_in}
+            document = {"schema": "pgherd/ui/2", "address": server.address, "token": server.token, "sign_in_url": server.sign_in_url}
             print_document({**document, "runs": str(runs)})
             return
         console = answer_console()
-        console.print(f"Runs in {runs}: open {server.sign_in}", markup=False, soft_wrap=True)
+        console.print(f"Runs in {runs}: open {server.sign_in_url}", markup=False, soft_wrap=True)
         console.print("Anyone with this address can show all runs and load this host. It is not printed again.", markup=False)
         console.print("Ctrl-C ends the page.", markup=False)
         sys.stdout.flush()

@@ -44,7 +44,7 @@ _LABELS = {
     "residue": "unaccounted",
 }
 """Labels of columns that several studies have. A study's own are in its ``labels``."""
-_PERCENT_COLUMNS = frozenset({"relative_error", "relative", "cpu_share"})
+_PERCENT_COLUMNS = frozenset({"relative_error", "relative", "relative_to_mean", "cpu_share"})
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
 """Separator of the parts of a name: any dot that does not belong to a number."""
 _COORDINATE = re.compile(r"\.(scheme|buffers|rate)(\d)")

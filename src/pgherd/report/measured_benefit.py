@@ -13,13 +13,13 @@ from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies, study_of
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    "devices-apart": ("wal_dir", "volumes", "roles"),
+    "separate-wal-device": ("wal_dir", "volumes", "roles"),
     "shared-buffers": ("settings.shared_buffers",),
     "huge-pages": ("huge_pages", "settings.huge_pages"),
-    "checkpoint-spread": ("settings.checkpoint_completion_target",),
+    "checkpoint-completion-target": ("settings.checkpoint_completion_target",),
     "max-wal-size": ("settings.max_wal_size",),
     "wal-compression": ("settings.wal_compression",),
-    "checksums": ("checksums",),
+    "data-checksums": ("checksums",),
     "fsync": ("settings.fsync",),
     "full-page-writes": ("settings.full_page_writes",),
     "autovacuum": ("settings.autovacuum",),
@@ -29,7 +29,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 """Check → the options by which the variants of a comparison differ."""
 
 _IRRELEVANT = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds", "huge_page_bytes"})
-_VOLUME_OPTIONS = frozenset(CHECKS["devices-apart"])
+_VOLUME_OPTIONS = frozenset(CHECKS["separate-wal-device"])
 _MAX_RUNS = 3
 """Maximum number of runs per check, the latest."""
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from pgherd.model.capabilities import Capabilities
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, validation
@@ -13,6 +14,7 @@ from pgherd.studies.compare import prepare as prepare_compare_module
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.compare.prepare import prepare
 from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.disk.options import DiskOptions, DiskVolume
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.tables import difference_rows
 
@@ -365,3 +367,9 @@ def _with_free_memory(read, free):
         return re.sub(rb"MemAvailable: +[0-9]+ kB", b"MemAvailable: %d kB" % (next(free) // 1024), data)
 
     return changed
+
+
+def test_a_disk_variant_measures_each_test_once_and_not_twice_the_depth():
+    volume = DiskVolume(volume=Volume(name="disk0", path="/mnt"), size=2**30)
+    options = prepare_compare_module._measured_once(CompareRequest(), DiskOptions(volumes=(volume,), cores=1, memory=2**30), "warm", False)
+    assert (options.repeats, options.double_iodepth) == (1, False)

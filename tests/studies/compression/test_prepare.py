@@ -16,8 +16,8 @@ def prepared(**asked):
 
 def test_a_plain_request_is_completed(own_directories):
     found = prepared()
-    assert [(one.name, one.scale) for one in found.options.sources] == [("pgbench", 10), ("orders", 1), ("realistic", 100)]
-    assert found.options.blocks[0] == 4096 and set(found.tools) == {"lz4", "zstandard", "cryptography", "mimesis"}
+    assert [(one.name, one.scale) for one in found.options.data] == [("pgbench", 10), ("orders", 1), ("realistic", 100)]
+    assert found.options.block_sizes[0] == 4096 and set(found.tools) == {"lz4", "zstandard", "cryptography", "mimesis"}
     assert not own_directories.joinpath("cache").exists()
 
 

@@ -3,7 +3,7 @@ from pgherd.studies.compression.study import STUDY
 
 def test_one_trial_per_kind_and_form_and_then_it_stops(options, results):
     first = STUDY.propose(options(), [])
-    assert [(trial.point["kind"], trial.point["form"]) for trial in first.trials][:2] == [("pgbench", "plain"), ("pgbench", "encrypted")]
+    assert [(trial.point["data"], trial.point["form"]) for trial in first.trials][:2] == [("pgbench", "plain"), ("pgbench", "encrypted")]
     assert first.worst_case == 6 and all(trial.probe == "compression" and trial.phases == () for trial in first.trials)
     assert len(STUDY.propose(options(), results()[:2]).trials) == 4
     assert "every kind" in STUDY.propose(options(), results(failed=("orders",))).stop, "what failed is not tried again"

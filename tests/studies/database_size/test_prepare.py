@@ -2,14 +2,14 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.studies.database_size.options import SizesRequest
+from pgherd.studies.database_size.options import DatabaseSizeRequest
 from pgherd.studies.database_size.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
 def prepared(**asked):
-    return prepare(LocalNode(), SizesRequest(**asked), dry=True)
+    return prepare(LocalNode(), DatabaseSizeRequest(**asked), dry=True)
 
 
 def test_a_plain_request_is_completed(own_directories):

@@ -155,9 +155,9 @@ def test_nothing_is_told_per_transaction_where_there_are_none(fio):
     [
         ("random_read_iops", "higher", "faster"),
         ("sequential_write_bandwidth.data", "higher", "faster"),
-        ("single_write_latency", "lower", "slower"),
-        ("single_write_latency.data.db2", "lower", "slower"),
-        ("rate_reached", "", "higher"),
+        ("qd1_write_latency", "lower", "slower"),
+        ("qd1_write_latency.data.db2", "lower", "slower"),
+        ("rate_achieved", "", "higher"),
         ("host_imbalance", "", "higher"),
     ],
 )

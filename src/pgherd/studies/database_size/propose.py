@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.database_size.options import SizesOptions, deployment
+from pgherd.studies.database_size.options import DatabaseSizeOptions, deployment
 
 
-def propose(options: SizesOptions, results: Sequence[TrialResult]) -> Proposal:
+def propose(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the scales without a result. Sizes do not vary between loads, so one trial each is enough. Failed ones are not repeated."""
     finished = {result.trial.key() for result in results}
     trials = tuple(

@@ -16,55 +16,55 @@ from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Command, Node
 from pgherd.prepare import host_share
 from pgherd.prepare.prepared_study import Prepared, thresholds
-from pgherd.studies.exec.options import TIMEOUT, ExecOptions, ExecRequest, Value
+from pgherd.studies.exec.options import TIMEOUT, ExecOptions, ExecRequest, ExtractedValue
 
 MEMORY = 64 * 2**20
 """Reserved memory in bytes. The memory of the command itself is unknown."""
 _ENTER = 'cd -- "$1"'
 _FIND = (
     'cd -- "$1" || exit; case "$2" in */*) [ -f "$2" ] && [ -x "$2" ]; exit;; esac; '
-    'IFS=:; for place in $PATH; do [ -f "$place/$2" ] && [ -x "$place/$2" ] && exit 0; done; exit 1'
+    'IFS=:; for directory in $PATH; do [ -f "$directory/$2" ] && [ -x "$directory/$2" ] && exit 0; done; exit 1'
 )
 """Shell script that succeeds if execvp(3) finds the program $2 from the directory $1. The text is constant to avoid quoting."""
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def prepare(node: Node, asked: ExecRequest, dry: bool) -> Prepared:
+def prepare(node: Node, request: ExecRequest, dry: bool) -> Prepared:
     """Complete an exec request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    if not asked.command:
+    if not request.command:
         raise UsageError("there is no command; write it after --, such as 'pgherd exec -- openssl speed sha256'")
-    if any("\0" in word for word in asked.command):
+    if any("\0" in word for word in request.command):
         raise UsageError("an argument of the command contains a NUL character; remove it")
-    limits = thresholds(asked.threshold)
-    values, variables = _values(asked), _variables(asked)
-    if asked.duration is None and asked.warmup is not None:
+    limits = thresholds(request.threshold)
+    values, variables = _values(request), _variables(request)
+    if request.duration is None and request.warmup is not None:
         raise UsageError("--warmup needs --duration, after which the command is stopped; give both, or leave --warmup out")
-    if asked.duration is not None and asked.timeout is not None:
+    if request.duration is not None and request.timeout is not None:
         raise UsageError("--timeout applies to a command that ends by itself, but --duration stops the command; give only one of them")
     facts = gather(node)
-    cores = host_share.cores_of(asked.host_cores, facts)
-    if asked.as_root and not facts.root:
+    cores = host_share.cores_of(request.host_cores, facts)
+    if request.as_root and not facts.root:
         raise CapabilityError("--as-root needs root; run pgherd as root, or leave --as-root out")
-    if asked.run_as == "root":
+    if request.run_as == "root":
         raise UsageError("--run-as root: to run the command as root, use --as-root")
-    account = server_account(asked.run_as)
-    runs_as = None if asked.as_root else account
-    cwd = os.path.abspath(asked.cwd if asked.cwd is not None else os.getcwd())
-    _insist_there(node, asked.command[0], cwd, runs_as)
+    account = server_account(request.run_as)
+    runs_as = None if request.as_root else account
+    cwd = os.path.abspath(request.cwd if request.cwd is not None else os.getcwd())
+    _require_program(node, request.command[0], cwd, runs_as)
     fields = ExecOptions.model_fields
     options = ExecOptions(
-        command=asked.command,
+        command=request.command,
         env=variables,
         cwd=cwd,
-        privileged=asked.as_root,
-        values=values,
-        hosts=tuple(host.name for host in asked.over) or ("local",),
+        as_root=request.as_root,
+        extract=values,
+        hosts=tuple(host.name for host in request.over) or ("local",),
         cores=cores,
-        seconds=_seconds("--duration", asked.duration) if asked.duration is not None else None,
-        ramp=parse_seconds(asked.warmup) if asked.warmup is not None else 0.0,
-        timeout=_seconds("--timeout", asked.timeout) if asked.timeout is not None else TIMEOUT,
-        repeats=asked.repeats or fields["repeats"].default,
-        budget_seconds=_seconds("--time-budget", asked.time_budget) if asked.time_budget is not None else None,
+        seconds=_seconds("--duration", request.duration) if request.duration is not None else None,
+        ramp=parse_seconds(request.warmup) if request.warmup is not None else 0.0,
+        timeout=_seconds("--timeout", request.timeout) if request.timeout is not None else TIMEOUT,
+        repeats=request.repeats or fields["repeats"].default,
+        budget_seconds=_seconds("--time-budget", request.time_budget) if request.time_budget is not None else None,
         thresholds=limits,
     )
     return Prepared(
@@ -89,10 +89,10 @@ def _seconds(option: str, text: str) -> float:
     return seconds
 
 
-def _values(asked: ExecRequest) -> tuple[Value, ...]:
-    patterns = dict(_pair("--extract", word, "NAME=REGEX") for word in asked.extract)
-    units = dict(_pair("--unit", word, "NAME=UNIT") for word in asked.unit)
-    for texts, option in ((asked.extract, "--extract"), (asked.unit, "--unit")):
+def _values(request: ExecRequest) -> tuple[ExtractedValue, ...]:
+    patterns = dict(_pair("--extract", word, "NAME=REGEX") for word in request.extract)
+    units = dict(_pair("--unit", word, "NAME=UNIT") for word in request.unit)
+    for texts, option in ((request.extract, "--extract"), (request.unit, "--unit")):
         if len({text.partition("=")[0] for text in texts}) < len(texts):
             raise UsageError(f"{option} is given twice for the same name; give each name once")
     unknown = sorted(set(units) - set(patterns))
@@ -101,31 +101,31 @@ def _values(asked: ExecRequest) -> tuple[Value, ...]:
     values = []
     for name, pattern in patterns.items():
         try:
-            values.append(Value(name=name, pattern=pattern, unit=units.get(name, "")))
+            values.append(ExtractedValue(name=name, pattern=pattern, unit=units.get(name, "")))
         except ValidationError as error:
             fault = error.errors()[0]
             name_rule = "a name consists of letters, digits and _"
-            reason = name_rule if fault["loc"] == ("name",) else fault["msg"].removeprefix("Value error, ")
+            reason = name_rule if fault["loc"] == ("name",) else fault["msg"].removeprefix("ExtractedValue error, ")
             raise UsageError(f"--extract {name}={pattern}: {reason}") from None
     return tuple(values)
 
 
-def _variables(asked: ExecRequest) -> dict[str, str]:
-    pairs = [_pair("--env", word, "NAME=VALUE") for word in asked.env]
+def _variables(request: ExecRequest) -> dict[str, str]:
+    pairs = [_pair("--env", word, "NAME=VALUE") for word in request.env]
     for name, value in pairs:
         if not _VARIABLE.fullmatch(name) or "\0" in value:
             raise UsageError(f"--env {name}=…: '{name}' is not a valid name of a variable, or its value contains a NUL character")
     return dict(pairs)
 
 
-def _pair(option: str, word: str, wanted: str) -> tuple[str, str]:
+def _pair(option: str, word: str, form: str) -> tuple[str, str]:
     name, sign, value = word.partition("=")
     if not name or not sign or (not value and option != "--env"):
-        raise UsageError(f"{option} {word}: write {wanted}")
+        raise UsageError(f"{option} {word}: write {form}")
     return name, value
 
 
-def _insist_there(node: Node, program: str, cwd: str, account: str | None) -> None:
+def _require_program(node: Node, program: str, cwd: str, account: str | None) -> None:
     user = f"user '{account}'" if account else "the current user"
     change = "; choose another user with --run-as, or use --as-root" if account else ""
     if node.run(Command(["sh", "-c", _ENTER, "sh", cwd], user=account)).code != 0:
@@ -143,5 +143,5 @@ def _choices(options: ExecOptions, account: str | None) -> list[str]:
         choices.append(f"The command ends by itself. After {format_seconds(options.timeout)} its trial fails (--timeout).")
     else:
         choices.append(f"pgherd stops the command with SIGTERM after {format_seconds(options.ramp + options.seconds)}.")
-    choices += [f"Value from the output: {value.name}{f' ({value.unit})' if value.unit else ''}." for value in options.values]
+    choices += [f"ExtractedValue from the output: {value.name}{f' ({value.unit})' if value.unit else ''}." for value in options.extract]
     return [*choices, f"Command: {shlex.join(options.command)}"]

@@ -194,7 +194,7 @@ _VOLUME_METRICS: Mapping[str, _Better] = {
 def metric(name: str, unit: str = "") -> ComparedMetric:
     """Return the metric of a name. Names outside ``METRICS`` are a study's findings or a probe's readings.
 
-    For those, the better direction is known only for volumes (``random_read_iops``, ``single_write_latency.data``).
+    For those, the better direction is known only for volumes (``random_read_iops``, ``qd1_write_latency.data``).
     """
     base, at, point = name.partition(POINT_MARK)
     known = METRICS.get(base)
