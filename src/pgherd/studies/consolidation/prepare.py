@@ -93,11 +93,11 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> Prepared:
             raise UsageError("--set shared_buffers: consolidation varies this setting; give --shared-buffers-percent instead")
         policy = ground.guest_memory
         guests = policy is not None
-        least = databases * share if policy is None else vm_memory_policy.needed(databases, share, policy.overhead)
-        _require_budget(ground, databases, share, least)
+        minimum = databases * share if policy is None else vm_memory_policy.needed(databases, share, policy.overhead)
+        _require_budget(ground, databases, share, minimum)
         if request.host_memory is None:
             # At most the share of E4, because memory that is withheld in a trial may have to be locked, and other runs may need the rest.
-            ground = replace(ground, memory=min(ground.memory, max(int(databases * share * HOST_RATIO), least)))
+            ground = replace(ground, memory=min(ground.memory, max(int(databases * share * HOST_RATIO), minimum)))
         limited = ground.runtime == "cgroup" or (guests and vm_memory_policy.in_groups(node, ground.journal, ground.facts))
         if not limited:
             ground.container_memory()  # raises CapabilityError if the user sets --memory
@@ -212,28 +212,30 @@ def _scale_and_memory(ground: Preparation, request: ConsolidationRequest, databa
         share = parse_bytes(request.memory)
     else:
         free = parse_bytes(request.host_memory) if request.host_memory else int(ground.facts.memory_available * 0.8)
-        held = 0 if request.scale is None else int((size_of(request.scale) or 0) / DATABASE_SHARE)
+        needed_share = 0 if request.scale is None else int((size_of(request.scale) or 0) / DATABASE_SHARE)
         policy = ground.guest_memory
-        most = free // databases if policy is None else vm_memory_policy.largest(databases, free, policy.overhead)
-        share = max(min(DEFAULT_MEMORY, most), held) // (64 * _MB) * 64 * _MB or 64 * _MB
+        limit = free // databases if policy is None else vm_memory_policy.largest(databases, free, policy.overhead)
+        share = max(min(DEFAULT_MEMORY, limit), needed_share) // (64 * _MB) * 64 * _MB or 64 * _MB
         ground.choices.append(f"Memory of {format_bytes(share)} for each database; total: {format_bytes(share * databases)}.")
     if request.scale is not None:
         return request.scale, share
     scale = 1
     while (size_of(scale + 1) or share) <= share * DATABASE_SHARE:
         scale += 1
-    what = f"Scale {scale} (warehouses)" if request.workload == "orders" else f"Scale {scale}"
-    ground.choices.append(f"{what}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}.")
+    label = f"Scale {scale} (warehouses)" if request.workload == "orders" else f"Scale {scale}"
+    ground.choices.append(f"{label}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}.")
     return scale, share
 
 
-def _require_budget(ground: Preparation, databases: int, share: int, least: int) -> None:
+def _require_budget(ground: Preparation, databases: int, share: int, minimum: int) -> None:
     """Require that the configured memory fits into the host's share.
 
     ``least`` is the memory in bytes that all databases need on the host. With guests it includes hypervisors and the reserve.
     """
-    if least > ground.memory:
-        overhead = f" and need {format_bytes(least)} with their guests' hypervisors and the reserve" if least > databases * share else ""
+    if minimum > ground.memory:
+        overhead = (
+            f" and need {format_bytes(minimum)} with their guests' hypervisors and the reserve" if minimum > databases * share else ""
+        )
         raise UsageError(
             f"{databases} databases of {format_bytes(share)} are {format_bytes(databases * share)} of configured memory{overhead}, more "
             f"than the host's budget of {format_bytes(ground.memory)}; lower --memory or --databases, or raise --host-memory. To test less "
@@ -256,19 +258,19 @@ def _require_enough(ground: Preparation, options: ConsolidationOptions) -> None:
             _require_container_fit(ground, options, layout, percent)
     clients = max(sum(period) for period in zip(*options.plan, strict=True))
     servers = 1 if options.runnable == (SHARED_SERVER,) else options.databases
-    least = servers * _MIN_SERVER_BYTES + clients * _MIN_BACKEND_BYTES
+    minimum = servers * _MIN_SERVER_BYTES + clients * _MIN_BACKEND_BYTES
     needed, safe = options.needed(), options.max_safe_overcommit()
     for level in options.overcommit:
-        left = options.available_memory(level)
-        if left < least:
+        remaining = options.available_memory(level)
+        if remaining < minimum:
             raise UsageError(
-                f"--overcommit {level:g} leaves {format_bytes(left)} of {format_bytes(options.configured)}, but {servers} servers with "
-                f"{clients} clients need about {format_bytes(least)} even if they cache nothing; lower it, --busy-clients or "
+                f"--overcommit {level:g} leaves {format_bytes(remaining)} of {format_bytes(options.configured)}, but {servers} servers "
+                f"with {clients} clients need about {format_bytes(minimum)} even if they cache nothing; lower it, --busy-clients or "
                 "--databases, or raise --memory"
             )
-        if needed is not None and safe is not None and left < needed and level > 0:
+        if needed is not None and safe is not None and remaining < needed and level > 0:
             raise UsageError(
-                f"--overcommit {level:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: above "
+                f"--overcommit {level:g} leaves {format_bytes(remaining)}, but the working sets need {format_bytes(needed)}: above "
                 f"{safe:.0%} every layout has too little memory; lower it, or leave --working-set-size out to measure the effect"
             )
     if safe is not None and needed is not None:
@@ -311,11 +313,11 @@ def _require_container_fit(ground: Preparation, options: ConsolidationOptions, l
     servers = options.databases if layout == SHARED_CONTAINER else 1
     buffers = shared_buffers(options, layout, percent)
     system, usual = (vm_memory_policy.LEAST_SYSTEM, GUEST_SYSTEM) if capabilities_of(options.runtime).own_kernel else (0, 0)
-    least = servers * (buffers + _MIN_SERVER_BYTES) + clients * _MIN_BACKEND_BYTES + system
-    where = f"layout {layout} with {percent} % buffers and {clients} clients"
-    if least > memory:
+    minimum = servers * (buffers + _MIN_SERVER_BYTES) + clients * _MIN_BACKEND_BYTES + system
+    description = f"layout {layout} with {percent} % buffers and {clients} clients"
+    if minimum > memory:
         raise UsageError(
-            f"{where} needs at least {format_bytes(least)} in a container of {format_bytes(memory)}; raise --memory, or lower "
+            f"{description} needs at least {format_bytes(minimum)} in a container of {format_bytes(memory)}; raise --memory, or lower "
             "--shared-buffers-percent or --busy-clients"
         )
     likely = (
@@ -325,7 +327,8 @@ def _require_container_fit(ground: Preparation, options: ConsolidationOptions, l
     )
     if likely > memory:
         ground.choices.append(
-            f"Warning: {where} may need {format_bytes(likely)} when all buffers are in use, but its container has {format_bytes(memory)}."
+            f"Warning: {description} may need {format_bytes(likely)} when all buffers are in use, but its container has "
+            f"{format_bytes(memory)}."
         )
 
 
@@ -390,18 +393,18 @@ def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> No
         )
     for layout in options.runnable:
         for level in options.overcommit:
-            left = options.available_memory(level)
+            remaining = options.available_memory(level)
             guests = [law_guest(container, policy.overhead) for container in _guests(options, layout)]
             overhead = sum(guest.overhead for guest in guests)
-            if left <= overhead:
+            if remaining <= overhead:
                 raise UsageError(
-                    f"--overcommit {level:g} leaves {format_bytes(left)}, but the hypervisors of layout {layout} need "
+                    f"--overcommit {level:g} leaves {format_bytes(remaining)}, but the hypervisors of layout {layout} need "
                     f"{format_bytes(overhead)}; lower it, or raise --memory"
                 )
-            together, minima = balloon_law.for_guests(guests, left, policy.reserve), sum(guest.minimum for guest in guests)
+            together, minima = balloon_law.for_guests(guests, remaining, policy.reserve), sum(guest.minimum for guest in guests)
             if moves(policy.policy) and minima > together:
                 raise UsageError(
-                    f"--overcommit {level:g} leaves {format_bytes(left)}, of which {format_bytes(together)} remain for the guests of "
+                    f"--overcommit {level:g} leaves {format_bytes(remaining)}, of which {format_bytes(together)} remain for the guests of "
                     f"layout {layout} after hypervisors and the reserve, but their guaranteed minimum is {format_bytes(minima)}; lower it, "
                     "raise --memory, or use --vm-memory-policy static"
                 )
@@ -436,10 +439,10 @@ def plan_lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_mem
         elif layout_trials:
             each = f"; memory of each guest: {_memory_of_guest(options, layout, guest_memory)}" if guest_memory is not None else ""
             lines.append(f"Layout {layout}: {_deployment(layout_trials)}{each}.")
-    left = [f"{100 * level:g} %: {format_bytes(options.available_memory(level))}" for level in options.overcommit if level > 0]
+    remaining = [f"{100 * level:g} %: {format_bytes(options.available_memory(level))}" for level in options.overcommit if level > 0]
     limited = "configured" if options.container_memory is not None else "assumed (no limit is enforced)"
     memory = f"Memory: {format_bytes(options.configured)} {limited}, {format_bytes(options.memory)} on the host"
-    lines.append(memory + (f"; available when overcommitted by {', '.join(left)}." if left else "."))
+    lines.append(memory + (f"; available when overcommitted by {', '.join(remaining)}." if remaining else "."))
     lines.append(
         f"Load: {options.workload} of scale {options.scale} in each database, clients {options.client_place} the containers: "
         f"{load_patterns.format_plan(options.plan)} in periods of {format_seconds(options.seconds)}, "
@@ -472,5 +475,5 @@ def _megabytes(text: str) -> int:
     return int(text.removesuffix("MB"))
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
+def _count(number: int, label: str) -> str:
+    return f"{number} {label}{'' if number == 1 else 's'}"

@@ -13,7 +13,7 @@ STUDY = Study(
     help="Compare ways to share memory between databases, and find safe overcommitment.",
     examples=(
         ("pgherd consolidation", "all layouts, without overcommitment"),
-        ("pgherd consolidation --overcommit 0,0.2,0.4 --schemes shared-server,dedicated", ""),
+        ("pgherd consolidation --overcommit 0,0.2,0.4", "with overcommitted memory"),
         ("pgherd consolidation --preset E4 --dry-run", "a published set-up: show the plan"),
     ),
     common=(*("databases", "schemes", "overcommit", "shared-buffers-percent", "pattern", "repeats", "preset", "memory", "dry-run", "yes"),),
