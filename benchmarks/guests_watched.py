@@ -44,7 +44,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     node = LocalNode()
     own = max(OVERHEAD.values())
     memory = int(1.1 * guests * (MEMORY + own))
-    policy = GuestMemory(policy="guest-balloon", overhead=own)
+    policy = GuestMemory(policy="virtio-balloon", overhead=own)
     surroundings = Surroundings(runtime="vm", cores=gather(node).cores, memory=memory, guest_memory=policy)
     found = []
     with session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, RunObserver()) as held:

@@ -96,7 +96,7 @@ def test_a_budget_below_use_swaps_is_accounted_for_and_leaves_nothing_behind(pro
         whole = play(directory, fleet, program.trial(program.WHOLE, 0))
         short = play(directory, fleet, program.trial(SHORT, 0))
         again = play(directory, fleet, program.trial(program.WHOLE, 1))
-        locked = play(directory, fleet, program.trial(SHORT, 1, staging="locked"))
+        locked = play(directory, fleet, program.trial(SHORT, 1, staging="mlock"))
     for result in (whole, short, again, locked):
         assert result.error is None, result.error
         for phase in result.phases:
@@ -129,7 +129,7 @@ def test_an_oom_kill_is_a_finding_of_the_trial(program: ModuleType, place: Path)
         (kill, *_) = result.memory_kills
         assert result.started - 2 <= kill.at <= result.ended
         if kill.names:  # the kernel's log can be read here
-            assert kill.names[0].startswith("postgres") and kill.limit == "budget"
+            assert kill.names[0].startswith("postgres") and kill.limit == "run"
         after = play(directory, fleet, program.trial(program.WHOLE))
         assert after.error is None and verdicts(after)["no-oom-kill"] == "pass", "the next trial has its memory again"
 

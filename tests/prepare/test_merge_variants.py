@@ -38,7 +38,7 @@ BASE = Surroundings(runtime="vm", cores=2, memory=100, platform=("process=sshd",
 
 
 def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
-    guests = GuestMemory(policy="guest-balloon")
+    guests = GuestMemory(policy="virtio-balloon")
     other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "guest_memory": guests})
     found = merge_variants.surroundings({"a": BASE, "b": other})
     assert (found.runtime, found.cores, found.memory, found.platform) == ("cgroup", 2, 300, ("process=sshd",))

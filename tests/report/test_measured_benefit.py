@@ -77,27 +77,29 @@ def test_a_run_without_arms_tells_nothing():
 
 
 def consolidated(*rows):
-    found = [{"buffers": 25, "rate": 0.0, "what": "1/1/M", "trials": 3, **row} for row in rows]
+    found = [{"shared_buffers_percent": 25, "overcommit": 0.0, "trials": 3, **row} for row in rows]
     asked = {"workload": "orders", "vcpus": 2.0}
     analysis = Analysis(answer="", grade="B", tables={"consolidation": found})
     return record().model_copy(update={"study": "consolidation", "options": asked, "analysis": analysis})
 
 
-FIRST = {"scheme": 1, "ratio": Finding(value=None, unit="ratio", n=0), "corrected": Finding(value=10.0, unit="tps", n=3)}
-APART = {"scheme": 3, "what": "M/M/M", "ratio": Finding(value=1.1, unit="ratio", low=1.05, high=1.15, confidence=0.95, n=3)}
+FIRST = {"layout": "shared-server", "ratio": Finding(value=None, unit="ratio", n=0), "vcpu_corrected": Finding(value=10.0, unit="tps", n=3)}
+APART = {"layout": "dedicated", "ratio": Finding(value=1.1, unit="ratio", low=1.05, high=1.15, confidence=0.95, n=3)}
 
 
-def test_schemes_beside_each_other_tell_what_a_server_for_each_database_was_worth():
-    [(check, worth)] = of_run(consolidated(FIRST, APART, APART | {"rate": 0.3}))
+def test_layouts_beside_each_other_tell_what_a_server_for_each_database_was_worth():
+    [(check, worth)] = of_run(consolidated(FIRST, APART, APART | {"overcommit": 0.3}))
     assert check == "dedicated-server"
     assert worth.text == (
-        "1/1/M → M/M/M containers/servers/databases, each with dedicated vCPUs, buffers 25 %: "
+        "layout shared-server → dedicated, each with dedicated vCPUs, buffers 25 %: "
         "throughput +10.0 % (+5.0 % to +15.0 %, n = 3), workload orders, grade B"
     )
 
 
-@pytest.mark.parametrize("rows", [(), (FIRST,), (APART,), (FIRST | {"scheme": 2}, APART), (FIRST, {"scheme": 3, "ratio": None})])
-def test_schemes_without_the_two_tell_nothing(rows):
+@pytest.mark.parametrize(
+    "rows", [(), (FIRST,), (APART,), (FIRST | {"layout": "shared-container"}, APART), (FIRST, {"layout": "dedicated", "ratio": None})]
+)
+def test_layouts_without_the_two_tell_nothing(rows):
     assert of_run(consolidated(*rows)) == []
 
 

@@ -77,7 +77,7 @@ def _time(trials: Sequence[Trial]) -> str:
 
 
 def _study_lines(prepared: Prepared, trials: Sequence[Trial]) -> list[str]:
-    if (study_lines := study_of(prepared.study).hook("prepare_plan", "lines")) is not None:
+    if (study_lines := study_of(prepared.study).hook("prepare", "plan_lines")) is not None:
         lines: list[str] = study_lines(prepared.options, trials, prepared.surroundings.guest_memory)
         return lines
     return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]

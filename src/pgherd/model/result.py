@@ -165,7 +165,7 @@ class MemoryKill(Model):
     processes: int = Field(ge=1)
     at: float
     names: tuple[str, ...] = ()
-    limit: Literal["container", "budget"] | None = None
+    limit: Literal["container", "run"] | None = None
 
 
 class TrialResult(Model):

@@ -87,7 +87,7 @@ def _require_applicable(asked: DatabaseRequest, runtime: RuntimeName) -> None:
         first = f"--vm-memory-policy {asked.vm_memory_policy}" if asked.vm_memory_policy is not None else ", ".join(option_names)
         raise UsageError(f"{first}: this is for virtual machines; add --runtime vm")
     if option_names and not moves(asked.vm_memory_policy or "static"):
-        raise UsageError(f"{', '.join(option_names)}: the memory policy does not move balloons; add --vm-memory-policy guest-balloon")
+        raise UsageError(f"{', '.join(option_names)}: the memory policy does not move balloons; add --vm-memory-policy virtio-balloon")
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -151,7 +151,7 @@ def _require_fit(guests: Sequence[Container], overhead: int, budget: int) -> Non
         raise UsageError(
             f"{'1 guest' if len(guests) == 1 else f'{len(guests)} guests'} with {format_bytes(memory)} of memory and "
             f"{format_bytes(hypervisor_memory)} for QEMU need more than the host's memory budget of {format_bytes(budget)}; "
-            "lower --memory, run fewer guests, raise --host-memory, or add --vm-memory-policy guest-balloon"
+            "lower --memory, run fewer guests, raise --host-memory, or add --vm-memory-policy virtio-balloon"
         )
 
 

@@ -40,14 +40,11 @@ _LABELS = {
     "relative_error": "relative error",
     "iops": "I/Os per second",
     "p99_9": "p99.9",
-    "by_database": "by pg_balloon",
-    "residue": "unaccounted",
 }
 """Labels of columns that several studies have. A study's own are in its ``labels``."""
 _PERCENT_COLUMNS = frozenset({"relative_error", "relative", "relative_to_mean", "cpu_share"})
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
 """Separator of the parts of a name: any dot that does not belong to a number."""
-_COORDINATE = re.compile(r"\.(scheme|buffers|rate)(\d)")
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
 
 
@@ -62,15 +59,18 @@ def shell_comment(text: object) -> str:
 
 
 def label(name: str) -> str:
-    """Return the label of a column or finding: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
-    ``ratio: scheme 3: rate 0.4``.
+    """Return the label of a column or finding: ``efficiency_cpu`` → ``efficiency in CPU per transaction``,
+    ``ratio{layout=dedicated,overcommit=0.4}`` → ``ratio: layout dedicated, overcommit 0.4``.
     """
     text = _LABELS.get(name) or labels().get(name)
     if text is not None:
         return text
     if name.startswith("to "):  # followed by a host's name, which stays unchanged
         return clean(name)
-    parts = _BETWEEN.sub(": ", _COORDINATE.sub(r".\1 \2", clean(name)))
+    quantity, _, coordinates = name.removesuffix("}").partition("{")
+    if coordinates:
+        return f"{label(quantity)}: {', '.join(label(coordinate).replace('=', ' ') for coordinate in coordinates.split(','))}"
+    parts = _BETWEEN.sub(": ", clean(name))
     return " ".join(_INITIALS.get(word, word) for word in parts.replace("_", " ").split(" "))
 
 

@@ -1,4 +1,4 @@
-"""Measured benefits of recommendations by this host's runs: comparisons whose variants differ in one option, and consolidation schemes."""
+"""Measured benefits of recommendations by this host's runs: variants that differ in one option, and layouts of a consolidation."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def measured_benefits(runs: Path, hostname: str) -> dict[str, list[Worth]]:
 
 def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
     """Return (check, benefit) of one finished run. A comparison that changed several options measures the benefit of none."""
-    hook = study_of(record.study).hook("figures_benefit", "benefits") if record.study in studies() else None
+    hook = study_of(record.study).hook("study", "benefits") if record.study in studies() else None
     if hook is not None:
-        return [(check, Worth(run=record.run, text=text)) for check, text in hook(record)]
+        return [(check, Worth(run=record.run, text=f"{change}: {change_text(ratio, record)}")) for check, change, ratio in hook(record)]
     variants = record.options.get("variants")
     if record.analysis is None or not isinstance(variants, list | tuple):
         return []

@@ -70,7 +70,7 @@ class MemorySeries:
         """Bytes before compression ÷ compressed bytes, at the time of most compressed data. None without compressed data."""
         pairs = list(zip(self.host.get(COMPRESSED, []), self.host.get(TAKEN, []), strict=False))
         largest = max(pairs, key=lambda pair: pair[0][1], default=None)
-        return None if largest is None else memory_accounting.ratio(largest[0][1], largest[1][1])
+        return None if largest is None else memory_accounting.compression_ratio(largest[0][1], largest[1][1])
 
 
 def read(directory: Path, result: TrialResult) -> MemorySeries | None:

@@ -127,7 +127,7 @@ class DatabaseRequest(ClusterRequest):
     )
 
     vm_memory_policy: GuestMemoryPolicy | None = option(
-        None, "static, guest-balloon or free-page-reporting.", VM, metavar="POLICY", computed="static"
+        None, "static, virtio-balloon or free-page-reporting.", VM, metavar="POLICY", computed="static"
     )
     vm_memory_min: str | None = option(None, "Memory a guest always keeps.", VM, metavar="SIZE", computed="a quarter")
     vm_memory_shares: tuple[str, ...] = option(

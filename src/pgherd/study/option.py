@@ -106,6 +106,11 @@ class StudyRequest(Model):
         return value
 
 
+def without_nulls(values: Any) -> Any:
+    """Return a request's values without those that are None, so that an explicit null means the default."""
+    return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
+
+
 @dataclass(frozen=True)
 class Declared:
     """An option of one study: the field's name, the declaration, and the properties derived from the field's type."""

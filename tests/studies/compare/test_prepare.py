@@ -193,7 +193,7 @@ def test_at_a_given_rate_latency_decides():
         ({"variant": ("x:databases=1",)}, UsageError, "'databases' cannot differ between variants"),
         ({"variant": ("x:trace-io=true",)}, UsageError, "'trace-io' cannot differ between variants: it is the same for all"),
         (
-            {"variant": ("x:vm-memory-policy=guest-balloon,vm-memory-min=256MB",), "runtime": "vm"},
+            {"variant": ("x:vm-memory-policy=virtio-balloon,vm-memory-min=256MB",), "runtime": "vm"},
             UsageError,
             "'vm-memory-policy' cannot differ between variants",
         ),
@@ -306,15 +306,15 @@ def _scenarios(**options):
 @pytest.mark.usefixtures("hypervisor")
 def test_guests_of_all_arms_share_memory_by_one_policy():
     """A run has one: a variant's own would be reported and never run."""
-    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"vm_memory_policy": "guest-balloon", "vm_memory_min": "256MB"}
+    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"vm_memory_policy": "virtio-balloon", "vm_memory_min": "256MB"}
     with pytest.raises(
-        UsageError, match=r"static \(vm_idle_tax 0.75\) in 'a' and vm_memory_policy guest-balloon \(vm_idle_tax 0.75\) in 'b'"
+        UsageError, match=r"static \(vm_idle_tax 0.75\) in 'a' and vm_memory_policy virtio-balloon \(vm_idle_tax 0.75\) in 'b'"
     ):
         prepared(scenarios=_scenarios(a=guest, b={**guest, **balloons}))
     with pytest.raises(UsageError, match=r"\(vm_idle_tax 0.75\) in 'a' and .* \(vm_idle_tax 0\) in 'b'"):
         prepared(scenarios=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))
     found = prepared(scenarios=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
-    assert found.surroundings.guest_memory.policy == "guest-balloon", "though the baseline has no guests"
+    assert found.surroundings.guest_memory.policy == "virtio-balloon", "though the baseline has no guests"
 
 
 def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):

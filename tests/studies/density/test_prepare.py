@@ -64,7 +64,7 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
     with pytest.raises(UsageError, match="2 databases of 1 GB and 104 MB for its QEMU exceed .* of 2 GB, which holds 1;"):
         prepared(**asked, memory="1GB")
     assert prepared(**asked, memory="900MB").options.container_memory == 900 * 2**20
-    assert prepared(**asked, memory="1GB", vm_memory_policy="guest-balloon").options.container_memory == 2**30, (
+    assert prepared(**asked, memory="1GB", vm_memory_policy="virtio-balloon").options.container_memory == 2**30, (
         "balloons leave room for them"
     )
 

@@ -37,7 +37,7 @@ class Server:
     clock: float = 1_000_000.0
 
     def truth(self, trial: Trial) -> float:
-        clients, memory, buffers = (int(trial.point[name]) for name in ("clients", "memory", "buffers"))
+        clients, memory, buffers = (int(trial.point[name]) for name in ("clients", "memory", "shared_buffers"))
         if trial.point["sweep"] == "memory":
             time = 1 + 2 * max(0.0, 1 - memory / self.memory[clients])
         else:
@@ -74,7 +74,7 @@ class Server:
                 "psi.memory.some": 0.0,
                 "psi.io.some": min(missing, 0.9),
             },
-            "server:db01/pg": {"db.blks_read": max(0.0, 1 - int(trial.point["buffers"]) / 90) * tps, "buffers.reused": 70.0 * MB},
+            "server:db01/pg": {"db.blks_read": max(0.0, 1 - int(trial.point["shared_buffers"]) / 90) * tps, "buffers.reused": 70.0 * MB},
         }
         ms = 1000 * clients / tps
         result = TargetResult(
@@ -114,12 +114,12 @@ BASE = {
     "pg_bin": "/pg/bin",
     "pg_version": "18.6",
     "clients": (30, 2),
-    "buffers": 64,
+    "shared_buffers": 64,
     "memory_sizes": (100, 150, 200, 250, 300, 350),
-    "buffer_sizes": (16, 32, 64, 96, 128, 160),
-    "most": 4000,
-    "configured": 400,
-    "database": 128,
+    "shared_buffers_sizes": (16, 32, 64, 96, 128, 160),
+    "max_container": 4000,
+    "configured_memory": 400,
+    "database_size": 128,
     "repeats": 1,
     "seconds": 3.0,
     "ramp": 1.0,

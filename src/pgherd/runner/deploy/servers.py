@@ -309,5 +309,5 @@ def with_victims(kill: MemoryKill, victims: Sequence[Victim]) -> MemoryKill:
         return kill
     by_container = any(victim.limited == victim.group for victim in matching)
     names = tuple(f"{victim.process} ({victim.pid})" for victim in matching[: kill.processes])
-    limit: Literal["container", "budget"] = "container" if by_container else "budget"
+    limit: Literal["container", "run"] = "container" if by_container else "run"
     return kill.model_copy(update={"at": min(matching[0].at, kill.at), "names": names, "limit": limit})

@@ -214,7 +214,7 @@ def memory_account(readings: Iterable[SpoolReading], start: float, end: float) -
             charged.append((time, values["memory.usage"]))
         elif entity.startswith(_CONTAINER):
             containers.setdefault(entity, []).append((time, values["memory.usage"]))
-    accounting = memory_accounting.account(memory_accounting.seconds(limit, charged, containers), start, end)
+    accounting = memory_accounting.balance(memory_accounting.instants(limit, charged, containers), start, end)
     if accounting is None:
         return None
     worst = accounting.worst

@@ -19,17 +19,24 @@ from pgherd.prepare.container_limits import Limits
 from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
-from pgherd.studies.working_set.options import LEAST_BUFFERS, MB, SCALE, WorkingSetOptions, WorkingSetRequest, least_beside
+from pgherd.studies.working_set.options import (
+    DEFAULT_SCALE,
+    MB,
+    MIN_SHARED_BUFFERS_MB,
+    WorkingSetOptions,
+    WorkingSetRequest,
+    min_extra_memory,
+)
 
 CLIENTS = (30, 2)
 """Default numbers of clients, as in E7."""
-POINTS = 6
-BUDGET = 265.0
-"""Time budget in seconds of a default run. A longer plan gets PER_TRIAL seconds for each trial in addition to its load. The sum is
-multiplied by SPARE, for additional sizes near the knees."""
-PER_TRIAL = 4.0
-SPARE = 1.3
-PAPER: dict[str, Any] = {
+INITIAL_SIZES = 6
+MIN_BUDGET_S = 265.0
+"""Time budget in seconds of a default run. A longer plan gets PER_TRIAL_S seconds for each trial in addition to its load. The sum is
+multiplied by BUDGET_FACTOR, for additional sizes near the knees."""
+PER_TRIAL_S = 4.0
+BUDGET_FACTOR = 1.3
+PRESET_E7: dict[str, Any] = {
     "workload": "orders",
     "scale": 30,
     "clients": (30, 2),
@@ -42,17 +49,17 @@ PAPER: dict[str, Any] = {
     "time_budget": "10h",
 }
 """The set-up of E7, with containers instead of virtual machines."""
-ROOM = 1.2
+MAX_SIZE_FACTOR = 1.2
 """Size of the largest container, as a multiple of the database plus shared buffers. The curve must include its plateau."""
 
 
-def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
+def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> Prepared:
     """Complete a working-set request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    asked = _request(asked)
-    clients = asked.clients or CLIENTS
+    request = _with_preset(request)
+    clients = request.clients or CLIENTS
     if min(clients) < 1 or len(set(clients)) < len(clients):
         raise UsageError(f"--clients {','.join(map(str, clients))}: give different numbers of clients, each at least 1")
-    with preparation(node, asked, dry) as ground:
+    with preparation(node, request, dry) as ground:
         if not capabilities_of(ground.runtime).memory_limit:
             raise CapabilityError(
                 "a working set is measured by limiting a container's memory, which needs the cgroup runtime; 'pgherd doctor' shows what "
@@ -60,109 +67,109 @@ def prepare(node: Node, asked: WorkingSetRequest, dry: bool) -> Prepared:
             )
         policy = ground.guest_memory
         guest = policy is not None
-        ground.choices.extend(_notes(asked, ground.facts, guest))
+        ground.choices.extend(_notes(request, ground.facts, guest))
         size = ground.database_bytes()
-        most = (ground.memory if policy is None else vm_memory_policy.largest(1, ground.memory, policy.overhead)) // MB
-        least = LEAST_MEMORY // MB if guest else 1
-        database, buffers = math.ceil(size / MB), _buffers(asked, size)
+        maximum = (ground.memory if policy is None else vm_memory_policy.largest(1, ground.memory, policy.overhead)) // MB
+        minimum = LEAST_MEMORY // MB if guest else 1
+        database, buffers = math.ceil(size / MB), _buffers(request, size)
         selected = ground.settings(size, max(clients), None, cached=False)
-        memory_sizes = _memory_sizes(asked, database, buffers, clients, most, ground.runtime)
-        buffer_sizes = _buffer_sizes(asked, database, most)
-        difference = None if asked.extra_memory is None else _mb(asked.extra_memory, "--extra-memory")
-        _insist_made(asked, memory_sizes, buffer_sizes, difference, least)
-        swap = _swap(ground, asked, max([*memory_sizes, *buffer_sizes]) * MB)
-        ground.choices.extend(_unwarmed(asked, ground.facts, guest, memory_sizes, min(buffers, database)))
+        memory_sizes = _memory_sizes(request, database, buffers, clients, maximum, ground.runtime)
+        buffer_sizes = _buffer_sizes(request, database, maximum)
+        extra_memory = None if request.extra_memory is None else _mb(request.extra_memory, "--extra-memory")
+        _require_bootable(request, memory_sizes, buffer_sizes, extra_memory, minimum)
+        swap = _swap(ground, request, max([*memory_sizes, *buffer_sizes]) * MB)
+        ground.choices.extend(_unwarmed(request, ground.facts, guest, memory_sizes, min(buffers, database)))
         options = WorkingSetOptions(
             **{
-                **ground.options(_limits(ground), selected, most * MB if guest else None),
-                "precision": asked.precision,
+                **ground.options(_limits(ground), selected, maximum * MB if guest else None),
+                "precision": request.precision,
                 "state": _state(ground),
             },
             clients=clients,
-            sweeps=tuple(dict.fromkeys(asked.vary)),
-            buffers=buffers,
-            memory_sizes=memory_sizes if "memory" in asked.vary else (),
-            buffer_sizes=buffer_sizes if "buffers" in asked.vary else (),
-            difference=difference,
-            most=most,
-            least=least,
-            configured=_configured(asked, ground, size, clients),
-            database=database,
-            refine=not (asked.memory_sizes or asked.shared_buffers_sizes),
+            vary=tuple(dict.fromkeys(request.vary)),
+            shared_buffers=buffers,
+            memory_sizes=memory_sizes if "memory" in request.vary else (),
+            shared_buffers_sizes=buffer_sizes if "shared-buffers" in request.vary else (),
+            extra_memory=extra_memory,
+            max_container=maximum,
+            min_container=minimum,
+            configured_memory=_configured(request, ground, size, clients),
+            database_size=database,
+            refine=not (request.memory_sizes or request.shared_buffers_sizes),
             swap=swap,
-            threads=asked.threads or max(1, math.ceil(_limits(ground).vcpus)),
-            repeats=asked.repeats or 1,
-            seconds=parse_seconds(asked.duration or "3s"),
-            ramp=parse_seconds(asked.warmup or "0s"),
+            threads=request.threads or max(1, math.ceil(_limits(ground).vcpus)),
+            repeats=request.repeats or 1,
+            seconds=parse_seconds(request.duration),
+            ramp=parse_seconds(request.warmup),
         )
         ground.choices.append(_plan(options))
         ground.choices.extend(read_ahead.words(node, ground.facts, str(ground.work)))
         if options.budget_seconds is None:
             options = options.model_copy(update={"budget_seconds": _budget(options)})
-        largest = max([*options.memory_sizes, *options.buffer_sizes]) * MB
+        largest = max([*options.memory_sizes, *options.shared_buffers_sizes]) * MB
         prepared = ground.prepared("working-set", options, selected, disk=ground.disk(1, size), memory=min(ground.memory, largest))
     return prepare_swap.with_swap(prepared, swap)
 
 
-def _request(asked: WorkingSetRequest) -> WorkingSetRequest:
+def _with_preset(request: WorkingSetRequest) -> WorkingSetRequest:
     """Return the request with the values of its preset, if it has one, and with the defaults of this study.
 
     Raises:
         UsageError: the user sets shared_buffers, which the study varies.
     """
-    if asked.preset is not None:
-        asked = WorkingSetRequest.model_validate(PAPER | {name: getattr(asked, name) for name in asked.model_fields_set})
-    if any(name.lower() == "shared_buffers" for name in configuration.parse_set(asked.set)):
+    if request.preset is not None:
+        request = WorkingSetRequest.model_validate(PRESET_E7 | {name: getattr(request, name) for name in request.model_fields_set})
+    if any(name.lower() == "shared_buffers" for name in configuration.parse_set(request.set)):
         raise UsageError("--set shared_buffers: the study varies this setting; set its value for the memory sweep with --shared-buffers")
     changes: dict[str, object] = {}
-    if asked.workload == "random-block" and not asked.script and not asked.init_script:
-        changes["update_percent"] = asked.update_percent or 0
-        changes["scale"] = asked.scale or SCALE
-    return asked.model_copy(update=changes)
+    if request.workload == "random-block" and not request.script and not request.init_script:
+        changes["update_percent"] = request.update_percent or 0
+        changes["scale"] = request.scale or DEFAULT_SCALE
+    return request.model_copy(update=changes)
 
 
-def _insist_made(
-    asked: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], difference: int | None, least: int
+def _require_bootable(
+    request: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], extra_memory: int | None, minimum: int
 ) -> None:
     """Require that the smallest container can be created. Sizes are in MB. Raises UsageError if it cannot."""
-    smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in asked.vary else {}
-    if "buffers" in asked.vary and difference is not None:
-        smallest["--extra-memory"] = buffer_sizes[0] + difference
+    smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in request.vary else {}
+    if "shared-buffers" in request.vary and extra_memory is not None:
+        smallest["--extra-memory"] = buffer_sizes[0] + extra_memory
     for option, size in smallest.items():
-        if size < least:
-            raise UsageError(f"{option}: a guest of {size} MB cannot boot, because it needs at least {least} MB; give larger sizes")
+        if size < minimum:
+            raise UsageError(f"{option}: a guest of {size} MB cannot boot, because it needs at least {minimum} MB; give larger sizes")
 
 
-def _notes(asked: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
+def _notes(request: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
     """Return notes on the load and on swap."""
     notes = []
-    if asked.workload == "random-block" and not asked.update_percent:
+    if request.workload == "random-block" and not request.update_percent:
         notes.append("Reads only (--update-percent 0): commit waits would hide the cost of reads.")
     if guest:
         notes.append(
             "Guests have no swap. In a guest that is smaller than the memory of its server, the kernel kills processes. The guests of E7 "
             "had swap. Sizes that run out of memory are marked."
         )
-    elif asked.swap in ("zram", "file"):
+    elif request.swap in ("zram", "file"):
         pass  # prepare.swap adds a note on the swap that pgherd creates
-    elif facts.swap and asked.swap is None:
+    elif facts.swap and request.swap is None:
         notes.append(f"Swap: {format_bytes(facts.swap)} of this host. Containers with too little memory swap, and become slower.")
     else:
         notes.append(
-            f"No swap{'' if asked.swap else ' on this host'}: the kernel kills a container that is smaller than the memory of its server. "
-            "The virtual machines of E7 had swap (--swap file creates it for the run). Sizes that run out of memory are marked."
+            f"No swap{'' if request.swap else ' on this host'}: the kernel kills a container that is smaller than the memory of its "
+            "server. The virtual machines of E7 had swap (--swap file creates it for the run). Sizes that run out of memory are marked."
         )
     return notes
 
 
-def _unwarmed(asked: WorkingSetRequest, facts: HostFacts, guest: bool, memory_sizes: tuple[int, ...], warmed: int) -> list[str]:
+def _unwarmed(request: WorkingSetRequest, facts: HostFacts, guest: bool, memory_sizes: tuple[int, ...], warmed: int) -> list[str]:
     """Return a warning if the smallest container is too small to warm its server.
 
     The server reads ``warmed`` MB into shared buffers before a trial. Containers have their final size from the start, so that this
     swaps (pgherd.runner.deploy.budget explains why it is slow).
     """
-    swaps = not guest and (bool(facts.swap) if asked.swap is None else asked.swap != "none")
-    if "memory" not in asked.vary or not swaps or memory_sizes[0] >= warmed:
+    swaps = not guest and (bool(facts.swap) if request.swap is None else request.swap != "none")
+    if "memory" not in request.vary or not swaps or memory_sizes[0] >= warmed:
         return []
     return [
         f"Warning: {memory_sizes[0]} MB of memory is less than the {warmed} MB that are read into shared buffers before a trial. With "
@@ -170,20 +177,20 @@ def _unwarmed(asked: WorkingSetRequest, facts: HostFacts, guest: bool, memory_si
     ]
 
 
-def _swap(ground: Preparation, asked: WorkingSetRequest, size: int) -> Swap | None:
+def _swap(ground: Preparation, request: WorkingSetRequest, size: int) -> Swap | None:
     """Return the swap to create for the run, or None if the user requests none.
 
     ``size`` is the default size in bytes. Without swap of the run, the containers use the swap of the host, if it has any.
     """
-    if asked.swap is not None and capabilities_of(ground.runtime).own_kernel:
+    if request.swap is not None and capabilities_of(ground.runtime).own_kernel:
         raise UsageError(
-            f"--swap {asked.swap} applies only to the cgroup runtime: the host swaps nothing of a single guest; leave --swap out"
+            f"--swap {request.swap} applies only to the cgroup runtime: the host swaps nothing of a single guest; leave --swap out"
         )
     swap, messages = prepare_swap.complete(
-        ground.node, asked, size=size, overcommitted=False, cache=ground.cache, facts=ground.facts, budget=ground.memory
+        ground.node, request, size=size, overcommitted=False, cache=ground.cache, facts=ground.facts, budget=ground.memory
     )
     ground.choices.extend(messages)
-    return None if asked.swap is None else swap
+    return None if request.swap is None else swap
 
 
 def _limits(ground: Preparation) -> Limits:
@@ -216,92 +223,96 @@ def _state(ground: Preparation) -> str:
     return "fresh"
 
 
-def _mb(text: str, option: str, least: int = 0) -> int:
+def _mb(text: str, option: str, minimum: int = 0) -> int:
     size = parse_bytes(text) // MB
-    if size < least:
-        raise UsageError(f"{option} {text}: give a whole number of MB, at least {least}")
+    if size < minimum:
+        raise UsageError(f"{option} {text}: give a whole number of MB, at least {minimum}")
     return size
 
 
-def _buffers(asked: WorkingSetRequest, size: int) -> int:
+def _buffers(request: WorkingSetRequest, size: int) -> int:
     """Return shared buffers in MB. The default is half of the database.
 
     A container of twice its shared buffers is then short of memory. E7 shows the double-buffering dip at that size.
     """
-    if asked.shared_buffers is not None:
-        return _mb(asked.shared_buffers, "--shared-buffers", 1)
-    return max(LEAST_BUFFERS, size // 2 // MB)
+    if request.shared_buffers is not None:
+        return _mb(request.shared_buffers, "--shared-buffers", 1)
+    return max(MIN_SHARED_BUFFERS_MB, size // 2 // MB)
 
 
 def _memory_sizes(
-    asked: WorkingSetRequest, database: int, buffers: int, clients: tuple[int, ...], most: int, runtime: RuntimeName
+    request: WorkingSetRequest, database: int, buffers: int, clients: tuple[int, ...], maximum: int, runtime: RuntimeName
 ) -> tuple[int, ...]:
     """Return the container sizes in MB, evenly spaced.
 
     The smallest one is the minimum of a running server. The largest one holds the database both in shared buffers and in the page
     cache. Twice the shared buffers is always included, because the double-buffering dip is there.
     """
-    if asked.memory_sizes:
-        return _given(asked.memory_sizes, "--memory-sizes", most)
-    low = round(buffers * 1.05) + least_beside(min(clients), runtime)
-    high = min(most, round(ROOM * (buffers + database)) + least_beside(max(clients), runtime))
+    if request.memory_sizes:
+        return _given(request.memory_sizes, "--memory-sizes", maximum)
+    low = round(buffers * 1.05) + min_extra_memory(min(clients), runtime)
+    high = min(maximum, round(MAX_SIZE_FACTOR * (buffers + database)) + min_extra_memory(max(clients), runtime))
     if high < 1.2 * low:
         raise UsageError(
-            f"containers from {low} to {high} MB are too small a range for a knee: the host's budget is {most} MB and shared buffers are "
-            f"{buffers} MB; raise --host-memory, or lower --shared-buffers or --scale"
+            f"containers from {low} to {high} MB are too small a range for a knee: the host's budget is {maximum} MB and shared buffers "
+            f"are {buffers} MB; raise --host-memory, or lower --shared-buffers or --scale"
         )
-    sizes = _spread(low, high, asked.initial_sizes or POINTS)
+    sizes = _spread(low, high, request.initial_sizes or INITIAL_SIZES)
     dip = 2 * buffers
     if low < dip < high and all(abs(size - dip) > 0.05 * dip for size in sizes):
         sizes = tuple(sorted({*sizes, dip}))
     return sizes
 
 
-def _buffer_sizes(asked: WorkingSetRequest, database: int, most: int) -> tuple[int, ...]:
+def _buffer_sizes(request: WorkingSetRequest, database: int, maximum: int) -> tuple[int, ...]:
     """Return the sizes of shared buffers in MB, in a geometric series from 12.5 % to 125 % of the database."""
-    if asked.shared_buffers_sizes:
-        return _given(asked.shared_buffers_sizes, "--shared-buffers-sizes", most)
-    low, high = max(LEAST_BUFFERS, database // 8), min(most, max(round(1.25 * database), 4 * LEAST_BUFFERS))
-    points = asked.initial_sizes or POINTS
+    if request.shared_buffers_sizes:
+        return _given(request.shared_buffers_sizes, "--shared-buffers-sizes", maximum)
+    low, high = max(MIN_SHARED_BUFFERS_MB, database // 8), min(maximum, max(round(1.25 * database), 4 * MIN_SHARED_BUFFERS_MB))
+    points = request.initial_sizes or INITIAL_SIZES
     return tuple(sorted({round(low * (high / low) ** (index / (points - 1))) for index in range(points)}))
 
 
-def _spread(low: int, high: int, points: int) -> tuple[int, ...]:
-    return tuple(sorted({round(low + (high - low) * index / (points - 1)) for index in range(points)}))
+def _spread(low: int, high: int, count: int) -> tuple[int, ...]:
+    return tuple(sorted({round(low + (high - low) * index / (count - 1)) for index in range(count)}))
 
 
-def _given(texts: tuple[str, ...], option: str, most: int) -> tuple[int, ...]:
+def _given(texts: tuple[str, ...], option: str, maximum: int) -> tuple[int, ...]:
     sizes = tuple(sorted({_mb(text, option, 1) for text in texts}))
-    if sizes[-1] > most:
-        raise UsageError(f"{option}: {sizes[-1]} MB is more than the run may use ({most} MB); raise --host-memory, or give smaller sizes")
+    if sizes[-1] > maximum:
+        raise UsageError(
+            f"{option}: {sizes[-1]} MB is more than the run may use ({maximum} MB); raise --host-memory, or give smaller sizes"
+        )
     return sizes
 
 
-def _configured(asked: WorkingSetRequest, ground: Preparation, size: int, clients: tuple[int, ...]) -> int:
+def _configured(request: WorkingSetRequest, ground: Preparation, size: int, clients: tuple[int, ...]) -> int:
     """Return the configured memory of each database in MB. The default holds the complete database in shared buffers."""
-    if asked.configured_memory is not None:
-        return _mb(asked.configured_memory, "--configured-memory", 1)
-    whole = ground.memory_needed(size, max(clients)) // MB
+    if request.configured_memory is not None:
+        return _mb(request.configured_memory, "--configured-memory", 1)
+    complete = ground.memory_needed(size, max(clients)) // MB
     ground.choices.append(
-        f"Headroom is relative to {whole} MB per database, enough to hold it in shared buffers; change this with --configured-memory."
+        f"Headroom is relative to {complete} MB per database, enough to hold it in shared buffers; change this with --configured-memory."
     )
-    return whole
+    return complete
 
 
 def _plan(options: WorkingSetOptions) -> str:
     parts = []
     if options.memory_sizes:
         parts.append(
-            f"container memory from {options.memory_sizes[0]} to {options.memory_sizes[-1]} MB with shared_buffers of {options.buffers} MB"
+            f"container memory from {options.memory_sizes[0]} to {options.memory_sizes[-1]} MB with shared_buffers of "
+            f"{options.shared_buffers} MB"
         )
-    if options.buffer_sizes:
-        difference = "the result of the first sweep" if options.difference is None else f"{options.difference} MB"
+    if options.shared_buffers_sizes:
+        extra = "the result of the first sweep" if options.extra_memory is None else f"{options.extra_memory} MB"
         parts.append(
-            f"shared_buffers from {options.buffer_sizes[0]} to {options.buffer_sizes[-1]} MB in containers that are larger by {difference}"
+            f"shared_buffers from {options.shared_buffers_sizes[0]} to {options.shared_buffers_sizes[-1]} MB in containers that are larger "
+            f"by {extra}"
         )
     return f"Sweeps: {'; '.join(parts)}."
 
 
 def _budget(options: WorkingSetOptions) -> float:
-    trials = sum(len(options.sizes(sweep)) for sweep in options.sweeps) * len(options.clients) * options.repeats
-    return max(BUDGET, trials * (options.seconds + options.ramp + PER_TRIAL) * SPARE)
+    trials = sum(len(options.sizes(sweep)) for sweep in options.vary) * len(options.clients) * options.repeats
+    return max(MIN_BUDGET_S, trials * (options.seconds + options.ramp + PER_TRIAL_S) * BUDGET_FACTOR)
