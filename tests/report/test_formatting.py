@@ -106,8 +106,8 @@ def test_instants_beyond_any_calendar_are_a_dash():
 
 
 def test_names_in_words():
-    assert formatting.label("efficiency_cpu") == "CPU efficiency"
-    assert formatting.label("usl_peak") == "USL peak"
+    assert formatting.label("cpu_efficiency") == "CPU efficiency"
+    assert formatting.label("usl_peak_load") == "USL peak load"
     assert formatting.label("platform.controller") == "platform: controller"
     assert formatting.label("held_better.scheme3.buffers25.rate0.55") == "held better: scheme 3: buffers 25: rate 0.55"
     assert formatting.label("working_set_by_misses.30") == "working set by misses: 30"

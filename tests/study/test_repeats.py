@@ -25,7 +25,7 @@ def test_clean_trials_are_used_and_all_are_counted(options: Build, simulate: Any
     assert (len(found.used), found.tried, found.tainted, found.failed) == (1, 3, 2, 1)
     assert found.clean and found.note == ""
     assert found.throughputs == [found.mean]
-    assert found.limited_by == "quota"
+    assert found.bottleneck == "cpu-quota"
 
 
 def test_tainted_ones_are_used_where_none_is_clean(options: Build, simulate: Any) -> None:
@@ -121,17 +121,27 @@ def test_parts_in_cores_with_named_ones_after_the_platform(options: Build, simul
     found = point(given, simulate(given, overhead=0.4))
     assert named_parts([found]) == ["vm"]
     cells = cpu_cells(found, ["vm", "nfs"])
-    assert list(cells) == ["databases_cpu", "clients", "pgherd", "platform", "platform.vm", "platform.nfs", "iowait", "idle", "steal"]
-    assert cells["platform"].value == pytest.approx(0.4)
-    assert cells["platform.vm"].value == pytest.approx(0.2)
-    assert cells["platform.nfs"].note == "CPU of this part was not measured"
-    assert cells["databases_cpu"].value + cells["clients"].value == pytest.approx(1, abs=0.01)
+    assert list(cells) == [
+        "databases_cpu",
+        "clients_cpu",
+        "pgherd_cpu",
+        "platform_cpu",
+        "platform_cpu.vm",
+        "platform_cpu.nfs",
+        "iowait",
+        "idle",
+        "steal",
+    ]
+    assert cells["platform_cpu"].value == pytest.approx(0.4)
+    assert cells["platform_cpu.vm"].value == pytest.approx(0.2)
+    assert cells["platform_cpu.nfs"].note == "CPU of this part was not measured"
+    assert cells["databases_cpu"].value + cells["clients_cpu"].value == pytest.approx(1, abs=0.01)
 
 
 def test_what_was_not_seen_says_so(options: Build, simulate: Any) -> None:
     given = options(points=(4,))
     cells = cpu_cells(point(given, simulate(given, metrics=False)), [])
     assert all(cell.value is None for cell in cells.values())
-    assert cells["databases_cpu"].note == cells["platform"].note == NO_CONTAINER_CPU
+    assert cells["databases_cpu"].note == cells["platform_cpu"].note == NO_CONTAINER_CPU
     assert cells["idle"].note == "not reported by the host"
-    assert cells["pgherd"].note == "not measured for these processes"
+    assert cells["pgherd_cpu"].note == "not measured for these processes"

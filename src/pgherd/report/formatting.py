@@ -32,11 +32,10 @@ MISSING = "–"
 _LABELS = {
     "cpu_per_tx": "CPU per transaction",
     "throughput": "throughput",
-    "notpm": "new orders per minute",
+    "nopm": "new orders per minute",
     "databases_cpu": "databases' CPU",
     "clients_cpu": "clients' CPU",
     "aicc": "AICc",
-    "tainted": "tainted trials",
     "relative_error": "relative error",
     "iops": "I/Os per second",
     "p99_9": "p99.9",
@@ -44,7 +43,7 @@ _LABELS = {
     "residue": "unaccounted",
 }
 """Labels of columns that several studies have. A study's own are in its ``labels``."""
-_PERCENT_COLUMNS = frozenset({"relative_error", "relative", "cpu_share"})
+_PERCENT_COLUMNS = frozenset({"relative_error", "relative", "relative_to_mean", "relative_to_median", "cpu_share"})
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
 """Separator of the parts of a name: any dot that does not belong to a number."""
 _COORDINATE = re.compile(r"\.(scheme|buffers|rate)(\d)")
@@ -62,7 +61,7 @@ def shell_comment(text: object) -> str:
 
 
 def label(name: str) -> str:
-    """Return the label of a column or finding: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
+    """Return the label of a column or finding: ``cpu_efficiency`` → ``CPU efficiency``, ``ratio.scheme3.rate0.4`` →
     ``ratio: scheme 3: rate 0.4``.
     """
     text = _LABELS.get(name) or labels().get(name)

@@ -88,11 +88,11 @@ def test_an_open_upper_end_is_said(options: Build, simulate: Any) -> None:
 def test_saturation_is_not_claimed_while_it_rises(options: Build, simulate: Any) -> None:
     given = options(points=(1, 2, 3, 5))
     found = shape_findings(measured_curve(given, simulate(given)))
-    assert found["saturation"].value is None
-    assert "still rises" in found["saturation"].note
+    assert found["saturation_point"].value is None
+    assert "still rises" in found["saturation_point"].note
     assert "still rising" in found["peak_throughput"].note
-    assert found["throughput_beyond_peak"].value == 1
-    assert found["throughput_beyond_peak"].low is None
+    assert found["retrograde_ratio"].value == 1
+    assert found["retrograde_ratio"].low is None
 
 
 def test_a_fall_beyond_the_peak(options: Build, simulate: Any) -> None:
@@ -101,7 +101,7 @@ def test_a_fall_beyond_the_peak(options: Build, simulate: Any) -> None:
             return super().truth(n) * (1 if n <= 8 else 0.8)
 
     found = shape_findings(measured_curve(options(), Falling(options())))
-    beyond = found["throughput_beyond_peak"]
+    beyond = found["retrograde_ratio"]
     assert beyond.value == pytest.approx(0.8, abs=0.03)
     assert beyond.high < 1
     assert "% below that at" in beyond.note
@@ -115,7 +115,7 @@ def test_a_single_point_has_a_curve(options: Build, simulate: Any) -> None:
     assert capacity_finding(only, "slope").value is None
     assert "only one number" in capacity_finding(only, "slope").note
     found = shape_findings(only)
-    for name in ("end_of_linear", "saturation"):
+    for name in ("linear_range_end", "saturation_point"):
         assert found[name].value is None
         assert "only one number" in found[name].note
 
@@ -152,7 +152,7 @@ def test_what_limited_most_trials(options: Build, simulate: Any) -> None:
     given = options(points=(4,))
     results = simulate(given).all(planned(given))
     results[0].phases[0].metrics.clear()
-    assert density_points(given, results)[0].limited_by == "quota"
+    assert density_points(given, results)[0].bottleneck == "cpu-quota"
 
 
 def test_a_quantity_that_nobody_saw_says_why(options: Build, simulate: Any) -> None:

@@ -175,6 +175,6 @@ def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simu
         given = options(soak_seconds=seconds)
         analysis = STUDY.analyse(given, simulate(given).until_stop()[0])
         told = {name: one for name, one in analysis.findings.items() if name.startswith("soak")}
-        assert set(told) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_variation"}
+        assert set(told) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_cv"}
         for one in told.values():
             assert (one.value is None and one.note) or one.low is not None or "no interval" in one.note

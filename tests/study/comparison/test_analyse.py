@@ -134,7 +134,7 @@ def test_several_variants_and_points_with_a_studys_own_findings(options, server,
     found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
     assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer
     assert row(found, "simple", "throughput@databases=4")["verdict"] == "slower"
-    own = row(found, "simple", "slope")
+    own = row(found, "simple", "linear_slope")
     assert own["verdict"] == "lower" and own["better"] == "" and own["unit"]
 
 

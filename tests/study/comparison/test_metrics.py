@@ -98,7 +98,7 @@ def test_words_go_with_what_is_better():
     assert metrics.METRICS["throughput"].words == ("faster", "slower")
     assert metrics.METRICS["p95"].words == ("slower", "faster")
     assert metrics.METRICS["cpu_per_tx"].words == ("higher cost", "lower cost")
-    unknown = metrics.metric("usl_peak", "tps")
+    unknown = metrics.metric("usl_peak_load", "tps")
     assert unknown.better == "" and unknown.words == ("higher", "lower") and unknown.unit == "tps"
 
 

@@ -46,7 +46,7 @@ def test_one_row_per_trial_in_the_order_of_the_run(options, simulate):
     rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert [row["order"] for row in rows] == [1, 2, 3] and {row["block"] for row in rows} == {0}
     assert [row["trial"] for row in rows] == ["0001", "0002", "0003"]
-    assert rows[0]["throughput"] == results[0].phases[0].throughput and rows[0]["tainted"] == 0
+    assert rows[0]["throughput"] == results[0].phases[0].throughput and rows[0]["tainted_trials"] == 0
     assert "memory" not in rows[0] and "point" not in rows[0], "what nobody saw has no column"
 
 

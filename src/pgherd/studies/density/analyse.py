@@ -62,15 +62,15 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
     curve = density_curve(options, points)
     findings = {**shape_findings(curve), **evidence_findings(curve)}
-    findings["databases_held"] = capacity_finding(curve, curve.basis)
-    findings["databases_held_one"] = capacity_finding(curve, "single")
-    findings["databases_held_linear"] = capacity_finding(curve, "slope")
+    findings["capacity"] = capacity_finding(curve, curve.basis)
+    findings["capacity_vs_single"] = capacity_finding(curve, "single")
+    findings["capacity_vs_linear"] = capacity_finding(curve, "slope")
     selection = _models(curve)
     findings |= model_findings(selection)
     run_grade = _grade(options, points, trials, complete=not options.soak_seconds or len(windows) >= options.soak_count)
     tables = {"density": density_rows(curve), "cpu": cpu_rows(curve), "models": model_rows(selection)}
     figures: dict[str, Any] = {"models": model_curves(selection, curve.loads[-1]), "published": published_rows()}
-    answer = _answer(curve, findings["databases_held"])
+    answer = _answer(curve, findings["capacity"])
     if options.soak_seconds:
         findings |= soak.soak_findings(windows)
         if len(windows) > 1:
@@ -179,24 +179,24 @@ def _bottleneck(curve: DensityCurve) -> str:
     """Describe the bottleneck at the largest point, and the points that a quota limits."""
     largest, options = curve.points[-1], curve.options
     threshold = options.thresholds.foreign_cpu
-    quota_bound = [point.databases for point in curve.points if point.limited_by == "quota"]
-    full = [point for point in curve.points if point.limited_by == "host" and not _foreign_cores(point, threshold)]
+    quota_bound = [point.databases for point in curve.points if point.bottleneck == "cpu-quota"]
+    full = [point for point in curve.points if point.bottleneck == "host-cpu" and not _foreign_cores(point, threshold)]
     first_full = full[0] if full else largest
     foreign = _foreign_cores(largest, threshold)
     limit = "CPU quota" if options.cpu_mode == "quota" else "CPU set"
     hosts = "the hosts are" if len(options.over) > 1 else "the host is"
     clauses = {
-        "host": f"{hosts} full, but {foreign} cores are used outside the containers"
+        "host-cpu": f"{hosts} full, but {foreign} cores are used outside the containers"
         if foreign
         else f"CPU-bound: {hosts} full from {plural(first_full.databases)} on",
-        "quota": f"each database is limited by its {limit}, and {hosts} not yet full",
-        "rate": "every database met its rate",
+        "cpu-quota": f"each database is limited by its {limit}, and {hosts} not yet full",
+        "rate-limit": "every database met its rate",
         "storage": "the bottleneck is storage",
-        "clients": "the bottleneck is the load generator, not the databases",
+        "client-cpu": "the bottleneck is the load generator, not the databases",
         "unknown": "the bottleneck is unknown",
     }
-    text = clauses[largest.limited_by]
-    if quota_bound and largest.limited_by != "quota":
+    text = clauses[largest.bottleneck]
+    if quota_bound and largest.bottleneck != "cpu-quota":
         limited = "is limited by its" if quota_bound[-1] == 1 else "are limited by their"
         text += f"; up to {plural(quota_bound[-1])} {limited} {limit}, which makes the curve linear by construction"
     return text
@@ -215,21 +215,21 @@ def _numbers(databases: Sequence[str]) -> str:
 
 
 def _next_steps(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
-    steps = [*_larger_point(curve, findings["databases_held"]), *_more_repeats(curve)]
-    if any(point.limited_by == "quota" for point in curve.points):
+    steps = [*_larger_point(curve, findings["capacity"]), *_more_repeats(curve)]
+    if any(point.bottleneck == "cpu-quota" for point in curve.points):
         steps.append(
-            "efficiency_cpu in the table 'density': CPU time per transaction (caches, memory, SMT), independent of the CPU time available"
+            "cpu_efficiency in the table 'density': CPU time per transaction (caches, memory, SMT), independent of the CPU time available"
         )
-    fairness = findings.get("fairness_min_max")
+    fairness = findings.get("min_max_ratio")
     if fairness is not None and fairness.value is not None and fairness.value < UNFAIR_RATIO:
         steps.append(f"fairness: the slowest database gets {100 * fairness.value:.0f} % of the fastest one's throughput")
-    foreign = findings["overhead_direct"].value
+    foreign = findings["platform_overhead_measured"].value
     if foreign is not None and foreign > 0.05 * curve.options.cores:
         steps.append(f"the table 'cpu': {foreign:.2g} cores are used outside the containers; name their processes with --track")
     first, last = (point.values(lambda observation: observation.p95) for point in (curve.points[0], curve.points[-1]))
     if first and last and sum(last) / len(last) > 3 * sum(first) / len(first):
         steps.append("latency: p95 at the largest number of databases is more than three times that of the smallest")
-    unknown = [str(point.databases) for point in curve.points if point.limited_by == "unknown"]
+    unknown = [str(point.databases) for point in curve.points if point.bottleneck == "unknown"]
     if unknown:
         steps.append(f"the bottleneck is unknown at {_numbers(unknown)}: see the checks of these trials")
     return steps

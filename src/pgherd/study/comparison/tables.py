@@ -145,7 +145,7 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
             row["host"] = hosts[result.trial.repeat]
         if has_points:
             row["point"] = ", ".join(f"{name} {value}" for name, value in variants.point_of(result).items())
-        row["tainted"] = int(result.tainted)
+        row["tainted_trials"] = int(result.tainted)
         values = metrics.metric_values([result])
         metric_names |= set(values)
         row.update(values)
