@@ -64,9 +64,11 @@ def label(name: str) -> str:
     """Return the label of a column or finding: ``cpu_efficiency`` → ``CPU efficiency``, ``ratio.scheme3.rate0.4`` →
     ``ratio: scheme 3: rate 0.4``.
     """
-    text = _LABELS.get(name) or labels().get(name)
-    if text is not None:
-        return text
+    return _LABELS.get(name) or labels().get(name) or name_text(name)
+
+
+def name_text(name: str) -> str:
+    """Return a name as text, without the label of a column with that name: ``cpu_mode`` → ``CPU mode``."""
     if name.startswith("to "):  # followed by a host's name, which stays unchanged
         return clean(name)
     parts = _BETWEEN.sub(": ", _COORDINATE.sub(r".\1 \2", clean(name)))

@@ -103,7 +103,7 @@ def test_every_number_has_a_reason_or_an_interval(options: Build, simulate: Any)
 
 
 def test_no_interval_reaches_beyond_what_can_be(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 8), repeats=3, repeats_one=3)
+    given = options(databases=(1, 8), repeats=3, single_database_repeats=3)
     results = simulate(given).all(planned(given))
     for result, busy in zip([r for r in results if r.trial.point["databases"] == 8], (0.0, 0.0, 0.3), strict=True):
         (phase,) = result.phases
@@ -122,7 +122,7 @@ def test_no_interval_reaches_beyond_what_can_be(options: Build, simulate: Any) -
 
 def test_what_the_platform_takes(options: Build, simulate: Any) -> None:
     """A platform that uses 0.4 of 2 cores: measured directly, and inferred only when the remaining cores are full."""
-    analysis = finished(options(), simulate(options(points=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
+    analysis = finished(options(), simulate(options(databases=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
     assert analysis.findings["platform_overhead_measured"].value == pytest.approx(0.4, abs=1e-6)
     assert analysis.findings["platform_overhead_measured.vm"].value == pytest.approx(0.2)
     assert analysis.findings["knee"].value == pytest.approx(6.4, abs=0.3)
@@ -144,13 +144,13 @@ def test_super_linear_is_explained_and_does_not_flatter(options: Build, simulate
 
 
 def test_a_boosted_single_database_is_explained(options: Build, simulate: Any) -> None:
-    analysis = finished(options(at=0.75), simulate(options(), alone=1.15))
+    analysis = finished(options(efficiency=0.75), simulate(options(), alone=1.15))
     assert any("boosted clocks" in text for text in analysis.warnings)
     assert analysis.findings["capacity"].value == pytest.approx(8 / 0.75 / 1.15, rel=0.02)
 
 
 def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 3, 5, 6))
+    given = options(databases=(1, 2, 3, 5, 6))
     analysis = finished(given, simulate(given))
     assert analysis.findings["capacity"].value is None
     assert "at least 6" in analysis.findings["capacity"].note
@@ -161,7 +161,7 @@ def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: 
 
 def test_at_least_is_no_more_than_the_interval_bears_out(options: Build, simulate: Any) -> None:
     """Nine databases have 8/9 of ideal, above 85 %, but noisy trials do not confirm it."""
-    given = options(points=(1, 2, 4, 8, 9))
+    given = options(databases=(1, 2, 4, 8, 9))
     exact, noisy = (finished(given, simulate(given, noise=noise)) for noise in (0.001, 0.03))
     assert (
         "Capacity: at least 9 databases of 0.25 vCPU at 85 % efficiency, the largest number measured (112 % of the cores)" in exact.answer
@@ -170,7 +170,7 @@ def test_at_least_is_no_more_than_the_interval_bears_out(options: Build, simulat
     assert "Capacity: at least 8 databases of 0.25 vCPU at 85 % efficiency (95 % interval from 8." in noisy.answer
     assert "; 9, the largest number measured, at 112 % of the cores, had 8" in noisy.answer
     assert "capacity at least 8 databases (from 8." in noisy.findings["capacity"].note
-    few = options(points=(1, 2, 4, 8, 9), repeats=1, repeats_one=1)
+    few = options(databases=(1, 2, 4, 8, 9), repeats=1, single_database_repeats=1)
     single = finished(few, simulate(few, noise=0.001))
     assert "at least 9 databases" in single.answer and "too few repeats for an interval" in single.answer
     assert "no interval: too few repeats" in single.findings["capacity"].note
@@ -238,18 +238,18 @@ def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options:
 
 
 def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 3, 5, 6))
+    given = options(databases=(1, 2, 3, 5, 6))
     (never,) = [text for text in finished(given, simulate(given)).look_at if "--databases" in text]
     assert never == (
         "the point at 85 % efficiency is beyond 6 databases, the largest number measured; density with --databases 1,2,3,5,6,11 "
         "also measures 11"
     )
-    near = options(at=0.81)  # the capacity is 8/0.81 = 9.9
+    near = options(efficiency=0.81)  # the capacity is 8/0.81 = 9.9
     noisy = finished(near, simulate(near, noise=0.02))
     assert "upper bound not reached" in noisy.answer
     assert any(text.startswith("the upper bound of the capacity is beyond 10 databases") for text in noisy.look_at)
     assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
-    seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
+    seen = finished(options(databases=(1, 2, 4, 8, 12)), simulate(options(databases=(1, 2, 4, 8, 12))))
     assert seen.findings["capacity"].high < 12 and not any("--databases" in text for text in seen.look_at)
 
 
@@ -265,7 +265,7 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
     assert match and int(match[1]) > 10 and enough and int(enough[1]) > int(match[2]), wide
     (hopeless,) = said(0.6)
     assert hopeless.endswith("try a longer --duration, or rerun on an idle machine")
-    given = options(points=(1, 2, 3), repeats=40)
+    given = options(databases=(1, 2, 3), repeats=40)
     lost = finished(given, simulate(given, noise=0.1, fail=lambda trial: "it died" if trial.repeat > 3 else None))
     (asked,) = [text for text in lost.look_at if "is known to" in text]
     assert asked.endswith("try a longer --duration, or rerun on an idle machine"), "no fewer repeats than requested are proposed"
@@ -273,14 +273,14 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:
     def said(fail: Any = lambda trial: None, **more: Any) -> list[str]:
-        given = options(points=(1, 2, 3, 5, 6), **more)
+        given = options(databases=(1, 2, 3, 5, 6), **more)
         return [text for text in finished(given, simulate(given, fail=fail)).look_at if "is beyond" in text]
 
-    (full,) = said(memory_holds=6)
+    (full,) = said(max_databases_in_memory=6)
     assert full.endswith("the largest number measured; memory is sufficient for no more: lower --memory or --scale")
-    (near,) = said(memory_holds=9)
+    (near,) = said(max_databases_in_memory=9)
     assert near.endswith("density with --databases 1,2,3,5,6,9 also measures 9")
-    (free,) = said(memory_holds=40)
+    (free,) = said(max_databases_in_memory=40)
     assert free.endswith("density with --databases 1,2,3,5,6,11 also measures 11")
     assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six are planned, and run first"
 
@@ -328,7 +328,7 @@ def test_nothing_at_all(options: Build, simulate: Any) -> None:
 
 
 def test_any_prefix_of_a_run_can_be_analysed(options: Build, simulate: Any) -> None:
-    given = options(repeats=1, repeats_one=2)
+    given = options(repeats=1, single_database_repeats=2)
     results = simulate(given).all(planned(given))
     for cut in range(len(results) + 1):
         analysis = STUDY.analyse(given, results[:cut])
@@ -336,7 +336,7 @@ def test_any_prefix_of_a_run_can_be_analysed(options: Build, simulate: Any) -> N
 
 
 def test_single_repeats_have_numbers_without_intervals(options: Build, simulate: Any) -> None:
-    given = options(repeats=1, repeats_one=1)
+    given = options(repeats=1, single_database_repeats=1)
     analysis = finished(given, simulate(given))
     assert analysis.findings["capacity"].value is not None
     assert analysis.findings["capacity"].low is None
@@ -346,7 +346,7 @@ def test_single_repeats_have_numbers_without_intervals(options: Build, simulate:
 
 
 def test_without_one_database_the_slope_is_perfect(options: Build, simulate: Any) -> None:
-    given = options(points=(2, 3, 5, 6, 8, 10))
+    given = options(databases=(2, 3, 5, 6, 8, 10))
     analysis = finished(given, simulate(given))
     assert analysis.findings["single_database_throughput"].value is None
     assert row(analysis, 6)["efficiency"].value is None
@@ -358,7 +358,7 @@ def test_without_one_database_the_slope_is_perfect(options: Build, simulate: Any
 @pytest.mark.parametrize("only", [1, 8])
 def test_one_point_holds_nothing(options: Build, simulate: Any, only: int) -> None:
     """Efficiency is 1 there by construction."""
-    given = options(points=(only,))
+    given = options(databases=(only,))
     analysis = finished(given, simulate(given))
     assert "at least" not in analysis.answer
     assert "no capacity at 85 %" in analysis.answer
@@ -371,7 +371,7 @@ def test_without_a_limit_vcpus_are_no_more_than_a_way_to_count(options: Build, s
 
 
 def test_an_open_interval_has_no_end_in_the_answer(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 4, 8, 10), at=0.8, seed=1)
+    given = options(databases=(1, 2, 4, 8, 10), efficiency=0.8, seed=1)
     answers = [finished(given, simulate(given, noise=0.02, seed=seed)).answer for seed in range(4)]
     opened = [text for text in answers if "upper bound not reached" in text]
     assert opened
@@ -400,7 +400,7 @@ def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
 def test_e1_published_table(options: Build, simulate: Any) -> None:
     """The table of E1 through the whole analysis."""
     e1 = {1: 64, 4: 256, 8: 512, 16: 1045, 24: 1540, 32: 1957, 40: 2194}
-    given = options(cores=160, vcpus=4, points=tuple(e1), repeats=1, repeats_one=1)
+    given = options(cores=160, vcpus=4, databases=tuple(e1), repeats=1, single_database_repeats=1)
 
     class Published(simulate):
         def truth(self, n: int) -> float:

@@ -117,7 +117,7 @@ def test_the_real_study_fits_the_figures(run8, synthetic):
         runtime="cgroup",
         pg_bin="/x",
         pg_version="18.6",
-        points=tuple(synthetic.points(8)),
+        databases=tuple(synthetic.points(8)),
     )
     record = run8[0].model_copy(update={"analysis": STUDY.analyse(options, run8[1])})
     drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, run8[1]))

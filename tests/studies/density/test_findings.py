@@ -93,7 +93,7 @@ def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
 
 
 def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
-    given = options(points=(1,))
+    given = options(databases=(1,))
     assert evidence(given, simulate(given))["jain_index"].value is None
 
 
@@ -111,7 +111,7 @@ def warnings_of(options: Build, simulate: Any) -> Callable[..., list[str]]:
             def truth(self, n: int) -> float:
                 return super().truth(n) * (more if n == 8 else 1.0)
 
-        given = options(points=points)
+        given = options(databases=points)
         results = Better(given, **host).all(planned(given))
         for result in results:
             for entity, metrics in result.phases[0].metrics.items():
@@ -163,7 +163,7 @@ def test_more_than_perfect_without_seeing_the_cpu(warnings_of: Any) -> None:
 
 
 def test_without_one_database_the_slope_is_perfect(warnings_of: Any) -> None:
-    (text,) = warnings_of(more=1.15, noise=0, points=(2, 3, 5, 6, 8, 10))
+    (text,) = warnings_of(more=1.15, noise=0, databases=(2, 3, 5, 6, 8, 10))
     assert text.startswith("Efficiency is above 100 %: 1")
     assert "than with one database" not in text
     assert "A single database was not measured, so CPU per transaction has no reference; usual causes are a clock" in text

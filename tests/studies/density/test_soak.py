@@ -36,7 +36,7 @@ def test_a_drifting_soak(options: Build, simulate: Any) -> None:
 
 
 def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=1800, points=(1,))
+    given = options(soak_seconds=1800, databases=(1,))
     analysis = STUDY.analyse(given, simulate(given, drift=-0.6, noise=0.001).until_stop()[0])
     assert analysis.findings["soak_drift"].value == pytest.approx(-0.6, abs=0.15)
     assert "extrapolated from less than an hour" in analysis.findings["soak_drift"].note

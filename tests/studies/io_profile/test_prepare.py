@@ -90,7 +90,7 @@ def test_beyond_the_memory():
         pytest.skip("memory is limited by control groups, and none can be made here")
     found = prepared(memory_ratio=3.0, memory="256MB")
     (arm,) = found.options.arms
-    assert (arm.options["workload"], arm.options["scale"], arm.options["intent"]) == ("random-block", 768, "io-bound")
+    assert (arm.options["workload"], arm.options["scale"], arm.options["bound_by"]) == ("random-block", 768, "io")
     assert found.options.io_bound == 3.0
     arms = prepared(memory_ratio=3.0, memory="256MB", partitions=2, compare_setting="full_page_writes=on,off").options.arms
     assert {one.options["settings"]["shared_buffers"] for one in arms} == {arm.options["settings"]["shared_buffers"]}

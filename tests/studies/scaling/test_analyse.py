@@ -240,7 +240,7 @@ def test_no_trials(options: Build, server: Any) -> None:
 def test_any_subset_of_trials_can_be_analysed(seed: int, noise: float, keep: int) -> None:
     from tests.studies.scaling.conftest import BASE, Server
 
-    given_options = ScalingOptions(**{**BASE, "clients": (1, 2, 4, 8), "most": 16, "seed": seed})
+    given_options = ScalingOptions(**{**BASE, "clients": (1, 2, 4, 8), "max_clients": 16, "seed": seed})
     results = Server(given_options, noise=noise, seed=seed).all(planned(given_options))
     analysis = STUDY.analyse(given_options, results[::keep])
     assert analysis.answer

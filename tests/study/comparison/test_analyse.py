@@ -129,7 +129,7 @@ def test_failures_are_told(options, simulate):
 
 
 def test_several_variants_and_points_with_a_studys_own_findings(options, server, simulate):
-    arms_ = {name: server(points=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
+    arms_ = {name: server(databases=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
     made = options(arms_, own=True, budget_seconds=1e6)
     found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
     assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer

@@ -51,7 +51,7 @@ def test_one_row_per_trial_in_the_order_of_the_run(options, simulate):
 
 
 def test_points_are_told_where_there_are_several(options, server, simulate):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")})
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2), protocol="simple")})
     results = simulate(made).all(variants.block_trials(made, 0))
     rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert {row["point"] for row in rows} == {"databases 1", "databases 2"}

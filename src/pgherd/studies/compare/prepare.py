@@ -222,7 +222,7 @@ def _measured_once(asked: CompareRequest, options: Model, state: State, together
 
     The length of a trial depends on the start state. Scenarios keep the length in their files.
     """
-    changes: dict[str, Any] = {"repeats": 1, "repeats_one": 1, "check_depth": False}
+    changes: dict[str, Any] = {"repeats": 1, "single_database_repeats": 1, "check_depth": False}
     if not isinstance(options, CompareOptions):  # a single server of io-profile always has a time budget
         changes["budget_seconds"] = None
     if asked.variant or "start_state" in asked.model_fields_set:

@@ -103,7 +103,7 @@ def _grade(options: DensityOptions, points: Sequence[DensityPoint], results: Seq
 
     ``complete`` is false if windows of a soak are missing.
     """
-    planned = {options.soak_point} if options.soak_seconds else set(options.points)
+    planned = {options.soak_point} if options.soak_seconds else set(options.databases)
     complete &= planned <= {point.databases for point in points if point.clean}
     single = [point for point in points if point.databases == 1]
     min_trials = 1 if options.soak_seconds else MIN_TRIALS  # the windows of a soak are its repeats
@@ -115,7 +115,7 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
     tainted = [str(point.databases) for point in curve.points if not point.clean]
     essential = "every efficiency depends on the single database" if curve.single is not None and not curve.single.clean else ""
     warnings = list(fallback_warnings([point.clean for point in curve.points], _numbers(tainted), essential))
-    absent = [str(n) for n in options.points if n not in {point.databases for point in curve.points}]
+    absent = [str(n) for n in options.databases if n not in {point.databases for point in curve.points}]
     if absent:
         warnings.append(f"No finished trial for {_numbers(absent)}")
     warnings += ideal_warnings(curve)
@@ -137,7 +137,7 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
 def _answer(curve: DensityCurve, capacity: Finding) -> str:
     options = curve.options
     size = f"{options.vcpus:g} vCPU" + (f" at {options.rate:g} tps each" if options.rate else "")
-    target = f"{100 * options.at:.3g} % efficiency"
+    target = f"{100 * options.efficiency:.3g} % efficiency"
     largest = curve.points[-1]
     subject = f"Capacity of {len(options.over)} hosts together" if len(options.over) > 1 else "Capacity"
     if len(curve.points) == 1:
@@ -238,17 +238,19 @@ def _next_steps(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
 def _larger_point(curve: DensityCurve, capacity: Finding) -> list[str]:
     """Propose a larger number of databases if the crossing, or its upper bound, is beyond the largest one measured."""
     options = curve.options
-    largest, memory_limit = max(options.points), options.memory_holds
+    largest, memory_limit = max(options.databases), options.max_databases_in_memory
     if len(curve.points) == 1 or not (OPEN_END in capacity.note or NEVER_BELOW in capacity.note):
         return []
     if curve.loads[-1] != largest:
         return []  # the plan has a larger point, which should finish first
-    unknown = "the upper bound of the capacity" if capacity.value is not None else f"the point at {100 * options.at:.3g} % efficiency"
+    unknown = (
+        "the upper bound of the capacity" if capacity.value is not None else f"the point at {100 * options.efficiency:.3g} % efficiency"
+    )
     beyond = f"{unknown} is beyond {plural(largest)}, the largest number measured"
     if memory_limit is not None and memory_limit <= largest:
         return [f"{beyond}; memory is sufficient for no more: lower --memory or --scale"]
     further = next_point(options) if memory_limit is None else min(next_point(options), memory_limit)
-    points = ",".join(map(str, (*options.points, further)))
+    points = ",".join(map(str, (*options.databases, further)))
     return [f"{beyond}; density with --databases {points} also measures {further}"]
 
 

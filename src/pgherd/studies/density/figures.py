@@ -170,7 +170,7 @@ def _marks(inputs: FigureInputs, rows: Sequence[Row]) -> list[tuple[float, str, 
 
 
 def _target(inputs: FigureInputs) -> str:
-    at = finite(inputs.record.options.get("at"))
+    at = finite(inputs.record.options.get("efficiency"))
     return share(at) if at else "the target"
 
 
@@ -192,7 +192,7 @@ def efficiency(inputs: FigureInputs) -> Figure:
     right = last * 1.02
     x = databases_axis(right)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="efficiency, %")
-    at = finite(inputs.record.options.get("at"))
+    at = finite(inputs.record.options.get("efficiency"))
     layers = chart_style.level(100, "ideal", right, x, y)
     layers += chart_style.level(at * 100, "target", right, x, y, left=True) if at and low <= at * 100 <= high else []
     labels = []

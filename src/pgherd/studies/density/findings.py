@@ -89,7 +89,7 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
         return missing("databases", NO_SINGLE)
     estimate = curve.capacity(basis)
     method = f"efficiency vs. {_reference(basis)}; closest falling curve, interpolated"
-    target = f"{100 * options.at:.3g} %"
+    target = f"{100 * options.efficiency:.3g} %"
     if estimate.value is None:
         if not estimate.never_below:
             return missing("databases", f"efficiency is below {target} at every point", method=method)

@@ -166,7 +166,7 @@ def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked
     prepared = registry.prepare(node, "density", DensityRequest.model_validate(request), dry=dry)
     options = prepared.options
     assert isinstance(options, DensityOptions)
-    options = options.model_copy(update={"repeats": 1, "repeats_one": 1})
+    options = options.model_copy(update={"repeats": 1, "single_database_repeats": 1})
     arm = Variant(name=ALONE, study="density", options=options.model_dump(mode="json"))
     each = options.seconds + options.ramp + _EXTRA
     budget = parse_seconds(asked.time_budget) if asked.time_budget else 1.5 * each * (asked.repeats or REPEATS) + 30
