@@ -13,9 +13,9 @@ from pgherd.model.load import ClientPlace
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 from pgherd.study.option import null_means_default, option, redefined
 
-SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+CLIENTS_PER_CORE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Measured numbers of clients per core, in addition to 1, 2, 4 … clients. E3 measured from 1 to more than 48 clients on 32 cores."""
-BEYOND = 2
+MAX_CLIENTS_FACTOR = 2
 """Maximum number of clients of a server, as a multiple of the planned maximum. The peak may be at more clients than planned."""
 
 CONTAINER = "db01"
@@ -85,13 +85,13 @@ def plural(clients: float) -> str:
 
 
 def choose_clients(cores: float, limit: int | None = None) -> tuple[int, ...]:
-    """Choose the numbers of clients: 1, 2, 4 … up to a quarter of the cores, then SHARES of the cores.
+    """Choose the numbers of clients: 1, 2, 4 … up to a quarter of the cores, then CLIENTS_PER_CORE of the cores.
 
     Args:
         cores: the cores of the server.
         limit: the maximum that memory allows. It replaces all larger numbers.
     """
-    numbers = {1, *(max(1, math.floor(share * cores + 0.5)) for share in SHARES)}
+    numbers = {1, *(max(1, math.floor(share * cores + 0.5)) for share in CLIENTS_PER_CORE)}
     doubled = 2
     while doubled < cores / 4:
         numbers.add(doubled)

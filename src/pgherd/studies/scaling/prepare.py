@@ -14,13 +14,13 @@ from pgherd.prepare.container_limits import Limits
 from pgherd.prepare.database_preparation import Preparation, preparation
 from pgherd.prepare.prepared_study import Prepared, most_pages
 from pgherd.prepare.variants import FIXED, expand
-from pgherd.studies.scaling.options import BEYOND, ScalingOptions, ScalingRequest, ScalingVariant, choose_clients, plural
+from pgherd.studies.scaling.options import MAX_CLIENTS_FACTOR, ScalingOptions, ScalingRequest, ScalingVariant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET, DatabaseOptions
 
-SPARE = 1.15
+BUDGET_FACTOR = 1.15
 """Time budget as a multiple of the time under load, for transitions, reruns and more points."""
-RESTART = 6.0
+RESTART_S = 6.0
 """Seconds to replace the server of a variant by that of the next one, including the copy."""
 
 BASE = "base"
@@ -90,7 +90,7 @@ def _enough_branches(ground: Preparation, limits: Limits) -> Preparation:
         return ground
     if request.script or request.scale is not None or request.workload not in _BRANCHES or max(planned_clients) <= ground.scale:
         return ground
-    scale = max(planned_clients) * (1 if request.clients else BEYOND)
+    scale = max(planned_clients) * (1 if request.clients else MAX_CLIENTS_FACTOR)
     ground.choices.append(
         f"Scale {scale}: each transaction of {request.workload} updates one of {scale} branches, at least one per client."
     )
@@ -129,7 +129,7 @@ def _clients(ground: Preparation, limits: Limits, size: int) -> tuple[tuple[int,
     clients = choose_clients(limits.vcpus, limit=limit)
     if clients[-1] < choose_clients(limits.vcpus)[-1]:
         ground.choices.append(f"At most {plural(clients[-1])}: with more, a server exceeds its memory of {format_bytes(budget)}.")
-    return clients, max(clients[-1], min(limit, BEYOND * clients[-1]))
+    return clients, max(clients[-1], min(limit, MAX_CLIENTS_FACTOR * clients[-1]))
 
 
 def _merge(prepared: Mapping[str, Prepared]) -> Prepared:
@@ -177,5 +177,7 @@ def _with_budget(prepared: Prepared) -> Prepared:
     if options.budget_seconds is not None:
         return prepared
     under_load = sum(trial.seconds() for trial in planned(options))
-    restarts = RESTART * options.repeats * len(options.variants)
-    return replace(prepared, options=options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * SPARE + restarts)}))
+    restarts = RESTART_S * options.repeats * len(options.variants)
+    return replace(
+        prepared, options=options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * BUDGET_FACTOR + restarts)})
+    )
