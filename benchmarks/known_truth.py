@@ -266,7 +266,7 @@ def scripts(place: Path, size: int) -> tuple[Path, Path]:
 def calibrated(place: Path, seed: int, starts: int, rounds: int) -> dict[str, Any]:
     """How much more CPU a transaction costs with the string, measured without ``compare``; the string made so that it is about 5 %."""
     node = deployed.CountedNode()
-    with deployed.watcher() as progress, deployed.deployed(node, progress, points=(1,), vcpus=1.0, scale=10) as up:
+    with deployed.watcher() as progress, deployed.deployed(node, progress, databases=(1,), vcpus=1.0, scale=10) as up:
         size, weight, weighted_cost = BYTES, 0.0, 0.0
         for few in (*[max(3, starts // 3)] * TUNINGS, starts):
             rng, files, rows = random.Random(f"{seed} {size}"), scripts(place, size), []

@@ -106,9 +106,9 @@ def make_up(run: Path, seed: int) -> None:
         settings={"shared_buffers": "256MB", "max_connections": "40"},
         clients=8,
         threads=4,
-        points=choose_points(CORES, VCPUS),
+        databases=choose_points(CORES, VCPUS),
         repeats=3,
-        repeats_one=5,
+        single_database_repeats=5,
         seconds=9.0,
         seed=seed,
     )
@@ -196,7 +196,7 @@ def trial_result(trial: Trial, number: int, options: DensityOptions, facts: Host
         trial=trial,
         started=begin - 0.1,
         ended=end + 0.9,
-        transition=f"{max(options.points)} kept",
+        transition=f"{max(options.databases)} kept",
         phases=[phase],
         verdicts=judge(trial, [phase], facts, Thresholds(), 0.0),
     )

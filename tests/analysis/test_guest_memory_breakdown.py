@@ -111,7 +111,13 @@ def test_over_time() -> None:
 
 def test_a_phases_means() -> None:
     metrics = {
-        "guest:a": {"guest.memory_configured": 1000.0, "guest.memory_balloon_actual": 700.0, "guest.free": 200.0, "qemu.anon": 400.0, "qemu.shared": 60.0}
+        "guest:a": {
+            "guest.memory_configured": 1000.0,
+            "guest.memory_balloon_actual": 700.0,
+            "guest.free": 200.0,
+            "qemu.anon": 400.0,
+            "qemu.shared": 60.0,
+        }
         | {"qemu.overhead": 60.0},
         "container:a": {"memory.swap": 120.0},
         "swap:ours": {"swap.used": 200.0},
@@ -121,7 +127,10 @@ def test_a_phases_means() -> None:
     }
     assert from_means(metrics, "a") == MemoryBreakdown(1000, 400, 50, 250, 90, 30, 180, 0)
     assert from_means(metrics, "b") is None
-    bare = {"guest:a": {"guest.memory_configured": 1000.0, "guest.memory_balloon_actual": 1000.0}, "container:a": {"memory.anon": 500.0, "memory.shmem": 100.0}}
+    bare = {
+        "guest:a": {"guest.memory_configured": 1000.0, "guest.memory_balloon_actual": 1000.0},
+        "container:a": {"memory.anon": 500.0, "memory.shmem": 100.0},
+    }
     found = from_means(bare, "a")
     assert found is not None and (found.resident, found.never_touched) == (600, 400)
     zswap = {**bare, "container:a": {"memory.anon": 500.0, "memory.swap": 100.0, "memory.zswapped": 40.0}}

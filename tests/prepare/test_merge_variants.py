@@ -65,7 +65,7 @@ def test_variants_of_the_same_scripts_are_logged_alike():
     """The share follows from a measurement, and noise would have one variant pay for more lines than the other."""
 
     def one(sampling, source="a.sql", rate=None):
-        common = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "points": (1,)}
+        common = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "databases": (1,)}
         return DensityOptions(**common, scripts=(Script(source=source),), sampling=sampling, rate=rate)
 
     given = {"a": one(1.0), "b": one(0.2), "other": one(0.5, source="b.sql"), "slow": one(0.5, rate=1000.0)}

@@ -106,8 +106,8 @@ def test_instants_beyond_any_calendar_are_a_dash():
 
 
 def test_names_in_words():
-    assert formatting.label("efficiency_cpu") == "CPU efficiency"
-    assert formatting.label("usl_peak") == "USL peak"
+    assert formatting.label("cpu_efficiency") == "CPU efficiency"
+    assert formatting.label("usl_peak_load") == "USL peak load"
     assert formatting.label("platform.controller") == "platform: controller"
     name = "retention_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.55}"
     assert formatting.label(name) == "retention ratio: layout dedicated, shared buffers percent 25, overcommit 0.55"

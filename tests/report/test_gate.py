@@ -255,11 +255,11 @@ def test_settings_options_and_days_apart_are_said(baseline, runs):
         17_000.0,
         2,
         settings={**record.settings, "io_method": "worker"},
-        options={**record.options, "at": 0.9},
+        options={**record.options, "efficiency": 0.9},
         started=record.started + 90_000,
     )
     words = " ".join(gate(baseline, other).warnings)
-    for said in ("The settings differ (io_method)", "The options differ (at)", "The runs started 25 h apart"):
+    for said in ("The settings differ (io_method)", "The options differ (efficiency)", "The runs started 25 h apart"):
         assert said in words
 
 

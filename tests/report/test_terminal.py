@@ -36,7 +36,7 @@ def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
     head = next(line for line in text.splitlines() if line.lstrip().startswith("databases"))
     assert head.split() == ["databases", "allocated", "tps", "%", "%", "bottleneck", "ms", "trials", "tps"]
     row = next(line for line in text.splitlines() if line.split()[:1] == ["40"])
-    assert "2.191M ±" in row and "85.6 ±" in row and " 1/3 " in row and " host " in row
+    assert "2.191M ±" in row and "85.6 ±" in row and " 1/3 " in row and " host-cpu " in row
 
 
 def test_a_narrow_terminal_loses_whole_columns_and_never_wraps_a_head(run8):

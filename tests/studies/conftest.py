@@ -130,7 +130,7 @@ def simulate() -> type[Simulator]:
 def options() -> Callable[..., DensityOptions]:
     def build(**more: object) -> DensityOptions:
         given = {"cores": 2, "memory": 2**32, "vcpus": 0.25, "cpu_mode": "quota", "pg_bin": "/pg/bin", "pg_version": "18.6"}
-        given["points"] = (1, 2, 3, 5, 6, 8, 10)
+        given["databases"] = (1, 2, 3, 5, 6, 8, 10)
         return DensityOptions(**{**given, **more})
 
     return build

@@ -83,7 +83,7 @@ def command(
     \b
     pgherd gate main last                                    throughput, 5 % allowed
     pgherd gate main last --metric throughput:3% --metric p95:10%
-    pgherd gate main last --metric databases_held:2%         a finding
+    pgherd gate main last --metric capacity:2%         a finding
     pgherd gate main last --junit gate.xml --markdown gate.md
     """
     from pgherd.report.gate import gate

@@ -130,7 +130,7 @@ class PhaseResult(Model):
         return sum(target.throughput * self.loaded(target) for target in self.targets)
 
     @property
-    def notpm(self) -> float | None:
+    def nopm(self) -> float | None:
         """Committed new orders per minute of all targets with such a script. None without any."""
         rates = [target.new_orders_per_minute for target in self.targets if target.new_orders_per_minute is not None]
         return sum(rates) if rates else None

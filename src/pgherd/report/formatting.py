@@ -32,17 +32,16 @@ MISSING = "–"
 _LABELS = {
     "cpu_per_tx": "CPU per transaction",
     "throughput": "throughput",
-    "notpm": "new orders per minute",
+    "nopm": "new orders per minute",
     "databases_cpu": "databases' CPU",
     "clients_cpu": "clients' CPU",
     "aicc": "AICc",
-    "tainted": "tainted trials",
     "relative_error": "relative error",
     "iops": "I/Os per second",
     "p99_9": "p99.9",
 }
 """Labels of columns that several studies have. A study's own are in its ``labels``."""
-_PERCENT_COLUMNS = frozenset({"relative_error", "relative", "relative_to_mean", "cpu_share"})
+_PERCENT_COLUMNS = frozenset({"relative_error", "relative_to_mean", "relative_to_median", "cpu_share"})
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
 """Separator of the parts of a name: any dot that does not belong to a number."""
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
@@ -59,12 +58,14 @@ def shell_comment(text: object) -> str:
 
 
 def label(name: str) -> str:
-    """Return the label of a column or finding: ``efficiency_cpu`` → ``efficiency in CPU per transaction``,
+    """Return the label of a column or finding: ``cpu_efficiency`` → ``CPU efficiency``,
     ``ratio{layout=dedicated,overcommit=0.4}`` → ``ratio: layout dedicated, overcommit 0.4``.
     """
-    text = _LABELS.get(name) or labels().get(name)
-    if text is not None:
-        return text
+    return _LABELS.get(name) or labels().get(name) or name_text(name)
+
+
+def name_text(name: str) -> str:
+    """Return a name as text, without the label of a column with that name: ``cpu_mode`` → ``CPU mode``."""
     if name.startswith("to "):  # followed by a host's name, which stays unchanged
         return clean(name)
     quantity, _, coordinates = name.removesuffix("}").partition("{")

@@ -20,8 +20,8 @@ from pgherd.study.registry import studies
 
 MAX_REGRESSION = 0.05
 
-_HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "databases_held")
-_HIGHER_UNITS = ("tps", "NOTPM", "new orders/min", "IOPS", "MB/s", "Gbit/s", "tps per database", "tps per client", "databases")
+_HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "capacity")
+_HIGHER_UNITS = ("tps", "NOPM", "new orders/min", "IOPS", "MB/s", "Gbit/s", "tps per database", "tps per client", "databases")
 _LOWER_UNITS = ("ms", "s", "bytes", "kB", "MB", "GB", "cores", "switches", "misses/tx", "walks/tx", "cycles/tx", "faults/tx", "reads/tx")
 
 Points = dict[str, tuple[str, list[TrialResult]]]

@@ -22,7 +22,7 @@ from pgherd.study.registry import table_view
 DERIVED = ("figures", "tables", "report.html", "report.json")
 """Files of the report in the run directory. All others belong to the run."""
 
-FLAGS = {"chosen"}
+FLAGS = {"selected"}
 """Columns with 1 and 0, shown as yes and no."""
 
 
@@ -142,7 +142,7 @@ def _is_share(name: str, finding: Finding) -> bool:
     """Return whether a finding is shown in percent."""
     if finding.unit in ("fraction", "share"):
         return True
-    return finding.unit == "ratio" and (name.startswith("efficiency") or name.endswith("_share") or name == "cpu_bound_evidence")
+    return finding.unit == "ratio" and ("efficiency" in name or name.endswith("_share") or name == "cpu_limit_utilization")
 
 
 def host_facts(facts: HostFacts) -> list[tuple[str, str]]:

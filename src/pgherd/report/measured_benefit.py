@@ -28,7 +28,9 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 }
 """Check → the options by which the variants of a comparison differ."""
 
-_IRRELEVANT = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds", "huge_page_bytes"})
+_IRRELEVANT = frozenset(
+    {"seed", "budget_seconds", "max_reruns", "precision", "repeats", "single_database_repeats", "thresholds", "huge_page_bytes"}
+)
 _VOLUME_OPTIONS = frozenset(CHECKS["separate-wal-device"])
 _MAX_RUNS = 3
 """Maximum number of runs per check, the latest."""

@@ -87,6 +87,15 @@ def redefined(model: type[Model], name: str, default: Any, *, help: str = "", co
     return info
 
 
+def null_means_default(*names: str) -> Any:
+    """Return a validator that replaces null by the default, for options that always have a value."""
+
+    def replace_null(cls: type[Model], value: object, info: ValidationInfo) -> object:
+        return cls.model_fields[info.field_name or ""].default if value is None else value
+
+    return field_validator(*names, mode="before")(replace_null)
+
+
 def option_of(field: FieldInfo) -> Option | None:
     """Return the declaration of a field. None: users cannot set it."""
     return next((item for item in field.metadata if isinstance(item, Option)), None)

@@ -90,7 +90,7 @@ def test_beyond_the_memory():
         pytest.skip("memory is limited by control groups, and none can be made here")
     found = prepared(memory_ratio=3.0, memory="256MB")
     (variant,) = found.options.variants
-    assert (variant.options["workload"], variant.options["scale"], variant.options["intent"]) == ("random-block", 768, "io-bound")
+    assert (variant.options["workload"], variant.options["scale"], variant.options["bound_by"]) == ("random-block", 768, "io")
     assert found.options.memory_ratio == 3.0
     variants = prepared(memory_ratio=3.0, memory="256MB", partitions=2, compare_setting="full_page_writes=on,off").options.variants
     assert {one.options["settings"]["shared_buffers"] for one in variants} == {variant.options["settings"]["shared_buffers"]}

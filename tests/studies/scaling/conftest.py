@@ -11,7 +11,7 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.scaling.options import ScalingOptions, Variant
+from pgherd.studies.scaling.options import ScalingOptions, ScalingVariant
 from pgherd.studies.scaling.propose import propose
 from pgherd.study.database_options import DatabaseOptions
 
@@ -129,7 +129,7 @@ def shape() -> type[Shape]:
 @pytest.fixture
 def options() -> Callable[..., ScalingOptions]:
     def build(**more: object) -> ScalingOptions:
-        return ScalingOptions(**{**BASE, "clients": (1, 2, 3, 4, 6, 8, 12, 16), "most": 32, **more})
+        return ScalingOptions(**{**BASE, "clients": (1, 2, 3, 4, 6, 8, 12, 16), "max_clients": 32, **more})
 
     return build
 
@@ -139,6 +139,8 @@ def variants(options: Callable[..., ScalingOptions]) -> Callable[..., ScalingOpt
     """Options of variants, each with its changes to the server's options."""
 
     def build(changes: Mapping[str, Mapping[str, object]], **more: object) -> ScalingOptions:
-        return options(variants=tuple(Variant(name=n, options=DatabaseOptions(**{**BASE, **own})) for n, own in changes.items()), **more)
+        return options(
+            variants=tuple(ScalingVariant(name=n, options=DatabaseOptions(**{**BASE, **own})) for n, own in changes.items()), **more
+        )
 
     return build

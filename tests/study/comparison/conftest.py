@@ -29,9 +29,9 @@ def server_options(**changes: Any) -> dict[str, Any]:
         "vcpus": 1,
         "pg_bin": "/pg/bin",
         "pg_version": "18.6",
-        "points": (1,),
+        "databases": (1,),
         "repeats": 1,
-        "repeats_one": 1,
+        "single_database_repeats": 1,
     }
     given |= {"seconds": 5.0, "ramp": 0.5, "state": "restarted"}
     return DensityOptions(**{**given, **changes}).model_dump(mode="json")

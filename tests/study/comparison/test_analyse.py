@@ -134,12 +134,12 @@ def test_failures_are_told(options, simulate):
 
 
 def test_several_variants_and_points_with_a_studys_own_findings(options, server, simulate):
-    arms_ = {name: server(points=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
+    arms_ = {name: server(databases=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
     made = options(arms_, compare_findings=True, budget_seconds=1e6)
     found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
     assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer
     assert row(found, "simple", "throughput@databases=4")["conclusion"] == "slower"
-    own = row(found, "simple", "slope")
+    own = row(found, "simple", "linear_slope")
     assert own["conclusion"] == "lower" and own["better_direction"] == "" and own["unit"]
 
 

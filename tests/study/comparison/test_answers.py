@@ -97,8 +97,8 @@ def test_the_sentence(options):
     assert answer(made, "higher", estimate(1.2, 1.1, 1.3), name="wal_per_tx").startswith("other has more WAL than base: WAL per ")
     assert answer(made, "lower", estimate(0.8, 0.7, 0.9), name="context_switches_per_tx").startswith("other has fewer switches than base: ")
     assert answer(made, "lower", estimate(0.8, 0.7, 0.9), name="memory").startswith("other is smaller than base: memory ")
-    assert answer(made, "higher", estimate(1.2, 1.1, 1.3), name="databases_held") == (
-        "other has a higher databases held than base: databases held +20.0 % (95 % interval +10.0 … +30.0 %, 8 blocks)."
+    assert answer(made, "higher", estimate(1.2, 1.1, 1.3), name="capacity") == (
+        "other has a higher capacity than base: capacity +20.0 % (95 % interval +10.0 … +30.0 %, 8 blocks)."
     )
 
 

@@ -102,7 +102,7 @@ def test_the_metric_that_decides(options, simulate):
 
 
 def test_a_studys_own_finding_can_decide(options, server, simulate):
-    arms_ = {"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")}
+    arms_ = {"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")}
     made = options(arms_, compare_findings=True, metric="efficiency_at_saturation")
     found = blocks(made, simulate, count=2, noise=0.0)
     series = primary_series(made, found)

@@ -46,7 +46,7 @@ def test_what_was_not_seen_is_absent(options, simulate):
 
 
 def test_several_points_have_each_metric_and_their_geometric_mean(options, server, simulate):
-    made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
     found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
     seen = metrics.metric_values(found, "throughput")
     assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 20_000})
@@ -56,7 +56,7 @@ def test_several_points_have_each_metric_and_their_geometric_mean(options, serve
 
 def test_a_point_at_a_given_rate_is_left_out_of_the_mean(options, server, simulate):
     """A link's idle trickle is as fast on every link: with it a loss of 5 % would look like less."""
-    made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
     found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
     found.sort(key=lambda result: result.trial.point["databases"])
     for change in ({"options": {"rate": "1M"}}, {"rate": 100.0}):
@@ -81,7 +81,7 @@ def test_a_probes_readings_are_metrics_too(options, simulate):
 
 
 def test_an_arms_own_findings(options, server, simulate):
-    made = options({"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")})
     found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "a"]
     own = metrics.study_findings(made.variant("a"), found)
     assert own["efficiency_at_saturation"].value == pytest.approx(1.0, rel=0.01)
@@ -98,7 +98,7 @@ def test_words_go_with_what_is_better():
     assert metrics.METRICS["throughput"].words == ("faster", "slower")
     assert metrics.METRICS["p95"].words == ("slower", "faster")
     assert metrics.METRICS["cpu_per_tx"].words == ("higher cost", "lower cost")
-    unknown = metrics.metric("usl_peak", "tps")
+    unknown = metrics.metric("usl_peak_load", "tps")
     assert unknown.better_direction == "" and unknown.words == ("higher", "lower") and unknown.unit == "tps"
 
 

@@ -46,12 +46,12 @@ def test_one_row_per_trial_in_the_order_of_the_run(options, simulate):
     rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert [row["order"] for row in rows] == [1, 2, 3] and {row["block"] for row in rows} == {0}
     assert [row["trial"] for row in rows] == ["0001", "0002", "0003"]
-    assert rows[0]["throughput"] == results[0].phases[0].throughput and rows[0]["tainted"] == 0
+    assert rows[0]["throughput"] == results[0].phases[0].throughput and rows[0]["tainted_trials"] == 0
     assert "memory" not in rows[0] and "point" not in rows[0], "what nobody saw has no column"
 
 
 def test_points_are_told_where_there_are_several(options, server, simulate):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")})
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2), protocol="simple")})
     results = simulate(made).all(variants.block_trials(made, 0))
     rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert {row["point"] for row in rows} == {"databases 1", "databases 2"}

@@ -7,7 +7,9 @@ from pgherd.study.comparison import variants
 
 
 def test_an_arm_measures_each_of_its_points_once(options, server):
-    made = options({"a": server(points=(1, 2, 4), repeats=3, repeats_one=5), "b": server(points=(1, 2, 4), protocol="simple")})
+    made = options(
+        {"a": server(databases=(1, 2, 4), repeats=3, single_database_repeats=5), "b": server(databases=(1, 2, 4), protocol="simple")}
+    )
     assert [trial.point["databases"] for trial in sorted(variants.planned_trials(made.variant("a")), key=lambda t: t.key())] == [1, 2, 4]
 
 
@@ -24,7 +26,7 @@ def test_a_block_has_every_side_once_in_a_shuffled_order_of_its_own(options):
 
 
 def test_sides_take_turns_at_each_point(options, server):
-    made = options({"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")})
     block = variants.block_trials(made, 0)
     assert len(block) == 9
     for place in range(0, 9, 3):
@@ -34,7 +36,7 @@ def test_sides_take_turns_at_each_point(options, server):
 
 
 def test_arms_of_different_points_are_measured_one_after_the_other(options, server):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 3))})
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 3))})
     order = [trial.point["variant"] for trial in variants.block_trials(made, 0)]
     assert sum(one != other for one, other in pairwise(order)) == 2
 
@@ -51,7 +53,7 @@ def test_of_the_intents_only_that_of_the_load_generator_stays(options):
 
 
 def test_results_go_back_to_the_study_as_its_own(options, server, simulate):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")})
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2), protocol="simple")})
     results = simulate(made).all(variants.block_trials(made, 7))
     own = variants.as_study_results(made.variant("b"), [result for result in results if result.trial.point["variant"] == "b"])
     assert sorted(result.trial.key() for result in own) == ["databases=1#0", "databases=2#0"]
@@ -84,7 +86,7 @@ def test_side_by_side_all_are_up_and_take_turns(options, server):
 
 
 def test_side_by_side_each_point_is_a_trial(options, server):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")}, interleave="slices")
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2), protocol="simple")}, interleave="slices")
     two = variants.block_trials(made, 1)
     assert sorted(trial.key() for trial in two) == ["databases=1,variant=all-interleaved#1", "databases=2,variant=all-interleaved#1"]
     assert [trial.state for trial in two] == ["restarted", "warm"]

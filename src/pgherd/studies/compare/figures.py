@@ -195,7 +195,7 @@ def _trial_value(row: Row, metric: str) -> TrialValue | None:
     if value is None or value <= 0 or block is None or order is None:
         return None
     point = clean(row.get("point") or "")
-    return TrialValue(int(block), order, clean(row.get("variant", "")), point, value, bool(row.get("tainted")))
+    return TrialValue(int(block), order, clean(row.get("variant", "")), point, value, bool(row.get("tainted_trials")))
 
 
 # ---- changes with their intervals

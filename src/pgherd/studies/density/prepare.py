@@ -24,45 +24,44 @@ _LARGER = 1.5
 """Recommended size of a database that does not fit into memory, as a multiple of the memory."""
 
 
-def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
+def prepare(node: Node, request: DensityRequest, dry: bool) -> Prepared:
     """Complete a density request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    with preparation(node, asked, dry) as ground:
-        if asked.databases != (1,):
+    with preparation(node, request, dry) as ground:
+        if request.databases != (1,):
             ground.require_own(
                 "density creates databases on this host, and none on an external server; use 'pgherd scaling' or 'pgherd compare' to "
                 "load an existing database"
             )
         # Default vCPUs of a database: four as in E1, or an eighth of a small host.
-        one = host_share.smallest(asked, ground.cores)
-        limits = ground.limits(E1_VCPUS if one >= SMALL_HOST_CORES else one / 8)
-        clients = asked.clients or max(2, round(2 * limits.vcpus))
-        threads = asked.threads or max(1, min(clients, math.ceil(limits.vcpus)))
-        soak = _soak_seconds(asked)
+        smallest = host_share.smallest(request, ground.cores)
+        limits = ground.limits(E1_VCPUS if smallest >= SMALL_HOST_CORES else smallest / 8)
+        clients = request.clients or max(2, round(2 * limits.vcpus))
+        threads = request.threads or max(1, min(clients, math.ceil(limits.vcpus)))
+        soak = _soak_seconds(request)
         if threads > clients:
             raise UsageError(f"--threads {threads} is more than --clients {clients}; pgbench needs at least one client per thread")
         size = ground.database_bytes()
-        cached = asked.bound_by == "cpu"
+        cached = request.bound_by == "cpu"
         need = ground.memory_needed(size, clients, cached=cached)
-        points, memory, holds = _points_and_memory(ground, asked, limits, need)
-        disk = ground.disk(max(points), size, "--scale" if asked.databases == (1,) else "--databases or --scale")
+        points, memory, max_databases = _points_and_memory(ground, request, limits, need)
+        disk = ground.disk(max(points), size, "--scale" if request.databases == (1,) else "--databases or --scale")
         selected = ground.settings(size, clients, memory, cached=cached)
         if not cached:
-            ground.choices.extend(_cached_after_all(ground, size, memory))
-        repeats = asked.repeats or 1
+            ground.choices.extend(_cached_warnings(ground, size, memory))
         options = DensityOptions(
             **ground.options(limits, selected, memory),
             clients=clients,
             threads=threads,
-            points=points,
-            memory_holds=holds,
-            over=asked.over,
-            placement=asked.placement,
-            repeats=repeats,
-            repeats_one=repeats + 2,
-            seconds=parse_seconds(asked.duration or "9s"),
-            ramp=parse_seconds(asked.warmup or "0s"),
-            at=asked.efficiency,
-            intent=f"{asked.bound_by}-bound",
+            databases=points,
+            max_databases_in_memory=max_databases,
+            over=request.over,
+            placement=request.placement,
+            repeats=request.repeats,
+            single_database_repeats=request.repeats + 2,
+            seconds=parse_seconds(request.duration),
+            ramp=parse_seconds(request.warmup),
+            efficiency=request.efficiency,
+            bound_by=request.bound_by,
             soak_seconds=soak,
         )
         if options.budget_seconds is None and options.soak_seconds is None:
@@ -71,38 +70,38 @@ def prepare(node: Node, asked: DensityRequest, dry: bool) -> Prepared:
         return ground.prepared("density", options, selected, disk=disk, memory=(memory or need) * max(points))
 
 
-def _cached_after_all(ground: Preparation, size: int, memory: int | None) -> list[str]:
+def _cached_warnings(ground: Preparation, size: int, memory: int | None) -> list[str]:
     """Return a warning if databases of an I/O-bound run fit into memory.
 
     ``size`` is the size of a database and ``memory`` that of a container, in bytes. Without a limit (None) a single database can use the
     page cache of the whole host.
     """
-    room, owner = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
-    if size > room:
+    available, owner = (ground.facts.memory, "this host's") if memory is None else (memory, "its container's")
+    if size > available:
         return []
-    larger = "a larger database" if ground.asked.init_script else f"--scale {math.ceil(_LARGER * room * ground.scale / size)} or more"
+    larger = "a larger database" if ground.asked.init_script else f"--scale {math.ceil(_LARGER * available * ground.scale / size)} or more"
     return [
-        f"Warning: a database of {format_bytes(size)} fits into {owner} memory of {format_bytes(room)}. There are almost no "
+        f"Warning: a database of {format_bytes(size)} fits into {owner} memory of {format_bytes(available)}. There are almost no "
         f"disk reads, and the trials are not I/O-bound; give {larger}, or lower --memory."
     ]
 
 
-def _soak_seconds(asked: DensityRequest) -> float | None:
+def _soak_seconds(request: DensityRequest) -> float | None:
     """Return the duration of the soak in seconds, or None. Raises UsageError if it is too short to judge stability."""
-    if asked.soak is None:
+    if request.soak is None:
         return None
-    seconds = parse_seconds(asked.soak)
+    seconds = parse_seconds(request.soak)
     if seconds < LEAST_WINDOWS * SOAK_WINDOW:
-        window, least = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
+        window, minimum = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
         raise UsageError(
-            f"--soak {asked.soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at "
-            f"least {least}"
+            f"--soak {request.soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at "
+            f"least {minimum}"
         )
     return seconds
 
 
 def _points_and_memory(
-    ground: Preparation, asked: DensityRequest, limits: Limits, need: int
+    ground: Preparation, request: DensityRequest, limits: Limits, need: int
 ) -> tuple[tuple[int, ...], int | None, int | None]:
     """Return the numbers of databases, the memory limit of each container, and the number of databases that fit into memory.
 
@@ -112,28 +111,30 @@ def _points_and_memory(
     """
     if ground.theirs is not None:
         return (1,), None, None
-    given, budget = ground.container_memory(), ground.memory
+    limit_each, budget = ground.container_memory(), ground.memory
     overhead = _hypervisor(ground)
-    limit = host_share.holds(asked, budget, (given or need) + overhead)
-    requested = tuple(sorted(set(asked.databases))) if asked.databases else None
+    limit = host_share.holds(request, budget, (limit_each or need) + overhead)
+    requested = tuple(sorted(set(request.databases))) if request.databases else None
     if requested is not None:
         if requested[0] < 1:
             raise UsageError(f"--databases {requested[0]}: the minimum is 1")
         if limit < 1:  # fewer databases would not help, and a variant of a comparison has only one
-            raise UsageError(f"{_too_large(given or need, overhead, budget)}; lower --scale or --memory, or raise --host-memory")
+            raise UsageError(f"{_too_large(limit_each or need, overhead, budget)}; lower --scale or --memory, or raise --host-memory")
         if requested[-1] > limit:
             raise UsageError(
-                f"--databases {requested[-1]}: {requested[-1]} databases of {_size(given or need, overhead)} exceed the host's memory "
+                f"--databases {requested[-1]}: {requested[-1]} databases of {_size(limit_each or need, overhead)} exceed the host's memory "
                 f"budget of {format_bytes(budget)}, which holds {limit}; lower --databases, --scale or --memory, or raise --host-memory"
             )
     if limit < 1:
-        raise CapabilityError(_too_large(given or need, overhead, budget))
+        raise CapabilityError(_too_large(limit_each or need, overhead, budget))
     points = requested or choose_points(ground.cores, limits.vcpus, limit=limit)
-    if not capabilities_of(ground.runtime).memory_limit or given is not None:
-        return points, given, limit
-    policy, most = ground.guest_memory, max(points)
+    if not capabilities_of(ground.runtime).memory_limit or limit_each is not None:
+        return points, limit_each, limit
+    policy, largest = ground.guest_memory, max(points)
     each = (
-        host_share.share(asked, budget, most, limits.vcpus) if policy is None else vm_memory_policy.largest(most, budget, policy.overhead)
+        host_share.share(request, budget, largest, limits.vcpus)
+        if policy is None
+        else vm_memory_policy.largest(largest, budget, policy.overhead)
     )
     return points, max(min(E1_MEMORY, each) // _ROUND * _ROUND, need), limit
 

@@ -271,9 +271,9 @@ def _size_row(options: WorkingSetOptions, trials: SweepTrials, size: int) -> Row
         "throughput": as_finding(mean_interval([throughput(result) for result in used]), "tps") if used else None,
         "fitted": trials.knee.throughput(size) if used else None,
     }
-    orders = [observation.notpm for observation in observations if observation.notpm is not None]
+    orders = [observation.nopm for observation in observations if observation.nopm is not None]
     if orders:
-        row["nopm"] = as_finding(mean_interval(orders), "NOTPM")
+        row["nopm"] = as_finding(mean_interval(orders), "NOPM")
     row["p95"] = _mean([observation.p95 for observation in observations])
     row["buffer_misses"] = _mean([buffer_misses(result) for result in used])
     row["refaults"] = _mean([refaults(result) for result in used])
@@ -288,7 +288,7 @@ def _size_row(options: WorkingSetOptions, trials: SweepTrials, size: int) -> Row
 
 
 def _most_common_limit(observations: Sequence[Observation]) -> str | None:
-    limits = [observation.limited_by for observation in observations]
+    limits = [observation.bottleneck for observation in observations]
     return max(set(limits), key=limits.count) if limits else None
 
 

@@ -52,7 +52,7 @@ def _throughput(result: TrialResult) -> float | None:
 def _new_orders(result: TrialResult) -> float | None:
     """Return the mean over the phases."""
     seconds = math.fsum(phase.seconds for phase in result.phases)
-    parts = [(phase.notpm, phase.seconds) for phase in result.phases]
+    parts = [(phase.nopm, phase.seconds) for phase in result.phases]
     if seconds <= 0 or any(rate is None for rate, _ in parts):
         return None
     return math.fsum(rate * length for rate, length in parts if rate is not None) / seconds

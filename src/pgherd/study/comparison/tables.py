@@ -69,7 +69,7 @@ class ComparisonEstimates:
 
 Row = dict[str, Finding | str | int | float | None]
 
-EXECUTION_OPTIONS = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds"})
+EXECUTION_OPTIONS = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "single_database_repeats", "thresholds"})
 """Options of the execution of a study. They do not affect what it measures, so they do not count as differences."""
 SETTINGS = "settings."
 DEFAULT_SUFFIX = " (by itself)"
@@ -145,7 +145,7 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
             row["host"] = hosts[result.trial.repeat]
         if has_points:
             row["point"] = ", ".join(f"{name} {value}" for name, value in variants.point_of(result).items())
-        row["tainted"] = int(result.tainted)
+        row["tainted_trials"] = int(result.tainted)
         values = metrics.metric_values([result])
         metric_names |= set(values)
         row.update(values)
