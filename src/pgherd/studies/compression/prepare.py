@@ -13,7 +13,7 @@ from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, external, golden, installations
 from pgherd.prepare.prepared_study import Prepared
@@ -71,6 +71,7 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
             pg_bin="" if installation is None else installation.bin,
             pg_version="" if installation is None else installation.version,
             seed=asked.seed if asked.seed is not None else random.randrange(2**31),
+            budget_seconds=parse_seconds(asked.time_budget) if asked.time_budget else None,
         ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

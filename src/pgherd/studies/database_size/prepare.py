@@ -7,6 +7,7 @@ from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
+from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, golden, installations
 from pgherd.prepare.prepared_study import Prepared
@@ -29,7 +30,13 @@ def prepare(node: Node, asked: SizesRequest, dry: bool) -> Prepared:
     memory = min(MEMORY, facts.memory)
     return Prepared(
         study="database-size",
-        options=SizesOptions(pg_bin=installation.bin, pg_version=installation.version, scales=asked.scales, predict=asked.predict),
+        options=SizesOptions(
+            pg_bin=installation.bin,
+            pg_version=installation.version,
+            scales=asked.scales,
+            predict=asked.predict,
+            budget_seconds=parse_seconds(asked.time_budget) if asked.time_budget else None,
+        ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),
         facts=facts,
