@@ -2,6 +2,7 @@ from collections import Counter
 
 import pytest
 
+from pgherd.model.deployment import Volume
 from pgherd.studies.consolidation.propose import deploy, planned, points, propose, shared_buffers, targets, trial
 
 GB = 2**30
@@ -139,5 +140,5 @@ def test_failure_with_less_memory_is_expected(make_options):
 
 
 def test_wal_can_be_on_another_volume(make_options):
-    deployment = deploy(make_options(wal_dir="/mnt/wal"), 3, 25, 0)
+    deployment = deploy(make_options(volumes=(Volume(name="wal", path="/mnt/wal"),), roles={"wal": "wal"}), 3, 25, 0)
     assert [server.volumes for _, _, server in deployment.servers()] == [{"wal": "wal"}] * 2

@@ -120,7 +120,7 @@ def _interference(options: Sequence[DatabaseOptions]) -> str:
         return "huge pages are a setting of the whole host"
     if any(one.cpu_mode == "cpuset" for one in options):
         return "with --cpu-mode cpuset each server would run on different CPUs"
-    if any(one.wal_dir or one.volumes for one in options):
+    if any(one.volumes for one in options):
         return "their volumes would be used by all servers at once, and might be too small for all of them"
     return ""
 

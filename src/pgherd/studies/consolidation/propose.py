@@ -128,7 +128,7 @@ def deploy(options: ConsolidationOptions, scheme: int, percent: int, rate: float
     host = Host(
         cores=options.cores, memory=options.available(rate), staging=options.staging, labels=options.labels, containers=tuple(containers)
     )
-    return Deployment(hosts=(host,), volumes=options.all_volumes)
+    return Deployment(hosts=(host,), volumes=options.volumes)
 
 
 def _server(options: ConsolidationOptions, scheme: int, percent: int, name: str, databases: tuple[Database, ...]) -> Server:
@@ -140,7 +140,7 @@ def _server(options: ConsolidationOptions, scheme: int, percent: int, name: str,
         settings=settings | {"shared_buffers": f"{shared_buffers(options, scheme, percent) // _MB}MB"},
         transparent_huge_pages=options.transparent_huge_pages,
         checksums=options.checksums,
-        volumes=options.all_roles,
+        volumes=options.roles,
         tablespaces=options.tablespaces,
         databases=databases,
     )
