@@ -11,9 +11,6 @@ from pgherd.studies.compression.options import CompressionOptions, DataKind
 from pgherd.studies.compression.probe import parse_compsize
 from pgherd.studies.compression.study import STUDY
 
-for library in ("lz4", "cryptography"):
-    pytest.importorskip(library)
-
 
 def trials(directory):
     source = DataKind(name="directory", directory=str(directory))

@@ -1,4 +1,4 @@
-"""Completion of a compression request: the kinds of data, read access, and the compression libraries."""
+"""Completion of a compression request: the kinds of data, read access, and the codecs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> Prepared:
     for name in asked.codecs:
         probe_codecs.require_codec(name)
     realistic = any(source.workload == "realistic" for source in sources)
-    probe_codecs.require_libraries(*probe_codecs.libraries_for(asked.codecs, encrypts=asked.encrypt, realistic=realistic))
     facts = gather(node)
     account = server_account(asked.run_as)
     cache = paths.cache_dir()
