@@ -8,8 +8,6 @@ import pytest
 
 from pgherd.cli.main import run
 
-pytest.importorskip("distributed")
-
 
 def _call(capsys, *words):
     code = run(words)
@@ -41,14 +39,6 @@ def test_without_a_cluster(own_directories, capsys):
 def test_bad_input_is_one_message(own_directories, capsys, words, why):
     code, _, err = _call(capsys, "cluster", "start", *words)
     assert code == 2 and why in err and "Traceback" not in err
-
-
-def test_a_missing_library_is_said_with_the_command(own_directories, capsys, monkeypatch):
-    from pgherd.cluster import versions
-
-    monkeypatch.setattr(versions, "LIBRARIES", ("no_such_library",))
-    code, _, err = _call(capsys, "cluster", "start", "--hosts", "a")
-    assert code == 3 and "pip install no_such_library" in err
 
 
 def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):

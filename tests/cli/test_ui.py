@@ -12,8 +12,6 @@ import pytest
 
 from pgherd.cli.main import run
 
-pytest.importorskip("starlette", reason="starlette is not installed")
-
 
 @pytest.fixture
 def start(runs, tmp_path):
@@ -86,13 +84,3 @@ def test_an_address_that_is_not_here(runs, capsys):
 @pytest.mark.parametrize("words", [["--port", "70000"], ["--port", "x"], ["--listen"], ["extra"]])
 def test_bad_usage(words, capsys):
     assert run(["ui", *words]) == 2
-
-
-@pytest.mark.parametrize("missing", ["starlette", "uvicorn", "python_multipart"])
-def test_without_its_libraries_it_says_what_to_install(runs, capsys, monkeypatch, missing):
-    for name in [name for name in sys.modules if name.startswith("pgherd.ui") or name.partition(".")[0] == missing]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, missing, None)
-    assert run(["ui", "--runs-dir", str(runs)]) == 3
-    err = capsys.readouterr().err
-    assert f"-m pip install {missing.replace('_', '-')}\n" in err and "the web page requires" in err

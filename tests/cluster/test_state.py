@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import json
 
-import pytest
-
-pytest.importorskip("distributed")
 from pgherd.cluster import state
 from pgherd.cluster.remote import HostLost, Offset
 

@@ -18,15 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
+from pgherd.cluster import certificates, engine, record
 from pgherd.cluster.remote import LOST_AFTER, HostLost
 from pgherd.model.errors import TrialError, UsageError
-
-pytest.importorskip("distributed")
-import cloudpickle
-
-from pgherd.cluster import certificates, engine, record
 
 _spec = importlib.util.spec_from_file_location("cluster_hosts", Path(__file__).with_name("cluster_hosts.py"))
 assert _spec and _spec.loader

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed", reason="distributed is not installed")
 from pgherd.cluster import certificates
 
 NAMES = ("a", "b")

@@ -20,8 +20,6 @@ from pgherd.postgres import installations
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.relations import Relations
 
-for library in ("lz4", "zstandard", "mimesis", "cryptography"):
-    pytest.importorskip(library)
 NODE = LocalNode()
 
 

@@ -60,7 +60,7 @@ def test_bad_input_is_one_message(pgherd: Any) -> None:
         (("--compare-setting", "max_wal_size=1GB"), "a comparison needs two or more values"),
         (("--compare-setting", "wal_sync_method=fsync,never"), "wal_sync_method"),
         (("--compare-setting", "full_page_writes=on,on"), "'on' is used twice"),
-        (("--wal-dir", "/nowhere/at/all"), "does not exist"),
+        (("--wal-volume", "/nowhere/at/all"), "does not exist"),
     ):
         ended = pgherd("io-profile", *words)
         assert ended.code == 2 and wanted in ended.message, ended

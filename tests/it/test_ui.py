@@ -21,7 +21,6 @@ import pytest
 from pgherd.report.write_report import build
 from pgherd.store.samples import write_samples
 
-pytest.importorskip("starlette", reason="starlette is not installed")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 CHROMIUM = shutil.which("chromium")

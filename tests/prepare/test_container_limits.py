@@ -67,7 +67,7 @@ def test_huge_pages_of_this_machine_are_none_of_a_guests(pages):
         require_guest_can(LocalNode(), DatabaseRequest(huge_pages=pages), ())
 
 
-@pytest.mark.parametrize("asked", [{"wal_dir": "/wal"}, {"data_volume": "loop:1GB"}, {"tablespace_volume": ("loop:1GB",)}])
+@pytest.mark.parametrize("asked", [{"wal_volume": "/wal"}, {"data_volume": "loop:1GB"}, {"tablespace_volume": ("loop:1GB",)}])
 def test_what_lies_apart_may_be_on_disks_of_a_guest(asked):
     require_guest_can(LocalNode(), DatabaseRequest(**asked), ())
 

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import pytest
 
 from pgherd.node.local import LocalNode
@@ -28,12 +26,6 @@ def test_sql_of_ones_own_fills_it(tmp_path):
     for name in ("script.sql", "init.sql"):
         (tmp_path / name).write_text("SELECT 1;\n")
     assert _basis(script=(str(tmp_path / "script.sql"),), init_script=str(tmp_path / "init.sql")).workload == "script"
-
-
-def test_the_wal_directory_is_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert _basis(wal_dir="wal").wal_dir == str(Path(tmp_path / "wal").resolve())
-    assert _basis().wal_dir is None
 
 
 @pytest.mark.parametrize(("asked", "checksums"), [({}, True), ({"data_checksums": False}, False)])

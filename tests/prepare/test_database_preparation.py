@@ -91,18 +91,18 @@ def test_the_wal_lies_where_it_is_asked_for(tmp_path):
     for directory in (tmp_path, *tmp_path.parents):
         if directory.owner() == "root" and str(directory).startswith("/tmp/"):
             directory.chmod(0o755)
-    with _ground(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like") as ground:
+    with _ground(runtime="process", wal_volume=str(tmp_path), workload="tpcb-like") as ground:
         apart = ground.disk(2, 2**20)
         options = DatabaseOptions(**ground.options(ground.limits(1.0), ground.settings(2**20, 2, None), None))
         assert not list(tmp_path.iterdir()), "it was only looked at"
     with _ground(runtime="process", workload="tpcb-like") as ground:
         assert ground.disk(2, 2**20) > apart, "what is written is not counted with the data"
-    assert options.wal_dir == str(tmp_path)
-    prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), databases=(1,), scale=1), True)
+    assert options.roles == {"wal": "on-wal"} and [(one.name, one.path) for one in options.volumes] == [("on-wal", str(tmp_path))]
+    prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_volume=str(tmp_path), databases=(1,), scale=1), True)
     assert any(f"WAL in a private directory below {tmp_path}" in change for change in prepared.host_changes)
     (held,) = prepared.holds
-    assert (held.volume.path, held.option) == (str(tmp_path), "--wal-dir") and held.bytes > 0, "for other hosts of a run"
-    with pytest.raises(UsageError, match="does not exist"), _ground(runtime="process", wal_dir=str(tmp_path / "no")) as ground:
+    assert held.volume.path == str(tmp_path) and held.bytes > 0, "for other hosts of a run"
+    with pytest.raises(UsageError, match="does not exist"), _ground(runtime="process", wal_volume=str(tmp_path / "no")) as ground:
         ground.disk(1, 1)
 
 

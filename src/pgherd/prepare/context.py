@@ -83,8 +83,3 @@ class Basis:
     def checksums(self) -> bool:
         """True if the servers have data checksums. This is the default for all versions, so that versions are comparable."""
         return data_checksums.chosen(self.asked)
-
-    @property
-    def wal_dir(self) -> str | None:
-        """Absolute path of the directory for the servers' WAL. None: the data directory."""
-        return None if self.asked.wal_dir is None else str(Path(self.asked.wal_dir).resolve())

@@ -147,13 +147,6 @@ class Preparation(Basis):
             return 0
         databases = host_share.most_on_one(self.asked, databases, self.asked.vcpus or 1.0)
         written = 0 if self.read_only else 2**30
-        wal_dir = self.wal_dir
-        if wal_dir is not None:
-            self.holds.append(server_volumes.wal_beside(wal_dir, volumes.wal_bytes(databases, self.read_only)))
-            server_volumes.look(self.node, self.holds[-1], self.account)
-            if volumes.same_device(self.node, wal_dir, str(self.cache)):
-                self.choices.append(f"Warning: --wal-dir {wal_dir} is on the same file system as the servers' data in {self.cache}.")
-            written = 0
         server_places = self._checked_volumes(databases, database_bytes)
         self.holds.extend(server_places.holds)
         roles = server_places.roles or {}
@@ -228,7 +221,6 @@ class Preparation(Basis):
             "transparent_huge_pages": huge_pages.transparent_for(asked.huge_pages),
             "huge_page_bytes": need.bytes if need is not None else 0,
             "checksums": None if self.theirs else self.checksums,
-            "wal_dir": self.wal_dir,
             **self._volume_fields(),
             "scripts": self.scripts,
             "read_only": self.read_only,
@@ -255,8 +247,6 @@ class Preparation(Basis):
         confirm, reserved_pages = pages.host_changes(self.node, study, options, self._pages(selected))
         where = "drivers' output" if self.theirs else "servers' data"
         changes = [f"{where} in {self.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
-        if self.wal_dir is not None:
-            changes.append(f"servers' WAL in a private directory below {self.wal_dir}")
         server_places = self._checked_volumes(0, 0)
         changes += server_places.changes
         confirm = (*confirm, *server_places.confirm)

@@ -29,14 +29,12 @@ _SPARE = 1.2
 class Holding:
     """Contents of one volume.
 
-    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together. ``option`` is the name of the volume
-    in messages.
+    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together.
     """
 
     volume: Volume
     words: str
     bytes: int
-    option: str = "volume"
 
     def part(self, servers: int, of: int) -> Holding:
         """Return the contents of ``servers`` servers, if this volume has those of ``of`` servers."""
@@ -66,11 +64,8 @@ def asked_places(asked: DatabaseRequest) -> tuple[dict[Role, Volume], tuple[Volu
     """Return the volume of each role, and the volumes of the tablespaces. Equal texts are one volume. The host is not read.
 
     Raises:
-        UsageError: a text is no volume, two volumes have the same name, --wal-dir and --wal-volume are both given, or --allow-format
-            does not match the devices.
+        UsageError: a text is no volume, two volumes have the same name, or --allow-format does not match the devices.
     """
-    if asked.wal_dir is not None and asked.wal_volume is not None:
-        raise UsageError(f"--wal-dir {asked.wal_dir} and --wal-volume {asked.wal_volume} both set the location of the WAL; leave one out")
     by_text: dict[str, Volume] = {}
 
     def volume(text: str, name: str, option: str) -> Volume:
@@ -148,11 +143,6 @@ def server_places(node: Node, asked: DatabaseRequest, account: str | None, neede
     )
 
 
-def wal_beside(directory: str, need: int) -> Holding:
-    """Return the contents of the ``--wal-dir`` directory. ``need`` is the size of the WAL in bytes."""
-    return Holding(Volume(name="wal-dir", path=directory), "the servers' WAL", need, "--wal-dir")
-
-
 def look(node: Node, held: Holding, account: str | None) -> str:
     """Require that the volume exists on this host, is usable and is large enough. Return the host change that it causes.
 
@@ -176,7 +166,7 @@ def look(node: Node, held: Holding, account: str | None) -> str:
         check_directory(node, home, None, volume.size, "the volume's directory")
         return f"a loop device on a file of {format_bytes(volume.size)} with a separate file system, mounted for {words}"
     assert volume.path is not None
-    check_directory(node, volume.path, account, need, held.option, words)
+    check_directory(node, volume.path, account, need, "volume", words)
     return f"{words} in a private directory below {volume.path}"
 
 

@@ -13,7 +13,7 @@ from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies, study_of
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    "separate-wal-device": ("wal_dir", "volumes", "roles"),
+    "separate-wal-device": ("volumes", "roles"),
     "shared-buffers": ("settings.shared_buffers",),
     "huge-pages": ("huge_pages", "settings.huge_pages"),
     "checkpoint-completion-target": ("settings.checkpoint_completion_target",),
@@ -114,7 +114,7 @@ def change_text(ratio: Any, record: RunRecord) -> str:
 def _volumes(options: Mapping[str, Any]) -> str:
     """Return the volumes of a server by the options of one variant: ``WAL on /wal``, ``WAL on a loop device``."""
     volumes = {str(volume.get("name")): volume for volume in options.get("volumes") or ()}
-    parts = [f"WAL on {options['wal_dir']}"] if options.get("wal_dir") else []
+    parts: list[str] = []
     for role, name in (options.get("roles") or {}).items():
         volume = volumes.get(str(name), {})
         where = "a loop device" if volume.get("kind") == "loop" else volume.get("path") or f"volume {name}"

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from pgherd.model.base import Model
 
@@ -113,6 +115,14 @@ class StudyRequest(Model):
         if name in cls.LEFT_OUT and value != cls.model_fields[name].default:
             raise ValueError(cls.LEFT_OUT[name])
         return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the JSON schema without the options that the study rejects."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name in cls.LEFT_OUT:
+            schema.get("properties", {}).pop(name, None)
+        return schema
 
 
 def without_nulls(values: Any) -> Any:

@@ -52,7 +52,7 @@ def test_by_default_where_it_is_honest():
         ({"huge_page_bytes": 2**30}, "huge pages are a setting"),
         ({"transparent_huge_pages": True}, "huge pages are a setting"),
         ({"cpu_mode": "cpuset"}, "with --cpu-mode cpuset"),
-        ({"wal_dir": "/elsewhere"}, "their volumes"),
+        ({"volumes": (Volume(name="on-wal", path="/elsewhere"),), "roles": {"wal": "on-wal"}}, "their volumes"),
         ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "their volumes"),
         ({"server": "host=elsewhere"}, "an external server keeps running"),
         ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs is too small for one slice"),

@@ -71,3 +71,10 @@ def test_a_relation_may_have_any_name(name):
     one = found[name]
     assert (one.size, one.segments, one.raw) == (1000.0, 10, {3: 100.0})
     assert one.compressed == {("lz4", 8192): {3: 40.0}} and one.stored == {("lz4", 8192): {3: 60.0}}
+
+
+def test_data_that_a_short_run_left_out_is_named(options, results):
+    found = STUDY.analyse(options(), results()[:3])
+    left = "orders (encrypted first), realistic, realistic (encrypted first)"
+    assert f"Not compressed, because the run ended before: {left}" in found.warnings
+    assert found.grade == "B" and not any("ended before" in warning for warning in STUDY.analyse(options(), results()).warnings)

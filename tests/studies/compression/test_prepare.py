@@ -6,8 +6,6 @@ from pgherd.studies.compression.options import CompressionRequest
 from pgherd.studies.compression.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_directories")
-for library in ("lz4", "zstandard", "mimesis", "cryptography"):
-    pytest.importorskip(library)
 
 
 def prepared(**asked):

@@ -9,6 +9,13 @@ def test_one_trial_per_kind_and_form_and_then_it_stops(options, results):
     assert "every kind" in STUDY.propose(options(), results(failed=("orders",))).stop, "what failed is not tried again"
 
 
+def test_a_time_budget_ends_it_between_two_trials(options, results):
+    asked = options(budget_seconds=3.5)  # each made-up trial takes a second
+    assert len(STUDY.propose(asked, []).trials) == 1
+    assert len(STUDY.propose(asked, results()[:2]).trials) == 1
+    assert STUDY.propose(asked, results()[:3]).stop == "the budget of 3.5 s is used up; 3 of 6 planned trials were run"
+
+
 def test_without_encryption_there_is_one_form(options):
     assert len(STUDY.propose(options(encrypt=False), []).trials) == 3
 

@@ -2,6 +2,7 @@ from collections import Counter
 
 import pytest
 
+from pgherd.model.deployment import Volume
 from pgherd.studies.consolidation.options import LAYOUTS
 from pgherd.studies.consolidation.propose import deploy, planned, points, propose, shared_buffers, targets, trial
 
@@ -152,5 +153,5 @@ def test_failure_with_less_memory_is_expected(make_options):
 
 
 def test_wal_can_be_on_another_volume(make_options):
-    deployment = deploy(make_options(wal_dir="/mnt/wal"), "dedicated", 25, 0)
+    deployment = deploy(make_options(volumes=(Volume(name="wal", path="/mnt/wal"),), roles={"wal": "wal"}), "dedicated", 25, 0)
     assert [server.volumes for _, _, server in deployment.servers()] == [{"wal": "wal"}] * 2

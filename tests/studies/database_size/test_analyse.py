@@ -105,3 +105,9 @@ def test_its_units_are_postgresqls():
     assert published_megabytes(7) is None
     # pgbench makes 14.95 MB per unit of scale: in millions of bytes scale 10 would be 164.
     assert published_megabytes(10) == pytest.approx(7.4 + 14.95 * 10, rel=0.01)
+
+
+def test_scales_that_a_short_run_left_out_are_named(options, results):
+    asked = options(scales=(1, 2, 5, 10))
+    found = STUDY.analyse(asked, results((1, 2)))
+    assert "Not measured, because the run ended before: scale 5, 10" in found.warnings and found.grade == "B"

@@ -20,6 +20,10 @@ def test_a_plain_request_is_completed(own_directories):
     assert not own_directories.joinpath("cache").exists()
 
 
+def test_a_time_budget_is_in_seconds():
+    assert prepared(time_budget="10m").options.budget_seconds == 600 and prepared().options.budget_seconds is None
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [

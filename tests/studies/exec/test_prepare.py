@@ -90,8 +90,25 @@ def test_a_program_is_looked_for_from_its_directory(tmp_path):
 
 
 def test_without_a_directory_it_is_ours(monkeypatch):
-    monkeypatch.chdir("/")
-    assert prepare(LocalNode(), ExecRequest(command=("sleep",)), True).options.cwd == "/"
+    monkeypatch.chdir("/usr")
+    found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
+    assert found.options.cwd == "/usr" and "cannot enter" not in found.choices[0]
+
+
+def test_a_current_directory_that_the_user_cannot_enter_is_replaced_unless_it_was_given(tmp_path, monkeypatch):
+    private = tmp_path / "private"
+    private.mkdir()
+    monkeypatch.chdir(private)
+    private.chmod(0o700 if os.geteuid() == 0 else 0o000)  # for root the command's user is another one
+    try:
+        found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
+        assert found.options.cwd == "/"
+        assert found.choices[0].startswith("Working directory /") and found.choices[0].endswith(f"cannot enter {private}.")
+        for asked in ({"cwd": str(private)}, {"cwd": "."}, {"command": ("./tool",)}):
+            with pytest.raises(UsageError, match=f"cannot enter {private}, the working directory"):
+                prepare(LocalNode(), ExecRequest(**{"command": ("sleep",), **asked}), True)
+    finally:
+        private.chmod(0o700)
 
 
 def test_only_root_runs_a_command_as_root(monkeypatch):

@@ -49,7 +49,8 @@ def test_a_setting_s_values_are_compared():
 def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     (tmp_path / "wal").mkdir()
     loop = {"volumes": [{"name": "on-wal", "kind": "loop", "size": 2 * 2**30}], "roles": {"wal": "on-wal"}}
-    changes = {"here": {}, "there": loop, "beside": {"wal_dir": str(tmp_path / "wal")}, "off": {"settings": {"full_page_writes": "off"}}}
+    beside = {"volumes": [{"name": "on-wal", "path": str(tmp_path / "wal")}], "roles": {"wal": "on-wal"}}
+    changes = {"here": {}, "there": loop, "beside": beside, "off": {"settings": {"full_page_writes": "off"}}}
     plain = prepared(scale=1).options.variants[0].options
     variants = tuple(Variant(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
     together, apart = module._devices(NODE, IoProfileOptions(variants=variants, baseline="here", budget_seconds=1))

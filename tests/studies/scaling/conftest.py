@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -14,6 +14,7 @@ from pgherd.model.trial import Trial
 from pgherd.studies.scaling.options import ScalingOptions, ScalingVariant
 from pgherd.studies.scaling.propose import propose
 from pgherd.study.database_options import DatabaseOptions
+from simulated_run import SimulatedRun
 
 CORES = 4
 
@@ -39,9 +40,10 @@ class Shape:
 
 
 @dataclass
-class Server:
+class Server(SimulatedRun):
     """Servers on a host of four cores, by variant; a third of the CPU that a server and its clients use is pgbench's."""
 
+    propose = staticmethod(propose)
     options: ScalingOptions
     shapes: Mapping[str, Shape] = field(default_factory=lambda: {"": Shape()})
     noise: float = 0.01
@@ -97,20 +99,6 @@ class Server:
                 "host": {"cpu.user": busy, "cpu.online": CORES, "cpu.idle": CORES - busy, "cpu.iowait": 0.0, "cpu.steal": 0.0},
             }
         return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=[result], metrics=metrics)
-
-    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 500) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
 
 
 BASE = {"cores": CORES, "memory": 2**32, "vcpus": CORES, "runtime": "cgroup", "pg_bin": "/pg/bin", "pg_version": "18.6", "threads": CORES}

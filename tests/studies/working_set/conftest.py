@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,16 +13,18 @@ from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.working_set.options import WorkingSetOptions
 from pgherd.studies.working_set.propose import propose
+from simulated_run import SimulatedRun
 
 MB = 2**20
 KILLED = "container db01 exceeded its memory limit, and the kernel killed 1 process in it"
 
 
 @dataclass
-class Server:
+class Server(SimulatedRun):
     """One server: containers below ``lives`` MB do not live, up to ``memory`` MB they save ``reads`` per transaction in a straight line,
     and shared buffers up to ``buffers`` MB save a little copying. By number of clients."""
 
+    propose = staticmethod(propose)
     options: WorkingSetOptions
     memory: dict[int, float] = field(default_factory=lambda: {30: 250.0, 2: 200.0})
     buffers: dict[int, float] = field(default_factory=lambda: {30: 100.0, 2: 60.0})
@@ -90,20 +92,6 @@ class Server:
             phase=phase.name, start=start, end=start + phase.seconds, overlap=1.0, targets=[result], metrics=metrics if self.metrics else {}
         )
         return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=[played], verdicts=verdicts)
-
-    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 400) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
 
 
 BASE = {

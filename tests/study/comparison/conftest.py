@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import propose
+from simulated_run import SimulatedRun
 
 
 def verdict(check: str, result: str = "pass", kind: str = "noise") -> Verdict:
@@ -38,10 +39,11 @@ def server_options(**changes: Any) -> dict[str, Any]:
 
 
 @dataclass
-class Simulator:
+class Simulator(SimulatedRun):
     """``truth`` is each variant's throughput as a factor of 10,000 tps; ``noise`` each trial's own, ``drift`` that of the host per hour.
     ``taint`` and ``fail`` say why a trial is so; ``metrics`` are the windows' metrics beside CPU."""
 
+    propose = staticmethod(propose)
     options: CompareOptions
     truth: dict[str, float] = field(default_factory=dict)
     noise: float = 0.01
@@ -103,20 +105,6 @@ class Simulator:
         verdicts = [verdict("steal", "fail" if why == "steal" else "pass")]
         verdicts += [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.intents]
         return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, verdicts=verdicts)
-
-    def all(self, trials: Sequence[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 1000) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
 
 
 @pytest.fixture

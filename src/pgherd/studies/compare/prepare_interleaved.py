@@ -122,7 +122,7 @@ def _interference(options: Sequence[DatabaseOptions]) -> str:
         return "huge pages are a setting of the whole host"
     if any(variant.cpu_mode == "cpuset" for variant in options):
         return "with --cpu-mode cpuset each server would run on different CPUs"
-    if any(variant.wal_dir or variant.volumes for variant in options):
+    if any(variant.volumes for variant in options):
         return "their volumes would be used by all servers at once, and might be too small for all of them"
     return ""
 

@@ -1,4 +1,4 @@
-"""Completion of a compression request: the kinds of data, read access, and the compression libraries."""
+"""Completion of a compression request: the kinds of data, read access, and the codecs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, external, golden, installations
 from pgherd.prepare.prepared_study import Prepared
@@ -39,7 +39,6 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> Prepared:
     for name in request.codecs:
         probe.require_codec(name)
     realistic = any(kind.workload == "realistic" for kind in kinds)
-    probe.require_libraries(*probe.libraries_for(request.codecs, encrypts=request.encrypt, realistic=realistic))
     facts = gather(node)
     account = server_account(request.run_as)
     cache = paths.cache_dir()
@@ -79,6 +78,7 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> Prepared:
             pg_bin="" if installation is None else installation.bin,
             pg_version="" if installation is None else installation.version,
             seed=request.seed if request.seed is not None else random.randrange(2**31),
+            budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
         ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import bisect
 import contextlib
-import importlib
 import os
 import random
 import re
@@ -18,10 +17,9 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
-from types import ModuleType, TracebackType
+from types import TracebackType
 from typing import Any
 
-from pgherd.host.libraries import missing_libraries
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
@@ -287,16 +285,9 @@ _PAGE_BYTES = 8192
 """Unit of encryption. Databases encrypt each page separately."""
 
 _MAX_ZSTD_LEVEL = 22
-_CIPHERS = "cryptography.hazmat.primitives.ciphers"
 
 Codec = Callable[[bytes], int]
 """Function from a block to its compressed size in bytes, at most the block's size because storage keeps such blocks uncompressed."""
-
-
-def require_libraries(*modules: str) -> None:
-    """Require these libraries. Raises CapabilityError with the command that installs them."""
-    for module in modules:
-        _library(module)
 
 
 def require_codec(name: str) -> None:
@@ -306,32 +297,29 @@ def require_codec(name: str) -> None:
         raise UsageError(f"unknown codec '{name}'; use lz4 or zstd-LEVEL with a level of 1 to {_MAX_ZSTD_LEVEL}, such as zstd-3")
 
 
-def library_of(name: str) -> str:
-    """Return the module that a codec requires."""
-    return "lz4.block" if name == "lz4" else "zstandard"
-
-
 def codec(name: str) -> Codec:
     """Return the codec lz4 (block format, default acceleration) or zstd-LEVEL (frames without checksum and size).
 
-    Raises:
-        UsageError: the codec is unknown.
-        CapabilityError: its library is not installed.
+    Raises UsageError if the codec is unknown.
     """
     require_codec(name)
-    library = _library(library_of(name))
     if name == "lz4":
-        return lambda block: min(len(block), len(library.compress(block, store_size=False)))
-    compressor = library.ZstdCompressor(level=int(name.removeprefix("zstd-")), write_content_size=False, write_checksum=False)
+        import lz4.block
+
+        return lambda block: min(len(block), len(lz4.block.compress(block, store_size=False)))
+    import zstandard
+
+    compressor = zstandard.ZstdCompressor(level=int(name.removeprefix("zstd-")), write_content_size=False, write_checksum=False)
     return lambda block: min(len(block), len(compressor.compress(block)))
 
 
 def encrypt(data: bytes) -> bytes:
     """Encrypt data like a database with encrypted pages: AES-256 in counter mode, with a separate nonce for each 8 kB page.
 
-    The key is discarded. Raises CapabilityError if the library is not installed.
+    The key is discarded.
     """
-    ciphers = _library(_CIPHERS)
+    from cryptography.hazmat.primitives import ciphers
+
     key = os.urandom(32)
     pages = []
     for start in range(0, len(data), _PAGE_BYTES):
@@ -354,25 +342,12 @@ def compressed_sizes(compress: Codec, data: bytes, block: int, sector: int) -> t
     return exact, stored
 
 
-def libraries_for(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> list[str]:
-    """Return the modules that a run requires."""
-    modules = {library_of(name) for name in codecs}
-    modules |= {_CIPHERS} if encrypts else set()
-    return sorted(modules | ({"mimesis"} if realistic else set()))
-
-
-def _library(module: str) -> ModuleType:
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        raise missing_libraries("compression", [module.partition(".")[0]]) from None
-
-
 def versions(codecs: Sequence[str], *, encrypts: bool, realistic: bool) -> dict[str, str]:
-    """Return package → version of these libraries."""
+    """Return package → version of the libraries that a run uses."""
     from importlib.metadata import version
 
-    packages = {module.partition(".")[0] for module in libraries_for(codecs, encrypts=encrypts, realistic=realistic)}
+    packages = {"lz4" if name == "lz4" else "zstandard" for name in codecs}
+    packages |= {name for name, used in (("cryptography", encrypts), ("mimesis", realistic)) if used}
     return {package: version(package) for package in sorted(packages)}
 
 

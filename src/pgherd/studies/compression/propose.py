@@ -8,6 +8,7 @@ from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.compression.options import CompressionOptions, DataKind, deployment
+from pgherd.study import sample_schedule
 
 
 def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -15,12 +16,8 @@ def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Prop
 
     Every form reads the same segments, so one trial each is enough. Failed trials are not repeated.
     """
-    finished = {result.trial.key() for result in results}
     trials = tuple(_trial(options, kind, form) for kind in options.data for form in options.forms)
-    remaining = tuple(trial for trial in trials if trial.key() not in finished)
-    if not remaining:
-        return Proposal(stop="every kind of data has been compressed in every form", worst_case=len(trials))
-    return Proposal(trials=remaining, worst_case=len(trials))
+    return sample_schedule.propose(trials, results, options.budget_seconds, "every kind of data has been compressed in every form")
 
 
 def _trial(options: CompressionOptions, kind: DataKind, form: str) -> Trial:

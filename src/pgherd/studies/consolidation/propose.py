@@ -132,7 +132,7 @@ def deploy(options: ConsolidationOptions, layout: str, percent: int, overcommit:
         labels=options.labels,
         containers=tuple(containers),
     )
-    return Deployment(hosts=(host,), volumes=options.all_volumes)
+    return Deployment(hosts=(host,), volumes=options.volumes)
 
 
 def _server(options: ConsolidationOptions, layout: str, percent: int, name: str, databases: tuple[Database, ...]) -> Server:
@@ -144,7 +144,7 @@ def _server(options: ConsolidationOptions, layout: str, percent: int, name: str,
         settings=settings | {"shared_buffers": f"{shared_buffers(options, layout, percent) // _MB}MB"},
         transparent_huge_pages=options.transparent_huge_pages,
         checksums=options.checksums,
-        volumes=options.all_roles,
+        volumes=options.roles,
         tablespaces=options.tablespaces,
         databases=databases,
     )

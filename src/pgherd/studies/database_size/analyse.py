@@ -35,6 +35,9 @@ def analyse(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Ana
         int(result.trial.point["scale"]): result.probe for result in results if result.error is None and "database_bytes" in result.probe
     }
     warnings = [f"Scale {result.trial.point['scale']} could not be measured: {result.error}" for result in results if result.error]
+    tried = {result.trial.point["scale"] for result in results}
+    if left := [str(scale) for scale in options.scales if scale not in tried]:
+        warnings.append(f"Not measured, because the run ended before: scale {', '.join(left)}")
     sizes = {scale: probe["database_bytes"] for scale, probe in sorted(measured.items())}
     model = fit_sizes(list(sizes), list(sizes.values())) if len(sizes) >= 2 else None
     predicted = {} if model is None else {scale: model.predict(scale) for scale in options.predict}

@@ -7,6 +7,7 @@ from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
+from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, golden, installations
 from pgherd.prepare.prepared_study import Prepared
@@ -30,7 +31,11 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> Prepared:
     return Prepared(
         study="database-size",
         options=DatabaseSizeOptions(
-            pg_bin=installation.bin, pg_version=installation.version, scales=request.scales, predict=request.predict
+            pg_bin=installation.bin,
+            pg_version=installation.version,
+            scales=request.scales,
+            predict=request.predict,
+            budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
         ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

@@ -13,7 +13,7 @@ STUDY = Study(
         ("pgherd database-size", ""),
         ("pgherd database-size --scales 1,10,100 --predict 1000,10000", ""),
     ),
-    common=(*("scales", "predict", "pg-version", "pg-bin", "run-as", "dry-run"),),
+    common=(*("scales", "predict", "pg-version", "pg-bin", "run-as", "time-budget", "dry-run"),),
     request="DatabaseSizeRequest",
     resolved="DatabaseSizeOptions",
     default_metric="database_bytes",

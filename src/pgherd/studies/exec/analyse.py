@@ -232,7 +232,8 @@ def _answer(options: ExecOptions, findings: dict[str, Finding]) -> str:
         parts = [f"{name}{hosts} takes {_number_text(findings['duration'])}{slowest}"]
     else:
         parts = [f"{name}{hosts} ran for {options.seconds:g} s per trial"]
-    parts += [f"{value.name} is {_value_text(options, findings, value.name)}" for value in options.extract]
+    # A value that the user extracts is the result, and the run time of its command may be constant.
+    parts = [f"{value.name} is {_value_text(options, findings, value.name)}" for value in options.extract] + parts
     cpu = findings["cpu_seconds" if options.seconds is None else "cpu_cores"]
     if cpu.value is not None:
         parts.append(f"it uses {_number_text(cpu)} of CPU" + (" per run" if options.seconds is None else ""))
@@ -248,7 +249,7 @@ def _value_text(options: ExecOptions, findings: dict[str, Finding], value: str) 
     if not means:
         return _number_text(findings[f"{key}.{options.hosts[0]}"])
     lowest, highest = min(means, key=lambda host: means[host]), max(means, key=lambda host: means[host])
-    return f"{means[lowest]:.3g} ({lowest}) to {means[highest]:.3g} ({highest}) {findings[f'{key}.{lowest}'].unit}".strip()
+    return f"{_digits(means[lowest])} ({lowest}) to {_digits(means[highest])} ({highest}) {findings[f'{key}.{lowest}'].unit}".strip()
 
 
 def _command_text(command: Sequence[str]) -> str:
@@ -259,8 +260,13 @@ def _command_text(command: Sequence[str]) -> str:
 def _number_text(finding: Finding) -> str:
     if finding.value is None:
         return f"unknown ({finding.note})"
-    interval = "" if finding.low is None or finding.high is None else f" ({finding.low:.3g} … {finding.high:.3g})"
-    return f"{finding.value:.3g}{interval} {finding.unit}".strip()
+    interval = "" if finding.low is None or finding.high is None else f" ({_digits(finding.low)} … {_digits(finding.high)})"
+    return f"{_digits(finding.value)}{interval} {finding.unit}".strip()
+
+
+def _digits(value: float) -> str:
+    """Return a number with three significant digits and without an exponent if it is large."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _warnings(options: ExecOptions, findings: dict[str, Finding]) -> list[str]:

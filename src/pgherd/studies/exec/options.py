@@ -82,7 +82,7 @@ class ExecRequest(MeasurementRequest):
     extract: tuple[str, ...] = option((), "Extract a number from the output (repeatable).", metavar="NAME=REGEX", repeated=True)
     unit: tuple[str, ...] = option((), "Unit of an extracted number (repeatable).", metavar="NAME=UNIT", repeated=True)
     env: tuple[str, ...] = option((), "Environment variable (repeatable).", metavar="NAME=VALUE", repeated=True)
-    cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one")
+    cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one, or /")
     timeout: str | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
     as_root: bool = option(False, "Run the command as root.")
     repeats: int | None = redefined(MeasurementRequest, "repeats", 5, help="Runs of the command.")

@@ -20,6 +20,8 @@ from pgherd.studies.exec.options import TIMEOUT, ExecOptions, ExecRequest, Extra
 
 MEMORY = 64 * 2**20
 """Reserved memory in bytes. The memory of the command itself is unknown."""
+ANYWHERE = "/"
+"""Working directory if the command's user cannot enter the current one, such as a directory below root's home."""
 _ENTER = 'cd -- "$1"'
 _FIND = (
     'cd -- "$1" || exit; case "$2" in */*) [ -f "$2" ] && [ -x "$2" ]; exit;; esac; '
@@ -32,7 +34,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def prepare(node: Node, request: ExecRequest, dry: bool) -> Prepared:
     """Complete an exec request for this host; see ``prepare.registry.prepare`` for what it raises."""
     if not request.command:
-        raise UsageError("there is no command; write it after --, such as 'pgherd exec -- openssl speed sha256'")
+        raise UsageError("there is no command; write it after --, such as 'pgherd exec -- sleep 1'")
     if any("\0" in word for word in request.command):
         raise UsageError("an argument of the command contains a NUL character; remove it")
     limits = thresholds(request.threshold)
@@ -49,7 +51,7 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> Prepared:
         raise UsageError("--run-as root: to run the command as root, use --as-root")
     account = server_account(request.run_as)
     runs_as = None if request.as_root else account
-    cwd = os.path.abspath(request.cwd if request.cwd is not None else os.getcwd())
+    cwd, left = _directory(node, request, runs_as)
     _require_program(node, request.command[0], cwd, runs_as)
     fields = ExecOptions.model_fields
     options = ExecOptions(
@@ -74,7 +76,7 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> Prepared:
         thresholds=limits,
         facts=facts,
         installation=None,
-        choices=tuple(_choices(options, runs_as)),
+        choices=tuple(_choices(options, runs_as, left)),
         settings=(),
         host_changes=("all changes by the command, which pgherd does not know and does not undo",),
         disk=0,
@@ -125,11 +127,31 @@ def _pair(option: str, word: str, form: str) -> tuple[str, str]:
     return name, value
 
 
+def _directory(node: Node, request: ExecRequest, account: str | None) -> tuple[str, str]:
+    """Return the working directory, and the current one if the command's user cannot enter it, otherwise an empty text.
+
+    Raises:
+        UsageError: the user cannot enter the directory of ``--cwd``, or the command is a path relative to the current one.
+    """
+    cwd = os.path.abspath(request.cwd if request.cwd is not None else os.getcwd())
+    if node.run(Command(["sh", "-c", _ENTER, "sh", cwd], user=account)).code == 0:
+        return cwd, ""
+    program = request.command[0]
+    if request.cwd is None and (program.startswith("/") or "/" not in program):
+        return ANYWHERE, cwd
+    user, change = _user(account)
+    raise UsageError(f"{user} cannot enter {cwd}, the working directory of the command; choose another directory with --cwd{change}")
+
+
+def _user(account: str | None) -> tuple[str, str]:
+    """Return the command's user and how to change it, as parts of messages."""
+    if account is None:
+        return "the current user", ""
+    return f"user '{account}'", "; choose another user with --run-as, or use --as-root"
+
+
 def _require_program(node: Node, program: str, cwd: str, account: str | None) -> None:
-    user = f"user '{account}'" if account else "the current user"
-    change = "; choose another user with --run-as, or use --as-root" if account else ""
-    if node.run(Command(["sh", "-c", _ENTER, "sh", cwd], user=account)).code != 0:
-        raise UsageError(f"{user} cannot enter {cwd}, the working directory of the command; choose another directory with --cwd{change}")
+    user, change = _user(account)
     if node.run(Command(["sh", "-c", _FIND, "sh", cwd, program], user=account)).code != 0:
         raise UsageError(
             f"{user} cannot run a program '{program}' from {cwd}; give a program, because builtins and aliases of a shell are not "
@@ -137,8 +159,10 @@ def _require_program(node: Node, program: str, cwd: str, account: str | None) ->
         )
 
 
-def _choices(options: ExecOptions, account: str | None) -> list[str]:
-    choices = [f"Working directory {options.cwd}" + (f", user {account}." if account else ".")]
+def _choices(options: ExecOptions, account: str | None, left: str) -> list[str]:
+    """Return sentences on the choices. ``left`` is the current directory if the command's user cannot enter it."""
+    reason = f"; {account or 'the current user'} cannot enter {left}" if left else ""
+    choices = [f"Working directory {options.cwd}{f', user {account}' if account else ''}{reason}."]
     if options.seconds is None:
         choices.append(f"The command ends by itself. After {format_seconds(options.timeout)} its trial fails (--timeout).")
     else:

@@ -227,9 +227,9 @@ def _devices(node: Node, options: IoProfileOptions) -> list[str]:
 
 def _device_sentence(node: Node, options: DensityOptions) -> str:
     """Return the sentence on the devices of a variant."""
-    volumes = {volume.name: volume for volume in options.all_volumes}
-    data = volumes.get(options.all_roles.get("data", ""))
-    wal = volumes.get(options.all_roles.get("wal", ""), data)
+    volumes = {volume.name: volume for volume in options.volumes}
+    data = volumes.get(options.roles.get("data", ""))
+    wal = volumes.get(options.roles.get("wal", ""), data)
     spaces = [volumes[name] for name in options.tablespaces]
     with_wal, wal_name = [volume for volume in (data, *spaces) if _one_device(node, volume, wal)], _device(node, wal)
     space_devices = f"; tables and indexes on {', '.join(dict.fromkeys(_device(node, space) for space in spaces))}" if spaces else ""
