@@ -11,7 +11,7 @@ pytestmark = pytest.mark.usefixtures("own_directories")
 def test_a_dry_run_shows_the_kinds_and_does_nothing(tmp_path, capsys):
     assert run(["compression", "--data", "pgbench@2", "--dry-run", "--runs-dir", str(tmp_path / "runs")]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    for word in ("Probe 'compression', without load", "form=plain,kind=pgbench#0", "2 trials, without load", "Host changes"):
+    for word in ("Probe 'compression', without load", "data=pgbench,form=plain#0", "2 trials, without load", "Host changes"):
         assert word in said
     assert not (tmp_path / "runs").exists()
 

@@ -59,7 +59,7 @@ def command(as_json: bool) -> int:
         doctor_checks.swap_check(node),
         doctor_checks.disk_check(),
         doctor_checks.network_check(node, tools["iperf3"]),
-        doctor_checks.StudyCapability("compression", "yes", "ratios by codec, block size and kind of data"),
+        doctor_checks.StudyCapability("compression", "available", "ratios by codec, block size and kind of data"),
         doctor_checks.vm_check(node),
         doctor_checks.StudyCapability("exec", "available", "any command: its duration, the numbers in its output, CPU and I/O"),
     ]

@@ -106,12 +106,12 @@ def test_own_cost(options: Build, simulate: Any) -> None:
 def warnings_of(options: Build, simulate: Any) -> Callable[..., list[str]]:
     """Warnings of a simulated host with more throughput than ideal at 8 databases, which use all its cores."""
 
-    def of(more: float = 1.0, cpu_factor: float = 1.0, points: tuple[int, ...] = (1, 2, 3, 5, 6, 8, 10), **host: Any) -> list[str]:
+    def of(more: float = 1.0, cpu_factor: float = 1.0, databases: tuple[int, ...] = (1, 2, 3, 5, 6, 8, 10), **host: Any) -> list[str]:
         class Better(simulate):
             def truth(self, n: int) -> float:
                 return super().truth(n) * (more if n == 8 else 1.0)
 
-        given = options(databases=points)
+        given = options(databases=databases)
         results = Better(given, **host).all(planned(given))
         for result in results:
             for entity, metrics in result.phases[0].metrics.items():

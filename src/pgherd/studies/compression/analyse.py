@@ -88,8 +88,8 @@ def analyse(options: CompressionOptions, results: Sequence[TrialResult]) -> Anal
             warnings.append(f"{_data_text(kind, form)} could not be compressed: {result.error or 'no data was read'}")
         else:
             readings[kind, form] = relations
-    tried = {(str(result.trial.point["kind"]), str(result.trial.point["form"])) for result in results}
-    if left := [_data_text(one.name, form) for one in options.sources for form in options.forms if (one.name, form) not in tried]:
+    tried = {(str(result.trial.point["data"]), str(result.trial.point["form"])) for result in results}
+    if left := [_data_text(one.name, form) for one in options.data for form in options.forms if (one.name, form) not in tried]:
         warnings.append(f"Not compressed, because the run ended before: {', '.join(left)}")
     codec, block = options.headline
     findings: dict[str, Finding] = {}

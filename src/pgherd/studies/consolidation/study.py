@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from pgherd.model.finding import Finding
-from pgherd.model.run import RunRecord
+from typing import TYPE_CHECKING
+
 from pgherd.study.study import Column, Study, TableView
+
+if TYPE_CHECKING:
+    from pgherd.model.finding import Finding
+    from pgherd.model.run import RunRecord
 
 STUDY = Study(
     package="pgherd.studies.consolidation",
@@ -64,6 +68,8 @@ def benefits(record: RunRecord) -> list[tuple[str, str, Finding]]:
 
     For the recommendations of ``pgherd advise``. Empty if the run's ratios are not relative to a shared server.
     """
+    from pgherd.model.finding import Finding
+
     if record.analysis is None:
         return []
     rows = [row for row in record.analysis.tables.get("consolidation", []) if not row.get("overcommit") and "trials" in row]
