@@ -14,7 +14,7 @@ from rich.console import Console
 
 from pgherd.cli.progress import TerminalProgress
 from pgherd.metrics.cgroup import CGROUP_CPU
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
@@ -92,7 +92,7 @@ def deployed(node: LocalNode, progress: RunObserver, **asked: Any) -> Iterator[D
         yield found
 
 
-def containers_cpu(node: LocalNode, view: View) -> float | None:
+def containers_cpu(node: LocalNode, view: SamplingView) -> float | None:
     """CPU seconds that all containers have used so far; None where the runtime does not count them."""
     total, seen = 0.0, False
     for source in CGROUP_CPU.sources(view):

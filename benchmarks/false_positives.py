@@ -1,4 +1,4 @@
-"""Simulated comparisons: how often two equal variants are called different, and what the intervals and verdicts are worth.
+"""Simulated comparisons: how often two equal variants are called different, and what the intervals and outcomes are worth.
 
 Many studies of noise alone, with trials in the order a study runs them (blocks in random order, the baseline twice) and
 pgherd's own rule for looking and stopping. See docs/explanation/statistics.md.
@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import outcome as result
 from outcome import Figure, Outcome
-from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, in_turn, intervals, log_ratios, ranks, verdicts
+from studies_simulated import ARMS, MODELS, Ended, Floats, end, end_by_budget, in_turn, intervals, log_ratios, outcomes, ranks
 
-from pgherd.analysis import sequential
-from pgherd.analysis.paired import paired_ratio, walsh_rank
-from pgherd.analysis.sequential import simultaneous
+from pgherd.analysis import group_sequential
+from pgherd.analysis.block_ratios import paired_ratio, walsh_rank
+from pgherd.analysis.group_sequential import simultaneous
 from pgherd.analysis.two_sample import joint
 from pgherd.study.comparison import tables
 
@@ -40,7 +40,7 @@ def main() -> None:
     outcome.settings = {
         "studies": studies,
         "most blocks": list(MOST),
-        "arms": "baseline, variant, baseline again",
+        "arms": "baseline, variant, baseline (A/A)",
         "noise of a trial": 0.05,
     }
     before = result.cpu_seconds()
@@ -80,7 +80,7 @@ def ends(logs: Floats, most: int, **rule: Any) -> Ended:
 
 
 def equal(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[dict[str, Any]]]:
-    """Two equal variants: the verdict is "higher" or "lower" by chance alone."""
+    """Two equal variants: the outcome is "higher" or "lower" by chance alone."""
     figures, rows = [], []
     for model in MODELS:
         worst: tuple[int, str] = (-1, "")
@@ -96,7 +96,7 @@ def equal(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[di
             }
             anywhere = int(((made[:, 1] > 0) | (made[:, 2] < 0)).any(axis=0).sum())
             for rule, ended in stopped.items():
-                false = int(np.isin(ended.verdict, (1, -1)).sum())
+                false = int(np.isin(ended.outcome, (1, -1)).sum())
                 worst = max(worst, (false, f"at most {most} blocks, stopped {rule}"))
                 rows.append({"noise": model, "most": most, "stop": rule, "studies": studies, "false": false, **summary(ended)})
             rows.append({"noise": model, "most": most, "stop": "never; wrong at any look", "studies": studies, "false": anywhere})
@@ -116,7 +116,7 @@ def places(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[d
             noise = simulated("autocorrelated", rng, studies, most, 0.05)
             own = rng.normal(0, 0.05 * share_of_noise * math.sqrt(2), (studies, math.ceil(most / blocks)))
             logs = noise + np.repeat(own, blocks, axis=1)[:, :most]
-            false = int(np.isin(ends(logs, most).verdict, (1, -1)).sum())
+            false = int(np.isin(ends(logs, most).outcome, (1, -1)).sum())
             rows.append({"places": share_of_noise, "dealt": name, "most": most, "studies": studies, "false": false})
             notes.append(f"dealt {name}: {false / studies:.1%}")
             shown = false if blocks == 1 else shown
@@ -133,7 +133,7 @@ def hosts(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[di
         for model in MODELS:
             for most in MOST:
                 ended = ends(in_turn(model, rng, studies, most, count, 0.05), most)
-                false = int(np.isin(ended.verdict, (1, -1)).sum())
+                false = int(np.isin(ended.outcome, (1, -1)).sum())
                 worst = max(worst, (false, f"noise {model}, at most {most} blocks"))
                 rows.append({"hosts": count, "noise": model, "most": most, "studies": studies, "false": false, **summary(ended)})
         note = f"the worst of {len(MODELS)} kinds of noise and {len(MOST)} lengths: {worst[1]}"
@@ -161,27 +161,27 @@ def disagree(logs: Floats, count: int, gain: float) -> bool:
 
 
 def check(logs: Floats, most: int, ended: Ended, first: int = 20) -> None:
-    """The simulation says of the first studies what `sequential.decide`, asked after every block, says."""
-    words = {"higher": 1, "lower": -1, "equivalent": 2, "cannot tell": 0}
+    """The simulation says of the first studies what `group_sequential.decide`, asked after every block, says."""
+    words = {"higher": 1, "lower": -1, "equivalent": 2, "inconclusive": 0}
     for study, row in enumerate(logs[:first]):
         values = np.exp(row)
         for blocks in range(1, most + 1):
-            decision = sequential.decide(list(values[:blocks]), [1.0] * blocks, most=most)
+            decision = group_sequential.decide(list(values[:blocks]), [1.0] * blocks, max_blocks=most)
             if decision.stop:
                 break
-        if (words[decision.verdict], blocks) != (ended.verdict[study], ended.blocks[study]):
+        if (words[decision.outcome], blocks) != (ended.outcome[study], ended.blocks[study]):
             raise AssertionError(
-                f"study {study}: {decision} after {blocks} blocks, simulated {ended.verdict[study]} after {ended.blocks[study]}"
+                f"study {study}: {decision} after {blocks} blocks, simulated {ended.outcome[study]} after {ended.blocks[study]}"
             )
 
 
 def summary(ended: Ended) -> dict[str, float]:
-    """The verdicts and the mean number of blocks."""
+    """The outcomes and the mean number of blocks."""
     return {
         "higher": ended.share(1),
         "lower": ended.share(-1),
         "equivalent": ended.share(2),
-        "cannot tell": ended.share(0),
+        "inconclusive": ended.share(0),
         "mean blocks": float(ended.blocks.mean()),
     }
 
@@ -215,7 +215,7 @@ def power(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[di
         these = []
         for most in MOST:
             ended = ends(simulated(model, rng, studies, most, noise or 1), most, effect=math.log(1.05))
-            found = ended.verdict == 1
+            found = ended.outcome == 1
             estimate = float(np.expm1(np.median(ended.estimate[found]))) if found.any() else None
             row = {"noise": model, "noise of a trial": noise, "most": most, "studies": studies, "found": int(found.sum())}
             these.append({**row, "median estimate of those found": estimate, **summary(ended)})
@@ -232,7 +232,7 @@ def rules(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[di
     figures, rows = [], []
     for most in MOST:
         logs, schedule = simulated("all together", rng, studies, most, 0.05), ranks(most)
-        bonferroni = {blocks: walsh_rank(sequential.ALPHA / 2 / len(schedule), blocks) for blocks in schedule}
+        bonferroni = {blocks: walsh_rank(group_sequential.ALPHA / 2 / len(schedule), blocks) for blocks in schedule}
         candidates: dict[str, dict[int, int] | None] = {
             "this one": schedule,
             "one look at the end": {most: walsh_rank(0.025, most)},
@@ -274,7 +274,7 @@ def both_baselines(rng: np.random.Generator, studies: int) -> tuple[list[Figure]
 def different(logs: Floats, used: dict[int, int], effect: float) -> tuple[Any, Any]:
     """Which studies find a difference, and the blocks they use, if nothing else stops them."""
     ended = end(intervals(logs, used), list(used), effect, equivalence=1e-9)
-    return np.isin(ended.verdict, (1, -1)), ended.blocks
+    return np.isin(ended.outcome, (1, -1)), ended.blocks
 
 
 def confidence_sequence(logs: Floats, alpha: float = 0.05) -> tuple[Any, Any]:
@@ -298,7 +298,7 @@ def equivalence(rng: np.random.Generator, studies: int) -> tuple[list[Figure], l
     for model in MODELS:
         for most in MOST:
             ended = ends(simulated(model, rng, studies, most, 0.02), most, effect=math.log(1.02))
-            hits = int((ended.verdict == 2).sum())
+            hits = int((ended.outcome == 2).sum())
             worst = max(worst, (hits, f"noise {model}, at most {most} blocks"))
             rows.append({"noise": model, "most": most, "true": 0.02, "studies": studies, **summary(ended)})
     note = f"noise of a trial 2 %; the worst of {len(MODELS)} kinds of noise and {len(MOST)} lengths: {worst[1]}"
@@ -311,7 +311,7 @@ def equivalence(rng: np.random.Generator, studies: int) -> tuple[list[Figure], l
                 {"noise": "all together", "noise of a trial": noise, "most": most, "true": 0.0, "studies": studies, **summary(ended)}
             )
             notes.append(f"{most} blocks: {ended.share(2):.1%}, {ended.blocks.mean():.1f} used on average")
-        hits = int((ended.verdict == 2).sum())
+        hits = int((ended.outcome == 2).sum())
         name = f"equivalent within 2 % said of equals within {most} blocks, noise {noise * 100:g} %"
         figures.append(share(name, hits, studies, note="; ".join(notes)))
     return figures, rows
@@ -330,11 +330,11 @@ def others(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[d
             baseline = [1.0] * int(blocks)
             pairs = {"primary": (list(np.exp(primary[study, :blocks])), baseline)}
             pairs |= {f"other {i}": (list(np.exp(metric[study, :blocks])), baseline) for i, metric in enumerate(rest)}
-            found = simultaneous(pairs, "primary", most=most)
+            found = simultaneous(pairs, "primary", max_blocks=most)
             false += any(e.low is not None and e.high is not None and not e.low <= 1 <= e.high for e in found.values())
             plain = np.array([metric[study, :blocks] for metric in rest])
             made = intervals(plain, {int(blocks): walsh_rank(0.025, int(blocks))})[0]
-            naive += bool(np.isin(verdicts(made[1], made[2], 1e-9), (1, -1)).any())
+            naive += bool(np.isin(outcomes(made[1], made[2], 1e-9), (1, -1)).any())
         note = f"with uncorrected 95 % intervals {naive / used:.1%}; correlation with the primary metric 0.8"
         name = f"any of {METRICS} other metrics falsely different, at most {most} blocks"
         figures.append(share(name, false, used, most=GOAL, note=note))
@@ -349,20 +349,22 @@ def more(rng: np.random.Generator, studies: int) -> tuple[list[Figure], list[dic
     for effect in (0.0, 0.02, 0.05):
         asked = settled = hopeless = 0
         wanted: list[int] = []
-        logs = log_ratios(MODELS["all together"](rng, used, ARMS * sequential.BEYOND_REASON), rng) * 0.05 + math.log1p(effect)
+        logs = log_ratios(MODELS["all together"](rng, used, ARMS * group_sequential.MAX_SUGGESTED_BLOCKS), rng) * 0.05 + math.log1p(effect)
         for row in logs:
-            decision = sequential.decide(list(np.exp(row[:most])), [1.0] * most, most=most)
-            if decision.verdict != "cannot tell":
+            decision = group_sequential.decide(list(np.exp(row[:most])), [1.0] * most, max_blocks=most)
+            if decision.outcome != "inconclusive":
                 continue
             asked += 1
-            if decision.more is None:
+            if decision.blocks_needed is None:
                 hopeless += 1
                 continue
-            wanted.append(decision.more)
-            blocks = most + decision.more
+            wanted.append(decision.blocks_needed)
+            blocks = most + decision.blocks_needed
             made = intervals(row[None, :blocks], {blocks: walsh_rank(0.0175, blocks)})[0]
-            settled += int(verdicts(made[1], made[2], sequential.EQUIVALENCE)[0] != 0)
-        rows.append({"effect": effect, "studies": used, "cannot tell": asked, "settled": settled, "no number": hopeless, "numbers": wanted})
+            settled += int(outcomes(made[1], made[2], group_sequential.EQUIVALENCE_MARGIN)[0] != 0)
+        rows.append(
+            {"effect": effect, "studies": used, "inconclusive": asked, "settled": settled, "no number": hopeless, "numbers": wanted}
+        )
         if wanted:
             middle = float(np.median(wanted))
             note = f"of {used} studies of 12 blocks, {asked} could not tell; median of the numbers {middle:.0f}; no number: {hopeless}"

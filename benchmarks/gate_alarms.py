@@ -82,7 +82,7 @@ def alarms(noise: Noise, rng: np.random.Generator, studies: int, points: int) ->
 
 def _alarm(pairs: Sequence[Pair], confidence: float) -> bool:
     found = [*changes(pairs, confidence), change_over_all(pairs, confidence)]
-    return any(change is not None and judge(change, 0.0, "higher") == "worse" for change in found)
+    return any(change is not None and judge(change, 0.0, "higher") == "regression" for change in found)
 
 
 def worst(noise: str, rows: Sequence[Mapping[str, Any]]) -> Figure:

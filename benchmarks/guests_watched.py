@@ -18,7 +18,7 @@ from typing import Any
 from pgherd.host import direct_io
 from pgherd.host.facts import gather
 from pgherd.metrics import registry
-from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, View
+from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
@@ -44,7 +44,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     node = LocalNode()
     own = max(OVERHEAD.values())
     memory = int(1.1 * guests * (MEMORY + own))
-    policy = GuestMemory(policy="guest-balloon", overhead=own)
+    policy = GuestMemory(policy="virtio-balloon", overhead=own)
     surroundings = Surroundings(runtime="vm", cores=gather(node).cores, memory=memory, guest_memory=policy)
     found = []
     with session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, RunObserver()) as held:
@@ -94,13 +94,13 @@ def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: 
     return rooms, made.hypervisor.accelerator
 
 
-def _view(runtime: VmRuntime, rooms: dict[str, Room]) -> View:
+def _view(runtime: VmRuntime, rooms: dict[str, Room]) -> SamplingView:
     """What a run would look at: the guests, their control groups, and this process."""
-    return View(
+    return SamplingView(
         containers=[ContainerView(name, room.groups) for name, room in rooms.items()],
         processes=[ProcessView("pgherd", os.getpid())],
         guests=[GuestView(name, machine.pid, machine.guest.memory) for name, machine in runtime.machines().items()],
-        budget=runtime.budget_groups(),
+        run_cgroup=runtime.budget_groups(),
     )
 
 

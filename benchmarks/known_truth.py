@@ -83,8 +83,8 @@ def main() -> None:
     series = tuple(options.series or SERIES)
     settings = {
         "budget of a try": budget or "compare's default",
-        "trials": f"{prepare_interleaved.SECONDS:g} s of each side, by turns of {time_slices.SLICE_S:g} s, "
-        f"after {prepare_interleaved.RAMP:g} s",
+        "trials": f"{prepare_interleaved.MEASURED_S:g} s of each side, by turns of {time_slices.SLICE_S:g} s, "
+        f"after {prepare_interleaved.WARMUP_S:g} s",
         "cost aimed at": COST,
         "quota": f"{QUOTA:g} vCPUs, given out every {time_slices.QUOTA_PERIOD_S:g} s",
         "metrics": METRIC,
@@ -139,14 +139,14 @@ def tried(place: Path, series: str, truth: Mapping[str, Any] | None, budget: str
         sys.exit(f"compare ended with exit code {done.returncode}; --more goes on after the tries that are kept:\n{done.stderr}")
     document = json.loads(done.stdout)
     rows = {row["metric"]: row for row in document["tables"].get("comparison", [])}
-    row = rows.get(METRIC[series], {"decision": "cannot tell", "verdict": document["answer"]})
+    row = rows.get(METRIC[series], {"outcome": "inconclusive", "conclusion": document["answer"]})
     right = 1 - COST if series == "quota" else float(truth["ratio"]) if series == "work" and truth else 1.0
     return {
         "series": series,
-        "decision": row["decision"],
-        "verdict": row["verdict"],
-        "ratio": ends(row.get("ratio")),
-        "floor": ends(row.get("floor")),
+        "decision": row["outcome"],
+        "verdict": row["conclusion"],
+        "ratio": ends(row.get("ratio_to_baseline")),
+        "floor": ends(row.get("aa_ratio")),
         "truth": right,
         "cores": cores(rows),
         "blocks": document["findings"].get("blocks", {"value": 0})["value"],
@@ -266,7 +266,7 @@ def scripts(place: Path, size: int) -> tuple[Path, Path]:
 def calibrated(place: Path, seed: int, starts: int, rounds: int) -> dict[str, Any]:
     """How much more CPU a transaction costs with the string, measured without ``compare``; the string made so that it is about 5 %."""
     node = deployed.CountedNode()
-    with deployed.watcher() as progress, deployed.deployed(node, progress, points=(1,), vcpus=1.0, scale=10) as up:
+    with deployed.watcher() as progress, deployed.deployed(node, progress, databases=(1,), vcpus=1.0, scale=10) as up:
         size, weight, weighted_cost = BYTES, 0.0, 0.0
         for few in (*[max(3, starts // 3)] * TUNINGS, starts):
             rng, files, rows = random.Random(f"{seed} {size}"), scripts(place, size), []

@@ -45,7 +45,7 @@ def main() -> None:
     node = LocalNode()
     raw: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
-    with deployed.deployed(node, RunObserver(), seed=1, points=(1,), scale=scale, vcpus=1, cpu_mode="cpuset", clients=2) as up:
+    with deployed.deployed(node, RunObserver(), seed=1, databases=(1,), scale=scale, vcpus=1, cpu_mode="cpuset", clients=2) as up:
         settings = {"seconds": seconds, **up.settings()}
         if options.more:
             raw += outcome.blocks_before("log_cost", options, settings)

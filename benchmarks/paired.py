@@ -6,9 +6,9 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from pgherd.analysis.block_ratios import hodges_lehmann
+from pgherd.analysis.block_ratios import paired_ratio as ratio
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import hodges_lehmann
-from pgherd.analysis.paired import paired_ratio as ratio
 
 __all__ = ["FEW", "half_width", "hodges_lehmann", "orders", "ratio", "run_blocks"]
 

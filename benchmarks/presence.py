@@ -110,7 +110,7 @@ def _played(options: argparse.Namespace, plans: list[list[bool]], tell: TextIO) 
         tell.write(json.dumps(thing) + "\n")
 
     node = deployed.CountedNode()
-    asked = {"points": (1,), "scale": options.scale, "vcpus": 1, "cpu_mode": "cpuset", "clients": options.clients}
+    asked = {"databases": (1,), "scale": options.scale, "vcpus": 1, "cpu_mode": "cpuset", "clients": options.clients}
     try:
         with deployed.deployed(node, RunObserver(), seed=1, **asked) as up, deployed.watcher() as progress:
             say({"slice seconds": options.slice, **up.settings()})

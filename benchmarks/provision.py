@@ -55,7 +55,7 @@ def main() -> None:
     node = LocalNode()
     raw: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
-    asked, prepared = deployed.complete(node, points=(databases,), scale=scale, seed=1)
+    asked, prepared = deployed.complete(node, databases=(databases,), scale=scale, seed=1)
     with deployed.opened(node, asked, prepared, RunObserver()) as (_, live):
         server = next(deployment(asked).servers())[2]
         installation = runnable(node, asked.pg_bin, asked.pg_version, live)
@@ -142,7 +142,7 @@ def bare(node: LocalNode, options: DensityOptions, bin_: str, copy: Golden) -> d
         work = paths.cache_dir() / "work" / f"bare-{secrets.token_hex(2)}"
         journal.make_tree(str(work), mode=0o711)
         sockets = Path(paths.socket_root(node, journal))
-        homes = [work / f"{number:02d}" for number in range(max(options.points))]
+        homes = [work / f"{number:02d}" for number in range(max(options.databases))]
         for number, home in enumerate(homes):
             node.make_dir(str(home), mode=0o700, user=account)
             node.make_dir(str(sockets / str(number)), mode=0o700, user=account)

@@ -106,9 +106,9 @@ def make_up(run: Path, seed: int) -> None:
         settings={"shared_buffers": "256MB", "max_connections": "40"},
         clients=8,
         threads=4,
-        points=choose_points(CORES, VCPUS),
+        databases=choose_points(CORES, VCPUS),
         repeats=3,
-        repeats_one=5,
+        single_database_repeats=5,
         seconds=9.0,
         seed=seed,
     )
@@ -180,8 +180,8 @@ def trial_result(trial: Trial, number: int, options: DensityOptions, facts: Host
         metrics[f"server:{container.name}/pg"] = values("server", rng) | {
             "db.blks_hit": 3 * ALONE * busy,
             "db.blks_read": 0.0,
-            "ckpt.timed": 0.0,
-            "ckpt.requested": 0.0,
+            "checkpoint.timed": 0.0,
+            "checkpoint.requested": 0.0,
             "vacuum.workers": 0.0,
         }
         metrics[f"backend:{container.name}/pg"] = values("process", rng) | {"cpu.usage": 0.0004}
@@ -196,7 +196,7 @@ def trial_result(trial: Trial, number: int, options: DensityOptions, facts: Host
         trial=trial,
         started=begin - 0.1,
         ended=end + 0.9,
-        transition=f"{max(options.points)} kept",
+        transition=f"{max(options.databases)} kept",
         phases=[phase],
         verdicts=judge(trial, [phase], facts, Thresholds(), 0.0),
     )

@@ -39,7 +39,7 @@ def main() -> None:
     before = outcome.cpu_seconds()
     for databases in options.databases or ([3, 8] if options.quick else list(GOALS)):
         node = deployed.CountedNode()
-        asked = {"points": (databases,), "scale": 1, "clients": 1, "rate": options.rate, "seed": 1}
+        asked = {"databases": (databases,), "scale": 1, "clients": 1, "rate": options.rate, "seed": 1}
         with deployed.watcher() as progress, deployed.deployed(node, progress, **asked) as up:
             settings |= {"postgres": up.options.pg_version, "runtime": up.options.runtime}
             for number in range(-1, trials):

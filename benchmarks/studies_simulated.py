@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pgherd.analysis import sequential
-from pgherd.analysis.sequential import bounds
+from pgherd.analysis import group_sequential
+from pgherd.analysis.group_sequential import bounds
 
 Floats = NDArray[np.float64]
 
@@ -145,10 +145,10 @@ def intervals(logs: Floats, ranks: dict[int, int]) -> Floats:
 def ranks(most: int, ends: int | None = None) -> dict[int, int]:
     """By number of blocks, the rank of each look of a study of at most ``most`` blocks that can decide something. ``ends``: of one
     whose budget ends with this block, the final look's included."""
-    schedule = [blocks for blocks in sequential.looks(most) if ends is None or blocks < ends]
-    portions = [sequential.spent(blocks, most) for blocks in schedule]
+    schedule = [blocks for blocks in group_sequential.analysis_schedule(most) if ends is None or blocks < ends]
+    portions = [group_sequential.spent(blocks, most) for blocks in schedule]
     if ends is not None:
-        schedule, portions = [*schedule, ends], [*portions, sequential.ALPHA]
+        schedule, portions = [*schedule, ends], [*portions, group_sequential.ALPHA]
     return {bound.pairs: bound.rank for bound in bounds(tuple(schedule), tuple(portions)) if bound.rank}
 
 
@@ -157,19 +157,19 @@ class Ended:
     """How each of many studies ended: 1 higher, -1 lower, 2 equivalent, 0 cannot tell; blocks used; estimate and interval then,
     as log ratios."""
 
-    verdict: NDArray[np.int64]
+    outcome: NDArray[np.int64]
     blocks: NDArray[np.int64]
     estimate: Floats
     low: Floats
     high: Floats
 
-    def share(self, *verdicts: int) -> float:
-        """The share of studies that ended with one of these verdicts."""
-        return float(np.isin(self.verdict, verdicts).mean())
+    def share(self, *outcomes: int) -> float:
+        """The share of studies that ended with one of these outcomes."""
+        return float(np.isin(self.outcome, outcomes).mean())
 
 
-def verdicts(low: Floats, high: Floats, equivalence: float) -> NDArray[np.int64]:
-    """`sequential.verdict_of` for many."""
+def outcomes(low: Floats, high: Floats, equivalence: float) -> NDArray[np.int64]:
+    """`group_sequential.interval_outcome` for many."""
     margin = math.log1p(equivalence)
     return np.select([low > 0, high < 0, (low >= -margin) & (high <= margin)], [1, -1, 2], 0)
 
@@ -178,10 +178,10 @@ def end(made: Floats, blocks: Sequence[int], effect: float = 0.0, precision: flo
     """Where the rule stops each study. ``made``: intervals without a difference (looks × 3 × studies); ``effect``: the log of the
     true ratio, which on this scale only shifts them."""
     estimate, low, high = np.moveaxis(made + effect, 1, 0)
-    stops = verdicts(low, high, equivalence) != 0 if precision is None else (high - low) / 2 <= math.log1p(precision)
+    stops = outcomes(low, high, equivalence) != 0 if precision is None else (high - low) / 2 <= math.log1p(precision)
     stops[-1] = True
     at = stops.argmax(axis=0), np.arange(made.shape[2])
-    return Ended(verdicts(low[at], high[at], equivalence), np.asarray(blocks)[at[0]], estimate[at], low[at], high[at])
+    return Ended(outcomes(low[at], high[at], equivalence), np.asarray(blocks)[at[0]], estimate[at], low[at], high[at])
 
 
 def end_by_budget(logs: Floats, most: int, ends: NDArray[np.int64]) -> Ended:

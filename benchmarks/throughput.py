@@ -59,7 +59,7 @@ def main() -> None:
     raw: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()
     asked = {
-        "points": (1,),
+        "databases": (1,),
         "scale": 1 if options.quick else options.scale,
         "vcpus": options.vcpus,
         "cpu_mode": "cpuset",

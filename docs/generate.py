@@ -12,7 +12,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
-from pgherd.metrics.openmetrics import EVERYWHERE, Family, families
+from pgherd.metrics.openmetrics import COMMON_LABELS, Family, families
 from pgherd.metrics.run_metrics import FAMILIES, LIVE_ONLY
 from pgherd.model.base import Model
 from pgherd.model.finding import Analysis, Finding, Thresholds, Verdict
@@ -75,7 +75,7 @@ def metrics() -> str:
 def _families(found: Iterable[Family]) -> str:
     rows = []
     for family in found:
-        labels = ", ".join(label for label in family.labels if label not in EVERYWHERE)
+        labels = ", ".join(label for label in family.labels if label not in COMMON_LABELS)
         rows.append(f"|`{family.sample}`|{family.kind}|{labels}{' (live only)' if family in LIVE_ONLY else ''}|")
     return "\n".join([*_table(("name", "type", "labels"), rows), ""])
 

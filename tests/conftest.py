@@ -171,6 +171,22 @@ def hostile8(synthetic):
     return synthetic.hostile(*synthetic.density_run(8, repeats=2))
 
 
+@pytest.fixture
+def run_on_disk(tmp_path: Path, synthetic: ModuleType) -> Path:
+    """The directory of a finished density run with samples of three seconds per trial, in ``pgherd-runs``."""
+    from pgherd.store.samples import write_samples
+
+    record, results = synthetic.density_run(4, repeats=1, seconds=3, name="20260131-120000-density-0001")
+    directory: Path = synthetic.write_run(tmp_path / "pgherd-runs" / record.run, record, results)
+    for result in results:
+        trial = directory / "trials" / result.id
+        shutil.rmtree(trial / "samples")
+        containers = [name for name in result.phases[0].metrics if name.startswith("container:")] if result.phases else []
+        memory = [(1e9 + s, "cgroup_memory", name, {"memory.usage": 2.0**28 + s}) for s in range(3) for name in containers]
+        write_samples(trial, [*memory, *((1e9 + s, "cpu", "host", {"cpu.user": 0.5 * s, "cpu.idle": 1.0}) for s in range(3))])
+    return directory
+
+
 @pytest.fixture(scope="session")
 def drawn8(run8):
     """(figures by name, reasons of those left out) of the run with 8 databases."""

@@ -17,7 +17,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgherd.analysis.sequential import decide
+from pgherd.analysis.group_sequential import decide
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 
 BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
@@ -198,17 +198,17 @@ def test_alarms_of_simulated_gates_are_counted_once_a_study(modules):
 def test_simulated_studies_end_as_the_package_ends_them(modules, seed):
     simulated = importlib.import_module("studies_simulated")
     numpy = importlib.import_module("numpy")
-    rng, codes = numpy.random.default_rng(seed), {"higher": 1, "lower": -1, "equivalent": 2, "cannot tell": 0}
+    rng, codes = numpy.random.default_rng(seed), {"higher": 1, "lower": -1, "equivalent": 2, "inconclusive": 0}
     logs = simulated.log_ratios(simulated.everything(rng, 60, 60), rng) * 0.02 + 0.015
     budgets = rng.integers(6, 21, 60)
     ended = simulated.end_by_budget(logs, 20, budgets)
     for study, budget in enumerate(budgets.tolist()):
         for blocks in range(1, budget + 1):
             values, baseline = numpy.exp(logs[study, :blocks]).tolist(), [1.0] * blocks
-            decision = decide(values, baseline, most=20, last=blocks == budget)
+            decision = decide(values, baseline, max_blocks=20, last=blocks == budget)
             if decision.stop:
                 break
-        assert (codes[decision.verdict], blocks) == (ended.verdict[study], ended.blocks[study])
+        assert (codes[decision.outcome], blocks) == (ended.outcome[study], ended.blocks[study])
         assert decision.estimate.low == pytest.approx(numpy.exp(ended.low[study]))
 
 
@@ -247,7 +247,7 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
     missed = [
         row("quota", "lower", 0.90, 0.94, 0.95),
         row("quota", "lower", 0.93, 0.97, 0.95, grade="C"),
-        row("quota", "cannot tell", None, None, 0.95),
+        row("quota", "inconclusive", None, None, 0.95),
     ]
     same = [row("same", "equivalent", 0.99, 1.01, 1.0)] * 17 + [row("same", "higher", 1.01, 1.05, 1.0, (1.01, 1.03))] * 3
     figures = {figure.name: figure for figure in known_truth.figures([*found, *missed, *same], 20)}

@@ -118,3 +118,14 @@ def test_dead_links_are_found(tmp_path):
 def test_generated_blocks_are_those_of_the_code():
     result = subprocess.run([sys.executable, ROOT / "docs/generate.py", "--check"], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_the_notebook_of_the_guide_runs(run_on_disk, monkeypatch, capsys):
+    monkeypatch.chdir(run_on_disk.parents[1])
+    code = "".join(
+        re.findall(r"^```python$(.*?)^```$", (ROOT / "docs/howto/notebook.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    )
+    names: dict[str, object] = {}
+    exec(compile(code, "notebook.md", "exec"), names)
+    assert names["run"].name == run_on_disk.name and names["run"].answer in capsys.readouterr().out
+    assert {mb for *_, mb in names["peaks"].fetchall()} == {(2**28 + 2) / 2**20}

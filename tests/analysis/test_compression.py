@@ -43,8 +43,8 @@ def test_nothing_is_no_ratio():
 
 @given(st.lists(st.tuples(st.floats(1, 1e6), st.floats(0.01, 1)), min_size=1, max_size=30), st.integers(0, 100))
 def test_any_segments_give_a_ratio_within_their_extremes(pairs, beyond):
-    raw, packed = [size for size, _ in pairs], [size * share for size, share in pairs]
-    found = ratio([Stratum("a", sum(raw), len(raw) + beyond, raw, packed)])
+    raw, compressed = [size for size, _ in pairs], [size * share for size, share in pairs]
+    found = ratio([Stratum("a", sum(raw), len(raw) + beyond, raw, compressed)])
     shares = [share for _, share in pairs]
     assert 1 / max(shares) <= found.value * (1 + 1e-9) and found.value <= 1 / min(shares) * (1 + 1e-9)
     assert found.low is None or (found.low <= found.value <= found.high and math.isfinite(found.high))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.analysis.io_pattern import SIZES, adjacent_share, burstiness, label, patterns, sizes, window_share
+from pgherd.analysis.io_pattern import MAX_SIZES, adjacent_share, burstiness, label, patterns, sizes, window_share
 from pgherd.model.io_view import BlockRequest, Direction
 
 KB = 1024
@@ -46,7 +46,7 @@ def test_labels(share: float) -> None:
 def test_many_sizes_are_counted_together() -> None:
     requests = [BlockRequest("7:0", "read", 0, 512 * (1 + place % 100), 0.0, None) for place in range(1000)]
     found = sizes(requests)
-    assert len(found) == SIZES + 1 and sum(found.values()) == 1000 and found[0] == 600
+    assert len(found) == MAX_SIZES + 1 and sum(found.values()) == 1000 and found[0] == 600
 
 
 def test_patterns_by_direction_and_of_reads_and_writes_together() -> None:
@@ -67,7 +67,7 @@ def test_a_square_wave_has_the_bursts_that_it_was_made_of() -> None:
 def test_a_steady_stream_has_none() -> None:
     found = burstiness([5.0] * 10)
     assert found is not None
-    assert (found.bursts, found.variation, found.peak_to_mean, found.burst_rate) == ((), 0.0, 1.0, None)
+    assert (found.bursts, found.rate_cv, found.peak_to_mean, found.burst_rate) == ((), 0.0, 1.0, None)
     assert burstiness([1.0, 2.0]) is None and burstiness([0.0] * 5) is None
 
 

@@ -1,4 +1,4 @@
-"""Choosing a model: none where the data are too few, a line where there is no knee, a hinge for E1."""
+"""Choosing a model: none where the data are too few, linear where there is no knee, piecewise linear for E1."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ def noisy(curve: np.ndarray, seed: int, repeats: int = 3, noise: float = 0.01) -
     return (np.repeat(curve, repeats) * (1 + noise * rng.standard_normal(curve.size * repeats))).tolist()
 
 
-def test_e1_is_a_hinge() -> None:
+def test_e1_is_piecewise_linear() -> None:
     found = fit_models(*E1)
     assert found.best is not None
     assert found.best.model is HINGE
-    assert found.akaike["hinge"] > 0.9
+    assert found.akaike["piecewise-linear"] > 0.9
     low, high = found.best.intervals["knee"]
     assert low < 29 < high
 
@@ -45,11 +45,11 @@ def test_a_law_is_recognised(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_a_full_host_is_a_hinge(seed: int) -> None:
+def test_a_full_host_is_piecewise_linear(seed: int) -> None:
     loads = np.array([1.0, 2, 3, 5, 6, 8, 10, 12])
     found = fit_models(np.repeat(loads, 3).tolist(), noisy(np.minimum(loads, 7.2) * 1000, seed))
     assert found.best is not None
-    assert found.best.model.name == "hinge"
+    assert found.best.model.name == "piecewise-linear"
     low, high = found.best.intervals["knee"]
     assert low - 0.1 <= 7.2 <= high + 0.1
 

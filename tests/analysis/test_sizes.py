@@ -15,7 +15,7 @@ E10 = {1: 23 * MB, 10: 157 * MB, 100: 1700 * MB, 1000: 15e9, 2500: 37e9, 5000: 7
 
 def test_small_scales_of_e10_predict_its_large_ones() -> None:
     found = fit_sizes([1, 10, 100, 1000], [E10[s] for s in (1, 10, 100, 1000)])
-    assert found.fixed == pytest.approx(8 * MB, rel=0.2)
+    assert found.base_size == pytest.approx(8 * MB, rel=0.2)
     for scale in (2500, 5000, 10000):
         predicted = found.predict(scale)
         assert predicted.low <= E10[scale] <= predicted.high
@@ -26,8 +26,8 @@ def test_small_scales_of_e10_predict_its_large_ones() -> None:
 def test_recovers_a_line(fixed: float, per_scale: float) -> None:
     scales = [1, 2, 5, 10, 50]
     found = fit_sizes(scales, [fixed + per_scale * s for s in scales])
-    assert found.per_scale == pytest.approx(per_scale, rel=1e-6)
-    assert found.fixed == pytest.approx(fixed, rel=1e-5, abs=1e-6 * per_scale)
+    assert found.size_per_scale == pytest.approx(per_scale, rel=1e-6)
+    assert found.base_size == pytest.approx(fixed, rel=1e-5, abs=1e-6 * per_scale)
     assert found.predict(20).value == pytest.approx(fixed + per_scale * 20, rel=1e-6)
 
 

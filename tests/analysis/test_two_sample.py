@@ -107,8 +107,8 @@ def test_all_points_together_see_what_no_point_can() -> None:
     rng = np.random.default_rng(5)
     some = [Pair(tuple(rng.normal(100, 1.5, 3)), tuple(rng.normal(92, 1.5, 3))) for _ in range(8)]
     confidence = joint(9)
-    assert all(judge(change, 0.05, "higher") != "worse" for change in changes(some, confidence))
-    assert judge(change_over_all(some, confidence), 0.05, "higher") == "worse"
+    assert all(judge(change, 0.05, "higher") != "regression" for change in changes(some, confidence))
+    assert judge(change_over_all(some, confidence), 0.05, "higher") == "regression"
 
 
 def test_points_without_a_spread_do_not_count_over_all() -> None:
@@ -161,18 +161,18 @@ def test_the_interval_of_two_estimates_holds_the_truth_as_often_as_stated() -> N
 @pytest.mark.parametrize(
     ("interval", "better", "verdict"),
     [
-        ((0.80, 0.90), "higher", "worse"),
-        ((0.90, 0.96), "higher", "cannot tell"),
-        ((0.94, 1.10), "higher", "cannot tell"),
-        ((0.96, 1.04), "higher", "within"),
-        ((1.01, 1.04), "higher", "better"),
-        ((1.06, 1.20), "lower", "worse"),
-        ((1.04, 1.20), "lower", "cannot tell"),
-        ((0.98, 1.04), "lower", "within"),
-        ((0.90, 0.99), "lower", "better"),
-        ((0.95, 0.95), "higher", "within"),
-        ((1.05, 1.05), "lower", "within"),
-        ((None, None), "higher", "cannot tell"),
+        ((0.80, 0.90), "higher", "regression"),
+        ((0.90, 0.96), "higher", "inconclusive"),
+        ((0.94, 1.10), "higher", "inconclusive"),
+        ((0.96, 1.04), "higher", "pass"),
+        ((1.01, 1.04), "higher", "improvement"),
+        ((1.06, 1.20), "lower", "regression"),
+        ((1.04, 1.20), "lower", "inconclusive"),
+        ((0.98, 1.04), "lower", "pass"),
+        ((0.90, 0.99), "lower", "improvement"),
+        ((0.95, 0.95), "higher", "pass"),
+        ((1.05, 1.05), "lower", "pass"),
+        ((None, None), "higher", "inconclusive"),
     ],
 )
 def test_the_whole_interval_decides(interval, better, verdict) -> None:
@@ -194,7 +194,7 @@ def test_so_many_further_repeats_of_the_same_spread_settle_it(better) -> None:
     limit = limit_of(0.05, better)
     base = rng.normal(100, 2, 3)
     pair = Pair(tuple(base), tuple(base * limit * (0.985 if better == "higher" else 1.015) + rng.normal(0, 0.1, 3)))
-    assert judge(changes([pair])[0], 0.05, better) == "cannot tell"
+    assert judge(changes([pair])[0], 0.05, better) == "inconclusive"
     more = further_repeats(pair, [pair], limit)
     assert more is not None and 3 < more < 100
     # The same spread in larger samples: many copies of the repeats, shrunk to the sample variance that they had.
@@ -203,7 +203,7 @@ def test_so_many_further_repeats_of_the_same_spread_settle_it(better) -> None:
         tuple(v.mean() + (v - v.mean()) * np.std(own, ddof=1) / v.std(ddof=1)) for v, own in zip(grown, (pair.old, pair.new), strict=True)
     ]
     sides = [tuple(np.asarray(v) * np.mean(own) / np.mean(v)) for v, own in zip(sides, (pair.old, pair.new), strict=True)]
-    assert judge(changes([Pair(*sides)])[0], 0.05, better) == "worse"
+    assert judge(changes([Pair(*sides)])[0], 0.05, better) == "regression"
     over = further_repeats_over_all([pair, pair], limit)
     assert over is not None and over <= more
 
@@ -257,7 +257,7 @@ def test_two_equal_runs_of_three_repeats_alarm_in_at_most_5_per_cent(noise: Nois
     for row in range(studies):
         some = [Pair(tuple(a), tuple(b)) for a, b in zip(old[row].tolist(), new[row].tolist(), strict=True)]
         found = [*changes(some, confidence), change_over_all(some, confidence)]
-        alarms += any(change is not None and judge(change, 0.0, "higher") == "worse" for change in found)
+        alarms += any(change is not None and judge(change, 0.0, "higher") == "regression" for change in found)
     upper = stats.binomtest(alarms, studies).proportion_ci(0.98).high
     assert upper <= 0.05, f"{alarms} of {studies}"
 
@@ -267,5 +267,5 @@ def test_a_true_loss_beyond_the_allowed_is_found() -> None:
     found = 0
     for _ in range(200):
         pair = Pair(tuple(rng.normal(100, 1, 5)), tuple(rng.normal(90, 1, 5)))
-        found += judge(changes([pair])[0], 0.05, "higher") == "worse"
+        found += judge(changes([pair])[0], 0.05, "higher") == "regression"
     assert found >= 190

@@ -16,9 +16,11 @@ def test_this_host_is_checked_and_nothing_asked_of_it(tmp_path, capsys):
 def test_as_a_document(tmp_path, capsys):
     assert run(["advise", "--json", "--runs-dir", str(tmp_path / "none")]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/advise/1" and document["server"] is None
+    assert document["schema"] == "pgherd/advise/2" and document["server"] is None
     assert sum(document["counts"].values()) == len(document["advice"]) >= 8
-    assert {"check", "outcome", "found", "wanted", "why", "command", "source", "worth", "about"} == set(document["advice"][0])
+    assert {"check", "outcome", "observed", "recommended", "rationale", "fix", "source", "measured_benefit", "scope"} == set(
+        document["advice"][0]
+    )
 
 
 @pytest.mark.parametrize(
@@ -34,5 +36,5 @@ def test_bad_input_is_one_message(words, message, capsys):
 
 
 def test_the_answer_counts_every_outcome():
-    one = Advice(check="a", about="host", outcome="change", found="x", wanted="y", why="z")
+    one = Advice(check="a", scope="host", outcome="change", observed="x", recommended="y", rationale="z")
     assert answer([one, one.model_copy(update={"outcome": "ok"})]).startswith("2 recommended settings checked: 1 to change, 0 to consider")

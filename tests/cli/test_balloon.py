@@ -33,6 +33,18 @@ def test_bad_words_are_refused_with_one_message(words, code, message, capsys):
     assert message in said and said.count("pgherd: ") == 1
 
 
+def test_a_dry_run_of_the_demo_shows_its_plan_and_changes_nothing(capsys, own_directories):
+    words = ["balloon", "demo", "--dry-run", "--overcommit", "0", "--memory", "1GB", "--phases", "6", "--phase-length", "5s"]
+    assert run(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "2 containers (1 GB each, 2 GB together)" in said and "6 phases of 5 s: 4 clients on one server" in said
+    assert "Time: 30 s under load." in said and "Host changes, undone at the end: two control groups" in said
+    assert run([*words, "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["schema"] == "pgherd/balloon-demo-plan/1" and (plan["seconds"], plan["memory_bytes"]) == (30, 2 * 2**30)
+    assert not list(own_directories.iterdir())
+
+
 def test_a_built_library_is_told_with_its_settings(capsys):
     node = LocalNode()
     able = [one for one in installations.find_all(node) if not missing(node, one)]
@@ -40,7 +52,7 @@ def test_a_built_library_is_told_with_its_settings(capsys):
         pytest.skip("pg_balloon cannot be built here")
     assert run(["balloon", "build", "--pg-bin", able[0].bin, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert first["built"] and first["settings"]["shared_preload_libraries"] == "pg_balloon"
+    assert first["rebuilt"] and first["settings"]["shared_preload_libraries"] == "pg_balloon"
     assert run(["balloon", "build", "--pg-bin", able[0].bin]) == 0
     said = capsys.readouterr().out
     assert "cached" in said and first["library"] in said.replace("\n", "")

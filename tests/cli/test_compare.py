@@ -21,7 +21,7 @@ def test_scenario_files_become_arms_that_a_scenario_holds_whole(tmp_path):
     both = tmp_path / "both.yaml"
     assert run(["compare", str(tmp_path / "one.yaml"), str(tmp_path / "two words.yaml"), "--write-scenario", str(both)]) == 0
     assert read_scenario(both).options == {
-        "arms": [
+        "scenarios": [
             {"name": "one", "study": "database-size", "options": {"scales": [3]}},
             {"name": "two-words", "study": "database-size", "options": {"scales": [9]}},
         ]
@@ -49,8 +49,8 @@ def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
 def test_the_plan_is_a_document(capsys):
     assert run(["compare", "--variant", "simple:protocol=simple", "--host-memory", "2GB", "--dry-run", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["study"] == "compare" and len(document["trials"]) == 1 < document["worst_case_trials"]
-    assert {trial["point"]["variant"] for trial in document["trials"]} == {"all by turns"}
+    assert document["study"] == "compare" and len(document["trials"]) == 1 < document["max_trials"]
+    assert {trial["point"]["variant"] for trial in document["trials"]} == {"all-interleaved"}
     assert (
         run(
             [
@@ -68,4 +68,4 @@ def test_the_plan_is_a_document(capsys):
         == 0
     )
     alone = json.loads(capsys.readouterr().out)
-    assert {trial["point"]["variant"] for trial in alone["trials"]} == {"base", "base again", "simple"}
+    assert {trial["point"]["variant"] for trial in alone["trials"]} == {"base", "base (A/A)", "simple"}

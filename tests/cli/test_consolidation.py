@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.cli.main import run
 from pgherd.prepare.scenarios import read_scenario
-from pgherd.studies.consolidation.prepare import PAPERS
+from pgherd.studies.consolidation.prepare import PRESETS
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -13,7 +13,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     file = tmp_path / "s.yaml"
     words = [
         "--schemes",
-        "1,3",
+        "shared-server,dedicated",
         "--overcommit",
         "0,30%,0.55",
         "--pattern",
@@ -26,7 +26,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     assert run(["consolidation", *words, "--write-scenario", str(file)]) == 0
     capsys.readouterr()
     assert read_scenario(file).options == {
-        "schemes": [1, 3],
+        "schemes": ["shared-server", "dedicated"],
         "overcommit": ["0", "30%", "0.55"],
         "pattern": "30,2/2,30",
         "working_set_size": ["1376MB", "1152MB"],
@@ -38,13 +38,12 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     ("words", "message"),
     [
         (["--duration", "3s"], "No such option"),
-        (["--overcommit", "much"], "'overcommit.0': a rate is written as 0.3 or 30%, but it is 'much'"),
-        (["--overcommit", "x%"], "'overcommit.0': a rate is written as 0.3 or 30%, but it is 'x%'"),
-        (["--schemes", "one"], "'one' is not a list of whole numbers"),
+        (["--overcommit", "much"], "'overcommit.0': a level is written as 0.3 or 30%, but it is 'much'"),
+        (["--overcommit", "x%"], "'overcommit.0': a level is written as 0.3 or 30%, but it is 'x%'"),
+        (["--schemes", "one"], "'schemes.0': input should be 'shared-server', 'shared-container', 'dedicated' or 'dedicated-balloon'"),
         (["--swap", "tape"], "'tape' is not one of"),
         (["--preset", "E1"], "'E1' is not one of"),
         (["--databases", "1"], "greater than or equal to 2"),
-        (["--schemes", "7", "--dry-run"], "there is no such scheme; use 1 (1/1/M)"),
         (["--pattern", "weekly", "--dry-run"], "there is no pattern 'weekly'"),
     ],
 )
@@ -57,5 +56,5 @@ def test_what_is_wrong_is_one_message(words, message, capsys):
 def test_the_published_scenario_is_what_paper_means(paper):
     (file,) = (path for path in SCENARIOS.glob(f"e0{paper[1]}-*.yaml") if not path.stem.endswith(("-laptop", "-vm")))
     own = read_scenario(file).options
-    known = {name: list(value) if isinstance(value, tuple) else value for name, value in PAPERS[paper].items()}
+    known = {name: list(value) if isinstance(value, tuple) else value for name, value in PRESETS[paper].items()}
     assert {name: own[name] for name in known} == known

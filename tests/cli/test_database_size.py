@@ -39,6 +39,7 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path, capsys):
     ("words", "message"),
     [
         (["--scales", "1,x"], "'1,x' is not a list of whole numbers such as 1,2,4,8"),
+        (["--time-budget", "0"], "--time-budget 0: input should be greater than 0"),
         (["--scales", "0"], "'scales': give one or more scales, each at least 1"),
     ],
 )

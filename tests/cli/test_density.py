@@ -37,4 +37,4 @@ def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
 def test_an_error_is_a_document_too(capsys, tmp_path):
     assert run(["density", "--vcpus", "-1", "--json", "--runs-dir", str(tmp_path)]) == 2
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/error/1" and document["exit_code"] == 2
+    assert document["schema"] == "pgherd/error/2" and document["exit_code"] == 2

@@ -28,7 +28,7 @@ def test_a_dry_run_shows_volumes_trials_and_changes_and_does_nothing(tmp_path, c
 
 
 def test_the_plan_as_a_document(capsys):
-    assert run(["disk", "--dry-run", "--json", "--file-size", "32MB", "--tests", "random-read,single-write", "--no-double-iodepth"]) == 0
+    assert run(["disk", "--dry-run", "--json", "--file-size", "32MB", "--tests", "random-read,qd1-write", "--no-double-iodepth"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert plan["study"] == "disk" and len(plan["trials"]) == 6
     assert plan["deployment"]["volumes"][0]["name"] == "disk0"

@@ -62,29 +62,29 @@ def test_what_can_not_be_seen_is_said() -> None:
 
 def test_a_host_that_can_do_everything() -> None:
     as_root = FACTS.model_copy(update={"root": True})
-    found = {x.study: (x.able, x.more) for x in doctor_checks.server_studies(as_root, POSTGRES, "")}
-    assert {"density", "compare", "database-size"} <= set(found) and set(found.values()) == {("yes", "")}
+    found = {x.study: (x.status, x.missing) for x in doctor_checks.server_studies(as_root, POSTGRES, "")}
+    assert {"density", "compare", "database-size"} <= set(found) and set(found.values()) == {("available", "")}
 
 
 def test_without_cgroups_density_says_what_is_missing() -> None:
     found = {x.study: x for x in doctor_checks.server_studies(NO_CGROUPS, POSTGRES, "")}
     for study in ("density", "compare"):
-        assert (found[study].able, found[study].more) == ("partly", "start it with systemd-run")
-    assert "without quota" in found["density"].what and "limits" not in found["compare"].what
+        assert (found[study].status, found[study].missing) == ("limited", "start it with systemd-run")
+    assert "without quota" in found["density"].capability and "limits" not in found["compare"].capability
 
 
 @pytest.mark.parametrize(
     ("changes", "able", "more"),
     [
-        ({"root": True}, "yes", ""),
-        ({}, "partly", "run pgherd as root"),
-        ({"huge_pages": {"2 MB": 0, "1 GB": 0}}, "no", "run pgherd as root"),
-        ({"huge_pages": {}, "transparent_huge_pages": None, "root": True}, "no", "a kernel with huge pages"),
+        ({"root": True}, "available", ""),
+        ({}, "limited", "run pgherd as root"),
+        ({"huge_pages": {"2 MB": 0, "1 GB": 0}}, "unavailable", "run pgherd as root"),
+        ({"huge_pages": {}, "transparent_huge_pages": None, "root": True}, "unavailable", "a kernel with huge pages"),
     ],
 )
 def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str, more: str) -> None:
     found = {x.study: x for x in doctor_checks.server_studies(FACTS.model_copy(update=changes), POSTGRES, "")}["hugepages"]
-    assert found.able == able and more in found.more
+    assert found.status == able and more in found.missing
 
 
 @pytest.mark.parametrize(
@@ -92,19 +92,23 @@ def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str
 )
 def test_without_servers_nothing_can_be_studied(installations: list[Installation], refusal: str, more: str) -> None:
     for ability in doctor_checks.server_studies(FACTS, installations, refusal):
-        assert ability.able == "no"
-        assert more in ability.more
+        assert ability.status == "unavailable"
+        assert more in ability.missing
 
 
 @pytest.mark.parametrize(
     ("fio", "uid", "able", "more"),
-    [("/bin/fio", 0, "yes", ""), ("/bin/fio", 1000, "partly", "as root for loop devices"), (None, 0, "no", "install the package fio")],
+    [
+        ("/bin/fio", 0, "available", ""),
+        ("/bin/fio", 1000, "limited", "as root for loop devices"),
+        (None, 0, "unavailable", "install the package fio"),
+    ],
 )
 def test_disks_need_fio_but_no_server(monkeypatch: pytest.MonkeyPatch, fio: str | None, uid: int, able: str, more: str) -> None:
     monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: fio)
     monkeypatch.setattr(doctor_checks.os, "geteuid", lambda: uid)
     found = doctor_checks.disk_check()
-    assert found.able == able and more in found.more
+    assert found.status == able and more in found.missing
 
 
 def test_limits() -> None:
@@ -133,9 +137,9 @@ def cgroups() -> list[str]:
 def test_json_is_one_document_and_nothing_is_left(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/doctor/1"
+    assert document["schema"] == "pgherd/doctor/2"
     HostFacts.model_validate(document["host"])
-    assert set(document) == {"schema", "host", "postgres", "tools", "limits", "account", "disk_free", "studies", "warnings"}
+    assert set(document) == {"schema", "host", "postgres", "tools", "limits", "user", "disk_free", "studies", "warnings"}
     assert set(studies()) <= {one["study"] for one in document["studies"]}
     assert [path for path in cgroups() if path.endswith(f"-{os.getpid()}")] == []
 
@@ -160,9 +164,9 @@ def test_which_swap_a_run_could_have(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(swap, "check", check)
     found = doctor_checks.swap_check(LocalNode())
-    assert (found.able, found.more) == ("yes", "") and found.what.endswith("zram, file")
+    assert (found.status, found.missing) == ("available", "") and found.capability.endswith("zram, file")
     refused.add("zram")
-    assert (doctor_checks.swap_check(LocalNode()).able, doctor_checks.swap_check(LocalNode()).more) == ("partly", "no zram here")
+    assert (doctor_checks.swap_check(LocalNode()).status, doctor_checks.swap_check(LocalNode()).missing) == ("limited", "no zram here")
     refused.add("file")
     found = doctor_checks.swap_check(LocalNode())
-    assert found.able == "no" and found.what.endswith("none")
+    assert found.status == "unavailable" and found.capability.endswith("none")

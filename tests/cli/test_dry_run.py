@@ -30,7 +30,7 @@ def test_a_dry_run_says_what_would_happen_and_leaves_nothing(own_directories, tm
 def test_the_plan_as_a_document(capsys):
     assert run([*WORDS, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["schema"] == "pgherd/plan/1"
+    assert plan["schema"] == "pgherd/plan/2"
     assert {trial["point"]["databases"] for trial in plan["trials"]} == {1, 2}
     assert plan["seconds"] == pytest.approx(sum(trial["seconds"] for trial in plan["trials"]))
     assert plan["disk_bytes"] > 0 and plan["memory_bytes"] > 0 and plan["host_changes"]
@@ -90,8 +90,8 @@ def test_the_host_of_the_clients_is_named():
 
 
 def test_blocks_that_take_turns_are_told_with_the_first_of_them():
-    arms = [{"name": name, "study": "density", "options": {}} for name in ("x", "y")]
-    options = CompareOptions.model_validate({"arms": arms, "baseline": "x", "hosts": ["b", "a"]})
+    variants = [{"name": name, "study": "density", "options": {}} for name in ("x", "y")]
+    options = CompareOptions.model_validate({"variants": variants, "baseline": "x", "hosts": ["b", "a"]})
     found = dry_run.host_lines(prepared(CLUSTER, options), trials(labels={"host": "b"}))
     assert found == [
         "Placement on the hosts of mine: each block on one host, alternating b, a. The first:",

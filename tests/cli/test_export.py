@@ -27,7 +27,7 @@ def test_as_json_it_says_what_it_wrote(runs, name, tmp_path, capsys):
     file = tmp_path / "run.om"
     assert run(["export", name, "--runs-dir", str(runs), "--output", str(file), "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
-    assert (said["schema"], said["run"], said["file"]) == ("pgherd/export/1", name, str(file))
+    assert (said["schema"], said["run"], said["file"]) == ("pgherd/export/2", name, str(file))
     families = list(text_string_to_metric_families(file.read_text()))
     assert (said["families"], said["samples"]) == (len(families), sum(len(family.samples) for family in families))
     assert said["first"] < said["last"]

@@ -37,20 +37,20 @@ def test_specsdm91_in_json() -> None:
     found = run(str(FIXTURES / "specsdm91.csv"), "--weights", "equal", "--json")
     assert found.exception is None
     document = json.loads(found.stdout)
-    assert document["schema"] == "pgherd/fit/1"
+    assert document["schema"] == "pgherd/fit/2"
     assert document["findings"]["usl_sigma"]["value"] == pytest.approx(0.0277, abs=5e-5)
     assert document["findings"]["usl_kappa"]["value"] == pytest.approx(0.000104, abs=5e-7)
-    assert document["findings"]["usl_peak"]["value"] == pytest.approx(96.5, abs=0.1)
-    assert {row["model"] for row in document["tables"]["models"]} == {"linear", "usl", "hinge"}
+    assert document["findings"]["usl_peak_load"]["value"] == pytest.approx(96.5, abs=0.1)
+    assert {row["model"] for row in document["tables"]["models"]} == {"linear", "usl", "piecewise-linear"}
 
 
 def test_e1_on_the_terminal() -> None:
     found = run(str(FIXTURES / "e1.csv"))
     assert found.exception is None
     said = " ".join(found.stdout.split())
-    assert "Best model: hinge (" in said
+    assert "Best model: piecewise linear (" in said
     assert "knee at 29.1" in said
-    assert "hinge *" in said
+    assert "piecewise linear *" in said
     assert "sigma is at its bound" in said
     assert "is beyond the largest load measured (40) and is not reported" in said
     assert "…" not in said, "nothing is cut in 80 columns"

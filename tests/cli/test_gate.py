@@ -44,11 +44,11 @@ def test_the_document_holds_every_comparison_as_findings(two, name, capsys):
         == 1
     )
     out = json.loads(capsys.readouterr().out)
-    assert out["schema"] == "pgherd/gate/1" and out["failed"] is True and out["verdict"] == "worse"
+    assert out["schema"] == "pgherd/gate/2" and out["failed"] is True and out["result"] == "regression"
     assert {row["metric"] for row in out["tables"]["comparison"]} == {"p95", "efficiency_at_saturation"}
     first = out["tables"]["comparison"][0]
     assert first["change"]["unit"] == "%" and first["change"]["low"] < first["change"]["value"] < first["change"]["high"]
-    assert first["allowed"] == 0.1 and first["better"] == "lower" and first["verdict"] == "worse"
+    assert first["max_regression"] == 0.1 and first["better_direction"] == "lower" and first["result"] == "regression"
     assert {"kind", "name", "baseline", "run"} == set(out["tables"]["differences"][0]) if out["tables"]["differences"] else True
 
 

@@ -11,7 +11,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         "--compare-setting",
         "checkpoint_completion_target=0.5,0.9",
         "--trace-io",
-        "--wal-dir",
+        "--wal-volume",
         "/mnt/wal",
         "--write-scenario",
         str(file),
@@ -21,7 +21,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     assert read_scenario(file).options == {
         "compare_setting": "checkpoint_completion_target=0.5,0.9",
         "trace_io": True,
-        "wal_dir": "/mnt/wal",
+        "wal_volume": "/mnt/wal",
     }
 
 

@@ -19,7 +19,7 @@ def test_a_killed_run_is_told_from_a_live_one(runs, name, capsys):
     run(["list", "--runs-dir", str(runs), "--json"])
     dead = json.loads(capsys.readouterr().out)
     assert alive["runs"][0]["state"] == "running" and dead["runs"][0]["state"] == "killed"
-    assert dead["schema"] == "pgherd/runs/1"
+    assert dead["schema"] == "pgherd/runs/2"
 
 
 def test_a_broken_run_is_a_warning_and_hides_no_other(runs, name, capsys):

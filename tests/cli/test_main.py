@@ -164,7 +164,7 @@ def test_errors_are_one_message_and_an_exit_code(error, code, message, verb, cap
     assert run(["fit", "--json"]) == code
     said = capsys.readouterr()
     assert said.err == f"pgherd: {message}\n"
-    assert json.loads(said.out) == {"schema": "pgherd/error/1", "error": message, "exit_code": code}
+    assert json.loads(said.out) == {"schema": "pgherd/error/2", "error": message, "exit_code": code}
 
 
 def test_debug_shows_the_traceback(verb, capsys, monkeypatch):

@@ -24,7 +24,7 @@ def test_several_runs_are_overlaid(runs, name, tmp_path, capsys):
 
 def test_a_run_that_was_interrupted_is_overlaid_with_what_it_has(runs, name, tmp_path):
     directory, out = RunDirectory(runs / name), tmp_path / "two.html"
-    known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=(1, 8)).model_dump(mode="json")
+    known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(mode="json")
     for options, answer in ((known, "Capacity: "), ({"from": "the future"}, "No answer: this run is interrupted")):
         directory.save(directory.record().model_copy(update={"state": "running", "analysis": None, "options": options}))
         assert run(["report", name, name, "--runs-dir", str(runs), "--output", str(out)]) == 0
@@ -64,7 +64,7 @@ def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs
     directory = RunDirectory(runs / name)
     results = [result for result in directory.results() if any(v.check == "steal" and v.taints for v in result.verdicts)]
     assert results, "the made-up run was on a busy machine"
-    known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=(1, 8)).model_dump(mode="json")
+    known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(mode="json")
     resumed = f"pgherd resume {shlex.quote(str(runs / name))}"
     for state, command, soak in (
         ("interrupted", resumed, None),

@@ -60,7 +60,7 @@ def test_interrupted_while_the_report_is_made_says_how_to_come_to_it(runs, name,
 def test_a_run_that_is_alive_is_not_resumed(runs, name, monkeypatch):
     directory = RunDirectory(runs / name)
     surroundings = Surroundings(runtime="process", cores=1, memory=2**30)
-    options = {"cores": 1, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.1", "points": [1]}
+    options = {"cores": 1, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.1", "databases": [1]}
     directory.save(directory.record().model_copy(update={"surroundings": surroundings, "state": "running", "options": options}))
     with directory.locked(), pytest.raises(PgherdError, match="being executed by another"):
         resume(RunDirectory(directory.path), report=False, as_json=False)

@@ -9,7 +9,7 @@ from pgherd.cli.main import run
 from pgherd.cli.show import MAX_PHASES, point_words, readings, show_trial
 from pgherd.model.result import Turn
 from pgherd.store.run_directory import RunDirectory
-from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
 
@@ -18,7 +18,7 @@ def test_a_run_is_shown_again(runs, name, capsys):
     assert run(["show", "last", "--runs-dir", str(runs)]) == 0
     assert " ".join(capsys.readouterr().out.split()).startswith(answer)
     assert run(["show", name, "--runs-dir", str(runs), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["schema"] == "pgherd/density/1"
+    assert json.loads(capsys.readouterr().out)["schema"] == "pgherd/density/2"
 
 
 def test_a_run_that_was_killed_is_not_said_to_run(runs, name, capsys):
@@ -39,7 +39,7 @@ def test_a_trial_is_shown(runs, name, capsys, trial):
     assert f"Trial 0003 of {name}" in " ".join(capsys.readouterr().out.split())
     assert run(["show", "last", trial, "--runs-dir", str(runs), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/trial/1" and document["trial"]["id"] == "0003"
+    assert document["schema"] == "pgherd/trial/2" and document["trial"]["id"] == "0003"
     assert document["path"] == str(runs / name / "trials/0003")
 
 
@@ -109,7 +109,7 @@ def test_a_failed_trial_says_why_and_is_not_to_be_repeated(result):
 
 
 def test_a_probe_is_shown_by_its_readings(result):
-    (trial,) = STUDY.propose(SizesOptions(pg_bin="/b", pg_version="18.6", scales=(10,)), []).trials
+    (trial,) = STUDY.propose(DatabaseSizeOptions(pg_bin="/b", pg_version="18.6", scales=(10,)), []).trials
     text = shown(result.model_copy(update={"trial": trial, "phases": [], "verdicts": [], "probe": {"database_bytes": 157 * 2**20}}))
     assert "Probe 'database-size': database 157 MB." in text
 
@@ -124,7 +124,7 @@ def test_readings_are_written_in_their_unit():
         ({"databases": 1}, "1 database"),
         ({"databases": 8}, "8 databases"),
         ({"scale": 10}, "scale 10"),
-        ({"variant": "base again", "databases": 2}, "base again, 2 databases"),
+        ({"variant": "base (A/A)", "databases": 2}, "base (A/A), 2 databases"),
     ],
 )
 def test_a_point_is_in_words(result, point, words):

@@ -21,6 +21,14 @@ def test_the_command_line_has_each_declared_option_and_those_of_every_run(name):
 
 
 @pytest.mark.parametrize("name", sorted(studies()))
+def test_every_study_takes_a_time_budget_a_user_and_a_dry_run(name):
+    names = {parameter.name for parameter in StudyCommand(study_of(name)).params}
+    assert {"time_budget", "run_as", "dry_run"} <= names
+    assert "dry-run" in study_of(name).common
+    assert "budget_seconds" in study_of(name).options.model_fields
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
 def test_every_option_has_a_short_help(name):
     for parameter in StudyCommand(study_of(name)).params:
         if isinstance(parameter, click.Option):

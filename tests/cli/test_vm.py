@@ -72,7 +72,7 @@ def test_what_is_kept_and_what_runs(capsys, monkeypatch) -> None:
     )
     assert run(["vm", "list", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/vm-list/1" and document["running"][0]["pid"] == 77 and document["kept"][0]["bytes"] == 2**27
+    assert document["schema"] == "pgherd/vm-list/2" and document["running"][0]["pid"] == 77 and document["cached"][0]["bytes"] == 2**27
 
 
 def test_what_is_in_use_is_left(capsys, monkeypatch) -> None:

@@ -52,12 +52,12 @@ def test_one_that_ended_without_an_answer_says_so(state, stands, runs, name, cap
 
 def test_the_present_state_as_a_document(runs, name, capsys):
     state_of(runs / name, "running")
-    write_live(runs / name, LiveState(pid=1, written=0, step="copying", trials_left=2, seconds_left=30.0))
+    write_live(runs / name, LiveState(pid=1, written=0, step="copying", trials_remaining=2, seconds_left=30.0))
     with RunDirectory(runs / name).locked():
         assert run(["watch", "--runs-dir", str(runs), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["schema"] == "pgherd/watch/1" and document["run"] == name and document["state"] == "running"
-    assert (document["step"], document["trials_left"], document["seconds_left"]) == ("copying", 2, 30.0)
+    assert document["schema"] == "pgherd/watch/2" and document["run"] == name and document["state"] == "running"
+    assert (document["setup_step"], document["trials_remaining"], document["seconds_remaining"]) == ("copying", 2, 30.0)
     assert document["trials"][0]["unit"] == "tps"
 
 

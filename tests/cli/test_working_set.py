@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.cli.main import run
 from pgherd.prepare.scenarios import read_scenario
-from pgherd.studies.working_set.prepare import PAPER
+from pgherd.studies.working_set.prepare import PRESET_E7
 
 
 def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
@@ -33,4 +33,4 @@ def test_what_is_wrong_is_one_message(words, message, capsys):
 
 def test_the_published_scenario_is_what_paper_means():
     own = read_scenario(Path(__file__).parents[2] / "scenarios/e07-working-set.yaml").options
-    assert own == {name: list(value) if isinstance(value, tuple) else value for name, value in PAPER.items()}
+    assert own == {name: list(value) if isinstance(value, tuple) else value for name, value in PRESET_E7.items()}

@@ -14,7 +14,6 @@ import pytest
 @pytest.fixture(scope="module")
 def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The scheduler's address; its hosts are ``left`` (127.0.0.2) and ``right`` (127.0.0.3)."""
-    pytest.importorskip("distributed")
     scratch = tmp_path_factory.mktemp("scratch")
     ready, done = threading.Event(), threading.Event()
     found: list[Any] = []

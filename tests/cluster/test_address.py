@@ -53,7 +53,6 @@ def test_a_cluster_that_was_started_here_is_found_by_name_and_address(own_direct
 
 
 def test_tls_wants_certificates(own_directories, tmp_path, monkeypatch):
-    pytest.importorskip("distributed")
     with pytest.raises(UsageError, match=r"requires certificates.*PGHERD_CLUSTER_TLS"):
         address.security(address.Place("tls://10.0.0.1:4"))
     with pytest.raises(UsageError, match=r"missing .*authority.pem and .*member.pem"):

@@ -10,13 +10,9 @@ import subprocess
 import sys
 import time
 
-import pytest
-
 from pgherd.cluster import agent_process, certificates, engine, record, start, state
 from pgherd.cluster.agent_process import Orders
 from pgherd.cluster.ssh import Ssh
-
-pytest.importorskip("distributed")
 
 
 def test_orders_are_read(tmp_path):

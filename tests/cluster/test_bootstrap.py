@@ -90,7 +90,6 @@ def test_an_agent_that_runs_is_not_started_twice(directory, monkeypatch):
     from pgherd import __version__
 
     orders = {"action": "start", "same": sys.executable, "version": __version__, "cluster": "id", "host": "a"}
-    pytest.importorskip("distributed")
     answer = act(orders)
     assert answer["was"] and answer["pid"] == process.pid and answer["directory"] == str(where) and answer["labels"] == {}
     (where / "agent.json").write_text(json.dumps({"scheduler": "tls://192.0.2.1:4", "host": "a", "labels": {"disk": "nvme"}}))

@@ -9,7 +9,6 @@ import threading
 
 import pytest
 
-pytest.importorskip("cryptography")
 from pgherd.cluster import certificates
 
 

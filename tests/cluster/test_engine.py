@@ -17,8 +17,6 @@ from pgherd.cluster.address import Place
 from pgherd.cluster.remote import HostLost
 from pgherd.model.errors import UsageError
 
-pytest.importorskip("distributed")
-
 
 @pytest.fixture
 def joined(loopback):

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
-pytest.importorskip("distributed")
 from distributed import Security
 from pgherd.cluster import servers, tuning
 

@@ -8,7 +8,6 @@ import stat
 
 import pytest
 
-pytest.importorskip("distributed")
 from pgherd.cluster import certificates, record, start
 from pgherd.cluster.record import AgentRecord, ClusterRecord
 from pgherd.cluster.ssh import Ssh

@@ -225,9 +225,6 @@ def test_what_was_changed_at_the_worker_is_given_back_with_the_lease():
     run(scenario)
 
 
-pytest.importorskip("distributed")
-
-
 def test_a_host_tells_what_it_is(loopback):
     with engine.connect(loopback, hold=False) as made:
         seen, found = made.ask("look"), made.ask("versions")

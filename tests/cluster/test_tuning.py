@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 from types import SimpleNamespace
 
-import pytest
-
 from pgherd.cluster import tuning
 
 
@@ -21,8 +19,8 @@ def test_periods_are_changed_and_can_be_given_back():
 
 
 def test_every_setting_is_one_that_dask_knows():
-    dask = pytest.importorskip("dask")
-    pytest.importorskip("distributed")
+    import dask
+
     for name in tuning.CONFIGURATION:
         assert dask.config.get(name, default=...) is not ..., name
     tuning.configure()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import platform
 
-import pytest
-
 from pgherd import __version__
 from pgherd.cluster import packing, versions
-from pgherd.model.errors import CapabilityError
 
 SAME = {"pgherd": "1", "Python": "3.11", "Dask": "2", "source": "x", "PostgreSQL": "18.1", "kernel": "6", "architecture": "x86"}
 SAME |= {"CPU": "c", "cores": "2"}
@@ -42,13 +39,3 @@ def test_all_that_a_host_is_sent_counts(monkeypatch):
         monkeypatch.setattr(packing, "contents", lambda contents=contents: contents)
         found.add(versions.digest())
     assert len(found) == 4
-
-
-def test_what_is_missing_is_said_with_the_command(monkeypatch):
-    monkeypatch.setattr(versions, "LIBRARIES", ("json", "no_such_library"))
-    with pytest.raises(
-        CapabilityError, match=r"a cluster requires the Python package no_such_library; install with: .*pip install no_such_library"
-    ):
-        versions.require_cluster_libraries()
-    monkeypatch.setattr(versions, "LIBRARIES", ("json",))
-    versions.require_cluster_libraries()

@@ -15,8 +15,6 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.targets import NO_ROOM, Reach
 
-pytest.importorskip("cryptography", reason="cryptography is not installed")
-
 HERE = Installation("/here/bin", "18.6", 18, "system")
 
 

@@ -5,7 +5,7 @@ from pgherd.distributed import merging
 from pgherd.distributed.clocks import Clocks, Together
 from pgherd.distributed.merging import device_of, merged, qualified
 from pgherd.metrics.registry import samplers
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView, TraceCost
 from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult, TargetResult
 
@@ -94,7 +94,7 @@ def test_kills_stand_in_order_of_time():
     ("entity", "name"),
     [
         ("host", "host:a"),
-        ("budget", "budget:a"),
+        ("run-cgroup", "run-cgroup:a"),
         ("pgherd", "pgherd:a"),
         ("container:db1", "container:db1"),
         ("server:db1/pg", "server:db1/pg"),
@@ -139,7 +139,7 @@ def test_amounts_are_added_up_and_shares_of_time_are_averaged_by_cpus():
 
 def test_nothing_that_is_read_of_a_host_is_a_share_but_pressure():
     """Else a sum over hosts would be nonsense."""
-    of_hosts = {name for name, one in samplers().items() if any(source.entity == "host" for source in one.sources(View()))}
+    of_hosts = {name for name, one in samplers().items() if any(source.entity == "host" for source in one.sources(SamplingView()))}
     units = {(metric.name.split(".")[0], metric.unit, metric.kind) for name in of_hosts for metric in samplers()[name].metrics}
     allowed = {"bytes", "CPUs", "tasks", "switches", "pages", "faults", "kills", "events", "processes", "s"}
     assert {unit for _, unit, _ in units} <= allowed

@@ -115,11 +115,11 @@ def test_clients_on_a_host_of_their_own_are_driven_from_there():
         placed(trial(), cluster, ["a"])
     with pytest.raises(ValueError, match="no host for servers remains"):
         placed(trial(), cluster, ["b"])
-    metrics = {"host": {"cpu.user": 3.0}, "host:a": {"cpu.user": 1.0}, "host:b": {"cpu.user": 2.0}, "budget": {"cpu.usage": 3.0}}
+    metrics = {"host": {"cpu.user": 3.0}, "host:a": {"cpu.user": 1.0}, "host:b": {"cpu.user": 2.0}, "run-cgroup": {"cpu.usage": 3.0}}
     phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[], metrics=metrics)
     result = home(TrialResult(id="0001", trial=found, started=0, ended=1, phases=[phase]))
     assert result.phases[0].metrics["host"] == {"cpu.user": 1.0}, "what limits a server is its own host"
-    assert "budget" not in result.phases[0].metrics
+    assert "run-cgroup" not in result.phases[0].metrics
     whole = result.trial.deployment.hosts[0]
     assert (whole.name, whole.cores, whole.memory) == ("local", 2, 600)
     assert [host.name for host in result.trial.deployment.hosts] == ["local", "a", "b"]

@@ -23,7 +23,7 @@ from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.registry import study_of
 
 GB = 2**30
-OPTIONS = DensityOptions(cores=6, memory=GB, vcpus=1, pg_bin="/pg", pg_version="18.6", points=(1,))
+OPTIONS = DensityOptions(cores=6, memory=GB, vcpus=1, pg_bin="/pg", pg_version="18.6", databases=(1,))
 
 
 def greeting(**changes):
@@ -64,10 +64,10 @@ class Agent:
         own = options.model_dump(mode="json")
         if study == "scaling":
             shared = options.model_dump(include=set(ScalingOptions.model_fields))
-            options = ScalingOptions.model_validate({**shared, "pg_version": self.version, "clients": [1], "most": 1})
+            options = ScalingOptions.model_validate({**shared, "pg_version": self.version, "clients": [1], "max_clients": 1})
         elif study == "compare":
-            arms = [{"name": name, "study": "density", "options": {**own, "protocol": name}} for name in ("simple", "prepared")]
-            options = CompareOptions.model_validate({"arms": arms, "baseline": "simple"})
+            scenarios = [{"name": name, "study": "density", "options": {**own, "protocol": name}} for name in ("simple", "prepared")]
+            options = CompareOptions.model_validate({"variants": scenarios, "baseline": "simple"})
         return PreparedStudy(
             study=study,
             options=options,
@@ -160,7 +160,7 @@ def test_other_versions_are_refused(engine):
 
 def test_room_for_the_servers_data_is_looked_at_on_every_host(engine):
     """Hosts a and b have 4 and 2 cores: of six containers a gets four. The first has looked at its own disk."""
-    engine.options = OPTIONS.model_copy(update={"points": (6,)})
+    engine.options = OPTIONS.model_copy(update={"databases": (6,)})
     engine.disk = 10 * GB
     for name, room, refused in (("b", 6 * GB, True), ("b", 7 * GB, False), ("a", 1, False)):
         engine.met[name] = replace(engine.met[name], room=room)
@@ -178,7 +178,7 @@ def test_room_for_the_servers_data_is_looked_at_on_every_host(engine):
 
 def test_a_host_that_holds_nothing_at_first_may_be_filled_later(engine):
     """Two containers are packed onto a; b is next, unless the placement leaves it out."""
-    engine.options, engine.disk = OPTIONS.model_copy(update={"points": (2,)}), 10 * GB
+    engine.options, engine.disk = OPTIONS.model_copy(update={"databases": (2,)}), 10 * GB
     with pytest.raises(UsageError, match="host b has 9 GB free .* may need 10 GB there"):
         prepare_over(engine, "density", asked(placement="pack"), dry=True)
     prepare_over(engine, "density", asked(placement="listed:*=a"), dry=True)
@@ -186,7 +186,7 @@ def test_a_host_that_holds_nothing_at_first_may_be_filled_later(engine):
 
 def test_volumes_are_looked_at_on_every_host_with_room_for_its_share(engine):
     """Of six containers a, which completes the request, gets four, for whose data 4 GB are needed; b gets two."""
-    engine.options = OPTIONS.model_copy(update={"points": (6,)})
+    engine.options = OPTIONS.model_copy(update={"databases": (6,)})
     prepare_over(engine, "density", asked(data_volume="/fast"), dry=True)
     assert engine.actors_of["b"].looked == ([("/fast", 2 * GB)], "postgres")
     assert engine.actors_of["a"].looked is None, "it has looked when it completed the request"
@@ -298,12 +298,12 @@ def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_
 def test_what_agents_cannot_deploy_is_refused(engine):
     with pytest.raises(UsageError, match="--dsn names an external server"):
         prepare_over(engine, "scaling", ScalingRequest(cluster="mine", dsn="postgresql://db/app"), dry=True)
-    arms = [{"name": name, "study": "disk"} for name in ("x", "y")]
+    scenarios = [{"name": name, "study": "disk"} for name in ("x", "y")]
     with pytest.raises(UsageError, match="a comparison of disk runs only on the local host"):
-        prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms), dry=True)
-    arms = [{"name": name, "study": "density"} for name in ("x", "y")]
+        prepare_over(engine, "compare", CompareRequest(cluster="mine", scenarios=scenarios), dry=True)
+    scenarios = [{"name": name, "study": "density"} for name in ("x", "y")]
     with pytest.raises(UsageError, match="--client-host works with --variant only"):
-        prepare_over(engine, "compare", CompareRequest(cluster="mine", arms=arms, client_host="a"), dry=True)
+        prepare_over(engine, "compare", CompareRequest(cluster="mine", scenarios=scenarios, client_host="a"), dry=True)
 
 
 def test_a_study_that_says_what_each_host_does_is_completed_by_each(engine, monkeypatch):
@@ -362,9 +362,9 @@ def test_files_of_variants_and_of_arms_are_sent_too(sent, file):
     one, other = file("one.sql"), file("other.sql")
     asked = CompareRequest(variant=("plain", f"mine:script={one}@2,work_mem=8MB"))
     assert sent.send(asked).variant == ("plain", 'mine:script="/there/000-one.sql@2",work_mem="8MB"')
-    arms = [{"name": "x", "study": "density", "options": {"script": [other], "scale": 2}}, {"name": "y", "study": "density"}]
-    found = sent.send(CompareRequest(arms=arms))
-    assert found.arms[0].options == {"script": ("/there/001-other.sql@1",), "scale": 2} and found.arms[1].options == {}
+    scenarios = [{"name": "x", "study": "density", "options": {"script": [other], "scale": 2}}, {"name": "y", "study": "density"}]
+    found = sent.send(CompareRequest(scenarios=scenarios))
+    assert found.scenarios[0].options == {"script": ("/there/001-other.sql@1",), "scale": 2} and found.scenarios[1].options == {}
 
 
 def test_what_cannot_be_read_is_said(sent):
@@ -380,7 +380,7 @@ def test_complete_options_name_the_user_s_own_files_again(sent, file):
         {
             **own,
             "clients": [1],
-            "most": 1,
+            "max_clients": 1,
             "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init": there}}],
         }
     )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.drivers.driver import Window
+from pgherd.drivers.driver import MeasuredWindow
 from pgherd.model.load import Load
 
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "pgbench"
@@ -23,9 +23,9 @@ class Captured:
     ended: float
     load: Load
 
-    def window(self, start: float, end: float) -> Window:
+    def window(self, start: float, end: float) -> MeasuredWindow:
         """Return the window between two instants, in seconds after the start of the process."""
-        return Window(self.started + start, self.started + end, self.stop)
+        return MeasuredWindow(self.started + start, self.started + end, self.stop)
 
 
 def captured(name: str) -> Captured:

@@ -6,13 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.drivers import registry
-from pgherd.drivers.command import DRIVER, ENDED, Ending, command_of, patterns_of, read_ending, read_values
-from pgherd.drivers.driver import Endpoint, Window
+from pgherd.drivers.command import DRIVER, ENDED, CommandExit, command_of, patterns_of, read_exit, read_values
+from pgherd.drivers.driver import Endpoint, MeasuredWindow
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 
 ENDPOINT = Endpoint("local", "", "", 0, "", "", "/out")
-WINDOW = Window(start=100.0, end=110.0, stop=110.0)
+WINDOW = MeasuredWindow(start=100.0, end=110.0, stop=110.0)
 
 
 def load(*words, **options):
@@ -48,15 +48,15 @@ def test_unknown_options_are_said():
 
 
 def test_one_that_ended_by_itself_has_a_duration():
-    files = {"stdout": "", "stderr": "", ENDED: Ending(0, 107.5).written().decode()}
+    files = {"stdout": "", "stderr": "", ENDED: CommandExit(0, 107.5).written().decode()}
     assert DRIVER.span(files, 100.0, 120.0).last == 107.5
-    found = DRIVER.result(load(), files, 100.0, Window(100.0, 107.5, 107.5), "local")
+    found = DRIVER.result(load(), files, 100.0, MeasuredWindow(100.0, 107.5, 107.5), "local")
     assert found.values == {"duration_seconds": 7.5, "exit_code": 0.0}
     assert found.transactions == 1 and found.throughput == pytest.approx(1 / 7.5) and (found.first, found.last) == (100.0, 107.5)
 
 
 def test_one_that_failed_has_come_to_no_end():
-    files = {ENDED: Ending(-signal.SIGSEGV, 101.0).written().decode()}
+    files = {ENDED: CommandExit(-signal.SIGSEGV, 101.0).written().decode()}
     found = DRIVER.result(load(), files, 100.0, WINDOW, "local")
     assert found.values["exit_code"] == -11 and found.transactions == 0
 
@@ -67,9 +67,9 @@ def test_one_that_was_told_to_end_ran_until_then():
 
 
 def test_an_ending_that_is_none_is_an_error():
-    assert read_ending({}) is None
+    assert read_exit({}) is None
     with pytest.raises(ValueError, match="no exit code and instant"):
-        read_ending({ENDED: '{"code": 1}'})
+        read_exit({ENDED: '{"code": 1}'})
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_values_found_are_in_the_result():
 
 @given(st.integers(-255, 255), st.floats(0, 4e9))
 def test_endings_come_back(code, at):
-    assert read_ending({ENDED: Ending(code, at).written().decode()}) == Ending(code, at)
+    assert read_exit({ENDED: CommandExit(code, at).written().decode()}) == CommandExit(code, at)
 
 
 @given(st.text(max_size=200))

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.drivers.driver import Endpoint, Span, Window
+from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
 from pgherd.drivers.fio import DRIVER, curve, file_argv
-from pgherd.drivers.fio_output import Logged, Report, Side, read_report
+from pgherd.drivers.fio_output import DirectionStats, FioReport, IopsSample, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 
@@ -96,9 +96,9 @@ class TestCaptured:
 
     def test_over_its_whole_life_every_io_is_counted(self, name):
         run, report = CAPTURED[name], read_report(files(name))
-        window = Window(run["started"], run["stop"] + 5, run["stop"] + 5)
+        window = MeasuredWindow(run["started"], run["stop"] + 5, run["stop"] + 5)
         found = DRIVER.result(Load.model_validate(run["load"]), files(name), run["started"], window, "disk0")
-        assert found.transactions == pytest.approx(sum(side.ios for side in report.sides.values()))
+        assert found.transactions == pytest.approx(sum(side.ios for side in report.directions.values()))
         assert found.driver == "fio" and found.values["job_cpu"] == report.cpu
 
     def test_parts_of_a_window_add_up(self, name):
@@ -106,7 +106,9 @@ class TestCaptured:
         span = DRIVER.span(files(name), run["started"], run["stop"])
         middle = (span.first + span.last) / 2
         parts = [
-            DRIVER.result(Load.model_validate(run["load"]), files(name), run["started"], Window(start, end, run["stop"]), "x").transactions
+            DRIVER.result(
+                Load.model_validate(run["load"]), files(name), run["started"], MeasuredWindow(start, end, run["stop"]), "x"
+            ).transactions
             for start, end in ((span.first, middle), (middle, span.last), (span.first, span.last))
         ]
         assert parts[0] + parts[1] == pytest.approx(parts[2])
@@ -115,7 +117,7 @@ class TestCaptured:
 def test_a_mix_is_told_by_direction_and_meets_its_rates():
     run = CAPTURED["mix-70-30"]
     span = DRIVER.span(files("mix-70-30"), run["started"], run["stop"])
-    window = Window(span.first, span.last, run["stop"])
+    window = MeasuredWindow(span.first, span.last, run["stop"])
     found = DRIVER.result(Load.model_validate(run["load"]), files("mix-70-30"), run["started"], window, "disk0")
     assert found.values["read_iops"] == pytest.approx(70, abs=2) and found.values["write_iops"] == pytest.approx(30, abs=2)
     assert found.values["read_bytes_per_second"] == pytest.approx(found.values["read_iops"] * 8192)
@@ -126,7 +128,7 @@ def test_a_mix_is_told_by_direction_and_meets_its_rates():
 
 def test_a_percentile_needs_ten_ios_beyond_it():
     run = CAPTURED["libaio-randread"]
-    window = Window(run["started"], run["stop"], run["stop"])
+    window = MeasuredWindow(run["started"], run["stop"], run["stop"])
     found = DRIVER.result(Load.model_validate(run["load"]), files("libaio-randread"), run["started"], window, "disk0")
     assert found.latency.p99 == found.values["read_p99_ms"] and found.latency.sampled > 10_000
     assert found.latency.p50 < found.latency.p99 <= found.latency.maximum
@@ -134,16 +136,18 @@ def test_a_percentile_needs_ten_ios_beyond_it():
 
 def test_an_empty_window_is_refused():
     with pytest.raises(ValueError, match="empty"):
-        DRIVER.result(load(), files("libaio-randread"), 0, Window(5, 5, 5), "disk0")
+        DRIVER.result(load(), files("libaio-randread"), 0, MeasuredWindow(5, 5, 5), "disk0")
 
 
 @given(st.lists(st.integers(0, 5000), min_size=1, max_size=20), st.integers(0, 5000))
 def test_the_curve_never_falls_and_ends_at_the_total(rates, rest):
     first = 1_000_000.0
-    logs = [Logged(first + at + 1, rate, "read", "j") for at, rate in enumerate(rates)]
+    logs = [IopsSample(first + at + 1, rate, "read", "j") for at, rate in enumerate(rates)]
     total = sum(rates) + rest
-    report = Report("3.33", first + len(rates) + 1, {"read": Side(ios=total, seconds=len(rates) + 0.5), "write": Side()}, 0.1)
-    found = curve(report, logs, "read", Span(first, first + len(rates) + 0.5))
+    report = FioReport(
+        "3.33", first + len(rates) + 1, {"read": DirectionStats(ios=total, seconds=len(rates) + 0.5), "write": DirectionStats()}, 0.1
+    )
+    found = curve(report, logs, "read", DriverSpan(first, first + len(rates) + 0.5))
     assert found.counts == sorted(found.counts) and found.counts[-1] == total
     for at, rate in enumerate(rates):
         assert found.between(first + at, first + at + 1) == pytest.approx(rate)

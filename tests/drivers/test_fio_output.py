@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.drivers.fio_output import Logged, read_logs, read_report
+from pgherd.drivers.fio_output import IopsSample, read_logs, read_report
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "fio"
 CAPTURED = json.loads((FIXTURES / "captured.json").read_text())
@@ -28,11 +28,11 @@ def test_a_captured_report_holds_what_fio_says_of_itself(name):
     job = json.loads(files(name)["report.json"].partition("\nfio: terminating on signal 2\n")[2])["jobs"][0]
     assert found.version == "3.33"
     for side in ("read", "write"):
-        assert (found.sides[side].ios, found.sides[side].bytes) == (job[side]["total_ios"], job[side]["io_bytes"])
+        assert (found.directions[side].ios, found.directions[side].bytes) == (job[side]["total_ios"], job[side]["io_bytes"])
         if job[side]["total_ios"]:
-            assert found.sides[side].mean == pytest.approx(job[side]["lat_ns"]["mean"] / 1e6)
-            assert found.sides[side].percentiles[0.5] == job[side]["lat_ns"]["percentile"]["50.000000"] / 1e6
-            assert found.sides[side].ios / found.sides[side].seconds == pytest.approx(job[side]["iops"], rel=1e-3)
+            assert found.directions[side].mean == pytest.approx(job[side]["lat_ns"]["mean"] / 1e6)
+            assert found.directions[side].percentiles[0.5] == job[side]["lat_ns"]["percentile"]["50.000000"] / 1e6
+            assert found.directions[side].ios / found.directions[side].seconds == pytest.approx(job[side]["iops"], rel=1e-3)
     assert CAPTURED[name]["stop"] <= found.at <= CAPTURED[name]["stop"] + 1
 
 
@@ -49,7 +49,7 @@ def test_the_log_is_by_the_second_and_within_the_run(name):
 
 def test_a_report_of_3_1_has_percentiles_of_another_latency_and_names_twice():
     found = read_report(shape("3.1"))
-    side = found.sides["write"]
+    side = found.directions["write"]
     assert (found.version, found.at, found.cpu) == ("3.1", 1500000010.5, pytest.approx(0.255))
     assert (side.ios, side.bytes, side.seconds, side.mean, side.maximum) == (1000, 8192000, 10, 2.0, 4.1)
     assert side.percentiles == {0.5: 1.8, 0.99: 3.9}
@@ -57,11 +57,11 @@ def test_a_report_of_3_1_has_percentiles_of_another_latency_and_names_twice():
 
 def test_a_report_of_3_42_stands_between_other_lines_and_jobs_are_added_up():
     found = read_report(shape("3.42"))
-    side = found.sides["read"]
+    side = found.directions["read"]
     assert (side.ios, side.seconds, side.counted) == (3000, 4, 3000)
     assert side.mean == pytest.approx((2000 * 1 + 1000 * 4) / 3000)
     assert side.percentiles == {0.5: 3.9, 0.99: 6.0}, "the slowest job's"
-    assert found.cpu == 0.9 and found.sides["write"].ios == 0
+    assert found.cpu == 0.9 and found.directions["write"].ios == 0
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_is_no_report_says_why(given_files, said):
 def test_lines_of_the_log_that_are_torn_or_of_another_kind_are_left_out():
     text = "1795329260000, 70, 0, 0, 0\n1795329260000, 31, 1, 8192, 0, 0x0004\n1, 2, 2, 0, 0\nnonsense\n1795329261000, 7"
     found = read_logs({"log_iops.1.log": text, "log_bw.1.log": text, "report.json": text})
-    assert found == [Logged(1795329260.0, 70, "read", "log_iops.1.log"), Logged(1795329260.0, 31, "write", "log_iops.1.log")]
+    assert found == [IopsSample(1795329260.0, 70, "read", "log_iops.1.log"), IopsSample(1795329260.0, 31, "write", "log_iops.1.log")]
 
 
 @given(st.text())

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.drivers import registry
-from pgherd.drivers.driver import Endpoint, Window
+from pgherd.drivers.driver import Endpoint, MeasuredWindow
 from pgherd.drivers.iperf3 import DRIVER, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
@@ -51,7 +51,7 @@ def test_a_whole_test_counts_what_iperf3_counted():
     start = begun("two-streams")
     span = DRIVER.span(files("two-streams"), start, start + 60)
     assert span.last - span.first == pytest.approx(3, abs=0.1)
-    window = Window(span.first, span.last, start + 60)
+    window = MeasuredWindow(span.first, span.last, start + 60)
     found = DRIVER.result(load(2), files("two-streams"), start, window, "link")
     assert found.transactions == pytest.approx(sum(one["sum"]["bytes"] for one in report["intervals"]))
     assert found.values["bits_per_second"] == pytest.approx(report["end"]["sum_sent"]["bits_per_second"], rel=0.02)
@@ -65,20 +65,20 @@ def test_one_that_was_told_to_end_counts_up_to_then():
     start = begun("interrupted")
     span = DRIVER.span(files("interrupted"), start, start + 2.4)
     assert span.last == start + 2.4
-    found = DRIVER.result(load(2), files("interrupted"), start, Window(start + 1, start + 2, start + 2.4), "link")
+    found = DRIVER.result(load(2), files("interrupted"), start, MeasuredWindow(start + 1, start + 2, start + 2.4), "link")
     second = json.loads(files("interrupted")["stdout"])["intervals"][1]["sum"]["bits_per_second"]
     assert found.values["bits_per_second"] == pytest.approx(second, rel=0.05)
 
 
 def test_a_trickle_is_a_trickle():
     start = begun("trickle")
-    found = DRIVER.result(load(1, rate="1000000"), files("trickle"), start, Window(start, start + 2, start + 3), "link")
+    found = DRIVER.result(load(1, rate="1000000"), files("trickle"), start, MeasuredWindow(start, start + 2, start + 3), "link")
     assert found.values["bits_per_second"] == pytest.approx(1e6, rel=0.2) and found.values["rtt_ms"] > 0
 
 
 def test_the_receiver_knows_neither_round_trips_nor_retransmits():
     start = begun("reverse")
-    found = DRIVER.result(load(1, reverse="1"), files("reverse"), start, Window(start, start + 2, start + 3), "link")
+    found = DRIVER.result(load(1, reverse="1"), files("reverse"), start, MeasuredWindow(start, start + 2, start + 3), "link")
     assert found.values["bits_per_second"] > 1e6
     assert "rtt_ms" not in found.values and "retransmits_per_second" not in found.values and found.series["rtt_ms"] == []
 
@@ -101,7 +101,7 @@ def test_a_failure_is_told_in_iperf3s_words(texts, message):
 
 def test_an_empty_window_is_an_error():
     with pytest.raises(ValueError, match="window of link is empty"):
-        DRIVER.result(load(), files("trickle"), 0, Window(5, 5, 6), "link")
+        DRIVER.result(load(), files("trickle"), 0, MeasuredWindow(5, 5, 6), "link")
 
 
 @given(st.text(max_size=300) | st.integers(0, 3000).map(lambda cut: files("trickle")["stdout"][:cut]))

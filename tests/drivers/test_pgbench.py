@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgherd.drivers.driver import Endpoint, Window
+from pgherd.drivers.driver import Endpoint, MeasuredWindow
 from pgherd.drivers.pgbench import DRIVER, by_script, curves
-from pgherd.drivers.pgbench_output import Logged, Progress, Report, read_logs, read_report
+from pgherd.drivers.pgbench_output import LoggedTransaction, PgbenchReport, ProgressLine, read_logs, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Script
 
@@ -109,7 +109,7 @@ class TestResult:
         )
         files = {"stdout": stdout, "stderr": "".join(line.format(t) for t in (101.0, 102.0))}
         load = Load(driver="pgbench", clients=2, scripts=(Script(source="builtin:select-only"),))
-        found = DRIVER.result(load, files, 100.0, Window(101.4, 102.9, 102.9), "x")
+        found = DRIVER.result(load, files, 100.0, MeasuredWindow(101.4, 102.9, 102.9), "x")
         assert found.transactions == pytest.approx(1500, abs=0.2)
 
     def test_over_the_whole_life_is_the_reports_total(self, every_capture) -> None:
@@ -181,13 +181,13 @@ def test_curves_rise_from_nothing_to_the_total(lines, total: int, seconds: float
     progress = []
     for step, tps, failed in lines:
         at += step
-        progress.append(Progress(at, tps, 1.0, failed))
-    report = Report(total, failed=total // 3, seconds=seconds, connecting=connecting)
+        progress.append(ProgressLine(at, tps, 1.0, failed))
+    report = PgbenchReport(total, failed=total // 3, seconds=seconds, connecting=connecting)
     for curve, whole in zip(curves(report, progress, 1000.0, 1000.0 + stop, 4), (total, total // 3), strict=True):
         assert all(a <= b for a, b in zip(curve.counts, curve.counts[1:], strict=False))
         assert all(a < b for a, b in zip(curve.times, curve.times[1:], strict=False))
-        assert 0 <= curve.at(0) <= whole
-        assert curve.at(1e9) == whole
+        assert 0 <= curve.value_at(0) <= whole
+        assert curve.value_at(1e9) == whole
 
 
 @settings(max_examples=200)
@@ -207,7 +207,7 @@ def test_truncated_output_is_a_result_or_a_value_error(every_capture, data) -> N
 @given(st.dictionaries(st.sampled_from(["stdout", "stderr", "log.1", "log.1.2"]), st.text()))
 def test_any_text_is_a_result_or_a_value_error(files: dict[str, str]) -> None:
     try:
-        DRIVER.result(Load(rate=5), files, 0.0, Window(1.0, 2.0, 3.0), "x")
+        DRIVER.result(Load(rate=5), files, 0.0, MeasuredWindow(1.0, 2.0, 3.0), "x")
     except ValueError as error:
         assert str(error)
 
@@ -244,5 +244,5 @@ def test_scripts_without_names_are_not_told_apart(capture) -> None:
 @given(st.lists(st.integers(0, 2)))
 def test_by_script_loses_nothing(numbers: list[int]) -> None:
     load = Load(scripts=tuple(Script(source=name, name=name) for name in ("a", "b", "a2")), sampling=1.0)
-    counts = by_script(load, [Logged(1.0, 1.0, script=number) for number in numbers], 1e9)
+    counts = by_script(load, [LoggedTransaction(1.0, 1.0, script=number) for number in numbers], 1e9)
     assert counts == {"a": numbers.count(0), "b": numbers.count(1), "a2": numbers.count(2)}

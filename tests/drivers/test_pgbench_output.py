@@ -3,7 +3,7 @@ import re
 
 import pytest
 
-from pgherd.drivers.pgbench_output import Progress, last_words, latency, percentile, read_logs, read_progress, read_report
+from pgherd.drivers.pgbench_output import ProgressLine, last_messages, latency, percentile, read_logs, read_progress, read_report
 
 # ---- progress, report and log
 
@@ -20,27 +20,27 @@ def test_reads_plain_progress_lines(capture) -> None:
     [
         (
             "progress: 1795303192.909 s, 43946.0 tps, lat 0.044 ms stddev 0.153, 0 failed",
-            Progress(1795303192.909, 43946.0, 0.044, 0),
+            ProgressLine(1795303192.909, 43946.0, 0.044, 0),
         ),
         (
             "progress: 1795303198.807 s, 292.0 tps, lat 0.430 ms stddev 0.348, 2 failed, lag 0.125 ms",
-            Progress(1795303198.807, 292.0, 0.430, 2, 0.125),
+            ProgressLine(1795303198.807, 292.0, 0.430, 2, 0.125),
         ),
         (
             "progress: 1795303225.623 s, 1971.0 tps, lat 1.143 ms stddev 1.629, 0 failed, lag 0.880 ms, 57 skipped",
-            Progress(1795303225.623, 1971.0, 1.143, 0, 0.880, 57),
+            ProgressLine(1795303225.623, 1971.0, 1.143, 0, 0.880, 57),
         ),
         (
             "progress: 1795303206.723 s, 6570.9 tps, lat 0.316 ms stddev 0.205, 3151 failed, 5350 retried, 5360 retries",
-            Progress(1795303206.723, 6570.9, 0.316, 3151, retries=5360),
+            ProgressLine(1795303206.723, 6570.9, 0.316, 3151, retries=5360),
         ),
         (
             "progress: 1795303206.723 s, 65.9 tps, lat 0.316 ms stddev 0.205, 1 failed, lag 0.1 ms, 5 skipped, 4 retried, 6 retries",
-            Progress(1795303206.723, 65.9, 0.316, 1, 0.1, 5, 6),
+            ProgressLine(1795303206.723, 65.9, 0.316, 1, 0.1, 5, 6),
         ),
     ],
 )
-def test_reads_every_kind_of_progress_line(line: str, expected: Progress) -> None:
+def test_reads_every_kind_of_progress_line(line: str, expected: ProgressLine) -> None:
     assert read_progress(f"pgbench: setting random seed to 7\n{line}\n") == [expected]
 
 
@@ -95,7 +95,7 @@ def test_a_failed_run_is_told_with_its_last_words(capture, case: str, said: str)
 def test_nothing_written_is_said() -> None:
     with pytest.raises(ValueError, match="no output"):
         read_report({})
-    assert last_words("", "progress: 1.0 s\n") == "progress: 1.0 s"
+    assert last_messages("", "progress: 1.0 s\n") == "progress: 1.0 s"
 
 
 def test_reads_the_logs_of_all_threads(capture) -> None:

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from pgherd.export.collection import FRESH, Collection
+from pgherd.export.collection import FRESH, MetricsCollector
 from pgherd.metrics import run_metrics
 from pgherd.model.deployment import Container, Deployment, Host, Server
 from pgherd.model.facts import HostFacts
@@ -42,7 +42,7 @@ class Run:
 
     def live(self, number, phase=None, begun=0.0, left=3):
         trial = live_trial(TRIAL, number, time.time(), str(self.output / f"{number:04d}"))
-        state = LiveState(pid=1, written=time.time(), trials_left=left, trial=trial, phase=phase, phase_begun=time.time() + begun)
+        state = LiveState(pid=1, written=time.time(), trials_remaining=left, trial=trial, phase=phase, phase_begun=time.time() + begun)
         write_live(self.path, state)
 
     def spool(self, number, *documents):
@@ -88,15 +88,15 @@ def value(collection, name):
 
 
 def test_before_its_first_trial_a_run_tells_what_it_is(run):
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     ((labels, one, t),) = told(collection, "pgherd_run_info")
     assert labels["study"] == "density" and labels["host"] == "db7" and (one, t) == (1, None)
-    assert value(collection, "pgherd_trials_left") == 0 and not told(collection, "pgherd_trial_info")
+    assert value(collection, "pgherd_trials_remaining") == 0 and not told(collection, "pgherd_trial_info")
 
 
 def test_the_present_trial_and_phase(run):
     run.live(7, phase=0, begun=-3)
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     ((trial, _, _),) = told(collection, "pgherd_trial_info")
     assert trial == {
         "run": "r1", "host": "db7", "trial": "0007", "study": "density", "point": "arm=a,databases=1", "repeat": "2", "reason": "planned",
@@ -104,8 +104,8 @@ def test_the_present_trial_and_phase(run):
     ((phase, _, _),) = told(collection, "pgherd_phase_info")
     assert (phase["phase"], phase["number"], phase["part"]) == ("quiet", "1", "measured")
     assert phase["load"] == "1 × pgbench select-only, 4 clients"
-    assert [(labels["coordinate"], n) for labels, n, _ in told(collection, "pgherd_trial_point")] == [("databases", 1)]
-    assert value(collection, "pgherd_trials_left") == 4
+    assert [(labels["name"], n) for labels, n, _ in told(collection, "pgherd_trial_parameter")] == [("databases", 1)]
+    assert value(collection, "pgherd_trials_remaining") == 4
     assert value(collection, "pgherd_trial_planned_seconds") == 22
     run.live(7, phase=1, begun=0)
     assert told(collection, "pgherd_phase_info")[0][0]["part"] == "ramp"
@@ -122,20 +122,20 @@ def test_samples_are_told_with_their_instants_while_they_are_fresh(run):
         {"t": now - 2, "i": 0, "raw": "2000000000"},
         {"t": now - FRESH - 5, "i": 1, "raw": "pswpin 3"},
     )
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     labels = {"run": "r1", "host": "db7", "container": "db01"}
     assert told(collection, "pgherd_container_cpu_usage_seconds_total") == [(labels, 2.0, now - 2)]
     assert not told(collection, "pgherd_host_vm_pswpin_total")
     run.spool(1, {"t": now - 1, "i": 0, "raw": "1000000000"}, {"t": now, "i": 1, "raw": None, "error": "gone"})
     assert told(collection, "pgherd_container_cpu_usage_seconds_total") == [(labels, 2.0, now - 1)], "torn: its level stays"
-    assert [(labels["sampler"], n) for labels, n, _ in told(collection, "pgherd_source_failures_total")] == [("vmstat", 1)]
+    assert [(labels["sampler"], n) for labels, n, _ in told(collection, "pgherd_sampler_failures_total")] == [("vmstat", 1)]
 
 
 def test_what_other_hosts_show_is_told_with_their_names(run):
     now = time.time()
     facts = HostFacts(hostname="same", kernel="6.1", cores=2, logical_cpus=2, memory=2**34)
     record = run.record.model_copy(update={"hosts": {"a": facts, "b": facts}})
-    collection = Collection(run.path, record)
+    collection = MetricsCollector(run.path, record)
     for number, place in ((1, "b"), (2, "a")):
         hosts = (Host(name=place, containers=(Container(name="db01", servers=(SERVER,)),)),)
         trial = live_trial(TRIAL.model_copy(update={"deployment": Deployment(hosts=hosts)}), number, now, None)
@@ -157,7 +157,7 @@ def test_what_other_hosts_show_is_told_with_their_names(run):
 
 def test_what_was_told_on_another_clock_is_not_told_again(run):
     """Of a driver on another host, whose clock is a thousand seconds ahead, some lines come while it runs and all of them at the end."""
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     run.live(1, phase=0, begun=-3)
     now = time.time()
     run.tell(1, 0, *(line(now - 3 + n, 100) for n in range(2)))
@@ -176,7 +176,7 @@ def test_with_a_new_trial_its_own_spool_is_read(run):
     source = {"sources": [["cgroup_cpu", "container:db01", "file", "/x", "v1 usage"]], "first": 0}
     run.live(1)
     run.spool(1, source, {"t": now - 2, "i": 0, "raw": "9000000000"})
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     assert value(collection, "pgherd_container_cpu_usage_seconds_total") == 9
     run.live(2)
     assert not told(collection, "pgherd_container_cpu_usage_seconds_total")
@@ -189,7 +189,7 @@ def test_what_drivers_told_adds_up_whenever_one_looks(run):
     now = time.time()
     run.live(1, phase=0)
     run.tell(1, 0, line(now - 3, 100))
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     assert value(collection, "pgherd_driver_transactions_total") == pytest.approx(100)
     run.tell(1, 0, line(now - 2, 200, failed=1), line(now - 1, 300)[:20])
     assert value(collection, "pgherd_driver_transactions_total") == pytest.approx(300), "half a line is not one"
@@ -211,24 +211,24 @@ def test_what_drivers_told_adds_up_whenever_one_looks(run):
 def test_a_run_that_is_resumed_begins_with_what_its_trials_came_to(run):
     run.finish(1, "", transactions=80)
     run.finish(2, broken=True)
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     assert value(collection, "pgherd_run_transactions_total") == 80
 
 
 def test_what_a_driver_told_long_ago_is_not_told(run):
     run.live(1, phase=0)
     run.tell(1, 0, line(time.time() - FRESH - 10, 100))
-    assert not told(Collection(run.path, run.record), "pgherd_driver_transactions_total")
+    assert not told(MetricsCollector(run.path, run.record), "pgherd_driver_transactions_total")
 
 
 def test_after_its_end_a_run_still_tells_its_totals(run):
     run.live(1, phase=0)
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     collection.samples()
     run.finish(1, "")
     remove_live(run.path)
     assert value(collection, "pgherd_run_transactions_total") == 100
-    assert value(collection, "pgherd_trials_left") == 0 and not told(collection, "pgherd_trial_info")
+    assert value(collection, "pgherd_trials_remaining") == 0 and not told(collection, "pgherd_trial_info")
 
 
 def test_only_known_families_are_told(run):
@@ -237,7 +237,7 @@ def test_only_known_families_are_told(run):
     run.live(1, phase=0)
     run.finish(1, "")
     known = {family.name for family in (*families(), *run_metrics.FAMILIES)}
-    assert {sample.family.name for sample in Collection(run.path, run.record).samples()} <= known
+    assert {sample.family.name for sample in MetricsCollector(run.path, run.record).samples()} <= known
 
 
 def test_an_emulated_guests_drivers_are_told_under_another_name_from_their_first_line(run):
@@ -245,7 +245,7 @@ def test_an_emulated_guests_drivers_are_told_under_another_name_from_their_first
     source = ["guest_machine", "guest:db01", "file", "/proc/1/cmdline", ""]
     run.spool(1, {"sources": [source], "first": 0}, {"t": time.time(), "i": 0, "raw": "qemu\0-accel\0tcg,thread=multi\0"})
     run.tell(1, 0, line(time.time(), 100))
-    collection = Collection(run.path, run.record)
+    collection = MetricsCollector(run.path, run.record)
     names = {sample.family.sample for sample in collection.samples()}
     assert "pgherd_emulated_driver_transactions_total" in names and "pgherd_guest_emulated" in names
     assert not any(name.startswith("pgherd_driver_transactions") for name in names)

@@ -96,7 +96,21 @@ def test_samples_are_told_as_they_were_read(run, parsed):
     assert len(user) == 3 * 6, "one for each millisecond"
     assert user[:2] == [(pytest.approx(first.started + 0.123, abs=1e-3), 100.0), (pytest.approx(first.started + 1.123, abs=1e-3), 102.0)]
     assert {one.labels["host"] for one in parsed["pgherd_host_cpus_online"].samples} == {"db-host-1"}
-    assert {one.labels["run"] for one in parsed["pgherd_own_cpu_usage_seconds"].samples} == {record.run}
+    assert {one.labels["run"] for one in parsed["pgherd_process_cpu_usage_seconds"].samples} == {record.run}
+
+
+def test_samples_of_version_1_have_the_names_of_today(synthetic, tmp_path):
+    record, results = synthetic.density_run(8, seconds=3)
+    path = tmp_path / record.run
+    directory = path / "trials" / results[0].id
+    directory.mkdir(parents=True)
+    old = [(results[0].started + i, "cgroup_memory", "budget", {"memory.refault_file": 2.0 * i, "memory.usage": 8.0}) for i in range(3)]
+    write_samples(directory, old)
+    out = io.StringIO()
+    write(path, record, results[:1], out)
+    families = {family.name: family for family in text_string_to_metric_families(out.getvalue())}
+    assert [value for _, value in series(families, "pgherd_run_cgroup_memory_refaults", type="file")] == [0, 2, 4]
+    assert [value for _, value in series(families, "pgherd_run_cgroup_memory_usage_bytes")] == [8, 8, 8]
 
 
 def test_torn_counters_are_bridged_within_a_trial_and_begin_anew_with_the_next(parsed):

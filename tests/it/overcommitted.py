@@ -37,7 +37,7 @@ def swap(kind: SwapKind, directory: Path) -> Swap:
     return Swap.model_validate({"kind": kind, "size": 256 * MB, **more})
 
 
-def trial(memory: int, repeat: int = 0, *, staging: str = "limit", seconds: float = 1.2) -> Trial:
+def trial(memory: int, repeat: int = 0, *, staging: str = "cgroup-limit", seconds: float = 1.2) -> Trial:
     """Both databases busy in turn within ``memory`` MB."""
     used = installations.choose(NODE)
     settings = {"shared_buffers": "120MB", "max_connections": "20", "autovacuum": "off"}

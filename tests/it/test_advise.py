@@ -54,23 +54,23 @@ def advice(pgherd, theirs, user):
     ended = pgherd("advise", "--dsn", f"host={theirs.socket_dir} user={user} dbname=postgres", "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
-    return document, {one["check"]: one for one in document["advice"] if one["about"] == "server"}
+    return document, {one["check"]: one for one in document["advice"] if one["scope"] == "server"}
 
 
 def test_a_badly_set_server_is_told_so_and_left_alone(pgherd, theirs):
     before = theirs.sql("SELECT name, setting FROM pg_settings ORDER BY 1"), Path(theirs.data_dir, "postgresql.auto.conf").read_bytes()
     document, found = advice(pgherd, theirs, theirs.user)
-    assert {name for name, one in found.items() if one["outcome"] == "change"} == {"fsync", "checkpoint-spread", "autovacuum"}
-    assert found["dedicated-server"]["outcome"] == "consider" and "2 databases" in found["dedicated-server"]["found"]
-    assert found["checksums"]["outcome"] in ("ok", "consider") and found["shared-buffers"]["found"].startswith("32 MB")
+    assert {name for name, one in found.items() if one["outcome"] == "change"} == {"fsync", "checkpoint-completion-target", "autovacuum"}
+    assert found["dedicated-server"]["outcome"] == "consider" and "2 databases" in found["dedicated-server"]["observed"]
+    assert found["data-checksums"]["outcome"] in ("ok", "consider") and found["shared-buffers"]["observed"].startswith("32 MB")
     assert document["server"]["local"] is True
     if document["server"]["data"]:
-        assert found["devices-apart"]["outcome"] == "consider", "data and WAL are both in its data directory"
+        assert found["separate-wal-device"]["outcome"] == "consider", "data and WAL are both in its data directory"
     after = theirs.sql("SELECT name, setting FROM pg_settings ORDER BY 1"), Path(theirs.data_dir, "postgresql.auto.conf").read_bytes()
     assert before == after
 
 
 def test_what_an_ordinary_user_may_not_see_is_unknown(pgherd, theirs):
     _, found = advice(pgherd, theirs, "stranger")
-    assert found["devices-apart"]["outcome"] == "unknown", "the data directory is not shown to everybody"
+    assert found["separate-wal-device"]["outcome"] == "unknown", "the data directory is not shown to everybody"
     assert found["fsync"]["outcome"] == "change"

@@ -13,8 +13,6 @@ from pgherd.report.live_status import LiveRun
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import read_samples
 
-pytest.importorskip("distributed", reason="distributed is not installed")
-
 NAMES = ("a", "b")
 MEMORY = 2 * 2**30
 PORT = 9187

@@ -18,15 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import pytest
 
+from pgherd.cluster import certificates, engine, record
 from pgherd.cluster.remote import LOST_AFTER, HostLost
 from pgherd.model.errors import TrialError, UsageError
-
-pytest.importorskip("distributed")
-import cloudpickle
-
-from pgherd.cluster import certificates, engine, record
 
 _spec = importlib.util.spec_from_file_location("cluster_hosts", Path(__file__).with_name("cluster_hosts.py"))
 assert _spec and _spec.loader
@@ -157,10 +154,10 @@ def again(bed) -> None:
 
 def test_started_over_ssh_and_told(started):
     bed, document = started
-    assert document["schema"] == "pgherd/cluster/1" and document["address"].startswith("tls://") and document["gone"] == []
+    assert document["schema"] == "pgherd/cluster/2" and document["address"].startswith("tls://") and document["gone"] == []
     assert [host["name"] for host in document["hosts"]] == list(NAMES)
     assert [host["address"] for host in document["hosts"]] == [bed.address(name) for name in NAMES]
-    assert all(host["memory"] < 150e6 and host["used_by"] is None and host["found"]["pgherd"] for host in document["hosts"])
+    assert all(host["memory"] < 150e6 and host["used_by"] is None and host["software"]["pgherd"] for host in document["hosts"])
     assert not [difference for difference in document["differences"] if difference["refused"]]
     directory = record.directory("default")
     for file in directory.iterdir():
@@ -322,7 +319,7 @@ def test_without_a_certificate_of_this_cluster_nobody_gets_in(started, tmp_path)
 def test_stop_leaves_nothing(started):
     bed, document = started
     ended = bed.pgherd("cluster", "stop", "--json")
-    assert ended.returncode == 0 and json.loads(ended.stdout)["left"] == [], ended.stderr
+    assert ended.returncode == 0 and json.loads(ended.stdout)["unreachable"] == [], ended.stderr
     for name in NAMES:
         wait_until(lambda name=name: not bed.pids(name, "pgherd"), 10)
         assert not list((bed.root / name / "state").rglob("*.pem")) and not list((bed.root / name / "state").rglob("agent.json"))

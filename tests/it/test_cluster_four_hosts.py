@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed", reason="distributed is not installed")
 pytestmark = [
     pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not installed"),
     pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not installed"),

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("distributed", reason="distributed is not installed")
 from pgherd.cluster import certificates
 
 NAMES = ("a", "b")
@@ -38,7 +37,7 @@ def test_a_host_that_has_nothing_gets_all_of_it_over_ssh(bed):
     assert started.returncode == 0, started.stderr
     assert "with the libraries of this machine" in started.stderr
     (host,) = json.loads(started.stdout)["hosts"]
-    assert host["why"] is None and "embedded" in host["found"]["PostgreSQL"]
+    assert host["reason"] is None and "embedded" in host["software"]["PostgreSQL"]
 
     environments = bed.root / "a/cache/pgherd/agents"
     agent = bed.agent("a")

@@ -11,8 +11,6 @@ import pytest
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 
-pytest.importorskip("distributed", reason="distributed is not installed")
-
 NAMES = ("a", "b")
 QUICK = (
     *(

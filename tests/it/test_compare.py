@@ -36,16 +36,16 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     trials = pgherd.trials()
     assert len(trials) >= 6 and not [trial["error"] for trial in trials if trial["error"]]
     first = {side(trial): trial for trial in trials[:3]}
-    assert set(first) == {"whole", "whole again", "tiny"}
+    assert set(first) == {"whole", "whole (A/A)", "tiny"}
     assert [trial["transition"] for trial in trials[1:3]] == ["1 restarted"] * 2, "all sides begin alike"
     misses = {name: trial["phases"][0]["metrics"]["server:db01/pg"]["db.blks_read"] for name, trial in first.items()}
-    assert misses["tiny"] > 100 * max(misses["whole"], misses["whole again"], 1), "the server really had so few buffers"
+    assert misses["tiny"] > 100 * max(misses["whole"], misses["whole (A/A)"], 1), "the server really had so few buffers"
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/compare/1" and document["study"] == "compare"
+    assert document["schema"] == "pgherd/compare/2" and document["study"] == "compare"
     (difference,) = document["tables"]["differences"]
     assert (difference["option"], difference["tiny"]) == ("shared_buffers", "128kB") and difference["whole"].endswith("MB")
     row = document["tables"]["comparison"][0]
-    assert (row["variant"], row["metric"], row["primary"]) == ("tiny", "throughput", 1) and row["ratio"]["value"] > 0
+    assert (row["variant"], row["metric"], row["primary"]) == ("tiny", "throughput", 1) and row["ratio_to_baseline"]["value"] > 0
     assert {row["trial"] for row in document["tables"]["blocks"]} <= {trial["id"] for trial in trials}
     shown = pgherd("show", "last")
     assert shown.code == 0 and document["answer"][:40] in re.sub(r"\s+", " ", shown.out) and "throughput" in shown.out
@@ -54,17 +54,17 @@ def test_variants_differ_in_what_they_were_told_to(pgherd):
     assert repeated.code == 0 and "pgbench" in repeated.out
 
 
-def test_side_by_side_loads_take_turns(pgherd):
+def test_loads_are_interleaved_in_slices(pgherd):
     ended = pgherd(*QUICK, *CALM, *BUFFERS, "--max-blocks", "2", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
     assert len(trials) >= 2 and not [trial["error"] for trial in trials if trial["error"]]
     assert [trial["transition"] for trial in trials[:2]] == ["3 restored", "3 restarted"], "all begin each block alike"
     for trial in trials:
-        assert side(trial) == "all by turns"
+        assert side(trial) == "all-interleaved"
         (phase,) = trial["phases"]
         by_container = {target["target"].split("/")[1]: target for target in phase["targets"]}
-        assert set(by_container) == {"whole", "whole-again", "tiny"}
+        assert set(by_container) == {"whole", "whole-a-a", "tiny"}
         spans = sorted((turn["begun"], turn["ended"]) for target in phase["targets"] for turn in target["turns"])
         assert len(spans) >= 6 and all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), spans
         for target in phase["targets"]:
@@ -75,11 +75,11 @@ def test_side_by_side_loads_take_turns(pgherd):
             stray = [at for at in within if not any(begun <= at <= ended for begun, ended in own)]
             assert len(within) > 100 and len(stray) <= len(within) // 100, "it made load in its own turns"
     document = json.loads(ended.out)
-    assert {row["variant"] for row in document["tables"]["blocks"]} == {"whole", "whole again", "tiny"}
-    misses = {one: trials[1]["phases"][0]["metrics"][f"server:{one}/pg"]["db.blks_read"] for one in ("whole", "whole-again", "tiny")}
-    assert misses["tiny"] > 100 * max(misses["whole"], misses["whole-again"], 1), "the server really had so few buffers"
+    assert {row["variant"] for row in document["tables"]["blocks"]} == {"whole", "whole (A/A)", "tiny"}
+    misses = {one: trials[1]["phases"][0]["metrics"][f"server:{one}/pg"]["db.blks_read"] for one in ("whole", "whole-a-a", "tiny")}
+    assert misses["tiny"] > 100 * max(misses["whole"], misses["whole-a-a"], 1), "the server really had so few buffers"
     record = pgherd.record()
-    assert record["options"]["side_by_side"]
+    assert record["options"]["interleave"] == "slices"
     assert {name: said["shared_buffers"] for name, said in record["variant_settings"].items()}["tiny"] == "128kB"
     assert "shared_buffers" not in record["settings"], "the two differ in it"
     repeated = pgherd("show", "last", "2", "--repro-script")
@@ -141,7 +141,7 @@ def test_resumed_in_the_middle_of_a_block(pgherd):
     blocks: dict[int, list[str]] = {}
     for trial in trials:
         blocks.setdefault(trial["trial"]["repeat"], []).append(side(trial))
-    assert all(sorted(sides) == ["base", "base again", "simple"] for sides in blocks.values()), blocks
+    assert all(sorted(sides) == ["base", "base (A/A)", "simple"] for sides in blocks.values()), blocks
     assert pgherd.record()["state"] == "finished"
 
 
@@ -155,7 +155,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
     ended = pgherd("compare", *files, *CALM, "--max-blocks", "1", "--host-memory", "1GB", "--no-report", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
-    assert sorted(map(side, trials[:3])) == ["few", "few again", "many"] and not [trial["error"] for trial in trials if trial["error"]]
+    assert sorted(map(side, trials[:3])) == ["few", "few (A/A)", "many"] and not [trial["error"] for trial in trials if trial["error"]]
     document = json.loads(ended.out)
     differing = {row["option"]: (row["few"], row["many"]) for row in document["tables"]["differences"]}
     assert differing.pop("clients") == ("1", "2") and set(differing) <= {"max_connections", "threads"}, differing
@@ -199,4 +199,4 @@ def test_scenarios_of_a_study_are_compared_by_its_own_readings(pgherd):
     assert ended.code in FINE, ended
     document = json.loads(ended.out)
     assert document["answer"]
-    assert {side(trial) for trial in pgherd.trials()} == {"scale1", "scale1 again", "scale2"}
+    assert {side(trial) for trial in pgherd.trials()} == {"scale1", "scale1 (A/A)", "scale2"}

@@ -20,8 +20,6 @@ from pgherd.postgres import installations
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.relations import Relations
 
-for library in ("lz4", "zstandard", "mimesis", "cryptography"):
-    pytest.importorskip(library)
 NODE = LocalNode()
 
 
@@ -127,7 +125,7 @@ def btrfs(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_btrfs_takes_what_its_codec_in_its_blocks_and_sectors_predicts(elsewhere, btrfs, tmp_path):
-    """btrfs compresses extents of 128 kB and stores them in sectors of 4 kB: a truth from outside for the column 'stored'."""
+    """btrfs compresses extents of 128 kB and stores them in sectors of 4 kB: a truth from outside for the column 'ratio_4k'."""
     data = tmp_path / "data"
     data.mkdir()
     rows = "".join(f"{number},{number * 7919 % 10007},{hash(number) % 97}\n" for number in range(150_000))
@@ -147,6 +145,6 @@ def test_btrfs_takes_what_its_codec_in_its_blocks_and_sectors_predicts(elsewhere
     ]
     ended = elsewhere("compression", *words, "--no-report", "--json")
     assert ended.code == 0, ended
-    stored = {row["codec"]: row["stored"]["value"] for row in json.loads(ended.out)["tables"]["ratios"]}
+    stored = {row["codec"]: row["ratio_4k"]["value"] for row in json.loads(ended.out)["tables"]["ratios"]}
     assert stored["file-system"] == pytest.approx(stored["zstd-3"], rel=0.03) and stored["zstd-3"] > 1.5
     assert list(btrfs.iterdir()) == [], "what was written there is gone"

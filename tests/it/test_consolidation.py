@@ -1,4 +1,4 @@
-"""Databases that share a host for real: schemes deployed, loads switched together, memory taken away, kills found."""
+"""Databases that share a host for real: layouts deployed, loads switched together, memory taken away, kills found."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from pgherd.host.facts import gather
 from pgherd.node.local import LocalNode
 
+LAYOUTS = ("shared-server", "shared-container", "dedicated")
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 BAD_USAGE, CANNOT = 2, 3
@@ -29,20 +30,32 @@ def limits():
 def document(ended):
     assert ended.code in FINE, ended
     found = json.loads(ended.out)
-    assert found["schema"] == "pgherd/consolidation/1"
+    assert found["schema"] == "pgherd/consolidation/2"
     return found
 
 
-def test_three_schemes_side_by_side(pgherd, limits):
-    found = document(pgherd("consolidation", "--schemes", "1,2,3", "--shared-buffers-percent", "25", "--scale", "16", *SMALL, *QUICK))
-    rows = {row["scheme"]: row for row in found["tables"]["consolidation"]}
-    assert all(rows[scheme]["throughput"]["value"] > 0 for scheme in (1, 2, 3)), found["warnings"]
+def test_three_layouts_side_by_side(pgherd, limits):
+    found = document(
+        pgherd(
+            "consolidation",
+            "--schemes",
+            "shared-server,shared-container,dedicated",
+            "--shared-buffers-percent",
+            "25",
+            "--scale",
+            "16",
+            *SMALL,
+            *QUICK,
+        )
+    )
+    rows = {row["layout"]: row for row in found["tables"]["consolidation"]}
+    assert all(rows[layout]["throughput"]["value"] > 0 for layout in LAYOUTS), found["warnings"]
     assert all(row["throughput"]["unit"] == "tps" for row in rows.values())
-    by_scheme = {trial["trial"]["point"]["scheme"]: trial for trial in pgherd.trials() if not trial["error"]}
-    for scheme, shape in ((1, (1, 1, 2)), (2, (1, 2, 1)), (3, (2, 1, 1))):
-        containers = by_scheme[scheme]["trial"]["deployment"]["hosts"][0]["containers"]
+    by_layout = {trial["trial"]["point"]["layout"]: trial for trial in pgherd.trials() if not trial["error"]}
+    for layout, shape in zip(LAYOUTS, ((1, 1, 2), (1, 2, 1), (2, 1, 1)), strict=True):
+        containers = by_layout[layout]["trial"]["deployment"]["hosts"][0]["containers"]
         assert (len(containers), len(containers[0]["servers"]), len(containers[0]["servers"][0]["databases"])) == shape
-    for phases in (trial["phases"] for trial in by_scheme.values()):
+    for phases in (trial["phases"] for trial in by_layout.values()):
         assert [len(phase["targets"]) for phase in phases] == [2, 2]
         assert all(phase["skew"] is not None and phase["skew"] >= 0 for phase in phases)
     assert found["findings"]["switch_skew"]["value"] >= 0
@@ -54,29 +67,53 @@ def test_what_is_ended_for_want_of_memory_is_found_and_the_run_goes_on(pgherd, l
     """Shared buffers of two servers that are all in use cannot leave memory without swap."""
     if os.geteuid() != 0:
         pytest.skip("a limit on swap takes root here")
-    words = ("--schemes", "3", "--shared-buffers-percent", "60", "--overcommit", "0.75", "--swap", "none", "--scale", "64", *SMALL, *QUICK)
+    words = (
+        "--schemes",
+        "dedicated",
+        "--shared-buffers-percent",
+        "60",
+        "--overcommit",
+        "0.75",
+        "--swap",
+        "none",
+        "--scale",
+        "64",
+        *SMALL,
+        *QUICK,
+    )
     found = document(pgherd("consolidation", *words))
-    kills = found["tables"].get("memory_kills", [])
+    kills = found["tables"].get("oom_kills", [])
     assert kills, found
-    assert {kill["trial"].partition("#")[0] for kill in kills} == {"buffers=60,rate=0.75,scheme=3"}
+    assert {kill["trial"].partition("#")[0] for kill in kills} == {"layout=dedicated,overcommit=0.75,shared_buffers_percent=60"}
     assert {kill["container"] for kill in kills} <= {"db1", "db2"}
-    assert all(0 <= kill["seconds_into_trial"] < 60 for kill in kills)
-    (over,) = (row for row in found["tables"]["consolidation"] if row["rate"] == 0.75)
-    assert over["killed"] == 1 and over["throughput"]["value"] is None
+    assert all(0 <= kill["time"] < 60 for kill in kills)
+    (over,) = (row for row in found["tables"]["consolidation"] if row["overcommit"] == 0.75)
+    assert over["trials_with_oom_kill"] == 1 and over["throughput"]["value"] is None
     assert pgherd.record()["state"] == "finished"
 
 
-def test_a_dry_run_shows_the_schemes_and_does_nothing(pgherd, limits):
-    ended = pgherd("consolidation", "--schemes", "1,3", "--dry-run", "--workload", "select-only", "--scale", "5", "--memory", "256MB")
+def test_a_dry_run_shows_the_layouts_and_does_nothing(pgherd, limits):
+    ended = pgherd(
+        "consolidation",
+        "--schemes",
+        "shared-server,dedicated",
+        "--dry-run",
+        "--workload",
+        "select-only",
+        "--scale",
+        "5",
+        "--memory",
+        "256MB",
+    )
     assert ended.code == 0, ended
-    assert "Scheme 1 (1/1/M): 1 container" in ended.out and "Scheme 3 (M/M/M): 2 containers" in ended.out
+    assert "Layout shared-server: 1 container" in ended.out and "Layout dedicated: 2 containers" in ended.out
     assert pgherd.run is None
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--schemes", "3,9"), "--schemes 9: there is no such scheme"),
+        (("--schemes", "dedicated,9"), "'schemes.1': input should be 'shared-server'"),
         (("--pattern", "weekly"), "there is no pattern 'weekly'"),
         (("--memory", "64TB", "--scale", "1"), "of configured memory, more than the host's budget"),
         (

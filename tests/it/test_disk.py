@@ -53,8 +53,8 @@ def test_a_volume_is_measured_and_left_as_it_was(pgherd, volume):
     ended = pgherd("disk", "--volume", f"data={volume}", *SHORT, "--tests", "random-read,mix", "--rate-iops", "40,20", "--json")
     assert ended.code in FINE, ended
     found = json.loads(ended.out)
-    assert found["schema"] == "pgherd/disk/1" and found["findings"]["random_read_iops"]["value"] > 0
-    assert {row["test"] for row in found["tables"]["hero"]} == {
+    assert found["schema"] == "pgherd/disk/2" and found["findings"]["random_read_iops"]["value"] > 0
+    assert {row["test"] for row in found["tables"]["summary"]} == {
         "8 kB random read",
         "8 kB random reads and writes at fixed rates",
     }

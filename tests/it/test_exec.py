@@ -20,7 +20,7 @@ def test_a_command_that_ends_by_itself(elsewhere):
     duration = document["findings"]["duration"]
     assert duration["unit"] == "s" and duration["value"] == pytest.approx(0.7, abs=0.4) and duration["value"] >= 0.7
     assert document["findings"]["n"]["value"] == 42 and document["findings"]["n"]["unit"] == "apples"
-    assert document["findings"]["host_cpu"]["value"] > 0 and document["findings"]["cpu"]["value"] < 0.5
+    assert document["findings"]["host_cpu"]["value"] > 0 and document["findings"]["cpu_seconds"]["value"] < 0.5
     assert all(file.read_text() == "n=42\n" for file in elsewhere.run.glob("trials/*/drivers/00-command/local/stdout"))
     script = elsewhere("show", "last", "1", "--repro-script")
     assert script.code == 0 and "sh -c 'echo n=42; exec sleep 0.7'" in script.out
@@ -74,8 +74,8 @@ def test_it_can_be_watched_killed_and_gone_on_with(elsewhere):
         return shown if shown["trial"] and shown["trial"]["phase"] and shown["host"]["cpu"] is not None else None
 
     shown = elsewhere.wait_until(seen)
-    assert (shown["state"], shown["trial"]["number"], shown["trials_left"], shown["trials_done"]) == ("running", 1, 2, 0)
-    assert shown["trial"]["drivers"] == {"command": 1} and shown["trial"]["until"] == "drivers" and shown["seconds_left"] is None
+    assert (shown["state"], shown["trial"]["number"], shown["trials_remaining"], shown["trials_done"]) == ("running", 1, 2, 0)
+    assert shown["trial"]["drivers"] == {"command": 1} and shown["trial"]["ends_with"] == "drivers" and shown["seconds_remaining"] is None
     assert shown["throughput"]["value"] is None and shown["host"]["memory"] > 0
     process.kill()
     elsewhere.end(process)

@@ -198,7 +198,7 @@ def test_a_password_of_the_environment_is_enough_and_a_killed_run_is_resumed_wit
         (("--dsn", "{closed}", "--workload", "tpcb-like", "--allow-writes"), "accepts no writes: default_transaction_read_only is on"),
         (("--dsn", "{owner}", "--scale", "7"), "--scale is 7, but pgbench's tables .* have scale 1"),
         (("--dsn", "{owner}", "--set", "work_mem=1MB"), "--set does not go with --dsn"),
-        (("--dsn", "{owner}", "--wal-dir", "/tmp"), "--wal-dir does not go with --dsn"),
+        (("--dsn", "{owner}", "--wal-volume", "/tmp"), "--wal-volume does not go with --dsn"),
         (("--dsn", "{owner}", "--runtime", "process"), "--runtime does not go with --dsn"),
         (("--dsn", "{owner}", "--memory", "1GB"), "--memory does not go with --dsn"),
         (("--dsn", "{owner}", "--start-state", "fresh"), "--start-state fresh does not go with --dsn"),

@@ -134,11 +134,11 @@ def test_the_verbs_see_the_guest(up: Visit, places: Path) -> None:
     listed = json.loads(pgherd("vm", "list", "--json").stdout)
     ours = [guest for guest in listed["running"] if guest["name"] == up.machine.name]
     assert len(ours) == 1 and ours[0]["pid"] == up.machine.pid and ours[0]["memory"] == 384 * MIB
-    assert {"root image", "first file system"} <= {kept["kind"] for kept in listed["kept"]}
+    assert {"root image", "initramfs"} <= {kept["kind"] for kept in listed["cached"]}
     inside = pgherd("vm", "shell", up.machine.name, "-c", "hostname; (exit 4)")
     assert (inside.returncode, inside.stdout.split()) == (4, [up.machine.name]), inside.stderr
     cleaned = json.loads(pgherd("vm", "clean", "--json").stdout)
-    assert up.images.root.path in {left["path"] for left in cleaned["left"]} and Path(up.images.root.path).exists()
+    assert up.images.root.path in {kept["path"] for kept in cleaned["kept"]} and Path(up.images.root.path).exists()
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.analysis import memory_effects
+from pgherd.analysis import guest_memory_breakdown
 from pgherd.metrics.qemu_process import QEMU_PROCESS as QEMU
-from pgherd.metrics.sampler import GuestView, View
+from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import CapabilityError
@@ -131,12 +131,12 @@ def test_inflating_and_deflating_is_seen_in_the_hosts_memory(guests) -> None:
 def test_the_manager_divides_and_all_of_it_is_accounted_for(guests, tmp_path) -> None:
     budget = 400 * MB
     guests = {name: guests[name] for name in KEPT}
-    manager = balloon_manager.BalloonManager(GuestMemory(policy="guest-balloon", reserve=0), budget, period=0.25)
+    manager = balloon_manager.BalloonManager(GuestMemory(policy="virtio-balloon", reserve=0), budget, period=0.25)
     for name, machine in guests.items():
         manager.add(balloon_manager.managed(Container(name=name, runtime="vm", memory=MEMORY), machine, overhead=0))
     spool = tmp_path / "spool.jsonl"
     node = LocalNode()
-    sources = QEMU.sources(View(guests=[GuestView(name, machine.pid, MEMORY) for name, machine in guests.items()]))
+    sources = QEMU.sources(SamplingView(guests=[GuestView(name, machine.pid, MEMORY) for name, machine in guests.items()]))
     manager.start()
     try:
         eventually(lambda: sum(one.actual for one in manager.status().values()) <= budget, manager.status)
@@ -158,11 +158,11 @@ def test_the_manager_divides_and_all_of_it_is_accounted_for(guests, tmp_path) ->
     for name in guests:
         found = [one for t, one in _effects(spool, name)]
         assert len(found) >= 4
-        last = memory_effects.mean(found)
+        last = guest_memory_breakdown.mean_breakdown(found)
         assert last is not None
         assert last.ballooned > 50 * MB or name == "busy"
         assert abs(last.gap) <= 0.05, last
-        assert last.resident + last.untouched == pytest.approx(MEMORY - last.ballooned, abs=0.05 * MEMORY)
+        assert last.resident + last.never_touched == pytest.approx(MEMORY - last.ballooned, abs=0.05 * MEMORY)
 
 
 def _settled(manager: balloon_manager.BalloonManager) -> bool:
@@ -174,12 +174,18 @@ def _settled(manager: balloon_manager.BalloonManager) -> bool:
     )
 
 
-def _effects(spool: Path, name: str) -> list[tuple[float, memory_effects.Effects]]:
-    kinds = {"guest.memory": "configured", "guest.actual": "actual", "guest.free": "free", "qemu.anon": "held", "qemu.overhead": "overhead"}
+def _effects(spool: Path, name: str) -> list[tuple[float, guest_memory_breakdown.MemoryBreakdown]]:
+    kinds = {
+        "guest.memory_configured": "configured",
+        "guest.memory_balloon_actual": "actual",
+        "guest.free": "free",
+        "qemu.anon": "hypervisor",
+        "qemu.overhead": "overhead",
+    }
     series: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds.values()}
     with spool.open() as lines:
         for t, _, entity, values in Spool(lines):
             for metric, kind in kinds.items():
                 if entity == f"guest:{name}" and metric in values:
                     series[kind].append((t, values[metric]))
-    return memory_effects.over_time(series)
+    return guest_memory_breakdown.over_time(series)

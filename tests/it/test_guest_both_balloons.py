@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pgherd.analysis.memory_effects import Sighting, effects
+from pgherd.analysis.guest_memory_breakdown import GuestMemoryReading, breakdown
 from pgherd.host.account import server_account
 from pgherd.host.paths import free_ports
 from pgherd.model.deployment import Container, GuestMemory
@@ -85,7 +85,7 @@ class Up:
 
     def now(self) -> dict[str, Any]:
         """For a failure's message."""
-        figures = {"actual": self.actual(), "available": self.available(), "given up": self.given_up(), "held": self.held()}
+        figures = {"actual": self.actual(), "available": self.available(), "given up": self.given_up(), "hypervisor": self.held()}
         return {name: round(size / MB, 1) for name, size in figures.items()}
 
 
@@ -154,7 +154,7 @@ def eventually(true: Callable[[], object], said: Callable[[], object]) -> None:
 
 
 def test_the_guests_balloon_makes_the_databases_yield_and_both_give_back(up: Up) -> None:
-    manager = balloon_manager.BalloonManager(GuestMemory(policy="guest-balloon", reserve=0), MEMORY, period=0.25)
+    manager = balloon_manager.BalloonManager(GuestMemory(policy="virtio-balloon", reserve=0), MEMORY, period=0.25)
     manager.add(balloon_manager.managed(Container(name="db01", runtime="vm", memory=MEMORY), up.machine, overhead=0))
     manager.start()
     try:
@@ -170,9 +170,9 @@ def test_the_guests_balloon_makes_the_databases_yield_and_both_give_back(up: Up)
         up.server.reload(HANGS)
         eventually(lambda: up.given_up() >= GIVEN_UP and up.actual() <= alone - GIVEN_UP, lambda: (alone, up.now(), manager.status()))
         assert held - up.held() >= GIVEN_UP / 2, "and the host has it"
-        seen = effects(Sighting(configured=MEMORY, actual=up.actual(), held=up.held(), database=up.given_up()))
+        seen = breakdown(GuestMemoryReading(configured=MEMORY, actual=up.actual(), hypervisor=up.held(), pg_balloon=up.given_up()))
         most = up.given_up()
-        assert GIVEN_UP <= seen.by_database < seen.ballooned == seen.by_kernel + seen.by_database, "a part of it, never added to it"
+        assert GIVEN_UP <= seen.by_pg_balloon < seen.ballooned == seen.by_kernel + seen.by_pg_balloon, "a part of it, never added to it"
 
         # The host has plenty again: the guest gets its memory back, and the database, once it needs its pages, its buffers.
         manager.change_budget(MEMORY)

@@ -60,7 +60,7 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
         pytest.skip(f"this host's memory is in pieces: {ended.message}")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
-    assert {trial["trial"]["point"]["variant"] for trial in trials} == {*kinds().split(","), "none again"}
+    assert {trial["trial"]["point"]["variant"] for trial in trials} == {*kinds().split(","), "none (A/A)"}
     for trial in trials:
         assert trial["error"] is None, trial["error"]
         (verdict,) = [one for one in trial["verdicts"] if one["check"] == "huge-pages"]
@@ -74,8 +74,8 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
             assert seen["pages.reserved"] == 0
     document = json.loads(ended.out)
     rows = {row["pages"]: row for row in document["tables"]["hugepages"]}
-    assert rows["none"]["backed"]["value"] < 0.1 < 0.9 < rows["2MB"]["backed"]["value"]
-    assert document["schema"] == "pgherd/hugepages/1"
+    assert rows["none"]["huge_page_share"]["value"] < 0.1 < 0.9 < rows["2MB"]["huge_page_share"]["value"]
+    assert document["schema"] == "pgherd/hugepages/2"
 
 
 def test_killed_while_pages_are_reserved(pgherd, host):
@@ -109,7 +109,7 @@ def test_a_dry_run_lists_the_change_and_makes_none(pgherd, host):
     ended = pgherd("hugepages", "--page-sizes", "none,2MB", *QUICK, "--dry-run", "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
-    assert any("huge pages of 2MB" in change for change in document["host_changes"]) and document["confirm"]
+    assert any("huge pages of 2MB" in change for change in document["host_changes"]) and document["needs_confirmation"]
     assert state() == host
 
 

@@ -17,7 +17,7 @@ from pgherd.host import block_devices, block_trace
 from pgherd.host.journal import Journal
 from pgherd.host.undo import Write
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.result import PhaseResult
@@ -71,8 +71,8 @@ def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[Devi
     device = block_devices.device(node, number)
     assert device is not None and device.name == loop
     spool = root / "spool.jsonl"
-    sampling = node.sample(samplers.samplers()["diskstats"].sources(View()), str(spool))
-    watching = Watching(node, View(trace=True), root, known=Layout({number: (device, {})}))
+    sampling = node.sample(samplers.samplers()["diskstats"].sources(SamplingView()), str(spool))
+    watching = Watching(node, SamplingView(trace=True), root, known=Layout({number: (device, {})}))
     time.sleep(0.3)
     start = time.time()
     base = ["fio", "--output-format=json", f"--filename=/dev/{loop}", "--direct=1", "--ioengine=libaio", "--randrepeat=1", "--thread"]
@@ -180,7 +180,7 @@ def test_counts_sizes_and_flushes_by_second_agree_with_fio(loop: str, tmp_path: 
     )
     assert written == pytest.approx(counts["write"], rel=0.05)
     assert flushed == pytest.approx(written, rel=0.05, abs=2)
-    assert found["write_size"] == pytest.approx(32, rel=0.05)
+    assert found["write_request_size"] == pytest.approx(32, rel=0.05)
 
 
 def test_bursts_have_the_height_that_they_were_made_with(loop: str, tmp_path: Path) -> None:

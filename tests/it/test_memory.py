@@ -83,7 +83,7 @@ def verdicts(result: TrialResult) -> dict[str, str]:
 
 def swapped(result: TrialResult) -> float:
     """MB that the containers had swapped out in the last phase, by the run's own count."""
-    return result.phases[-1].metrics["budget"]["memory.swap"] / MB
+    return result.phases[-1].metrics["run-cgroup"]["memory.swap"] / MB
 
 
 @pytest.mark.usefixtures("able")
@@ -96,7 +96,7 @@ def test_a_budget_below_use_swaps_is_accounted_for_and_leaves_nothing_behind(pro
         whole = play(directory, fleet, program.trial(program.WHOLE, 0))
         short = play(directory, fleet, program.trial(SHORT, 0))
         again = play(directory, fleet, program.trial(program.WHOLE, 1))
-        locked = play(directory, fleet, program.trial(SHORT, 1, staging="locked"))
+        locked = play(directory, fleet, program.trial(SHORT, 1, staging="mlock"))
     for result in (whole, short, again, locked):
         assert result.error is None, result.error
         for phase in result.phases:
@@ -112,8 +112,8 @@ def test_a_budget_below_use_swaps_is_accounted_for_and_leaves_nothing_behind(pro
     held = locked.phases[0].metrics["container:locked-memory"]["memory.usage"]
     assert held >= (program.WHOLE - SHORT) * MB
     device = short.phases[0].metrics[f"zram:zram{opened.swap.zram}"]
-    assert device["zram.limit"] == 64 * MB
-    assert device["zram.original"] >= 0, "another run's swap may take the pages: it is one for the whole machine"
+    assert device["zram.mem_limit"] == 64 * MB
+    assert device["zram.orig_data"] >= 0, "another run's swap may take the pages: it is one for the whole machine"
     assert opened.swap.path not in {area.path for area in areas(NODE)}
     assert not NODE.exists(f"/sys/block/zram{opened.swap.zram}")
 
@@ -129,7 +129,7 @@ def test_an_oom_kill_is_a_finding_of_the_trial(program: ModuleType, place: Path)
         (kill, *_) = result.memory_kills
         assert result.started - 2 <= kill.at <= result.ended
         if kill.names:  # the kernel's log can be read here
-            assert kill.names[0].startswith("postgres") and kill.limit == "budget"
+            assert kill.names[0].startswith("postgres") and kill.limit == "run"
         after = play(directory, fleet, program.trial(program.WHOLE))
         assert after.error is None and verdicts(after)["no-oom-kill"] == "pass", "the next trial has its memory again"
 

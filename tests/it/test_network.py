@@ -125,11 +125,11 @@ def test_over_a_long_wire_a_stream_is_bound_by_latency(elsewhere, long_wire):
     document = json.loads(ended.out)
     found = document["findings"]
     assert "one stream is limited by latency, not by the link's bandwidth" in document["answer"]
-    assert found["one_stream"]["note"].startswith("limited by latency")
+    assert found["single_stream_throughput"]["note"].startswith("limited by latency")
     assert found["rtt_idle"]["value"] >= 2000 * ONE_WAY
-    assert 0 < found["one_stream"]["value"] <= 8e-9 * 2 * WINDOW / (2 * ONE_WAY)
-    assert found["best"]["value"] > 1.5 * found["one_stream"]["value"]
-    assert found["replication_limit"]["value"] == pytest.approx(125 * found["one_stream"]["value"])
+    assert 0 < found["single_stream_throughput"]["value"] <= 8e-9 * 2 * WINDOW / (2 * ONE_WAY)
+    assert found["peak_throughput"]["value"] > 1.5 * found["single_stream_throughput"]["value"]
+    assert found["single_stream_mb_per_s"]["value"] == pytest.approx(125 * found["single_stream_throughput"]["value"])
     assert any("base backups and copies gain from several streams" in said for said in document["look_at"])
     assert any("throughput still grew at 2 streams" in said for said in document["warnings"])
 
@@ -141,7 +141,7 @@ def test_a_link_of_known_bandwidth_is_bound_by_it(elsewhere, able):
     assert ended.code in (0, 1), ended  # 1: tainted throughout, as on a busy machine
     document = json.loads(ended.out)
     assert "limited by bandwidth" in document["answer"] and document["grade"] in ("B", "C")
-    for name in ("best", "one_stream"):
+    for name in ("peak_throughput", "single_stream_throughput"):
         # 100 Mbit/s on the wire; headers take 5 %, and the burst and the socket's buffer add a little in so short a time.
         assert document["findings"][name]["value"] == pytest.approx(0.097, rel=0.15)
     assert document["findings"]["rtt_loaded"]["value"] > document["findings"]["rtt_idle"]["value"], "a queue fills before a limit"
@@ -154,7 +154,7 @@ def test_to_a_server_that_is_there(elsewhere, server):
     ended = elsewhere("network", "--to", f"127.0.0.1:{server}", "--streams", "2", "--repeats", "1", *SHORT, "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
-    assert document["findings"]["one_stream"]["value"] > 0 and document["findings"]["rtt_idle"]["unit"] == "ms"
+    assert document["findings"]["single_stream_throughput"]["value"] > 0 and document["findings"]["rtt_idle"]["unit"] == "ms"
     assert len(document["trials"]) >= 3, "a tainted one is measured again"
     raw = list(elsewhere.run.glob("trials/*/drivers/*/*/stdout"))
     assert len(raw) >= 3 and all("intervals" in json.loads(file.read_text()) for file in raw)

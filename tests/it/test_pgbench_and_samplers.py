@@ -17,11 +17,11 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgherd.drivers.driver import Endpoint, Window
+from pgherd.drivers.driver import Endpoint, MeasuredWindow
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.drivers.pgbench_output import read_report
 from pgherd.metrics.pg_stat import DATABASE, PG_IO
-from pgherd.metrics.sampler import ServerView, View
+from pgherd.metrics.sampler import SamplingView, ServerView
 from pgherd.model.load import Load
 
 ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "TZ": "UTC"}
@@ -91,7 +91,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Running]:
 
 
 def sample(server: Running) -> dict[str, float]:
-    view = View(servers=[ServerView("a/pg", server.conninfo, server.major, 1)])
+    view = SamplingView(servers=[ServerView("a/pg", server.conninfo, server.major, 1)])
     values: dict[str, float] = {}
     for sampler in (DATABASE, PG_IO):
         for source in sampler.sources(view):
@@ -113,12 +113,12 @@ def test_samplers_see_what_happens(server: Running) -> None:
         connection.execute("SELECT pg_stat_force_next_flush()")
         connection.execute("SELECT 1")
     # Each process adds its part to the statistics when it comes to it, the checkpointer after who waited for it.
-    least = {"db.tup_updated": 50, "db.xact_commit": 50, "wal.records": 50, "wal.bytes": 1, "ckpt.requested": 1}
+    least = {"db.tup_updated": 50, "db.xact_commit": 50, "wal.records": 50, "wal.bytes": 1, "checkpoint.requested": 1}
     deadline = time.monotonic() + 30
     while missing := [name for name, more in least.items() if (after := sample(server))[name] < before[name] + more]:
         assert time.monotonic() < deadline, missing
         time.sleep(0.1)
-    assert after["ckpt.requested"] == before["ckpt.requested"] + 1
+    assert after["checkpoint.requested"] == before["checkpoint.requested"] + 1
     assert all(after[name] >= value for name, value in before.items() if name != "vacuum.workers")
 
 
@@ -138,7 +138,7 @@ def test_pgbench_stopped_early_counts_every_transaction(server: Running, tmp_pat
     span = DRIVER.span(files, started, stop)
     assert started < span.first < span.last <= stop
     # A second beyond its end: pgbench tells its start to a millisecond or two only.
-    found = DRIVER.result(load, files, started, Window(started, time.time() + 1, stop), "a")
+    found = DRIVER.result(load, files, started, MeasuredWindow(started, time.time() + 1, stop), "a")
     report = read_report(files)
     assert found.transactions == report.transactions
     assert found.latency.sampled == report.transactions > 0

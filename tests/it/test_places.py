@@ -137,12 +137,13 @@ def test_the_wal_of_a_server_lies_where_it_is_told_to(usable, wal_disk):
 
 def test_a_whole_run_with_the_wal_elsewhere_and_its_script(pgherd, wal_disk):
     ended = pgherd.density(
-        "--databases", "1", "--workload", "tpcb-like", "--wal-dir", str(wal_disk), "--runtime", "process", "--client-placement", "outside"
+        *("--databases", "1", "--workload", "tpcb-like", "--wal-volume", str(wal_disk)),
+        *("--runtime", "process", "--client-placement", "outside"),
     )
     assert ended.code in (0, 1), ended
     assert os.listdir(wal_disk) == ["precious"]
     shown = pgherd("show", "last", "1", "--repro-script")
-    assert f"DIR_wal='{wal_disk}'" in shown.out and '.pg "$DIR_wal"' in shown.out, shown
+    assert f"DIR_on_wal='{wal_disk}'" in shown.out and '.pg "$DIR_on_wal"' in shown.out, shown
     file = pgherd.runs / "repeat.sh"
     file.write_text(shown.out)
     file.chmod(0o644)
@@ -156,7 +157,7 @@ def test_a_whole_run_with_the_wal_elsewhere_and_its_script(pgherd, wal_disk):
 
 
 def test_a_killed_run_leaves_nothing_on_the_wal_disk_after_clean(pgherd, wal_disk):
-    process = pgherd.start_density("--databases", "1", "--duration", "30s", "--wal-dir", str(wal_disk), "--runtime", "process")
+    process = pgherd.start_density("--databases", "1", "--duration", "30s", "--wal-volume", str(wal_disk), "--runtime", "process")
     pgherd.wait_until(lambda: pgherd.in_trial(1))
     assert len(os.listdir(wal_disk)) == 2
     process.send_signal(signal.SIGKILL)
@@ -172,6 +173,6 @@ def test_a_wal_directory_that_is_none(pgherd, wal_disk):
         (str(wal_disk / "nowhere"), 2, "does not exist"),
         (str(wal_disk / "precious"), 2, "is not a directory"),
     ):
-        ended = pgherd.density("--databases", "1", "--wal-dir", words)
+        ended = pgherd.density("--databases", "1", "--wal-volume", words)
         assert ended.code == code and message in ended.message, ended
     assert not pgherd.runs.exists() or not os.listdir(pgherd.runs)

@@ -12,7 +12,7 @@ def test_two_variants_from_servers_to_report(pgherd):
     ended = pgherd("scaling", *QUICK, *VARIANTS, "--json")
     assert ended.code in (0, 1), ended  # on a busy machine short trials may all be tainted
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/scaling/1"
+    assert document["schema"] == "pgherd/scaling/2"
     rows = {(row["variant"], row["clients"]): row for row in document["tables"]["scaling"]}
     assert set(rows) == {("base", 1), ("base", 3), ("odd", 1), ("odd", 3)}
     assert all(row["throughput"]["value"] > 0 for row in rows.values())

@@ -18,15 +18,15 @@ def test_sizes_are_measured_and_predicted(elsewhere, kind):
     ended = elsewhere("database-size", "--scales", "1,2,3,5", "--predict", "10,1000", "--pg-bin", found[0].bin, "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/database-size/1" and document["grade"] == "A"
-    measured = {row["scale"]: row for row in document["tables"]["sizes"] if row["how"] == "measured"}
+    assert document["schema"] == "pgherd/database-size/2" and document["grade"] == "A"
+    measured = {row["scale"]: row for row in document["tables"]["sizes"] if row["source"] == "measured"}
     assert set(measured) == {1, 2, 3, 5}
     for scale, row in measured.items():
         # 1640 pages of 8 kB of accounts and 275 of their key for each unit of scale; the rest hardly grows.
         assert row["tables"]["value"] == pytest.approx(1640 * scale / 128, rel=0.02)
         assert row["indexes"]["value"] == pytest.approx(276 * scale / 128, rel=0.05)
-        assert sum(row[part]["value"] for part in ("tables", "indexes", "rest")) == pytest.approx(row["size"]["value"])
-    predicted = document["findings"]["size_10"]
+        assert sum(row[part]["value"] for part in ("tables", "indexes", "other")) == pytest.approx(row["size"]["value"])
+    predicted = document["findings"]["predicted_size.10"]
     assert predicted["value"] == pytest.approx(157, rel=0.02) and predicted["published"] == "157 MB"
     assert golden.list_all(LocalNode(), str(elsewhere.cache)) == [], "what was loaded for this is gone"
     run = elsewhere.run

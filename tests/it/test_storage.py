@@ -31,9 +31,9 @@ def test_a_short_look_at_the_devices(pgherd: Any) -> None:
     ended = pgherd("io-profile", *words, "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/io-profile/1" and document["trials"][0]["error"] is None
-    (row,) = document["tables"]["storage"]
-    assert row["wal_generated"]["value"] > 0 and row["stalls"]["value"] is None, "four seconds are too few for stalls"
+    assert document["schema"] == "pgherd/io-profile/2" and document["trials"][0]["error"] is None
+    (row,) = document["tables"]["io_profile"]
+    assert row["wal_rate_postgres"]["value"] > 0 and row["stalls"]["value"] is None, "four seconds are too few for stalls"
     devices = document["tables"].get("io", [])
     assert any("data" in device["roles"] for device in devices) or any("no block device" in said for said in document["warnings"])
     assert any("checkpoint" in said for said in document["warnings"])
@@ -46,10 +46,10 @@ def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
     ended = pgherd("io-profile", *words, "--compare-setting", "full_page_writes=on,off", "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/io-profile/1" and [trial["error"] for trial in document["trials"]] == [None] * 3
-    assert [row["server"] for row in document["tables"]["storage"]] == ["on", "off"]
+    assert document["schema"] == "pgherd/io-profile/2" and [trial["error"] for trial in document["trials"]] == [None] * 3
+    assert [row["server"] for row in document["tables"]["io_profile"]] == ["on", "off"]
     (wal,) = [row for row in document["tables"]["comparison"] if row["metric"] == "wal_per_tx"]
-    assert wal["variant"] == "off" and wal["ratio"]["value"] < 0.8
+    assert wal["variant"] == "off" and wal["ratio_to_baseline"]["value"] < 0.8
     assert [row["option"] for row in document["tables"]["differences"]] == ["full_page_writes"]
     drawn = {path.stem for path in (pgherd.run / "figures").iterdir()}
     assert {"pairs", "latency"} <= drawn, drawn
@@ -60,7 +60,7 @@ def test_bad_input_is_one_message(pgherd: Any) -> None:
         (("--compare-setting", "max_wal_size=1GB"), "a comparison needs two or more values"),
         (("--compare-setting", "wal_sync_method=fsync,never"), "wal_sync_method"),
         (("--compare-setting", "full_page_writes=on,on"), "'on' is used twice"),
-        (("--wal-dir", "/nowhere/at/all"), "does not exist"),
+        (("--wal-volume", "/nowhere/at/all"), "does not exist"),
     ):
         ended = pgherd("io-profile", *words)
         assert ended.code == 2 and wanted in ended.message, ended
@@ -129,7 +129,7 @@ def stalls(elsewhere: Any, disk: Disk, limit: int) -> list[dict[str, Any]]:
         done = elsewhere.end(process)
     document = json.loads(done.out)
     assert document["trials"][0]["error"] is None, done
-    (row,) = document["tables"]["storage"]
+    (row,) = document["tables"]["io_profile"]
     assert row["checkpoints"]["value"] >= 1, document["tables"]["checkpoints"]
     found: list[dict[str, Any]] = document["tables"]["stalls"]
     return found

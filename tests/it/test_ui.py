@@ -21,7 +21,6 @@ import pytest
 from pgherd.report.write_report import build
 from pgherd.store.samples import write_samples
 
-pytest.importorskip("starlette", reason="starlette is not installed")
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 
 CHROMIUM = shutil.which("chromium")
@@ -67,7 +66,7 @@ class Served:
         document = json.loads(text)
         self.address: str = document["address"].rstrip("/")
         self.token: str = document["token"]
-        self.sign_in: str = document["sign_in"]
+        self.sign_in: str = document["sign_in_url"]
 
     def open(self, page: Any, path: str = "/") -> None:
         """Show a page to a user who has opened the printed address."""

@@ -73,7 +73,7 @@ def test_two_databases_and_their_script(pgherd, installation):
     for target in phase["targets"]:
         assert target["throughput"] > 0 and target["failed"] == 0 and target["latency"]["mean"] > 0 and target["latency"]["sampled"] > 0
     servers = [metrics for entity, metrics in phase["metrics"].items() if entity.startswith("server:")]
-    assert len(servers) == 2 and all({"db.blks_hit", "ckpt.timed", "wal.bytes"} <= set(metrics) for metrics in servers)
+    assert len(servers) == 2 and all({"db.blks_hit", "checkpoint.timed", "wal.bytes"} <= set(metrics) for metrics in servers)
     record = pgherd.record()
     assert record["postgres"] == {installation.bin: installation.version}
     if installation.major < 18:

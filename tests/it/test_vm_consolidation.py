@@ -1,4 +1,4 @@
-"""Databases that share a host as virtual machines: schemes deployed, loads switched together, memory taken by balloons, all accounted for.
+"""Databases that share a host as virtual machines: layouts deployed, loads switched together, memory taken by balloons, all accounted for.
 
 The processors are emulated here unless the machine has KVM: what is tested is that it works.
 """
@@ -69,8 +69,8 @@ def consolidated(pgherd, *words):
 
 
 def place(trial):
-    """A trial's scheme and its rate of overcommitment."""
-    return trial["trial"]["point"]["scheme"], trial["trial"]["point"]["rate"]
+    """A trial's layout and its overcommitment."""
+    return trial["trial"]["point"]["layout"], trial["trial"]["point"]["overcommit"]
 
 
 def worked(trial):
@@ -78,17 +78,17 @@ def worked(trial):
     return all(target["transactions"] > 0 for phase in trial["phases"] for target in phase["targets"])
 
 
-def test_schemes_with_one_guest_and_with_two(guests, pgherd):
-    """Scheme 2 has two servers in one guest, scheme 3 a guest for each; both switch their loads together."""
-    _, found = consolidated(pgherd, "--schemes", "2,3")
-    for scheme, names in ((2, ["all"]), (3, ["db1", "db2"])):
-        trial = found[scheme, 0.0]
+def test_layouts_with_one_guest_and_with_two(guests, pgherd):
+    """shared-container has two servers in one guest, dedicated a guest for each; both switch their loads together."""
+    _, found = consolidated(pgherd, "--schemes", "shared-container,dedicated")
+    for layout, names in (("shared-container", ["all"]), ("dedicated", ["db1", "db2"])):
+        trial = found[layout, 0.0]
         assert worked(trial)
         for phase in trial["phases"]:
             assert len(phase["targets"]) == 2
             assert phase["skew"] is not None
             for name in names:
-                assert phase["metrics"][f"guest:{name}"]["guest.memory"] == MEMORY * (2 if scheme == 2 else 1)
+                assert phase["metrics"][f"guest:{name}"]["guest.memory_configured"] == MEMORY * (2 if layout == "shared-container" else 1)
                 assert phase["metrics"][f"container:{name}"]["memory.usage"] > 64 * MB, "its QEMU is charged to the container"
         loads = [phase["loads"] for phase in trial["trial"]["phases"]]
         busy = [max(load, key=lambda target: load[target]["clients"]) for load in loads]
@@ -99,11 +99,11 @@ def test_schemes_with_one_guest_and_with_two(guests, pgherd):
 def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases_own_feel_it(guests, pgherd):
     words = (
         "--schemes",
-        "4",
+        "dedicated-balloon",
         "--overcommit",
         "0.1",
         "--vm-memory-policy",
-        "guest-balloon",
+        "virtio-balloon",
         "--swap",
         "none",
         "--client-placement",
@@ -111,8 +111,8 @@ def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases
     )
     memory = 448 * MB  # what is left holds all that two guests touch while they boot: without swap they could not have more
     document, found = consolidated(pgherd, *words, "--memory", f"{memory // MB}MB")
-    assert set(found) == {(4, 0.0), (4, 0.1)}
-    short, plenty = found[4, 0.1]["phases"][-1], found[4, 0.0]["phases"][-1]
+    assert set(found) == {("dedicated-balloon", 0.0), ("dedicated-balloon", 0.1)}
+    short, plenty = (found["dedicated-balloon", level]["phases"][-1] for level in (0.1, 0.0))
     guests_of = [short["metrics"][f"guest:{name}"] for name in ("db1", "db2")]
     assert sum(guest["guest.target"] for guest in guests_of) < 2 * memory * 0.9, "what is left holds the hypervisors too"
     assert all(guest["guest.target"] >= guest["guest.minimum"] for guest in guests_of)
@@ -128,17 +128,17 @@ def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases
 
 @pytest.mark.long
 def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_are_merged(guests, pgherd):
-    """Schemes 1 and 4; what merging saves is said of the host and of each guest."""
+    """shared-server and dedicated-balloon; what merging saves is said of the host and of each guest."""
     if not NODE.exists(same_page_merging.RUN):
         pytest.skip("this kernel merges no equal pages")
     before = NODE.read(same_page_merging.RUN)
-    document, found = consolidated(pgherd, "--schemes", "1,4", "--vm-ksm", "--yes")
-    for scheme, names in ((1, ["all"]), (4, ["db1", "db2"])):
-        assert worked(found[scheme, 0.0])
-        for phase in found[scheme, 0.0]["phases"]:
+    document, found = consolidated(pgherd, "--schemes", "shared-server,dedicated-balloon", "--vm-ksm", "--yes")
+    for layout, names in (("shared-server", ["all"]), ("dedicated-balloon", ["db1", "db2"])):
+        assert worked(found[layout, 0.0])
+        for phase in found[layout, 0.0]["phases"]:
             assert phase["metrics"]["host"]["ksm.saved"] >= 0 and phase["metrics"]["platform:balloon-manager"]["cpu.usage"] > 0
-            assert all(phase["metrics"][f"guest:{name}"]["guest.merged"] >= 0 for name in names)
-    assert len(document["tables"]["page_merging"]) == 4 and all("merged" in row for row in document["tables"]["guest_memory"])
+            assert all(phase["metrics"][f"guest:{name}"]["guest.ksm_merged"] >= 0 for name in names)
+    assert len(document["tables"]["ksm"]) == 4 and all("ksm_merged" in row for row in document["tables"]["guest_memory"])
     assert NODE.read(same_page_merging.RUN) == before
 
 
@@ -150,22 +150,22 @@ def test_order_entry_while_locked_memory_is_missing_and_guests_are_promised_diff
         "--memory",
         "448MB",
         "--schemes",
-        "3",
+        "dedicated",
         "--overcommit",
         "0.1",
         "--overcommit-by",
-        "locked",
+        "mlock",
         "--swap",
         "zram",
         "--yes",
     )
-    promised = ("--vm-memory-policy", "guest-balloon", "--vm-memory-min", "200MB", "--vm-memory-shares", "db1=2", "--vm-idle-tax", "0.5")
+    promised = ("--vm-memory-policy", "virtio-balloon", "--vm-memory-min", "200MB", "--vm-memory-shares", "db1=2", "--vm-idle-tax", "0.5")
     _, found = consolidated(pgherd, *words, *promised)
-    short = found[3, 0.1]["phases"][-1]["metrics"]
+    short = found["dedicated", 0.1]["phases"][-1]["metrics"]
     assert short["container:locked-memory"]["memory.usage"] > 0.09 * 2 * 448 * MB
     assert all(short[f"guest:{name}"]["guest.target"] >= short[f"guest:{name}"]["guest.minimum"] == 200 * MB for name in ("db1", "db2"))
     assert sum(short[f"guest:{name}"]["guest.ballooned"] for name in ("db1", "db2")) > 0
-    containers = found[3, 0.1]["trial"]["deployment"]["hosts"][0]["containers"]
+    containers = found["dedicated", 0.1]["trial"]["deployment"]["hosts"][0]["containers"]
     assert [one["memory_shares"] for one in containers] == [2.0, 1.0]
 
 
@@ -194,4 +194,6 @@ def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
         (phase,) = trial["phases"]
         assert phase["targets"][0]["transactions"] > 0
         guest = phase["metrics"]["guest:db01"]
-        assert guest["guest.memory"] == trial["trial"]["point"]["memory"] * MB == guest["guest.target"], "nobody moves its balloon"
+        assert guest["guest.memory_configured"] == trial["trial"]["point"]["memory"] * MB == guest["guest.target"], (
+            "nobody moves its balloon"
+        )

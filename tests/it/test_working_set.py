@@ -20,7 +20,7 @@ def test_both_sweeps(pgherd):
         pytest.skip(f"memory cannot be limited here: {ended.message}")
     assert ended.code in FINE, ended
     document = json.loads(ended.out)
-    assert document["schema"] == "pgherd/working-set/1"
+    assert document["schema"] == "pgherd/working-set/2"
     trials = pgherd.trials()
     assert len({json.dumps(trial["trial"]["point"]) for trial in trials}) == 3
     lived = [trial for trial in trials if trial["error"] is None]
@@ -28,12 +28,19 @@ def test_both_sweeps(pgherd):
     for trial in lived:
         point, seen = trial["trial"]["point"], trial["phases"][0]["metrics"]
         assert seen["container:db01"]["memory.usage"] <= point["memory"] * 2**20
-        assert 0 < seen["server:db01/pg"]["buffers.reused"] <= seen["server:db01/pg"]["buffers.used"] <= point["buffers"] * 2**20
+        assert 0 < seen["server:db01/pg"]["buffers.reused"] <= seen["server:db01/pg"]["buffers.used"] <= point["shared_buffers"] * 2**20
     roomy = next(t for t in lived if t["trial"]["point"]["memory"] == 112)
     tight = min(lived, key=lambda t: t["trial"]["point"]["memory"] if t["trial"]["point"]["sweep"] == "memory" else 10**6)
-    again = [t["phases"][0]["metrics"]["container:db01"].get("memory.refault_file", 0.0) for t in (roomy, tight)]
+    again = [t["phases"][0]["metrics"]["container:db01"].get("memory.refaults_file", 0.0) for t in (roomy, tight)]
     assert again[0] < again[1], "what does not fit is read again"
-    assert set(document["findings"]) >= {"working_set.2", "buffers.2", "headroom", "honest_rate", "dip.memory", "working_set_by_use.2"}
+    assert set(document["findings"]) >= {
+        "working_set.2",
+        "shared_buffers_needed.2",
+        "headroom",
+        "max_safe_overcommit",
+        "double_buffering_dip.memory",
+        "working_set_from_memory_in_use.2",
+    }
     rows = document["tables"]["sweep"]
     assert {(row["varied"], row["memory"]) for row in rows} == {
         ("shared buffers", 100),
@@ -49,7 +56,7 @@ def test_what_does_not_live_is_a_result(pgherd):
         pytest.skip(f"memory cannot be limited here: {ended.message}")
     assert ended.code in FINE, ended
     rows = {row["memory"]: row for row in json.loads(ended.out)["tables"]["sweep"]}
-    assert rows[128]["state"] == "lives"
-    if rows[16]["state"] == "lives":
+    assert rows[128]["state"] == "ok"
+    if rows[16]["state"] == "ok":
         pytest.skip("this host has swap, by which a container lives that is too small")
-    assert rows[16]["state"] in ("does not live", "failed") and rows[16]["throughput"] is None
+    assert rows[16]["state"] in ("out-of-memory", "failed") and rows[16]["throughput"] is None

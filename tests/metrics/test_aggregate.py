@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics.aggregate import AROUND, aggregate, near
+from pgherd.metrics.aggregate import MARGIN_S, aggregate, near
 from pgherd.metrics.registry import sources
-from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, ServerView, SwapView, View
+from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView, ServerView, SwapView
 from pgherd.metrics.spool import Spool, SpoolReading
 
 
@@ -57,14 +57,14 @@ def test_metrics_may_come_at_instants_of_their_own() -> None:
         (0.1, "memory", "host", {"memory.free": 5.0}),
         (1.0, "cpu", "host", {"cpu.user": 1.0, "cpu.system": 1.0}),
         (1.1, "memory", "host", {"memory.free": 7.0}),
-        (1.5, "cpu", "host", {"ctxt": 7.0}),
+        (1.5, "cpu", "host", {"context_switches": 7.0}),
         (2.0, "cpu", "host", {"cpu.user": 2.0, "cpu.system": 3.0}),
         (2.0, "cpu", "container:a", {"cpu.user": 9.0}),
-        (2.5, "cpu", "host", {"ctxt": 17.0}),
+        (2.5, "cpu", "host", {"context_switches": 17.0}),
         (3.0, "cpu", "container:a", {"cpu.user": 19.0}),
     ]
     found = aggregate(readings, 0, 2.25)
-    assert found == {"container:a": {"cpu.user": 10}, "host": {"cpu.system": 2, "cpu.user": 1, "ctxt": 10, "memory.free": 6}}
+    assert found == {"container:a": {"cpu.user": 10}, "host": {"cpu.system": 2, "cpu.user": 1, "context_switches": 10, "memory.free": 6}}
 
 
 def test_of_two_readings_of_one_instant_the_later_counts() -> None:
@@ -145,8 +145,8 @@ def test_a_whole_spool_of_a_herd(text) -> None:
 
 
 @given(
-    st.lists(st.floats(0.2, AROUND / 2), min_size=3, max_size=60),
-    st.lists(st.floats(0.2, AROUND / 2), min_size=3, max_size=60),
+    st.lists(st.floats(0.2, MARGIN_S / 2), min_size=3, max_size=60),
+    st.lists(st.floats(0.2, MARGIN_S / 2), min_size=3, max_size=60),
     st.floats(-200, 1500),
     st.floats(0.1, 300),
 )
@@ -163,10 +163,10 @@ def test_every_source_has_readings_around_a_window() -> None:
     servers = [ServerView(f"c{number}/pg", "host=/s", 18, 300 + number) for number in range(200)]
     processes = [ProcessView("pgherd", 12), *(ProcessView(f"backend:{server.name}", 1000 + server.pid) for server in servers)]
     guests = [GuestView("g", 13, 2**30, merging=True)]
-    found = sources(View(many, servers, processes, budget={"memory": "/m"}, swap=SwapView("/dev/zram1", 1), guests=guests))
-    assert max(source.every for source in found) > 30 and all(source.every <= AROUND / 2 for source in found)
+    found = sources(SamplingView(many, servers, processes, run_cgroup={"memory": "/m"}, swap=SwapView("/dev/zram1", 1), guests=guests))
+    assert max(source.every for source in found) > 30 and all(source.every <= MARGIN_S / 2 for source in found)
 
 
 def test_a_window_of_a_long_trial_looks_at_its_own_minutes_only() -> None:
     readings = series("cpu.usage", *((t, t) for t in range(4 * 3600)))
-    assert len(near(readings, 7200, 7260)) == 60 + 2 * AROUND + 1
+    assert len(near(readings, 7200, 7260)) == 60 + 2 * MARGIN_S + 1

@@ -2,8 +2,8 @@ import pytest
 
 from pgherd.metrics import cgroup
 from pgherd.metrics.cgroup import CGROUP_CPU, CGROUP_MEMORY
-from pgherd.metrics.keyed import TICKS
-from pgherd.metrics.sampler import ContainerView, GroupView, View
+from pgherd.metrics.kernel_text import TICKS
+from pgherd.metrics.sampler import CgroupView, ContainerView, SamplingView
 from pgherd.node.protocol import Source
 
 # ---- accounting
@@ -57,13 +57,13 @@ def test_a_v2_group_without_the_controller_has_usage_only(parsed) -> None:
 
 def test_takes_v1_where_a_container_has_both() -> None:
     hybrid = ContainerView("a", {"cpu": "/c/a", "cpuacct": "/x/a", "memory": "/m/a", "v2": "/u/a"})
-    found = CGROUP_CPU.sources(View([hybrid, ContainerView("b", {"v2": "/u/b"}), ContainerView("c", pids=[1])]))
+    found = CGROUP_CPU.sources(SamplingView([hybrid, ContainerView("b", {"v2": "/u/b"}), ContainerView("c", pids=[1])]))
     assert [source.where for source in found] == ["/x/a/cpuacct.usage", "/x/a/cpuacct.stat", "/c/a/cpu.stat", "/u/b/cpu.stat"]
 
 
 def test_other_groups_are_read_for_their_usage_only() -> None:
-    groups = [GroupView("platform:a", {"cpuacct": "/x/a"}), GroupView("platform:b", {"v2": "/u/b"}), GroupView("platform:c", {})]
-    found = [(source.entity, source.where, source.tag) for source in CGROUP_CPU.sources(View(groups=groups))]
+    groups = [CgroupView("platform:a", {"cpuacct": "/x/a"}), CgroupView("platform:b", {"v2": "/u/b"}), CgroupView("platform:c", {})]
+    found = [(source.entity, source.where, source.tag) for source in CGROUP_CPU.sources(SamplingView(groups=groups))]
     assert found == [("platform:a", "/x/a/cpuacct.usage", "v1 usage"), ("platform:b", "/u/b/cpu.stat", "v2")]
 
 
@@ -81,10 +81,10 @@ def test_reads_v1_of_cgroup_memory(parsed) -> None:
         "memory.file": 221184,
         "memory.shmem": 0,
         "memory.swap": 0,
-        "memory.refault_file": 54,
-        "memory.refault_anon": 0,
-        "memory.fault": 472,
-        "memory.majfault": 6,
+        "memory.refaults_file": 54,
+        "memory.refaults_anon": 0,
+        "memory.page_faults": 472,
+        "memory.major_page_faults": 6,
     }
 
 
@@ -95,10 +95,10 @@ def test_reads_v2_of_cgroup_memory(parsed) -> None:
         "memory.anon": 335544320,
         "memory.file": 629145600,
         "memory.shmem": 545259520,
-        "memory.refault_file": 4242,
-        "memory.refault_anon": 17,
-        "memory.fault": 1234567,
-        "memory.majfault": 321,
+        "memory.refaults_file": 4242,
+        "memory.refaults_anon": 17,
+        "memory.page_faults": 1234567,
+        "memory.major_page_faults": 321,
     }
     assert {name: values[name] for name in expected} == expected
 
@@ -106,18 +106,18 @@ def test_reads_v2_of_cgroup_memory(parsed) -> None:
 def test_swapping_of_a_group_where_the_kernel_tells(parsed) -> None:
     source = Source("cgroup_memory", A, "file", "/x", tag="v2 stat")
     assert list(CGROUP_MEMORY.parse("anon 1\npswpin 7\npswpout 9\n", source)) == [
-        (A, {"memory.anon": 1, "memory.swap_in": 7, "memory.swap_out": 9})
+        (A, {"memory.anon": 1, "memory.swapped_in_pages": 7, "memory.swapped_out_pages": 9})
     ]
 
 
 @pytest.mark.parametrize(("raw", "read"), [("838860800\n", 838860800), ("max\n", None), ("9223372036854771712\n", None)])
 def test_a_limit_that_is_none_is_absent(raw, read) -> None:
-    found = list(CGROUP_MEMORY.parse(raw, Source("cgroup_memory", "budget", "file", "/x", tag="limit")))
-    assert found == ([] if read is None else [("budget", {"memory.limit": read})])
+    found = list(CGROUP_MEMORY.parse(raw, Source("cgroup_memory", "run-cgroup", "file", "/x", tag="limit")))
+    assert found == ([] if read is None else [("run-cgroup", {"memory.limit": read})])
 
 
 def test_takes_v1_where_a_container_has_both_of_cgroup_memory() -> None:
-    view = View([ContainerView("a", {"memory": "/m/a", "v2": "/u/a"}), ContainerView("b", {"v2": "/u/b"}), ContainerView("c")])
+    view = SamplingView([ContainerView("a", {"memory": "/m/a", "v2": "/u/a"}), ContainerView("b", {"v2": "/u/b"}), ContainerView("c")])
     assert [source.where for source in CGROUP_MEMORY.sources(view)] == [
         *(f"/m/a/memory.{file}" for file in ("usage_in_bytes", "stat", "kmem.usage_in_bytes", "oom_control")),
         *(f"/u/b/memory.{file}" for file in ("current", "swap.current", "stat", "events")),
@@ -125,15 +125,15 @@ def test_takes_v1_where_a_container_has_both_of_cgroup_memory() -> None:
 
 
 def test_the_group_around_all_is_read_right_before_its_containers() -> None:
-    view = View([ContainerView("a", {"memory": "/m/r/a"})], budget={"memory": "/m/r"})
+    view = SamplingView([ContainerView("a", {"memory": "/m/r/a"})], run_cgroup={"memory": "/m/r"})
     found = CGROUP_MEMORY.sources(view)
     usages = [(source.entity, source.where) for source in found if source.tag == "usage"]
-    assert usages == [("budget", "/m/r/memory.usage_in_bytes"), (A, "/m/r/a/memory.usage_in_bytes")]
+    assert usages == [("run-cgroup", "/m/r/memory.usage_in_bytes"), (A, "/m/r/a/memory.usage_in_bytes")]
     assert [source.where for source in found if source.tag == "limit"] == ["/m/r/memory.limit_in_bytes"]
 
 
 def test_reads_what_changes_slowly_less_often_in_a_herd() -> None:
-    view = View([ContainerView(f"c{i}", {"memory": f"/m/{i}"}) for i in range(40)])
+    view = SamplingView([ContainerView(f"c{i}", {"memory": f"/m/{i}"}) for i in range(40)])
     assert {(source.tag, source.every) for source in CGROUP_MEMORY.sources(view)} == {
         ("usage", 1),
         ("v1 stat", 5),

@@ -1,13 +1,13 @@
 import pytest
 
 from pgherd.metrics.diskstats import SAMPLER, device_series, guest_series
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import SpoolReading
 
 # ---- sampler
 
 
-(SOURCE,) = SAMPLER.sources(View())
+(SOURCE,) = SAMPLER.sources(SamplingView())
 
 
 def names(*devices: str) -> list[str]:
@@ -28,7 +28,7 @@ def test_reads_whole_devices_with_io(parsed) -> None:
                 "write_time": 42.673,
                 "in_flight": 0,
                 "io_time": 37.948,
-                "weighted_io_time": 172.822,
+                "io_time_weighted": 172.822,
                 "discards": 47445,
                 "flushes": 9573,
                 "flush_time": 0.361,
@@ -59,7 +59,7 @@ def test_old_kernels_have_no_flushes() -> None:
 
 def sample(t: float, **values: float) -> SpoolReading:
     zero = dict.fromkeys(
-        ("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "in_flight", "io_time", "weighted_io_time"), 0.0
+        ("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "in_flight", "io_time", "io_time_weighted"), 0.0
     )
     return t, "diskstats", "disk:vdb", {"major": 254.0, "minor": 16.0, **zero, **values}
 
@@ -67,8 +67,8 @@ def sample(t: float, **values: float) -> SpoolReading:
 def test_rates_are_those_between_two_samples() -> None:
     readings = [
         sample(10.0),
-        sample(11.0, writes=100, write_bytes=819200, write_time=0.5, weighted_io_time=0.5, io_time=0.25),
-        sample(13.0, writes=100, write_bytes=819200, write_time=0.5, weighted_io_time=0.5, io_time=0.25),
+        sample(11.0, writes=100, write_bytes=819200, write_time=0.5, io_time_weighted=0.5, io_time=0.25),
+        sample(13.0, writes=100, write_bytes=819200, write_time=0.5, io_time_weighted=0.5, io_time=0.25),
     ]
     (series,) = device_series(readings, 10.0, 20.0).values()
     assert (series.at, series.seconds) == ([1.0, 3.0], [1.0, 2.0])
@@ -92,7 +92,7 @@ def test_only_intervals_of_the_window_and_none_that_are_too_short() -> None:
 def test_both_views_of_a_guests_drive_have_their_series():
     """The hypervisor reports no queue."""
     inside = [(t, "diskstats", "guest-disk:db01/vdb", {"major": 254.0, "minor": 16.0, **values}) for t, _, _, values in (
-        sample(10.0), sample(11.0, writes=10, weighted_io_time=0.5)
+        sample(10.0), sample(11.0, writes=10, io_time_weighted=0.5)
     )]  # fmt: skip
     zero = dict.fromkeys(("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "flushes", "flush_time"), 0.0)
     below = [

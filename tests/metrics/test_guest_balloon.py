@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.metrics.guest_balloon import BALLOON_MANAGER, GUEST_BALLOON
-from pgherd.metrics.sampler import GuestView, View
+from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.node.protocol import Source
 
 # ---- guests
@@ -21,9 +21,9 @@ def test_reads_what_was_seen_and_set() -> None:
     ((entity, values),) = GUEST_BALLOON.parse(json.dumps(WRITTEN | {"stats": STATS}), SOURCE)
     assert entity == "guest:a"
     assert values == {
-        "guest.memory": 1000,
+        "guest.memory_configured": 1000,
         "guest.minimum": 200,
-        "guest.actual": 700,
+        "guest.memory_balloon_actual": 700,
         "guest.target": 650,
         "guest.working_set": 300,
         "guest.ballooned": 300,
@@ -40,7 +40,7 @@ def test_before_the_guest_has_told_anything() -> None:
 
 
 def test_no_node_reads_it() -> None:
-    assert GUEST_BALLOON.sources(View()) == []
+    assert GUEST_BALLOON.sources(SamplingView()) == []
 
 
 @pytest.mark.parametrize("raw", ["", "[]", "{}", "7", json.dumps(WRITTEN), json.dumps(WRITTEN | {"stats": 3}), '{"stats": {}}'])
@@ -63,7 +63,7 @@ MANAGER = Source("balloon_manager", "platform:balloon-manager", "qmp", "")
 
 def test_the_managers_own_cpu_is_a_part_of_the_platform() -> None:
     assert list(BALLOON_MANAGER.parse('{"cpu": 1.25}', MANAGER)) == [("platform:balloon-manager", {"cpu.usage": 1.25})]
-    assert BALLOON_MANAGER.sources(View(guests=[GuestView("a", 7, 2**20)])) == []
+    assert BALLOON_MANAGER.sources(SamplingView(guests=[GuestView("a", 7, 2**20)])) == []
 
 
 @pytest.mark.parametrize("raw", ["", "{}", "[]", '{"cpu": null}', '{"cpu": "much"}'])

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pgherd.metrics import openmetrics
-from pgherd.metrics.openmetrics import END, Family, Levels, Sample, families, named, target_labels, text_of
+from pgherd.metrics.openmetrics import END, CounterTotals, Family, Sample, families, named, target_labels, text_of
 from pgherd.metrics.registry import metric, samplers
 from pgherd.metrics.run_metrics import FAMILIES
 
@@ -44,19 +44,37 @@ def test_names_follow_the_conventions_and_no_two_families_have_one():
     [
         ("host", "cpu.steal", "pgherd_host_cpu_seconds_total", {"mode": "steal"}),
         ("host", "memory.available", "pgherd_host_memory_available_bytes", {}),
-        ("host", "ctxt", "pgherd_host_context_switches_total", {}),
+        ("host", "context_switches", "pgherd_host_context_switches_total", {}),
         ("host", "psi.io.full", "pgherd_host_psi_io_full_seconds_total", {}),
         ("container:db01", "cpu.usage", "pgherd_container_cpu_usage_seconds_total", {"container": "db01"}),
         ("container:db01", "memory.usage", "pgherd_container_memory_usage_bytes", {"container": "db01"}),
         ("server:db01/pg", "db.xact_commit", "pgherd_server_db_xact_commit_total", {"container": "db01", "server": "pg"}),
         ("server:db01/pg", "wal.bytes", "pgherd_server_wal_bytes_total", {"container": "db01", "server": "pg"}),
         ("server:db01/pg", "balloon.bytes", "pgherd_server_balloon_bytes", {"container": "db01", "server": "pg"}),
-        ("server:db01/pg", "ckpt.write_time", "pgherd_server_ckpt_write_time_seconds_total", {"container": "db01", "server": "pg"}),
+        (
+            "server:db01/pg",
+            "checkpoint.write_time",
+            "pgherd_server_checkpoint_write_time_seconds_total",
+            {"container": "db01", "server": "pg"},
+        ),
         ("disk:vda", "read_bytes", "pgherd_disk_read_bytes_total", {"device": "vda"}),
-        ("disk:vda", "weighted_io_time", "pgherd_disk_weighted_io_time_seconds_total", {"device": "vda"}),
+        ("disk:vda", "io_time_weighted", "pgherd_disk_io_time_weighted_seconds_total", {"device": "vda"}),
         ("swap:ours", "swap.used", "pgherd_swap_used_bytes", {"area": "ours"}),
-        ("zram:zram0", "zram.used_most", "pgherd_zram_used_most_bytes", {"device": "zram0"}),
-        ("pgherd", "cpu.usage", "pgherd_own_cpu_usage_seconds_total", {}),
+        ("zram:zram0", "zram.mem_used_max", "pgherd_zram_mem_used_max_bytes", {"device": "zram0"}),
+        ("run-cgroup", "memory.refaults_file", "pgherd_run_cgroup_memory_refaults_total", {"type": "file"}),
+        ("container:a", "memory.refaults_anon", "pgherd_container_memory_refaults_total", {"container": "a", "type": "anon"}),
+        ("container:a", "memory.swapped_in_pages", "pgherd_container_memory_swapped_in_pages_total", {"container": "a"}),
+        ("guest:a", "guest.memory_managed", "pgherd_guest_memory_managed_bytes", {"container": "a"}),
+        ("guest:a", "guest.ksm_merged", "pgherd_guest_ksm_merged_bytes", {"container": "a"}),
+        ("host", "ksm.full_scans", "pgherd_host_ksm_full_scans_total", {}),
+        ("zram:zram0", "zram.same_pages", "pgherd_zram_same_pages", {"device": "zram0"}),
+        (
+            "server:db01/pg",
+            "balloon.resident_in_balloon",
+            "pgherd_server_balloon_resident_in_balloon_bytes",
+            {"container": "db01", "server": "pg"},
+        ),
+        ("pgherd", "cpu.usage", "pgherd_process_cpu_usage_seconds_total", {}),
         ("platform:monitor", "cpu.usage", "pgherd_platform_cpu_usage_seconds_total", {"part": "monitor"}),
         ("backend:db01/pg", "cpu.usage", "pgherd_backend_cpu_usage_seconds_total", {"container": "db01", "server": "pg"}),
         (
@@ -105,20 +123,20 @@ def test_a_target_that_is_no_database_is_only_its_name():
 
 
 def test_a_torn_counter_keeps_its_level_and_one_that_may_reset_does_not():
-    levels = Levels()
+    totals = CounterTotals()
     usage, commits, memory = metric("cpu.usage"), metric("db.xact_commit"), metric("memory.usage")
-    assert [levels.level("container:a", usage, value) for value in (5, 4, 6)] == [5, 5, 6]
-    assert [levels.level("server:a/pg", commits, value) for value in (5, 4, 6)] == [5, 4, 6]
-    assert [levels.level("container:a", memory, value) for value in (5, 4, 6)] == [5, 4, 6]
+    assert [totals.total("container:a", usage, value) for value in (5, 4, 6)] == [5, 5, 6]
+    assert [totals.total("server:a/pg", commits, value) for value in (5, 4, 6)] == [5, 4, 6]
+    assert [totals.total("container:a", memory, value) for value in (5, 4, 6)] == [5, 4, 6]
 
 
 def test_with_a_new_trial_a_container_s_counter_may_begin_anew_and_the_host_s_goes_on():
-    levels = Levels()
+    totals = CounterTotals()
     usage, user = metric("cpu.usage"), metric("cpu.user")
-    assert levels.level("container:a", usage, 9) == levels.level("host", user, 9) == 9
-    levels.begin_trial()
-    assert levels.level("container:a", usage, 1) == 1
-    assert levels.level("host", user, 8) == 9
+    assert totals.total("container:a", usage, 9) == totals.total("host", user, 9) == 9
+    totals.begin_trial()
+    assert totals.total("container:a", usage, 1) == 1
+    assert totals.total("host", user, 8) == 9
 
 
 @given(

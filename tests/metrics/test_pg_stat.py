@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pgherd.metrics.pg_stat import DATABASE, PG_IO, PG_WAL, database_statement, wal_statement
-from pgherd.metrics.sampler import ServerView, View
+from pgherd.metrics.sampler import SamplingView, ServerView
 from pgherd.node.protocol import Source
 
 # ---- databases
@@ -17,13 +17,13 @@ def test_reads_what_servers_answer(parsed, version: str) -> None:
     values = parsed("database", f"sql-database-{version}.json", entity="server:a/pg")["server:a/pg"]
     assert set(values) == {metric.name for metric in DATABASE.metrics}
     assert values["db.blks_hit"] > 1000 * values["db.blks_read"]
-    assert 269 < values["ckpt.write_time"] < 270
+    assert 269 < values["checkpoint.write_time"] < 270
     assert values["wal.bytes"] > 40e6
     assert values["vacuum.workers"] == 0
 
 
 def test_one_statement_per_server_by_its_version() -> None:
-    view = View(servers=[ServerView("a/pg", "host=/a", 15, 1), ServerView("b/pg", "host=/b", 18, 2)])
+    view = SamplingView(servers=[ServerView("a/pg", "host=/a", 15, 1), ServerView("b/pg", "host=/b", 18, 2)])
     old, new = DATABASE.sources(view)
     assert (old.entity, old.kind, old.where, old.every) == ("server:a/pg", "sql", "host=/a", 1)
     assert "pg_stat_bgwriter" in old.statement and "pg_stat_checkpointer" not in old.statement
@@ -37,7 +37,7 @@ def test_what_the_server_cannot_say_is_absent() -> None:
     ((entity, values),) = DATABASE.parse(json.dumps([row]), SOURCE)
     assert entity == "server:a/pg"
     assert len(values) == len(DATABASE.metrics) - 1 and "db.blks_hit" not in values
-    assert values["ckpt.sync_time"] == pytest.approx(0.014)
+    assert values["checkpoint.sync_time"] == pytest.approx(0.014)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_reads_what_a_server_answers(parsed) -> None:
 
 
 def test_servers_from_16_on_every_fifth_tick() -> None:
-    view = View(servers=[ServerView(f"s{major}/pg", f"host=/{major}", major, 1) for major in (15, 16, 18)])
+    view = SamplingView(servers=[ServerView(f"s{major}/pg", f"host=/{major}", major, 1) for major in (15, 16, 18)])
     assert [(source.entity, source.every) for source in PG_IO.sources(view)] == [("server:s16/pg", 5), ("server:s18/pg", 5)]
 
 
@@ -99,5 +99,5 @@ def test_asks_each_version_what_it_has() -> None:
     assert "pg_stat_io" not in wal_statement(15)
     assert "op_bytes" in wal_statement(16) and "wal_sync" in wal_statement(17)
     assert "object = 'wal'" in wal_statement(18) and "op_bytes" not in wal_statement(18)
-    view = View(servers=[ServerView(f"s{major}/pg", "x", major, 1) for major in (15, 18)])
+    view = SamplingView(servers=[ServerView(f"s{major}/pg", "x", major, 1) for major in (15, 18)])
     assert [source.every for source in PG_WAL.sources(view)] == [5, 5]

@@ -2,9 +2,9 @@ import os
 
 import pytest
 
-from pgherd.metrics.keyed import TICKS
+from pgherd.metrics.kernel_text import TICKS
 from pgherd.metrics.processes import PAGE, SAMPLER
-from pgherd.metrics.sampler import ContainerView, ProcessView, View
+from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
 from pgherd.node.protocol import Source
 
 
@@ -42,7 +42,7 @@ def test_watches_trees_only_where_no_group_counts() -> None:
         ContainerView("c", {"memory": "/g"}, [3, 4]),
         ContainerView("d", {}, [5]),
     ]
-    found = SAMPLER.sources(View(containers, processes=[ProcessView("platform:nfsd", 6), ProcessView("platform:nfsd", 7)]))
+    found = SAMPLER.sources(SamplingView(containers, processes=[ProcessView("platform:nfsd", 6), ProcessView("platform:nfsd", 7)]))
     assert [(source.entity, source.kind, source.where) for source in found] == [
         ("container:c", "tree", "3"),
         ("container:c", "tree", "4"),
@@ -53,7 +53,7 @@ def test_watches_trees_only_where_no_group_counts() -> None:
 
 
 def test_a_backend_is_read_by_the_schedulers_clock() -> None:
-    (source,) = SAMPLER.sources(View(processes=[ProcessView("backend:a/pg", os.getpid())]))
+    (source,) = SAMPLER.sources(SamplingView(processes=[ProcessView("backend:a/pg", os.getpid())]))
     assert source.where.endswith("/schedstat")
     assert list(SAMPLER.parse("1234567890 55 7\n", source)) == [("backend:a/pg", {"cpu.usage": 1.23456789})]
     with pytest.raises(ValueError, match="schedstat"):

@@ -1,14 +1,14 @@
 import pytest
 
-from pgherd.metrics.keyed import TICKS
+from pgherd.metrics.kernel_text import TICKS
 from pgherd.metrics.procfs import CPU, PRESSURE
-from pgherd.metrics.sampler import ContainerView, View
+from pgherd.metrics.sampler import ContainerView, SamplingView
 from pgherd.node.protocol import Source
 
 # ---- CPU
 
 
-(SOURCE,) = CPU.sources(View())
+(SOURCE,) = CPU.sources(SamplingView())
 
 
 def test_reads_the_host(parsed, text) -> None:
@@ -16,7 +16,7 @@ def test_reads_the_host(parsed, text) -> None:
     first = [int(x) for x in text("proc-stat").splitlines()[0].split()[1:]]
     assert values["cpu.user"] == pytest.approx(first[0] / TICKS)
     assert values["cpu.steal"] == pytest.approx(first[7] / TICKS)
-    assert values["ctxt"] > values["forks"] > 1000
+    assert values["context_switches"] > values["forks"] > 1000
     assert values["procs_running"] >= 1
     assert set(values) == {metric.name for metric in CPU.metrics}
 
@@ -69,7 +69,7 @@ def test_reads_seconds(parsed) -> None:
 
 
 def test_reads_the_v2_group_only() -> None:
-    view = View([ContainerView("a", {"v2": "/g/a", "cpu": "/c/a"}), ContainerView("b", {"cpu": "/c/b"})])
+    view = SamplingView([ContainerView("a", {"v2": "/g/a", "cpu": "/c/a"}), ContainerView("b", {"cpu": "/c/b"})])
     found = PRESSURE.sources(view)
     assert [source.where for source in found if source.entity == "host"] == [f"/proc/pressure/{x}" for x in ("cpu", "memory", "io")]
     assert [source.where for source in found if source.entity == "container:a"] == [f"/g/a/{x}.pressure" for x in ("cpu", "memory", "io")]
@@ -77,8 +77,8 @@ def test_reads_the_v2_group_only() -> None:
 
 
 def test_reads_the_group_around_all_containers() -> None:
-    found = PRESSURE.sources(View([ContainerView("a", {"v2": "/g/a"})], budget={"v2": "/g", "memory": "/m"}))
-    assert [source.where for source in found if source.entity == "budget"] == [f"/g/{x}.pressure" for x in ("cpu", "memory", "io")]
+    found = PRESSURE.sources(SamplingView([ContainerView("a", {"v2": "/g/a"})], run_cgroup={"v2": "/g", "memory": "/m"}))
+    assert [source.where for source in found if source.entity == "run-cgroup"] == [f"/g/{x}.pressure" for x in ("cpu", "memory", "io")]
 
 
 def test_refuses_other_text() -> None:

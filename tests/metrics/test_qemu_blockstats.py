@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pgherd.metrics.diskstats import SAMPLER as DISKSTATS
 from pgherd.metrics.qemu_blockstats import SAMPLER
 from pgherd.metrics.registry import metric
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.node.protocol import Source
 
 SOURCE = Source("qemu_blockstats", "guest:a", "file", "a")
@@ -61,7 +61,7 @@ def test_a_node_without_a_device_is_left_out_and_an_old_qemu_understood() -> Non
     found = dict(SAMPLER.parse(json.dumps(drives), SOURCE))
     assert list(found) == ["guest-drive:a/wal", "guest-drive:a/n3"]
     assert found["guest-drive:a/wal"] == {"reads": 1, "write_time": 2.0}
-    assert SAMPLER.sources(View()) == []
+    assert SAMPLER.sources(SamplingView()) == []
 
 
 @pytest.mark.parametrize(

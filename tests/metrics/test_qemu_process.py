@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, SAME_PAGE_MERGING
-from pgherd.metrics.sampler import GuestView, View
+from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.node.protocol import Source
 from pgherd.runtimes.vm.qemu import Guest, Places, arguments
 from pgherd.study.emulation import EMULATED_METRIC
@@ -22,11 +22,11 @@ def read(name: str, tag: str = "") -> dict[str, float]:
 
 
 def test_three_files_of_each_guest_one_seldom() -> None:
-    status, smaps, stat = QEMU_PROCESS.sources(View(guests=[GuestView("a", 7, 256 * MB)]))
+    status, smaps, stat = QEMU_PROCESS.sources(SamplingView(guests=[GuestView("a", 7, 256 * MB)]))
     assert (status.where, status.every, status.entity) == ("/proc/7/status", 1, "guest:a")
     assert (smaps.where, smaps.tag) == ("/proc/7/smaps", str(256 * MB)) and smaps.every > 10
     assert (stat.where, stat.every) == ("/proc/7/stat", 1)
-    assert QEMU_PROCESS.sources(View()) == []
+    assert QEMU_PROCESS.sources(SamplingView()) == []
 
 
 def test_reads_a_real_process() -> None:
@@ -83,14 +83,14 @@ def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
 @pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])
 def test_the_accelerator_is_told_by_the_command_line(accelerator, found):
     argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l"))
-    (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
+    (source,) = GUEST_MACHINE.sources(SamplingView(guests=[GuestView("db01", 4711, 2**29)]))
     assert source.where == "/proc/4711/cmdline"
     assert list(GUEST_MACHINE.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {EMULATED_METRIC: found})]
     assert EMULATED == EMULATED_METRIC, "what studies look at"
 
 
 def test_another_command_line_is_an_error():
-    (source,) = GUEST_MACHINE.sources(View(guests=[GuestView("db01", 4711, 2**29)]))
+    (source,) = GUEST_MACHINE.sources(SamplingView(guests=[GuestView("db01", 4711, 2**29)]))
     with pytest.raises(ValueError, match="is no command line of QEMU"):
         list(GUEST_MACHINE.parse("sleep\x0060\0", source))
 
@@ -99,16 +99,16 @@ def test_another_command_line_is_an_error():
 
 
 def test_reads_the_hosts_counts_and_each_guests_where_some_memory_may_be_merged() -> None:
-    assert SAME_PAGE_MERGING.sources(View(guests=[GuestView("a", 7, 256 * MB)])) == []
+    assert SAME_PAGE_MERGING.sources(SamplingView(guests=[GuestView("a", 7, 256 * MB)])) == []
     guests = [GuestView("a", 7, 256 * MB, merging=True), GuestView("b", 8, 256 * MB), GuestView("c", 9, 256 * MB, merging=True)]
-    found = {(source.entity, source.where): source.tag for source in SAME_PAGE_MERGING.sources(View(guests=guests))}
+    found = {(source.entity, source.where): source.tag for source in SAME_PAGE_MERGING.sources(SamplingView(guests=guests))}
     assert found == {
         ("host", "/sys/kernel/mm/ksm/pages_shared"): "ksm.shared",
         ("host", "/sys/kernel/mm/ksm/pages_sharing"): "ksm.saved",
         ("host", "/sys/kernel/mm/ksm/pages_unshared"): "ksm.unshared",
-        ("host", "/sys/kernel/mm/ksm/full_scans"): "ksm.scans",
-        ("guest:a", "/proc/7/ksm_merging_pages"): "guest.merged",
-        ("guest:c", "/proc/9/ksm_merging_pages"): "guest.merged",
+        ("host", "/sys/kernel/mm/ksm/full_scans"): "ksm.full_scans",
+        ("guest:a", "/proc/7/ksm_merging_pages"): "guest.ksm_merged",
+        ("guest:c", "/proc/9/ksm_merging_pages"): "guest.ksm_merged",
     }
 
 
@@ -120,10 +120,10 @@ def test_pages_become_bytes_and_rounds_stay() -> None:
     # As a kernel with two merged guests gave them.
     assert read("22033\n", "ksm.shared") == {"ksm.shared": 22033 * 4096}
     assert read("37913\n", "ksm.saved") == {"ksm.saved": 37913 * 4096}
-    assert read("23\n", "ksm.scans") == {"ksm.scans": 23}
+    assert read("23\n", "ksm.full_scans") == {"ksm.full_scans": 23}
 
 
-@pytest.mark.parametrize(("raw", "tag"), [("", "ksm.shared"), ("many", "guest.merged"), ("1", "ksm.other"), ("1", "")])
+@pytest.mark.parametrize(("raw", "tag"), [("", "ksm.shared"), ("many", "guest.ksm_merged"), ("1", "ksm.other"), ("1", "")])
 def test_refuses_other_text_of_same_page_merging(raw: str, tag: str) -> None:
     with pytest.raises(ValueError):
         list(SAME_PAGE_MERGING.parse(raw, Source(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag)))

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.metrics.registry import metric, metrics, samplers, sources
-from pgherd.metrics.sampler import ContainerView, ProcessView, ServerView, View
+from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView, ServerView
 from pgherd.node.protocol import Source
 
 TAGS = ["", "cpu", "usage", "swap", "tree", "v1 usage", "v1 stat", "v1 throttling", "v2", "v2 stat"]
@@ -41,11 +41,11 @@ def test_two_meanings_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_an_empty_view_is_a_host() -> None:
-    assert {source.sampler for source in sources(View())} == {"cpu", "memory", "vmstat", "pressure", "diskstats"}
+    assert {source.sampler for source in sources(SamplingView())} == {"cpu", "memory", "vmstat", "pressure", "diskstats"}
 
 
 def test_every_source_names_its_sampler_and_is_read_once() -> None:
-    view = View(
+    view = SamplingView(
         [ContainerView("a", {"v2": "/g/a"}), ContainerView("b", pids=[10, 11])],
         [ServerView("a/pg", "host=/s", 18, 10)],
         [ProcessView("pgherd", 12)],

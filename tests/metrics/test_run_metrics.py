@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.metrics import run_metrics
-from pgherd.metrics.run_metrics import Naming, Progress, Totals
+from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Verdict
@@ -37,13 +37,13 @@ def told(samples):
 
 
 def test_this_host_goes_by_its_own_name():
-    assert run_metrics.everywhere(record()) == {"run": "r1", "host": "db7"}
-    assert run_metrics.target_everywhere(record(), "local/db01/pg/bench")["host"] == "db7"
-    assert run_metrics.target_everywhere(record(), "data")["host"] == "db7"
+    assert run_metrics.common_labels(record()) == {"run": "r1", "host": "db7"}
+    assert run_metrics.target_common_labels(record(), "local/db01/pg/bench")["host"] == "db7"
+    assert run_metrics.target_common_labels(record(), "data")["host"] == "db7"
     two = record(a=facts("a.example"), b=facts("b.example"))
-    assert run_metrics.target_everywhere(two, "b/db01/pg/bench")["host"] == "b.example"
-    assert run_metrics.target_everywhere(two, "b")["host"] == "b.example", "a command runs on a host as a whole"
-    assert run_metrics.everywhere(two)["host"] == "", "of all of them"
+    assert run_metrics.target_common_labels(two, "b/db01/pg/bench")["host"] == "b.example"
+    assert run_metrics.target_common_labels(two, "b")["host"] == "b.example", "a command runs on a host as a whole"
+    assert run_metrics.common_labels(two)["host"] == "", "of all of them"
     same = record(a=facts("vm"), b=facts("vm"))
     assert [run_metrics.host_name(same, host) for host in ("a", "b")] == ["a", "b"]
     (first, second) = run_metrics.run_info(two)
@@ -51,17 +51,17 @@ def test_this_host_goes_by_its_own_name():
 
 
 def test_every_label_stands_in_its_family():
-    totals = Totals(record())
+    totals = RunTotals(record())
     totals.add(result(1, target()))
     samples = [*run_metrics.run_info(record()), *totals.samples(), *run_metrics.result_samples(record(), result(1, target()), None)]
-    progress = Progress({**run_metrics.everywhere(record()), **run_metrics.target_labels("data")})
-    progress.tell(1.0, 5.0, 1.0, 0, 2.0, 0)
+    progress = DriverTotals({**run_metrics.common_labels(record()), **run_metrics.target_labels("data")})
+    progress.add_line(1.0, 5.0, 1.0, 0, 2.0, 0)
     for sample in [*samples, *progress.samples()]:
         assert set(sample.labels) == {"run", "host", *sample.family.labels}, sample
 
 
 def test_totals_add_up_and_count_each_kind_of_trial():
-    totals = Totals(record())
+    totals = RunTotals(record())
     for one in (result(1, target()), result(2, target(transactions=50), tainted=True), result(3, error="died")):
         totals.add(one)
     found = told(totals.samples(5.0))
@@ -71,7 +71,7 @@ def test_totals_add_up_and_count_each_kind_of_trial():
     }
     assert trials == {"clean": 1, "tainted": 1, "failed": 1}
     assert [value for (name, _), value in found.items() if name == "pgherd_run_transactions_total"] == [150]
-    verdicts = {dict(labels)["result"]: value for (name, labels), value in found.items() if name == "pgherd_verdicts_total"}
+    verdicts = {dict(labels)["result"]: value for (name, labels), value in found.items() if name == "pgherd_checks_total"}
     assert verdicts == {"pass": 2, "fail": 1}
 
 
@@ -94,13 +94,13 @@ def test_phases_of_one_name_are_told_apart():
 
 
 def test_progress_counts_rate_times_time_and_goes_on_over_drivers():
-    progress = Progress({"run": "r1"})
+    progress = DriverTotals({"run": "r1"})
     assert list(progress.samples()) == []
     progress.begin()
-    progress.tell(10.0, 100.0, 2.0, 0, None, 0)
-    progress.tell(11.5, 200.0, 4.0, 1, None, 0)
+    progress.add_line(10.0, 100.0, 2.0, 0, None, 0)
+    progress.add_line(11.5, 200.0, 4.0, 1, None, 0)
     progress.begin()  # another phase's
-    progress.tell(60.0, 10.0, 3.0, 0, None, 0)
+    progress.add_line(60.0, 10.0, 3.0, 0, None, 0)
     found = {sample.family.sample: (sample.value, sample.t) for sample in progress.samples()}
     assert found["pgherd_driver_transactions_total"] == (pytest.approx(100 + 300 + 10), 60.0)
     assert found["pgherd_driver_failed_transactions_total"] == (1, 60.0)
@@ -125,23 +125,23 @@ def test_devices_of_several_hosts_are_told_apart():
 def test_loads_in_words():
     pgbench = Load(clients=8, scripts=(Script(source="builtin:select-only"),))
     fio = Load(driver="fio", options={"rw": "randread"})
-    assert run_metrics.load_words([pgbench, pgbench]) == "2 × pgbench select-only, 8 clients"
-    assert run_metrics.load_words([pgbench.model_copy(update={"rate": 50, "clients": 1})]) == "1 × pgbench select-only, 1 client, 50/s"
-    assert run_metrics.load_words([fio]) == "1 × fio rw=randread"
-    assert run_metrics.load_words([]) == "idle"
+    assert run_metrics.load_text([pgbench, pgbench]) == "2 × pgbench select-only, 8 clients"
+    assert run_metrics.load_text([pgbench.model_copy(update={"rate": 50, "clients": 1})]) == "1 × pgbench select-only, 1 client, 50/s"
+    assert run_metrics.load_text([fio]) == "1 × fio rw=randread"
+    assert run_metrics.load_text([]) == "idle"
 
 
 def test_points_in_words():
-    assert run_metrics.point_words({"vcpus": 0.5, "databases": 4, "arm": "a"}) == "arm=a,databases=4,vcpus=0.5"
+    assert run_metrics.point_text({"vcpus": 0.5, "databases": 4, "arm": "a"}) == "arm=a,databases=4,vcpus=0.5"
 
 
 def test_containers_are_on_the_host_on_which_they_were_deployed():
-    naming = Naming(record(a=facts("a.example"), b=facts("b.example")))
-    naming.deployed(Deployment(hosts=(Host(name="a"), Host(name="b", containers=(Container(name="db01"),)))))
+    metric_labels = MetricLabels(record(a=facts("a.example"), b=facts("b.example")))
+    metric_labels.set_deployment(Deployment(hosts=(Host(name="a"), Host(name="b", containers=(Container(name="db01"),)))))
     for entity, metric in (("server:db01/pg", "db.deadlocks"), ("disk:b/sda", "reads"), ("host:b", "forks")):
-        _, labels = naming.series(entity, metric)
+        _, labels = metric_labels.series(entity, metric)
         assert labels["host"] == "b.example", entity
-    assert naming.series("moon", "forks") is None
+    assert metric_labels.series("moon", "forks") is None
 
 
 def test_what_drivers_count_by_emulation_never_stands_beside_what_was_measured():
@@ -149,7 +149,7 @@ def test_what_drivers_count_by_emulation_never_stands_beside_what_was_measured()
     found = result(1, target(), target("local/db02/pg/bench", 7.0))
     marked = found.phases[0].model_copy(update={"metrics": {"guest:db02": {"emulated": 1.0}, "guest:db01": {"emulated": 0.0}}})
     found = found.model_copy(update={"phases": [marked]})
-    totals = Totals(record())
+    totals = RunTotals(record())
     totals.add(found)
     samples = [*totals.samples(), *run_metrics.result_samples(record(), found, None)]
     by_family = {}
@@ -157,7 +157,7 @@ def test_what_drivers_count_by_emulation_never_stands_beside_what_was_measured()
         by_family.setdefault(one.family.sample, set()).add(one.labels.get("container"))
     for name in ("run_transactions_total", "result_transactions", "result_latency_seconds", "result_window_seconds"):
         assert by_family[f"pgherd_{name}"] == {"db01"} and by_family[f"pgherd_emulated_{name}"] == {"db02"}, name
-    progress = Progress({"run": "r1"}, emulated=True)
-    progress.tell(1.0, 5.0, 1.0, 0, 2.0, 0)
+    progress = DriverTotals({"run": "r1"}, emulated=True)
+    progress.add_line(1.0, 5.0, 1.0, 0, 2.0, 0)
     assert all(sample.family.name.startswith("pgherd_emulated_driver_") for sample in progress.samples())
     assert set(run_metrics.EMULATED.values()) <= set(run_metrics.FAMILIES)

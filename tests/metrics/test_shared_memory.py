@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.shared_memory import SAMPLER
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/metrics"
@@ -38,7 +38,7 @@ def test_real_memory_maps(name: str, size: int, mapped: int | None, huge: int | 
 
 
 def test_it_is_read_once_and_not_while_a_trial_runs() -> None:
-    assert SAMPLER.sources(View()) == []
+    assert SAMPLER.sources(SamplingView()) == []
     assert SOURCE.where == "/proc/4711/smaps" and SOURCE.sampler == SAMPLER.name
 
 

@@ -3,9 +3,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics.keyed import TICKS
+from pgherd.metrics.kernel_text import TICKS
 from pgherd.metrics.processes import PAGE
-from pgherd.metrics.spool import Latest, Spool, readings
+from pgherd.metrics.spool import LatestReadings, Spool, readings
 
 # ---- readings
 
@@ -188,7 +188,7 @@ def told(latest):
 
 def test_only_the_last_reading_of_a_source_is_told():
     lines = Growing()
-    latest = Latest(lines)
+    latest = LatestReadings(lines)
     assert latest.read() == []
     lines.new = [announced(USAGE), *(line(10 + i, 0, f"{(2 + i) * 10**9}\n") for i in range(5))]
     assert told(latest) == {("container:a", "cpu.usage"): (14, 6.0)}
@@ -199,7 +199,7 @@ def test_only_the_last_reading_of_a_source_is_told():
 
 def test_only_what_has_been_added_of_some_samplers():
     lines = Growing()
-    latest = Latest(lines, only={"cgroup_cpu"})
+    latest = LatestReadings(lines, only={"cgroup_cpu"})
     lines.new = [announced(USAGE, ("vmstat", "host", "file", "/v", "")), line(1, 0, "1000000000\n"), line(1, 1, "pswpin 3\n")]
     assert latest.added() == [(1.0, "cgroup_cpu", "container:a", {"cpu.usage": 1.0})]
     lines.new = [line(t, 0, f"{t}000000000\n") for t in (2, 3)]
@@ -208,7 +208,7 @@ def test_only_what_has_been_added_of_some_samplers():
 
 def test_what_lies_between_is_not_parsed():
     lines = Growing()
-    latest = Latest(lines)
+    latest = LatestReadings(lines)
     lines.new = [announced(USAGE), line(1, 0, "1000000000\n"), line(2, 0, "no number\n"), line(3, 0, "3000000000\n")]
     assert told(latest) == {("container:a", "cpu.usage"): (3, 3.0)}
     assert not latest.spool.failures
@@ -216,7 +216,7 @@ def test_what_lies_between_is_not_parsed():
 
 def test_a_failure_that_is_the_last_word_is_counted():
     lines = Growing()
-    latest = Latest(lines)
+    latest = LatestReadings(lines)
     lines.new = [announced(USAGE), line(1, 0, "1000000000\n"), line(2, 0, None, error="gone")]
     assert told(latest) == {("container:a", "cpu.usage"): (1, 1.0)}
     assert [failed.count for failed in latest.spool.failures.values()] == [1]
@@ -238,7 +238,7 @@ def test_however_often_one_looks_the_sums_are_those_of_the_whole_spool(readings,
     for t, _, entity, values in Spool(lines):
         whole |= {(entity, name): (t, value) for name, value in values.items()}
     growing = Growing()
-    latest = Latest(growing)
+    latest = LatestReadings(growing)
     for at, one in enumerate(lines):
         growing.new.append(one)
         if at in looks:

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.metrics.sampler import SwapView, View
+from pgherd.metrics.sampler import SamplingView, SwapView
 from pgherd.metrics.swap import OURS, SWAP, ZRAM
 from pgherd.node.protocol import Source
 
@@ -18,8 +18,8 @@ def test_tells_our_area_from_others(parsed) -> None:
 
 
 def test_is_read_where_a_run_has_made_swap() -> None:
-    assert SWAP.sources(View()) == []
-    (source,) = SWAP.sources(View(swap=SwapView("/dev/zram3", 3)))
+    assert SWAP.sources(SamplingView()) == []
+    (source,) = SWAP.sources(SamplingView(swap=SwapView("/dev/zram3", 3)))
     assert (source.where, source.tag) == ("/proc/swaps", "/dev/zram3")
 
 
@@ -35,19 +35,19 @@ def test_refuses_other_text(raw: str) -> None:
 def test_reads_what_is_held_and_what_it_takes(parsed) -> None:
     values = parsed("zram", "zram-mm_stat", entity="zram:zram1")["zram:zram1"]
     assert values == {
-        "zram.original": 9105408,
-        "zram.compressed": 9101392,
-        "zram.used": 9113600,
-        "zram.limit": 33554432,
-        "zram.used_most": 16834560,
-        "zram.same": 0,
+        "zram.orig_data": 9105408,
+        "zram.compr_data": 9101392,
+        "zram.mem_used": 9113600,
+        "zram.mem_limit": 33554432,
+        "zram.mem_used_max": 16834560,
+        "zram.same_pages": 0,
     }
 
 
 def test_reads_the_runs_own_device_only() -> None:
-    assert ZRAM.sources(View()) == []
-    assert ZRAM.sources(View(swap=SwapView("/srv/x.swap"))) == []
-    (source,) = ZRAM.sources(View(swap=SwapView("/dev/zram3", 3)))
+    assert ZRAM.sources(SamplingView()) == []
+    assert ZRAM.sources(SamplingView(swap=SwapView("/srv/x.swap"))) == []
+    (source,) = ZRAM.sources(SamplingView(swap=SwapView("/dev/zram3", 3)))
     assert (source.entity, source.where) == ("zram:zram3", "/sys/block/zram3/mm_stat")
 
 

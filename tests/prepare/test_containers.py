@@ -82,7 +82,7 @@ def test_huge_pages_of_this_machine_are_none_of_a_guests(pages):
         guest_can(DatabaseRequest(huge_pages=pages))
 
 
-@pytest.mark.parametrize("asked", [{"wal_dir": "/wal"}, {"data_volume": "loop:1GB"}, {"tablespace_volume": ("loop:1GB",)}])
+@pytest.mark.parametrize("asked", [{"wal_volume": "/wal"}, {"data_volume": "loop:1GB"}, {"tablespace_volume": ("loop:1GB",)}])
 def test_what_lies_apart_may_be_on_disks_of_a_guest(asked):
     guest_can(DatabaseRequest(**asked))
 

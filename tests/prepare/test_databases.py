@@ -109,18 +109,18 @@ def test_the_wal_lies_where_it_is_asked_for(tmp_path):
     for directory in (tmp_path, *tmp_path.parents):
         if directory.owner() == "root" and str(directory).startswith("/tmp/"):
             directory.chmod(0o755)
-    with _preparation(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like") as preparation:
+    with _preparation(runtime="process", wal_volume=str(tmp_path), workload="tpcb-like") as preparation:
         apart = _disk(preparation, 2, 2**20).bytes
         assert not list(tmp_path.iterdir()), "it was only looked at"
-    options = _completed(runtime="process", wal_dir=str(tmp_path), workload="tpcb-like")[0]
+    options = _completed(runtime="process", wal_volume=str(tmp_path), workload="tpcb-like")[0]
     with _preparation(runtime="process", workload="tpcb-like") as preparation:
         assert _disk(preparation, 2, 2**20).bytes > apart, "what is written is not counted with the data"
-    assert options.wal_dir == str(tmp_path)
-    prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_dir=str(tmp_path), databases=(1,), scale=1), True)
+    assert options.roles == {"wal": "on-wal"} and [(one.name, one.path) for one in options.volumes] == [("on-wal", str(tmp_path))]
+    prepared = prepare(LocalNode(), DensityRequest(runtime="process", wal_volume=str(tmp_path), databases=(1,), scale=1), True)
     assert any(f"WAL in a private directory below {tmp_path}" in change for change in prepared.host_changes)
     (held,) = prepared.holds
-    assert (held.volume.path, held.option) == (str(tmp_path), "--wal-dir") and held.bytes > 0, "for other hosts of a run"
-    with pytest.raises(UsageError, match="does not exist"), _preparation(runtime="process", wal_dir=str(tmp_path / "no")) as preparation:
+    assert held.volume.path == str(tmp_path) and held.bytes > 0, "for other hosts of a run"
+    with pytest.raises(UsageError, match="does not exist"), _preparation(runtime="process", wal_volume=str(tmp_path / "no")) as preparation:
         _disk(preparation, 1, 1)
 
 
@@ -217,12 +217,6 @@ def test_sql_of_ones_own_fills_it(tmp_path):
     for name in ("script.sql", "init.sql"):
         (tmp_path / name).write_text("SELECT 1;\n")
     assert _in_processes(script=(str(tmp_path / "script.sql"),), init_script=str(tmp_path / "init.sql")).load.workload == "script"
-
-
-def test_the_wal_directory_is_absolute(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert _in_processes(wal_dir="wal").volumes.wal_dir == str(Path(tmp_path / "wal").resolve())
-    assert _in_processes().volumes.wal_dir is None
 
 
 @pytest.mark.parametrize(("asked", "checksums"), [({}, True), ({"data_checksums": False}, False)])

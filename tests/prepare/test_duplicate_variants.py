@@ -9,7 +9,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.prepare.variants import require_different
 from pgherd.studies.density.options import DensityRequest
-from pgherd.studies.scaling.options import ScalingOptions, Variant
+from pgherd.studies.scaling.options import ScalingOptions, ScalingVariant
 from pgherd.study.database_options import DatabaseOptions
 
 NODE = LocalNode()
@@ -102,8 +102,8 @@ def test_settings_count_in_every_server_that_is_described():
 
     def scaling(buffers):
         servers = [options({"shared_buffers": size}) for size in ("64MB", buffers)]
-        variants = tuple(Variant(name=name, options=one) for name, one in zip("pq", servers, strict=True))
-        return ScalingOptions(**servers[0].model_dump(), clients=(1,), most=1, variants=variants)
+        variants = tuple(ScalingVariant(name=name, options=one) for name, one in zip("pq", servers, strict=True))
+        return ScalingOptions(**servers[0].model_dump(), clients=(1,), max_clients=1, variants=variants)
 
     requests = {name: DensityRequest() for name in "ab"}
     require_different(NODE, "scenario", requests, {"a": scaling("1GB"), "b": scaling("2GB")})
@@ -114,8 +114,8 @@ def test_settings_count_in_every_server_that_is_described():
 def test_how_a_study_is_run_is_no_difference_in_its_arms_either():
     def scaling(seed, scale):
         one = options({})
-        inner = tuple(Variant(name=name, options=one.model_copy(update={"seed": seed, "scale": scale})) for name in "pq")
-        return ScalingOptions(**one.model_dump(), clients=(1,), most=1, variants=inner)
+        inner = tuple(ScalingVariant(name=name, options=one.model_copy(update={"seed": seed, "scale": scale})) for name in "pq")
+        return ScalingOptions(**one.model_dump(), clients=(1,), max_clients=1, variants=inner)
 
     requests = {name: DensityRequest() for name in "ab"}
     with pytest.raises(UsageError, match="'a' and 'b' are identical"):

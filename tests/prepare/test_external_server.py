@@ -36,7 +36,7 @@ def test_a_server_is_looked_at(looked):
     [
         ({"set": ("work_mem=1MB",)}, "--set does not go with --dsn: host=h is external"),
         ({"settings_from": "x.conf"}, "--settings-from does not go"),
-        ({"wal_dir": "/tmp"}, "--wal-dir does not go"),
+        ({"wal_volume": "/tmp"}, "--wal-volume does not go"),
         ({"init_script": "x.sql"}, "--init-script does not go"),
         ({"runtime": "cgroup"}, "--runtime does not go"),
         ({"memory": "1GB"}, "--memory does not go"),

@@ -45,7 +45,7 @@ def test_what_is_asked():
         ({"vm_pin_vcpus": True}, "vm", "a guest has 4 vCPUs and the run 2 CPUs"),
         ({"vm_huge_pages": "2MB", "vm_ksm": True}, "vm", "leave one out"),
         ({"vm_huge_pages": "0"}, "vm", "--vm-huge-pages 0 is no size of a page"),
-        ({"vm_huge_pages": "2MB", "vm_memory_policy": "guest-balloon"}, "vm", "cannot be given back"),
+        ({"vm_huge_pages": "2MB", "vm_memory_policy": "virtio-balloon"}, "vm", "cannot be given back"),
     ],
 )
 def test_what_contradicts_itself_is_refused(asked, runtime, message):
@@ -111,7 +111,7 @@ def test_merging_is_a_change_where_it_is_off(study, monkeypatch):
 
 def test_minima_of_balloons_must_fit_the_budget(study):
     study([guest("a"), guest("b")])
-    balloons = GuestMemory(policy="guest-balloon")
+    balloons = GuestMemory(policy="virtio-balloon")
     assert host_changes(LocalNode(), "any", STATIC, balloons, 2**30) == ((), {})
     with pytest.raises(UsageError, match="2 guests are guaranteed"):
         host_changes(LocalNode(), "any", STATIC, balloons, 300 * MB)
@@ -128,7 +128,7 @@ def test_guests_and_their_hypervisors_must_fit_where_nobody_takes_memory_back(st
     study([guest("a")])
     with pytest.raises(UsageError, match="1 guest with 512 MB of memory and 64 MB for QEMU need more"):
         host_changes(LocalNode(), "any", STATIC, STATIC, 512 * MB)
-    assert host_changes(LocalNode(), "any", STATIC, GuestMemory(policy="guest-balloon"), 512 * MB) == ((), {}), "balloons take the rest"
+    assert host_changes(LocalNode(), "any", STATIC, GuestMemory(policy="virtio-balloon"), 512 * MB) == ((), {}), "balloons take the rest"
     study([guest("a"), guest("b")], budget=600 * MB)
     assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {}), "the trial is short of memory on purpose"
 

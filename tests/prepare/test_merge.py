@@ -41,7 +41,7 @@ BASE = Surroundings(runtime="vm", cores=2, memory=100, platform=("process=sshd",
 
 
 def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
-    guests = GuestMemory(policy="guest-balloon")
+    guests = GuestMemory(policy="virtio-balloon")
     other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "guest_memory": guests})
     found = merge.surroundings({"a": BASE, "b": other})
     assert (found.runtime, found.cores, found.memory, found.platform) == ("cgroup", 2, 300, ("process=sshd",))
@@ -68,7 +68,7 @@ def test_variants_of_the_same_scripts_are_logged_alike():
     """The share follows from a measurement, and noise would have one variant pay for more lines than the other."""
 
     def one(sampling, source="a.sql", rate=None):
-        common = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "points": (1,)}
+        common = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "databases": (1,)}
         return DensityOptions(**common, scripts=(Script(source=source),), sampling=sampling, rate=rate)
 
     given = {"a": one(1.0), "b": one(0.2), "other": one(0.5, source="b.sql"), "slow": one(0.5, rate=1000.0)}

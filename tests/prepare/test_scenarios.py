@@ -5,6 +5,8 @@ import yaml
 
 from pgherd.model.errors import UsageError
 from pgherd.prepare.scenarios import json_schema, read_scenario, request, write_scenario
+from pgherd.study.option import declared
+from pgherd.study.registry import studies, study_of
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
@@ -76,3 +78,11 @@ def test_the_schema_knows_every_option():
     schema = json_schema()
     assert "vcpus" in schema["$defs"]["density"]["properties"]
     assert yaml.safe_dump(schema)
+
+
+@pytest.mark.parametrize("name", sorted(studies()))
+def test_the_schema_of_a_study_has_its_options_and_none_that_it_rejects(name):
+    model = study_of(name).request_model
+    properties = set(json_schema()["$defs"][name]["properties"])
+    assert properties == set(model.model_fields) - set(model.LEFT_OUT)
+    assert {one.name for one in declared(model)} <= properties

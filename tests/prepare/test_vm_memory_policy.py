@@ -21,15 +21,15 @@ def by_kvm(monkeypatch):
 
 def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkeypatch):
     assert policy(NODE, DatabaseRequest(), "vm") == GuestMemory(policy="static", overhead=64 * MB)
-    taxed = policy(NODE, DatabaseRequest(vm_memory_policy="guest-balloon", vm_idle_tax=0.0), "vm")
-    assert taxed == GuestMemory(policy="guest-balloon", tax=0.0, overhead=64 * MB)
+    taxed = policy(NODE, DatabaseRequest(vm_memory_policy="virtio-balloon", vm_idle_tax=0.0), "vm")
+    assert taxed == GuestMemory(policy="virtio-balloon", tax=0.0, overhead=64 * MB)
     monkeypatch.setattr(module.acceleration, "overhead", lambda node, cache: 7)
     assert policy(NODE, DatabaseRequest(), "vm").overhead == 7
     assert policy(NODE, DatabaseRequest(), "cgroup") is None
 
 
 def test_what_guests_are_promised_reaches_their_containers():
-    asked = DatabaseRequest(vm_memory_policy="guest-balloon", vm_memory_min="200MB", vm_memory_shares=("db01=2", "db03=0.5"))
+    asked = DatabaseRequest(vm_memory_policy="virtio-balloon", vm_memory_min="200MB", vm_memory_shares=("db01=2", "db03=0.5"))
     minimum, shares = promises(asked, "vm")
     assert (minimum, shares) == (200 * MB, {"db01": 2.0, "db03": 0.5})
     fields = {"guest_minimum": minimum, "guest_shares": shares}
@@ -46,11 +46,11 @@ def test_what_guests_are_promised_reaches_their_containers():
     [
         ({"vm_memory_policy": "static"}, "cgroup", "--vm-memory-policy static: this is for virtual machines; add --runtime vm"),
         ({"vm_idle_tax": 0.5, "vm_memory_min": "1GB"}, "process", "--vm-memory-min, --vm-idle-tax: this is for virtual machines"),
-        ({"vm_idle_tax": 0.5}, "vm", "--vm-idle-tax: the memory policy does not move balloons; add --vm-memory-policy guest-balloon"),
+        ({"vm_idle_tax": 0.5}, "vm", "--vm-idle-tax: the memory policy does not move balloons; add --vm-memory-policy virtio-balloon"),
         ({"vm_memory_shares": ("a=2",), "vm_memory_policy": "free-page-reporting"}, "vm", "the memory policy does not move balloons"),
-        ({"vm_memory_min": "0", "vm_memory_policy": "guest-balloon"}, "vm", "--vm-memory-min 0: the minimum must be above zero"),
+        ({"vm_memory_min": "0", "vm_memory_policy": "virtio-balloon"}, "vm", "--vm-memory-min 0: the minimum must be above zero"),
         *(
-            ({"vm_memory_shares": (wrong,), "vm_memory_policy": "guest-balloon"}, "vm", "write NAME=WEIGHT with a weight above zero")
+            ({"vm_memory_shares": (wrong,), "vm_memory_policy": "virtio-balloon"}, "vm", "write NAME=WEIGHT with a weight above zero")
             for wrong in ("a", "=2", "a=", "a=0", "a=-1", "a=nan", "a=inf", "a=much")
         ),
     ],

@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.prepare.volumes import ServerVolumes, check_volumes, choose_volumes, look, wal_beside
+from pgherd.prepare.volumes import ServerVolumes, check_volumes, choose_volumes, look
 from pgherd.study.database_options import DatabaseRequest
 
 NODE = LocalNode()
@@ -52,7 +52,6 @@ def test_a_loop_volume_is_marked_and_confirmed(places):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"wal_dir": "/a", "wal_volume": "/b"}, "both set the location of the WAL"),
         ({"data_volume": "/nonexistent"}, "/nonexistent does not exist"),
         ({"wal_volume": "device:/dev/pgherd-none"}, "add --allow-format /dev/pgherd-none"),
         ({"allow_format": ("/dev/sdz",)}, "no volume option names device:/dev/sdz"),
@@ -88,8 +87,6 @@ def test_what_lies_on_volumes_can_be_looked_at_on_another_host(places, monkeypat
         look(NODE, held[0], None)
     with pytest.raises(UsageError, match=f"^volume {b} has .* free, but servers' WAL and servers' temporary files may need"):
         look(NODE, replace(held[1], bytes=2**60), None)
-    with pytest.raises(UsageError, match=f"^--wal-dir {a} does not exist"):
-        look(NODE, wal_beside(a, 1), None)
 
 
 def test_the_volumes_of_a_request_without_a_look():

@@ -23,8 +23,8 @@ from pgherd.workloads.orders.workload import NOTICE
         ({}, []),
         ({"workload": "pgbench"}, []),
         ({"workload": "orders"}, [NOTICE]),
-        ({"workload": None, "arms": [{"workload": "orders"}, {"workload": "orders"}]}, [NOTICE]),
-        ({"arms": {"a": {"options": {"workload": "orders"}}, "b": {"workload": "pgbench"}}}, [NOTICE]),
+        ({"workload": None, "variants": [{"workload": "orders"}, {"workload": "orders"}]}, [NOTICE]),
+        ({"variants": {"a": {"options": {"workload": "orders"}}, "b": {"workload": "pgbench"}}}, [NOTICE]),
         ({"scripts": ["workload"]}, []),
     ],
 )
@@ -42,11 +42,11 @@ def read(text: str) -> list[dict[str, str]]:
 
 def test_a_finding_becomes_value_low_high_and_unit():
     rows = [
-        {"databases": 1, "throughput": Finding(value=64000.0, unit="tps", low=63000.5, high=65000.0), "limited_by": "quota"},
-        {"databases": 4, "throughput": Finding(value=None, unit="tps", note="failed"), "limited_by": None},
+        {"databases": 1, "throughput": Finding(value=64000.0, unit="tps", low=63000.5, high=65000.0), "bottleneck": "quota"},
+        {"databases": 4, "throughput": Finding(value=None, unit="tps", note="failed"), "bottleneck": None},
     ]
     assert data_files.csv_text(rows) == (
-        "databases,throughput,throughput_low,throughput_high,throughput_unit,limited_by\r\n"
+        "databases,throughput,throughput_low,throughput_high,throughput_unit,bottleneck\r\n"
         "1,64000.0,63000.5,65000.0,tps,quota\r\n"
         "4,,,,tps,\r\n"
     )
@@ -117,12 +117,12 @@ def strict(text: str):
 def test_the_document_has_the_documented_fields(run8):
     record, results = run8
     read = strict(document_text(record, results))
-    assert read["schema"] == "pgherd/density/1"
+    assert read["schema"] == "pgherd/density/2"
     assert read["run"] == record.run and read["study"] == "density" and read["grade"] == "B"
     assert read["answer"] == record.analysis.answer and read["warnings"] == record.analysis.warnings
     assert set(read["findings"]["efficiency_at_saturation"]) == FINDING
     assert set(read["tables"]["density"][0]["throughput"]) == FINDING
-    assert read["tables"]["density"][0]["limited_by"] == "quota"
+    assert read["tables"]["density"][0]["bottleneck"] == "cpu-quota"
     assert len(read["trials"]) == len(results)
     verdict = read["trials"][0]["verdicts"][0]
     assert {"check", "result", "observed", "wanted", "why"} <= set(verdict)

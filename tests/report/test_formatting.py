@@ -15,7 +15,7 @@ def test_a_grade_means_something_where_there_were_trials():
 
 
 def test_an_indication_says_all_that_makes_one():
-    meaning = formatting.GRADE_MEANING["C"]
+    meaning = formatting.GRADE_MEANING["C"].lower()
     assert all(why in meaning for why in ("half or more of the results", "their reference", "too little data"))
 
 
@@ -106,11 +106,13 @@ def test_instants_beyond_any_calendar_are_a_dash():
 
 
 def test_names_in_words():
-    assert formatting.label("efficiency_cpu") == "CPU efficiency"
-    assert formatting.label("usl_peak") == "USL peak"
+    assert formatting.label("cpu_efficiency") == "CPU efficiency"
+    assert formatting.label("usl_peak_load") == "USL peak load"
     assert formatting.label("platform.controller") == "platform: controller"
-    assert formatting.label("held_better.scheme3.buffers25.rate0.55") == "held better: scheme 3: buffers 25: rate 0.55"
-    assert formatting.label("working_set_by_misses.30") == "working set by misses: 30"
+    name = "retention_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.55}"
+    assert formatting.label(name) == "retention ratio: layout dedicated, shared buffers percent 25, overcommit 0.55"
+    assert formatting.label("max_safe_overcommit") == "max. safe overcommitment"
+    assert formatting.label("working_set_from_misses.30") == "working set from misses: 30"
     assert formatting.point_text({"databases": 4, "huge_pages": "off"}) == "databases 4, huge pages off"
 
 

@@ -15,7 +15,7 @@ from pgherd.model.run import RunRecord
 from pgherd.report import gate as gates
 from pgherd.report.gate import ALL, Comparison, Gate, change_text, gate, remedy
 from pgherd.report.gate_metrics import MetricLimit, Run
-from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
 
@@ -46,41 +46,44 @@ def by_point(found: Gate) -> dict[str, Comparison]:
 
 def test_a_run_that_is_much_slower_everywhere_is_worse(baseline, runs):
     found = gate(baseline, runs(15_000.0, 3))
-    assert found.failed and found.outcome == "worse"
+    assert found.failed and found.result == "regression"
     over = by_point(found)[ALL]
-    assert over.verdict == "worse" and over.change.value == pytest.approx(-11.8, abs=2)
+    assert over.result == "regression" and over.change.value == pytest.approx(-11.8, abs=2)
     assert found.answer.startswith("Worse than allowed: throughput over all points −1")
     assert "allowed −5 %, and" in found.answer
 
 
 def test_an_equal_run_is_not_worse(baseline, runs):
     found = gate(baseline, runs(17_000.0, 2))
-    assert not found.failed and by_point(found)[ALL].verdict == "within"
+    assert not found.failed and by_point(found)[ALL].result == "pass"
     assert found.answer.startswith("Nothing is significantly worse than allowed: throughput over all points")
 
 
 def test_a_faster_run_is_better(baseline, runs):
     found = gate(baseline, runs(21_000.0, 4))
-    assert by_point(found)[ALL].verdict == "better" and not found.failed
+    assert by_point(found)[ALL].result == "improvement" and not found.failed
 
 
 def test_worse_but_not_for_certain_cannot_tell_and_says_what_would(baseline, runs):
     found = gate(baseline, runs(15_800.0, 4))
     over = by_point(found)[ALL]
-    assert not found.failed and found.outcome == "cannot tell" and over.doubtful
+    assert not found.failed and found.result == "inconclusive" and over.doubtful
     assert found.answer.startswith("Inconclusive: throughput over all points −")
-    assert over.more is not None and f"about {over.more} more repeats at each point in each run would settle it." in found.answer
+    assert (
+        over.repeats_needed is not None
+        and f"about {over.repeats_needed} more repeats at each point in each run would settle it." in found.answer
+    )
 
 
 def test_what_is_allowed_decides(baseline, runs):
     slower = runs(15_000.0, 3)
-    assert by_point(gate(baseline, slower, [MetricLimit("throughput", 0.2)]))[ALL].verdict == "within"
+    assert by_point(gate(baseline, slower, [MetricLimit("throughput", 0.2)]))[ALL].result == "pass"
     assert gate(baseline, slower, [MetricLimit("throughput", 0.0)]).failed
 
 
 def test_lower_is_better_of_latency(baseline, runs):
     slower = gate(baseline, runs(14_000.0, 3), [MetricLimit("p95", 0.05)])
-    assert slower.failed and slower.worse[0].limit == "+5 %" and slower.worse[0].change.value > 5
+    assert slower.failed and slower.regressions[0].limit == "+5 %" and slower.regressions[0].change.value > 5
     assert not gate(baseline, runs(20_000.0, 3), [MetricLimit("p95", 0.05)]).failed
 
 
@@ -106,7 +109,7 @@ def test_tainted_trials_support_nothing(baseline, runs):
     fail = Verdict(check="steal", kind="noise", result="fail", observed="", wanted="")
     at4 = [result.model_copy(update={"verdicts": [fail]}) if result.trial.point == {"databases": 5} else result for result in other.results]
     one = by_point(gate(baseline, Run(other.name, other.record, at4)))["databases 5"]
-    assert one.verdict == "cannot tell" and one.change.value < -20 and remedy(one) == f"only tainted trials in {other.name}"
+    assert one.result == "inconclusive" and one.change.value < -20 and remedy(one) == f"only tainted trials in {other.name}"
 
 
 @pytest.mark.parametrize("side", ["baseline", "run"])
@@ -117,8 +120,8 @@ def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side)
     record = was.record.model_copy(update={"analysis": was.record.analysis.model_copy(update={"grade": "C"})})
     graded[side] = Run(was.name, record, was.results)
     found = gate(graded["baseline"], graded["run"])
-    assert found.failed and not found.worse
-    assert {one.verdict for one in found.comparisons} == {"cannot tell"}
+    assert found.failed and not found.regressions
+    assert {one.result for one in found.comparisons} == {"inconclusive"}
     assert found.answer == f"The gate fails: run {was.name} has grade C: it is an indication only and supports no conclusion."
 
 
@@ -152,9 +155,9 @@ def test_a_finding_is_compared_by_its_intervals(baseline, runs):
         update={"analysis": other.record.analysis.model_copy(update={"findings": {"efficiency_at_saturation": value}})}
     )
     (one,) = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation", 0.1)]).comparisons
-    assert one.verdict == "worse" and one.change.value == pytest.approx(100 * (0.70 / 0.857 - 1), abs=2)
+    assert one.result == "regression" and one.change.value == pytest.approx(100 * (0.70 / 0.857 - 1), abs=2)
     (same,) = gate(baseline, other, [MetricLimit("efficiency_at_saturation", 0.5)]).comparisons
-    assert same.verdict == "within"
+    assert same.result == "pass"
 
 
 def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
@@ -169,7 +172,7 @@ def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
 
 
 def sizes(pg_version: str, larger: float = 1.0) -> Run:
-    options = SizesOptions(pg_bin="/b", pg_version=pg_version, scales=(1, 2, 5, 10))
+    options = DatabaseSizeOptions(pg_bin="/b", pg_version=pg_version, scales=(1, 2, 5, 10))
     results = [
         TrialResult(id="0001", trial=trial, started=0, ended=1, probe={"database_bytes": larger * (7.7e6 + 15.68e6 * trial.point["scale"])})
         for trial in STUDY.propose(options, []).trials
@@ -188,7 +191,7 @@ def sizes(pg_version: str, larger: float = 1.0) -> Run:
 
 
 def test_sizes_are_exact(synthetic):
-    assert gate(sizes("17.1"), sizes("18.6", 1.04)).outcome == "within"
+    assert gate(sizes("17.1"), sizes("18.6", 1.04)).result == "pass"
     found = gate(sizes("17.1"), sizes("18.6", 1.06))
     assert found.failed and len(found.comparisons) == 5 and found.comparisons[0].change.value == pytest.approx(6)
     assert "The versions differ (PostgreSQL): a change may come from that" in found.warnings
@@ -211,7 +214,7 @@ def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, 
 
 def test_variants_of_a_comparison_are_points_and_the_baseline_again_is_the_baseline(baseline, runs):
     def compared(run: Run) -> Run:
-        names = {1: "base", 2: "base again", 3: "big", 5: "small"}
+        names = {1: "base", 2: "base (A/A)", 3: "big", 5: "small"}
         kept = [result for result in run.results if result.trial.point["databases"] in names and result.error is None]
         moved = [
             result.model_copy(
@@ -252,11 +255,11 @@ def test_settings_options_and_days_apart_are_said(baseline, runs):
         17_000.0,
         2,
         settings={**record.settings, "io_method": "worker"},
-        options={**record.options, "at": 0.9},
+        options={**record.options, "efficiency": 0.9},
         started=record.started + 90_000,
     )
     words = " ".join(gate(baseline, other).warnings)
-    for said in ("The settings differ (io_method)", "The options differ (at)", "The runs started 25 h apart"):
+    for said in ("The settings differ (io_method)", "The options differ (efficiency)", "The runs started 25 h apart"):
         assert said in words
 
 

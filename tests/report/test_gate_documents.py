@@ -35,7 +35,7 @@ def test_every_comparison_is_a_row_of_seven_cells(slower):
     table = [row for row in rows(to_markdown(slower)) if len(row) == 7]
     assert len(table) == 2 + len(slower.comparisons)
     assert ["throughput", "all points", "–", "–"] in [row[:4] for row in table]
-    assert sum("**worse than allowed**" in row for row in table) == len(slower.worse) > 0
+    assert sum("**worse than allowed**" in row for row in table) == len(slower.regressions) > 0
 
 
 def test_cannot_tell_says_what_would(synthetic, run8):

@@ -51,7 +51,7 @@ def _with_driver(result, driver):
     [
         ("throughput", "tps", "higher", "higher"),
         ("size_1000", "MB", "", "lower"),
-        ("databases_held", "databases", "", "higher"),
+        ("capacity", "databases", "", "higher"),
         ("efficiency_at_saturation", "ratio", "", "higher"),
         ("streams_1", "Gbit/s", "", "higher"),
         ("walks:2MB", "walks/tx", "", "lower"),

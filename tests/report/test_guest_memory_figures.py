@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.analysis.memory_effects import Effects
+from pgherd.analysis.guest_memory_breakdown import MemoryBreakdown
 from pgherd.model.deployment import Container, Deployment, GuestMachine, Host
 from pgherd.model.finding import Analysis
 from pgherd.model.load import Phase
@@ -28,7 +28,11 @@ def samples(*, process=True, zram=True, balloon=True):
             given_up = 30 * (i + 2) if name == "a" else 0
             swapped = 100 if name == "b" else 0
             resident = 800 - given_up - swapped
-            told = {"guest.memory": 1000 * MB, "guest.actual": (1000 - given_up) * MB, "guest.target": (1000 - given_up - 20) * MB}
+            told = {
+                "guest.memory_configured": 1000 * MB,
+                "guest.memory_balloon_actual": (1000 - given_up) * MB,
+                "guest.target": (1000 - given_up - 20) * MB,
+            }
             if balloon:
                 yield t, "guest_balloon", f"guest:{name}", told | {"guest.free": 250 * MB}
             if process:
@@ -39,7 +43,7 @@ def samples(*, process=True, zram=True, balloon=True):
         yield t, "balloon", "server:a/pg", {"balloon.bytes": 20 * (i + 2) * MB}
         yield t, "swap", "swap:ours", {"swap.used": 200 * MB}
         if zram:
-            yield t, "zram", "zram:zram1", {"zram.original": 150 * MB}
+            yield t, "zram", "zram:zram1", {"zram.orig_data": 150 * MB}
 
 
 def result(directory: Path, rows, name="0001", point=None, runtime="vm") -> TrialResult:
@@ -59,11 +63,11 @@ def test_every_second_adds_up(tmp_path) -> None:
     for guest in memories.guests.values():
         assert len(guest.parts) >= 12 and guest.by_process
         for _, one in guest.parts:
-            assert one.accounted + one.residue == pytest.approx(1000 * MB)
+            assert one.accounted + one.unaccounted == pytest.approx(1000 * MB)
     assert memories.worst < 0.001
     at, one = memories.guests["a"].parts[7]
     assert at == pytest.approx(5.01)
-    assert one.ballooned / MB == pytest.approx(210, abs=1) and one.by_database / MB == pytest.approx(140, abs=1)
+    assert one.ballooned / MB == pytest.approx(210, abs=1) and one.by_pg_balloon / MB == pytest.approx(140, abs=1)
     assert memories.guests["a"].target[7] == (5, 770 * MB)
     _, other = memories.guests["b"].parts[3]
     assert (other.compressed / MB, other.swapped / MB) == pytest.approx((75, 25)), "three quarters of the host's swap are in zram"
@@ -109,7 +113,12 @@ def test_it_says_who_gives_up_what(tmp_path) -> None:
 
 def test_no_balloon_is_said(tmp_path) -> None:
     rows = [
-        (t, sampler, entity, values | ({"guest.actual": values["guest.memory"]} if "guest.memory" in values else {}))
+        (
+            t,
+            sampler,
+            entity,
+            values | ({"guest.memory_balloon_actual": values["guest.memory_configured"]} if "guest.memory_configured" in values else {}),
+        )
         for t, sampler, entity, values in samples()
     ]
     figure, _ = draw(inputs(tmp_path, [result(tmp_path, rows)]))
@@ -117,11 +126,11 @@ def test_no_balloon_is_said(tmp_path) -> None:
 
 
 def test_the_stack_is_the_guests_memory() -> None:
-    one = Effects(1000, 400, 50, 250, 90, 30, 100, 80)
+    one = MemoryBreakdown(1000, 400, 50, 250, 90, 30, 100, 80)
     assert list(bands(one)) == list(BANDS) and sum(bands(one).values()) == 1000
     balloon = {name: size for name, size in bands(one).items() if name.startswith("balloon: ")}
     assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == one.ballooned, "the database's part belongs to the balloon"
-    assert sum(bands(Effects(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "an excess extends beyond the frame"
+    assert sum(bands(MemoryBreakdown(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "an excess extends beyond the frame"
 
 
 def test_where_the_group_stands_for_the_process_it_is_said(tmp_path) -> None:

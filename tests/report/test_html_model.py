@@ -14,7 +14,7 @@ def column(table, head):
 def test_units_stand_in_the_head_and_shares_are_in_percent(run8):
     table = html_model.table("density", run8[0].analysis.tables["density"])
     assert "throughput, tps" in table.heads and "efficiency vs. single database, %" in table.heads and "p95, ms" in table.heads
-    full = [cell.text for cell in column(table, "cores allocated")]
+    full = [cell.text for cell in column(table, "share of the cores allocated")]
     assert "100" in full and "12.5" in full
 
 
@@ -38,7 +38,7 @@ def test_a_cell_without_a_number_says_why_on_its_title(synthetic, run8):
 
 
 def test_flags_are_words(run8):
-    assert [cell.text for cell in column(html_model.table("models", run8[0].analysis.tables["models"]), "chosen")] == ["", "yes"]
+    assert [cell.text for cell in column(html_model.table("models", run8[0].analysis.tables["models"]), "selected")] == ["", "yes"]
 
 
 def test_findings_put_the_published_figure_beside_ours(run8):
@@ -47,7 +47,7 @@ def test_findings_put_the_published_figure_beside_ours(run8):
     cells = dict(zip(table.heads, (cell.text for cell in row), strict=True))
     assert cells["value"] == "85.6" and cells["unit"] == "%" and cells["confidence"] == "95 %" and cells["n"] == "3"
     assert cells["published"] == "E1: 85.7 % of perfect (n0derunner.com)"
-    peak = next(row for row in table.rows if row[0].title == "usl_peak")
+    peak = next(row for row in table.rows if row[0].title == "usl_peak_load")
     assert peak[1].text == "–" and peak[-1].text == "the peak lies far beyond the data"
 
 
@@ -99,7 +99,7 @@ def test_timing_says_the_share_spent_measuring(run8):
 
 def test_ratios_are_read_as_changes_and_metrics_by_their_names(comparison):
     rows = with_labels(comparison.comparison_run().analysis.tables["comparison"])
-    ratio = comparison.comparison_run().analysis.tables["comparison"][1]["ratio"]
+    ratio = comparison.comparison_run().analysis.tables["comparison"][1]["ratio_to_baseline"]
     assert rows[1]["metric"] == "CPU per transaction"
     assert rows[1]["change"].value == (ratio.value - 1) * 100 and rows[1]["change"].unit == "%"
     assert rows[1]["A/A"].low < 0 < rows[1]["A/A"].high
@@ -123,7 +123,7 @@ def test_the_page_shows_changes_first_and_what_differs_before_the_figures(compar
     assert text.index("change, %") < text.index("Differences between variants") < text.index('id="figures"')
     assert text.count("1GB") == 1
     table = html_model.main_table("comparison", record.analysis.tables["comparison"])
-    assert table.heads == ("variant", "metric", "baseline", "value", "change, %", "verdict", "A/A, %")
+    assert table.heads == ("variant", "metric", "baseline", "value", "change, %", "conclusion", "A/A, %")
 
 
 def verdict(check, result, kind="noise", **more):

@@ -15,7 +15,7 @@ from pgherd.report.live_status import (
     host_usage,
     newest_running,
     resume_command,
-    seconds_left,
+    seconds_remaining,
 )
 from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
 from pgherd.store.run_directory import RunDirectory
@@ -142,7 +142,9 @@ def running(tmp_path, synthetic):
         containers={"c01": LiveContainer(vcpus=0.5, memory=2**30)},
         output=str(output),
     )
-    state = LiveState(pid=1, written=NOW - 5, trials_left=2, seconds_left=22.0, overhead=1.0, trial=trial, phase=0, phase_begun=NOW - 5)
+    state = LiveState(
+        pid=1, written=NOW - 5, trials_remaining=2, seconds_left=22.0, overhead=1.0, trial=trial, phase=0, phase_begun=NOW - 5
+    )
     write_live(path, state)
     spool = path / "trials/0003.partial/spool.jsonl"
     spool.parent.mkdir(parents=True)
@@ -175,11 +177,11 @@ def _now(monkeypatch):
 
 def test_everything_is_seen(running):
     shown = LiveRun(running).look()
-    assert (shown.state, shown.trials_done, shown.trials_left) == ("running", 2, 3)
-    assert shown.seconds_left == pytest.approx(22 + 5), "10 s of phases, half of which are over, and two more trials"
-    assert (shown.trial.number, shown.trial.phase, shown.trial.part) == (3, 1, "measured")
+    assert (shown.state, shown.trials_done, shown.trials_remaining) == ("running", 2, 3)
+    assert shown.seconds_remaining == pytest.approx(22 + 5), "10 s of phases, half of which are over, and two more trials"
+    assert (shown.trial.number, shown.trial.phase, shown.trial.phase_part) == (3, 1, "measured")
     assert (shown.trial.elapsed, shown.trial.seconds, shown.trial.drivers) == (4.0, 9.0, {"pgbench": 2})
-    assert shown.throughput.value == 300 and shown.throughput.told == shown.throughput.targets == 2
+    assert shown.throughput.value == 300 and shown.throughput.reporting == shown.throughput.targets == 2
     assert [value for _, value in shown.throughput.series] == [300, 300], "only one reported the third second"
     assert shown.host.cpu == pytest.approx(1.5) and shown.host.memory == 1000 * 1024
     (container,) = shown.containers
@@ -226,20 +228,20 @@ def test_of_several_hosts_what_each_has_shown_is_seen(running):
 def test_the_ramp_is_told_apart(running, monkeypatch):
     monkeypatch.setattr(module.time, "time", lambda: NOW - 4.5)
     shown = LiveRun(running).look().trial
-    assert (shown.part, shown.elapsed, shown.seconds) == ("ramp", 0.5, 1.0)
+    assert (shown.phase_part, shown.elapsed, shown.seconds) == ("warmup", 0.5, 1.0)
 
 
 def test_while_nothing_runs_there_is_a_step(running):
-    write_live(running.path, LiveState(pid=1, written=NOW, step="copying 8 databases", trials_left=4, seconds_left=None))
+    write_live(running.path, LiveState(pid=1, written=NOW, step="copying 8 databases", trials_remaining=4, seconds_left=None))
     shown = LiveRun(running).look()
-    assert shown.step == "copying 8 databases" and shown.trial is None and shown.host is None
-    assert (shown.trials_left, shown.seconds_left) == (4, None)
+    assert shown.setup_step == "copying 8 databases" and shown.trial is None and shown.host is None
+    assert (shown.trials_remaining, shown.seconds_remaining) == (4, None)
 
 
 def test_a_run_without_a_state_is_still_a_run(running):
     (running.path / "live.json").unlink()
     shown = LiveRun(running).look()
-    assert shown.state == "running" and shown.trials_done == 2 and shown.trials_left is None
+    assert shown.state == "running" and shown.trials_done == 2 and shown.trials_remaining is None
 
 
 def test_what_ended_is_told_with_its_verdicts(running, synthetic):
@@ -262,7 +264,7 @@ def test_a_killed_run_is_told_with_how_to_go_on(tmp_path, synthetic):
     directory = RunDirectory(tmp_path / record.run)
     (directory.path / "lock").touch()
     shown = LiveRun(directory).look()
-    assert shown.state == "killed" and shown.resume == f"pgherd resume {directory.path}" and shown.trials_left is None
+    assert shown.state == "killed" and shown.resume == f"pgherd resume {directory.path}" and shown.trials_remaining is None
     assert newest_running(tmp_path) is None
 
 
@@ -336,5 +338,5 @@ def test_time_left(changes, left):
         phase = LivePhase(name="p", ramp=1 if until == "clock" else 0, seconds=9, until=until)
         changes = {**changes, "trial": LiveTrial(number=1, point={}, repeat=0, reason="", begun=NOW - 3, phases=(phase,))}
     told = LiveState(**{"pid": 1, "written": NOW, "seconds_left": 22.0, "overhead": 1.0, **changes})
-    assert seconds_left(told, NOW) == left
+    assert seconds_remaining(told, NOW) == left
     assert time.time() == NOW

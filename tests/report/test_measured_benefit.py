@@ -6,18 +6,24 @@ from pgherd.model.run import RunRecord
 from pgherd.report.measured_benefit import differing, measured_benefits, of_run
 from pgherd.store.run_directory import RunDirectory
 
+ON_WAL = {"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}
+
 
 def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, ratio=(1.05, 1.02, 1.08), metric="throughput"):
-    arms = [
+    variants = [
         {"name": "base", "study": "density", "options": {"settings": {"a": "1"}, "workload": "orders", "seed": 1} | (old or {})},
         {"name": "other", "study": "density", "options": {"settings": {"a": "1"}, "workload": "orders", "seed": 2} | (new or {})},
     ]
     value, low, high = ratio
-    row = {"variant": "other", "metric": metric, "ratio": Finding(value=value, unit="", low=low, high=high, confidence=0.95, n=9)}
+    row = {
+        "variant": "other",
+        "metric": metric,
+        "ratio_to_baseline": Finding(value=value, unit="", low=low, high=high, confidence=0.95, n=9),
+    }
     return RunRecord(
         run=run,
         study="compare",
-        options={"arms": arms, "baseline": "base"},
+        options={"variants": variants, "baseline": "base"},
         started=0,
         pgherd="1",
         hosts={"local": HostFacts(hostname=host, kernel="6", cores=1, logical_cpus=1, memory=1)},
@@ -29,10 +35,9 @@ def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, 
     ("new", "check"),
     [
         ({"settings": {"a": "1", "wal_compression": "lz4"}}, "wal-compression"),
-        ({"wal_dir": "/wal"}, "devices-apart"),
-        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "devices-apart"),
-        ({"checksums": False}, "checksums"),
-        ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-spread"),
+        ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "separate-wal-device"),
+        ({"checksums": False}, "data-checksums"),
+        ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-completion-target"),
     ],
 )
 def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check):
@@ -43,7 +48,6 @@ def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check)
 @pytest.mark.parametrize(
     ("new", "said"),
     [
-        ({"wal_dir": "/wal"}, "all on one volume → WAL on /wal: throughput"),
         ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all on one volume → WAL on /wal: throughput"),
         ({"volumes": [{"name": "on-wal", "kind": "loop", "size": 1}], "roles": {"wal": "on-wal"}}, "→ WAL on a loop device: throughput"),
         ({"volumes": [{"name": "x", "path": "/a"}], "roles": {"wal": "x", "temp": "x"}}, "→ WAL on /a, temp on /a: throughput"),
@@ -58,10 +62,10 @@ def test_places_are_told_in_words(new, said):
     "changes",
     [
         {"new": {}},
-        {"new": {"wal_dir": "/wal", "checksums": False}},
+        {"new": {**ON_WAL, "checksums": False}},
         {"new": {"settings": {"a": "1", "wal_compression": "lz4", "max_wal_size": "1GB"}}},
-        {"new": {"wal_dir": "/wal"}, "metric": "p95"},
-        {"new": {"wal_dir": "/wal"}, "ratio": (None, None, None)},
+        {"new": ON_WAL, "metric": "p95"},
+        {"new": ON_WAL, "ratio": (None, None, None)},
     ],
 )
 def test_a_comparison_that_changed_several_or_nothing_tells_nothing(changes):
@@ -73,49 +77,51 @@ def test_a_run_without_arms_tells_nothing():
 
 
 def consolidated(*rows):
-    found = [{"buffers": 25, "rate": 0.0, "what": "1/1/M", "trials": 3, **row} for row in rows]
+    found = [{"shared_buffers_percent": 25, "overcommit": 0.0, "trials": 3, **row} for row in rows]
     asked = {"workload": "orders", "vcpus": 2.0}
     analysis = Analysis(answer="", grade="B", tables={"consolidation": found})
     return record().model_copy(update={"study": "consolidation", "options": asked, "analysis": analysis})
 
 
-FIRST = {"scheme": 1, "ratio": Finding(value=None, unit="ratio", n=0), "corrected": Finding(value=10.0, unit="tps", n=3)}
-APART = {"scheme": 3, "what": "M/M/M", "ratio": Finding(value=1.1, unit="ratio", low=1.05, high=1.15, confidence=0.95, n=3)}
+FIRST = {"layout": "shared-server", "ratio": Finding(value=None, unit="ratio", n=0), "vcpu_corrected": Finding(value=10.0, unit="tps", n=3)}
+APART = {"layout": "dedicated", "ratio": Finding(value=1.1, unit="ratio", low=1.05, high=1.15, confidence=0.95, n=3)}
 
 
-def test_schemes_beside_each_other_tell_what_a_server_for_each_database_was_worth():
-    [(check, worth)] = of_run(consolidated(FIRST, APART, APART | {"rate": 0.3}))
+def test_layouts_beside_each_other_tell_what_a_server_for_each_database_was_worth():
+    [(check, worth)] = of_run(consolidated(FIRST, APART, APART | {"overcommit": 0.3}))
     assert check == "dedicated-server"
     assert worth.text == (
-        "1/1/M → M/M/M containers/servers/databases, each with dedicated vCPUs, buffers 25 %: "
+        "layout shared-server → dedicated, each with dedicated vCPUs, buffers 25 %: "
         "throughput +10.0 % (+5.0 % to +15.0 %, n = 3), workload orders, grade B"
     )
 
 
-@pytest.mark.parametrize("rows", [(), (FIRST,), (APART,), (FIRST | {"scheme": 2}, APART), (FIRST, {"scheme": 3, "ratio": None})])
-def test_schemes_without_the_two_tell_nothing(rows):
+@pytest.mark.parametrize(
+    "rows", [(), (FIRST,), (APART,), (FIRST | {"layout": "shared-container"}, APART), (FIRST, {"layout": "dedicated", "ratio": None})]
+)
+def test_layouts_without_the_two_tell_nothing(rows):
     assert of_run(consolidated(*rows)) == []
 
 
 def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
     for number, host in enumerate(["here", "there", "here"]):
         directory = RunDirectory.create(tmp_path, "compare")
-        directory.save(record(run=f"run-{number}", host=host, new={"wal_dir": "/wal"}))
+        directory.save(record(run=f"run-{number}", host=host, new=ON_WAL))
     (tmp_path / "20260101-000000-compare-bbbb").mkdir()
     (tmp_path / "20260101-000000-compare-bbbb" / "run.json").write_text("{")
-    found = measured_benefits(tmp_path, "here")["devices-apart"]
+    found = measured_benefits(tmp_path, "here")["separate-wal-device"]
     assert sorted(worth.run for worth in found) == ["run-0", "run-2"]
     assert measured_benefits(tmp_path / "gone", "here") == {}
 
 
 def test_differences_name_options_and_settings():
     assert differing({"settings": {"x": "1"}, "seed": 1}, {"settings": {"x": "2"}, "seed": 2}) == {"settings.x": ("1", "2")}
-    assert differing({"settings": None}, {"wal_dir": "/w"}) == {"wal_dir": (None, "/w")}
+    assert differing({"settings": None}, {"workload": "orders"}) == {"workload": (None, "orders")}
 
 
 def test_the_weight_of_a_run_and_pgbenchs_own_script_are_told():
     scripts = {"scripts": [{"source": "builtin:simple-update"}], "workload": "pgbench"}
-    one = record(old=scripts, new=scripts | {"wal_dir": "/wal"})
+    one = record(old=scripts, new=scripts | ON_WAL)
     weak = one.model_copy(update={"analysis": one.analysis.model_copy(update={"grade": "C"})})
     [(_, worth)] = of_run(weak)
     assert worth.text.endswith("workload simple-update, grade C: an indication only")

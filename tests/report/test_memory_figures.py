@@ -23,18 +23,22 @@ def samples(containers=("a", "b"), *, zram=True):
     for i in range(-2, 11):
         t = BEGAN + i
         given = {"a": 250 - 10 * i, "b": 100 + 10 * i}
-        yield t, "cgroup_memory", "budget", {"memory.usage": sum(given[name] for name in containers) * MB}
-        yield t, "cgroup_memory", "budget", {"memory.limit": 400 * MB}
+        yield t, "cgroup_memory", "run-cgroup", {"memory.usage": sum(given[name] for name in containers) * MB}
+        yield t, "cgroup_memory", "run-cgroup", {"memory.limit": 400 * MB}
         for name in containers:
             usage = given[name]
             yield t, "cgroup_memory", f"container:{name}", {"memory.usage": usage * MB}
             parts = {"memory.anon": 20 * MB, "memory.file": (usage - 30) * MB, "memory.shmem": 60 * MB}
-            swap = {"memory.swap": max(10 * i, 0) * MB * (name == "a"), "memory.refault_anon": 256.0 * (i + 2), "memory.refault_file": 0.0}
+            swap = {
+                "memory.swap": max(10 * i, 0) * MB * (name == "a"),
+                "memory.refaults_anon": 256.0 * (i + 2),
+                "memory.refaults_file": 0.0,
+            }
             yield t, "cgroup_memory", f"container:{name}", parts | swap
             yield t, "pressure", f"container:{name}", {"psi.memory.some": 0.25 * (i + 2)}
         yield t, "vmstat", "host", {"vm.pswpin": 512.0 * (i + 2), "vm.pswpout": 1024.0 * (i + 2)}
         if zram:
-            yield t, "zram", "zram:zram1", {"zram.original": 90 * MB, "zram.used": 30 * MB}
+            yield t, "zram", "zram:zram1", {"zram.orig_data": 90 * MB, "zram.mem_used": 30 * MB}
             yield t, "swap", "swap:ours", {"swap.used": 95 * MB}
         yield t, "balloon", "server:a/pg", {"balloon.bytes": 16 * MB}
 
@@ -76,7 +80,7 @@ def test_zswap_where_there_is_no_zram(tmp_path) -> None:
 
 
 def test_without_a_budget_or_a_phase_there_is_none(tmp_path) -> None:
-    plain = [one for one in samples() if one[2] != "budget"]
+    plain = [one for one in samples() if one[2] != "run-cgroup"]
     done = result(tmp_path, plain)
     assert read(tmp_path, done) is None
     assert read(tmp_path, done.model_copy(update={"phases": []})) is None

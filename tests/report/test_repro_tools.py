@@ -193,7 +193,7 @@ def test_command_one_that_is_ended_by_the_clock_is_here_too():
 
 
 def test_command_root_s_command_says_so():
-    assert "It ran as user root." in command_script(command_result(privileged=True), RECORD)
+    assert "It ran as user root." in command_script(command_result(as_root=True), RECORD)
 
 
 def test_command_show_takes_it_from_here():

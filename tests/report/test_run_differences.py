@@ -49,12 +49,12 @@ def test_a_run_that_went_on_on_another_host_is_not_of_the_host_it_began_on(run8)
 
 
 def test_options_within_options_are_told_apart_by_name(run8):
-    def arms(clients):
+    def variants(clients):
         both = [{"name": "base", "options": {"clients": 2}}, {"name": "big", "options": {"clients": clients}}]
-        return changed(run8[0], options={"arms": both, "n": (1, 2)})
+        return changed(run8[0], options={"variants": both, "n": (1, 2)})
 
-    found = differences([("a", arms(4)), ("b", arms(8))])["options"]
-    assert [tuple(cell.text for cell in row) for row in found.rows] == [("arms: big: options: clients", "4", "8")]
+    found = differences([("a", variants(4)), ("b", variants(8))])["options"]
+    assert [tuple(cell.text for cell in row) for row in found.rows] == [("variants: big: options: clients", "4", "8")]
 
 
 def test_the_users_files_are_told_apart_by_their_contents(run8):

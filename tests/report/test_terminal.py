@@ -25,6 +25,13 @@ def test_the_answer_comes_first_then_the_grade_then_the_table(run40):
     assert text.index("Grade B") < text.index("databases  allocated") < text.index("Warnings") < text.index("Next steps")
 
 
+def test_an_indication_is_named_once(run40):
+    record, results = run40
+    analysis = record.analysis.model_copy(update={"answer": "Indication only: 40 databases.", "grade": "C"})
+    text = printed(record.model_copy(update={"analysis": analysis}), results)
+    assert text.lower().count("indication only") == 1 and "Grade C: Half or more of the results" in text
+
+
 def test_without_a_trial_neither_taints_nor_their_absence_are_told(run40):
     text = printed(run40[0], [])
     assert "Grade B: no trials.\n" in text and "0 trials" not in text
@@ -36,7 +43,7 @@ def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
     head = next(line for line in text.splitlines() if line.lstrip().startswith("databases"))
     assert head.split() == ["databases", "allocated", "tps", "%", "%", "bottleneck", "ms", "trials", "tps"]
     row = next(line for line in text.splitlines() if line.split()[:1] == ["40"])
-    assert "2.191M ±" in row and "85.6 ±" in row and " 1/3 " in row and " host " in row
+    assert "2.191M ±" in row and "85.6 ±" in row and " 1/3 " in row and " host-cpu " in row
 
 
 def test_a_narrow_terminal_loses_whole_columns_and_never_wraps_a_head(run8):
@@ -113,31 +120,31 @@ def test_a_comparison_shows_changes_verdicts_and_the_noise_floor(synthetic):
         "unit": "tps",
         "baseline": Finding(value=62_190.0, unit="tps"),
         "value": Finding(value=65_175.0, unit="tps"),
-        "ratio": Finding(value=1.048, unit="", low=1.031, high=1.064),
-        "verdict": "faster",
-        "floor": Finding(value=1.001, unit="", low=0.993, high=1.011),
+        "ratio_to_baseline": Finding(value=1.048, unit="", low=1.031, high=1.064),
+        "conclusion": "faster",
+        "aa_ratio": Finding(value=1.001, unit="", low=0.993, high=1.011),
     }
     other = row | {
         "metric": "p99",
         "unit": "ms",
         "baseline": Finding(value=0.4, unit="ms"),
-        "ratio": Finding(value=1.2, unit=""),
-        "verdict": "cannot tell",
-        "floor": Finding(value=None, unit=""),
+        "ratio_to_baseline": Finding(value=1.2, unit=""),
+        "conclusion": "inconclusive",
+        "aa_ratio": Finding(value=None, unit=""),
     }
     fine = row | {
         "metric": "memory",
-        "ratio": Finding(value=1.0004, unit="", low=0.9995, high=1.0012),
-        "floor": Finding(value=1.02, unit=""),
+        "ratio_to_baseline": Finding(value=1.0004, unit="", low=0.9995, high=1.0012),
+        "aa_ratio": Finding(value=1.02, unit=""),
     }
     wide = Finding(value=4.0, unit="", low=1e-6, high=1e9)
-    lost = row | {"metric": "p95", "ratio": wide, "verdict": "cannot tell", "floor": wide}
+    lost = row | {"metric": "p95", "ratio_to_baseline": wide, "conclusion": "inconclusive", "aa_ratio": wide}
     tables = {"comparison": [row, other, fine, lost], "blocks": [{"block": 0}]}
     analysis = Analysis(answer="big is faster than base.", grade="A", tables=tables)
     text = printed(record.model_copy(update={"study": "compare", "analysis": analysis}), results)
     lines = [line.split("  ") for line in text.splitlines()]
     shown = [[word.strip() for word in line if word.strip()] for line in lines]
     assert ["big", "throughput", "+4.8 % (+3.1 … +6.4 %)", "faster", "±1.1 %", "62.19k tps"] in shown
-    assert ["big", "p99", "+20.0 %", "cannot tell", "–", "0.4 ms"] in shown
+    assert ["big", "p99", "+20.0 %", "inconclusive", "–", "0.4 ms"] in shown
     assert ["big", "memory", "+0.04 % (−0.05 … +0.12 %)", "faster", "±2.0 %", "62.19k tps"] in shown
-    assert ["big", "p95", "+300 % (unbounded)", "cannot tell", "unbounded", "62.19k tps"] in shown
+    assert ["big", "p95", "+300 % (unbounded)", "inconclusive", "unbounded", "62.19k tps"] in shown

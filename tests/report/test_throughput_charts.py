@@ -16,13 +16,13 @@ def with_models(run, models) -> FigureInputs:
     return FigureInputs(run[0], analysis, run[1])
 
 
-MODELS = {"usl": {"n": [0, 4, 9, 30], "x": [0, 400, 700, 900]}, "hinge": {"n": [0, 8], "x": [0, 800]}, "best": "usl"}
+MODELS = {"usl": {"n": [0, 4, 9, 30], "x": [0, 400, 700, 900]}, "piecewise-linear": {"n": [0, 8], "x": [0, 800]}, "best": "usl"}
 
 
 def test_a_curve_has_a_point_where_the_data_end_and_none_far_beyond(run8):
     found = dict(throughput_charts.model_curves(with_models(run8, MODELS), 8.0))
     assert found["usl"] == [(0, 0), (4, 400), (8.0, 640.0), (9, 700)]
-    assert found["hinge"] == [(0, 0), (8, 800)]
+    assert found["piecewise-linear"] == [(0, 0), (8, 800)]
 
 
 def test_the_chosen_model_stands_out(run8):
@@ -30,7 +30,7 @@ def test_the_chosen_model_stands_out(run8):
     assert throughput_charts.best_model(inputs) == "usl"
     lines, labels = throughput_charts.curve_lines(inputs, throughput_charts.model_curves(inputs, 8.0), 8.0, 100.0)
     assert labels[0] == (7.0, "best fit: USL", chart_style.GREEN)
-    assert labels[1][1] == "hinge"
+    assert labels[1][1] == "piecewise linear"
     assert [(dash, points[0], points[-1]) for points, _, _, dash in lines[:2]] == [
         ([1, 0], (0, 0.0), (8.0, 6.4)),
         ([4, 4], (8.0, 6.4), (9, 7.0)),
@@ -38,13 +38,15 @@ def test_the_chosen_model_stands_out(run8):
 
 
 def test_variants_have_models_of_their_own(run8):
-    analysis = run8[0].analysis.model_copy(update={"figures": {"variant_models": {"old": MODELS, "new": {**MODELS, "best": "hinge"}}}})
+    analysis = run8[0].analysis.model_copy(
+        update={"figures": {"variant_models": {"old": MODELS, "new": {**MODELS, "best": "piecewise-linear"}}}}
+    )
     inputs = FigureInputs(run8[0], analysis, run8[1])
-    assert [throughput_charts.best_model(inputs, name) for name in ("old", "new", "other", "")] == ["usl", "hinge", None, None]
+    assert [throughput_charts.best_model(inputs, name) for name in ("old", "new", "other", "")] == ["usl", "piecewise-linear", None, None]
     assert throughput_charts.best_curve(inputs, 8.0, "new") == [(0, 0), (8, 800)]
     assert throughput_charts.best_curve(inputs, 8.0, "other") == []
     _, labels = throughput_charts.curve_lines(inputs, throughput_charts.model_curves(inputs, 8.0, "new"), 8.0, 1.0, "new")
-    assert [text for _, text, _ in labels] == ["USL", "best fit: hinge"]
+    assert [text for _, text, _ in labels] == ["USL", "best fit: piecewise linear"]
 
 
 def test_without_models_there_is_nothing(run8):
@@ -63,7 +65,7 @@ def layers(rows):
 
 
 def row(n, tps, limit, **more):
-    return {"n": n, "throughput": tps, "limited_by": limit, **more}
+    return {"n": n, "throughput": tps, "bottleneck": limit, **more}
 
 
 def rows_of(layer):
@@ -78,7 +80,7 @@ def test_the_legend_names_what_is_there_only():
 
 def test_a_bar_where_there_is_an_interval_and_a_ring_where_trials_are_tainted():
     found = Finding(value=9000.0, unit="transactions/s", low=8000.0, high=9500.0, n=3)
-    bars, marks, rings = layers([row(1, 5000.0, "storage", tainted=0), row(2, found, "host", tainted=2)])
+    bars, marks, rings = layers([row(1, 5000.0, "storage", tainted_trials=0), row(2, found, "host", tainted_trials=2)])
     assert rows_of(bars) == [{"x": 2, "low": 8.0, "high": 9.5}]
     assert [mark["kind"] for mark in rows_of(marks)] == [STORAGE[0], "all cores are busy"]
     assert [(ring["x"], ring["kind"]) for ring in rows_of(rings)] == [(2, TAINTED[0])]
@@ -88,13 +90,13 @@ def test_the_stack_adds_up_to_the_host_and_counts_named_parts_once(run8):
     rows = run8[0].analysis.tables["cpu"]
     order = throughput_charts._stack_order(rows, 2.0, "databases")
     assert [column for column, *_ in order] == [
-        *("databases_cpu", "clients", "platform.controller", "platform", "pgherd", "iowait", "steal", "idle"),
+        *("databases_cpu", "clients_cpu", "platform_cpu.controller", "platform_cpu", "pgherd_cpu", "iowait", "steal", "idle"),
     ]
     for row in rows:
         segments = throughput_charts._segments(1.0, row, order, 2.0)
         assert segments[-1][2] == pytest.approx(2.0, rel=0.05)
         held = {name: high - low for _, low, high, name, _ in segments}
-        assert held["platform, other"] + held["platform: controller"] == pytest.approx(row["platform"].value)
+        assert held["platform, other"] + held["platform: controller"] == pytest.approx(row["platform_cpu"].value)
 
 
 def test_bars_stand_at_their_loads_and_are_named_as_asked(run8):

@@ -8,7 +8,7 @@ from pgherd.report.live_status import LiveDevice, LiveStatus, LiveThroughput, Li
 from pgherd.report.watch_view import changes, heading, measured_text, phase_text, picture, progress, result_text, spark, trial_text
 
 TRIAL = LiveTrialStatus(
-    number=7, point={"databases": 8}, repeat=1, reason="planned", phases=1, phase=1, name="steady", part="measured", elapsed=4.2,
+    number=7, point={"databases": 8}, repeat=1, reason="planned", phases=1, phase=1, name="steady", phase_part="measured", elapsed=4.2,
     seconds=9.0, drivers={"pgbench": 8},
 )  # fmt: skip
 
@@ -33,10 +33,10 @@ def present(**update):
             "ended": None,
             "elapsed": 200.0,
             "trials_done": 1,
-            "trials_left": 3,
-            "seconds_left": 65.0,
+            "trials_remaining": 3,
+            "seconds_remaining": 65.0,
             "trial": TRIAL,
-            "throughput": LiveThroughput(value=121934.0, told=8, targets=8, series=[(1.0, 60.0), (2.0, 120.0)]),
+            "throughput": LiveThroughput(value=121934.0, reporting=8, targets=8, series=[(1.0, 60.0), (2.0, 120.0)]),
             "host": LiveUsage(name="host", cpu=1.9, vcpus=2, memory=3.2e9, limit=24e9),
             "containers": [LiveUsage(name="c01", cpu=0.25, vcpus=0.25, memory=2**29, limit=2**30), LiveUsage(name="c02")],
             "devices": [LiveDevice(name="sda", reads=120.0, writes=3.0, read_bytes=2**20, write_bytes=0.0)],
@@ -79,19 +79,19 @@ def test_many_containers_fit_the_height():
 
 
 def test_while_setting_up_there_is_only_a_step():
-    text = drawn(present(trial=None, throughput=None, host=None, containers=[], devices=[], step="copying 8 databases (1.2 GB)"))
+    text = drawn(present(trial=None, throughput=None, host=None, containers=[], devices=[], setup_step="copying 8 databases (1.2 GB)"))
     assert "Setting up: copying 8 databases (1.2 GB)" in text and "Trial" not in text
 
 
 def test_names_with_brackets_and_escapes_are_text():
-    text = drawn(present(containers=[LiveUsage(name="[red]c\x1b[31m")], step="[bold]x", trial=None))
+    text = drawn(present(containers=[LiveUsage(name="[red]c\x1b[31m")], setup_step="[bold]x", trial=None))
     assert "[red]c" in text and "\x1b" not in text and "[bold]x" in text
 
 
 def test_a_driver_that_tells_nothing_is_said():
-    assert "known at the end of the trial" in drawn(present(throughput=LiveThroughput(value=None, told=0, targets=1)))
-    assert "not reported yet" in drawn(present(throughput=LiveThroughput(value=None, told=2, targets=2)))
-    assert "of 1 of 2 drivers" in drawn(present(throughput=LiveThroughput(value=5.0, told=1, targets=2)))
+    assert "known at the end of the trial" in drawn(present(throughput=LiveThroughput(value=None, reporting=0, targets=1)))
+    assert "not reported yet" in drawn(present(throughput=LiveThroughput(value=None, reporting=2, targets=2)))
+    assert "of 1 of 2 drivers" in drawn(present(throughput=LiveThroughput(value=5.0, reporting=1, targets=2)))
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ def test_words_of_a_trial_that_was_not_planned_say_why():
 
 
 def test_a_part_that_ends_with_its_drivers_has_a_bound_only():
-    assert "4 of at most 600 s" in phase_text(TRIAL.model_copy(update={"until": "drivers", "seconds": 600.0}))
+    assert "4 of at most 600 s" in phase_text(TRIAL.model_copy(update={"ends_with": "drivers", "seconds": 600.0}))
     assert phase_text(TRIAL.model_copy(update={"phase": None})) == ""
 
 
 def test_lines_tell_what_has_changed():
-    first = present(trial=TRIAL.model_copy(update={"part": "ramp", "elapsed": 0.5, "seconds": 1.0}))
+    first = present(trial=TRIAL.model_copy(update={"phase_part": "warmup", "elapsed": 0.5, "seconds": 1.0}))
     said = list(changes(None, first))
     assert said[0] == heading(first) and said[1] == progress(first) and any("warm-up" in line for line in said)
     assert list(changes(first, first)) == []
@@ -128,7 +128,7 @@ def test_lines_tell_what_has_changed():
     assert list(changes(first, now)) == [phase_text(TRIAL)]
     ended = present(trial=None, trials=[result(), result("0007", tainted=True, verdicts=[verdict("steal", "fail")])])
     assert [line[:4] for line in changes(now, ended)] == ["0007"]
-    assert list(changes(now, present(trial=None, step="cloning"))) == ["setting up: cloning"]
+    assert list(changes(now, present(trial=None, setup_step="cloning"))) == ["setting up: cloning"]
 
 
 def test_one_line_on_what_is_measured():
@@ -146,8 +146,8 @@ def test_several_hosts_stand_below_all_of_them():
 
 
 def test_progress_says_no_more_than_is_known():
-    assert progress(present(trials_left=0, trials_done=12)) == "12 trials done"
-    assert progress(present(seconds_left=None)) == "1 trial done, 3 left (more may be added)"
+    assert progress(present(trials_remaining=0, trials_done=12)) == "12 trials done"
+    assert progress(present(seconds_remaining=None)) == "1 trial done, 3 left (more may be added)"
 
 
 def test_a_run_that_ended_is_said_to_have():

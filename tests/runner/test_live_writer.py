@@ -51,11 +51,11 @@ def test_each_hook_is_written_and_passed_on(tmp_path):
         assert read_live(tmp_path).step == "copying"
         told.planned(3, 60.0)
         now = read_live(tmp_path)
-        assert now.trials_left == 3 and now.seconds_left == pytest.approx(3 * 20.7)
+        assert now.trials_remaining == 3 and now.seconds_left == pytest.approx(3 * 20.7)
         told.trial(trial(), 7)
         now = read_live(tmp_path)
         assert (now.trial.number, now.trial.output, now.step, now.phase) == (7, str(tmp_path / "out/0007"), None, None)
-        assert now.trials_left == 2 and now.seconds_left == pytest.approx(2 * 20.7)
+        assert now.trials_remaining == 2 and now.seconds_left == pytest.approx(2 * 20.7)
         told.setup("starting 8 servers")
         assert read_live(tmp_path).step == "starting 8 servers" and read_live(tmp_path).trial is not None
         told.phase("p0", 1, 9)
@@ -66,7 +66,7 @@ def test_each_hook_is_written_and_passed_on(tmp_path):
         told.note("a word")
         told.finished(TrialResult(id="0007", trial=trial(), started=0, ended=22))
         now = read_live(tmp_path)
-        assert now.trial is None and now.phase is None and now.trials_left == 2
+        assert now.trial is None and now.phase is None and now.trials_remaining == 2
         assert now.overhead == pytest.approx(2.0) and now.seconds_left == pytest.approx(2 * 22.0)
     assert [call[0] for call in heard.calls] == ["setup", "planned", "trial", "setup", "phase", "phase", "note", "finished"]
 

@@ -35,7 +35,7 @@ def test_a_run_without_variants_asks_once():
 
 def test_each_variant_is_asked_once_and_what_they_share_stands_apart():
     bench, found = Bench(), record()
-    for container, variant in (("a", "base"), ("a", "base again"), ("b", "big"), ("a", "base")):
+    for container, variant in (("a", "base"), ("a", "base (A/A)"), ("b", "big"), ("a", "base")):
         found = with_settings(found, trial(container, variant), bench)
     assert len(bench.asked) == 2
     assert found.variant_settings == {"base": SAID["a"], "big": SAID["b"]} and found.settings == {"jit": "off"}

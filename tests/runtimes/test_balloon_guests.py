@@ -13,7 +13,7 @@ from pgherd.node.local import LocalNode
 from pgherd.runtimes.balloon_guests import GuestBalloons
 
 MB = 2**20
-BALLOONS = GuestMemory(policy="guest-balloon", reserve=0)
+BALLOONS = GuestMemory(policy="virtio-balloon", reserve=0)
 
 
 class Machine:

@@ -426,8 +426,8 @@ def test_each_policy_switches_one_thing_on() -> None:
 
 def test_memory_that_cannot_be_given_back_is_refused() -> None:
     refuse_what_cannot_be_given_back("static", huge_pages=True, locked=True)
-    refuse_what_cannot_be_given_back("guest-balloon", huge_pages=False, locked=False)
-    with pytest.raises(UsageError, match="huge pages cannot be given back, so policy 'guest-balloon'"):
-        refuse_what_cannot_be_given_back("guest-balloon", huge_pages=True, locked=False)
+    refuse_what_cannot_be_given_back("virtio-balloon", huge_pages=False, locked=False)
+    with pytest.raises(UsageError, match="huge pages cannot be given back, so policy 'virtio-balloon'"):
+        refuse_what_cannot_be_given_back("virtio-balloon", huge_pages=True, locked=False)
     with pytest.raises(UsageError, match="locked cannot"):
         refuse_what_cannot_be_given_back("free-page-reporting", huge_pages=False, locked=True)

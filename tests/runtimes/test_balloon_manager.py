@@ -18,7 +18,7 @@ from pgherd.runtimes.balloon_law import Guest
 from pgherd.runtimes.balloon_manager import BALLOON, DRIVES, FIRST, MANAGER, BalloonManager, BalloonSpool, Managed
 
 MB = 2**20
-BALLOONS = GuestMemory(policy="guest-balloon", reserve=0)
+BALLOONS = GuestMemory(policy="virtio-balloon", reserve=0)
 
 
 def answered(answer: Callable[[], Any], hang: threading.Event | None = None) -> Future[Any]:
@@ -234,7 +234,10 @@ def test_actual_beside_target_is_recorded(tmp_path) -> None:
 
     first, second = read("a"), read("b")
     assert (len(first), len(second)) == (2, 1)
-    assert first[0]["guest.actual"] == 1000 * MB and first[1]["guest.actual"] == first[1]["guest.target"] < 1000 * MB
+    assert (
+        first[0]["guest.memory_balloon_actual"] == 1000 * MB
+        and first[1]["guest.memory_balloon_actual"] == first[1]["guest.target"] < 1000 * MB
+    )
 
 
 def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
@@ -295,13 +298,13 @@ ROW = balloon_manager._MAX_FAILED_IN_A_ROW
 
 @pytest.mark.parametrize("outcomes", [[False] * ROW, [True] * 200 + [False] * ROW, [True, False] * (ROW + 1)])
 def test_rounds_that_were_not_finished_are_told_at_the_end_of_the_recording(tmp_path, monkeypatch, outcomes) -> None:
-    """Else a run would say 'guest-balloon' of balloons that nobody has moved."""
+    """Else a run would say 'virtio-balloon' of balloons that nobody has moved."""
     manager = BalloonManager(BALLOONS, 1400 * MB)
     played(manager, [False] * 10, monkeypatch)  # when nothing was recorded
     manager.record(tmp_path / "spool")
     played(manager, outcomes, monkeypatch)
     failed = outcomes.count(False)
-    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*guest-balloon was not enforced; repeat"
+    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*virtio-balloon was not enforced; repeat"
     with pytest.raises(TrialError, match=words):
         manager.record(None)
     with (tmp_path / "spool").open() as lines:

@@ -24,7 +24,7 @@ TRIAL = LiveTrial(
     containers={"c01": LiveContainer(vcpus=0.5, memory=2**30)},
     output="/var/cache/out/0007",
 )
-STATE = LiveState(pid=1, written=100.5, trials_left=3, seconds_left=30.0, overhead=0.7, trial=TRIAL, phase=0, phase_begun=100.2)
+STATE = LiveState(pid=1, written=100.5, trials_remaining=3, seconds_left=30.0, overhead=0.7, trial=TRIAL, phase=0, phase_begun=100.2)
 
 
 def test_a_state_is_read_as_it_was_written(tmp_path):

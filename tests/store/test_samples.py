@@ -97,3 +97,19 @@ def test_one_name_on_two_hosts_is_two_entities(tmp_path):
         (0.5, "swap:b/own", 1.0), (1.0, "swap:a/own", 1.0), (1.5, "swap:b/own", 2.0), (1.5, "swap:c/own", 1.0), (2.0, "swap:a/own", 2.0),
         (2.5, "swap:c/own", 2.0),
     ]  # fmt: skip
+
+
+# ---- run directories of version 1
+
+
+def test_old_names_of_metrics_and_entities_are_read_as_those_of_today(tmp_path):
+    samples = [
+        (1.0, "cgroup_memory", "budget", {"memory.refault_file": 1.0, "memory.usage": 10.0}),
+        (1.0, "cgroup_memory", "container:budget", {"memory.refault_file": 2.0}),
+        (2.0, "cgroup_memory", "budget:host1", {"memory.refault_file": 3.0}),
+    ]
+    write_samples(tmp_path, samples)
+    refaults = [(1.0, "container:budget", 2.0), (1.0, "run-cgroup", 1.0), (2.0, "run-cgroup:host1", 3.0)]
+    assert sorted(read_samples(tmp_path, "cgroup_memory", "memory.refaults_file")) == refaults
+    assert read_samples(tmp_path, "cgroup_memory", "memory.usage") == [(1.0, "run-cgroup", 10.0)]
+    assert read_samples(tmp_path, "cgroup_memory", "memory.refault_file") == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,6 +13,7 @@ from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import propose
+from simulated_run import SimulatedRun
 
 BEGUN = 1_000_000.0
 """When a simulated run begins, seconds since the epoch."""
@@ -23,10 +24,11 @@ def verdict(check: str, result: str = "pass", kind: str = "noise", severity: str
 
 
 @dataclass
-class Simulator:
+class Simulator(SimulatedRun):
     """A host of so many cores on which databases of so many vCPUs each make ``rate`` tps per core of theirs until the
     cores (less ``overhead``, used by a platform) are full. ``alone`` multiplies the throughput of one database alone."""
 
+    propose = staticmethod(propose)
     options: DensityOptions
     rate: float = 60_000.0
     overhead: float = 0.0
@@ -106,20 +108,6 @@ class Simulator:
             }
         return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=results, metrics=metrics)
 
-    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 500) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
-
 
 @pytest.fixture
 def simulate() -> type[Simulator]:
@@ -130,7 +118,7 @@ def simulate() -> type[Simulator]:
 def options() -> Callable[..., DensityOptions]:
     def build(**more: object) -> DensityOptions:
         given = {"cores": 2, "memory": 2**32, "vcpus": 0.25, "cpu_mode": "quota", "pg_bin": "/pg/bin", "pg_version": "18.6"}
-        given["points"] = (1, 2, 3, 5, 6, 8, 10)
+        given["databases"] = (1, 2, 3, 5, 6, 8, 10)
         return DensityOptions(**{**given, **more})
 
     return build

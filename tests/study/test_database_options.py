@@ -1,6 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
+from pgherd.model.deployment import Volume
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest, target
 
 
@@ -21,7 +22,7 @@ def test_a_deployment_has_one_container_of_each_name_within_the_budget():
 
 
 def test_the_wal_of_all_servers_lies_on_a_volume_where_one_is_named():
-    deployment = _options(wal_dir="/fast").deploy(["a", "b"])
+    deployment = _options(volumes=(Volume(name="on-wal", path="/fast"),), roles={"wal": "on-wal"}).deploy(["a", "b"])
     (volume,) = deployment.volumes
     assert (volume.kind, volume.path) == ("directory", "/fast")
     assert all(server.volumes == {"wal": volume.name} for _, _, server in deployment.servers())

@@ -42,9 +42,9 @@ def test_a_device_is_a_row_and_of_one_point_findings_too(made):
     found = with_device_io(EMPTY, [trial(IoView(devices=[view(made)])), trial(IoView(devices=[view(made)]), number=2)])
     (row,) = found.tables["io"]
     assert (row["device"], row["roles"], row["writes"].value, row["writes"].n) == ("sda", "data", pytest.approx(260.0), 2)
-    assert row["peak_to_mean"].value == pytest.approx(900 / 260) and row["write_size"].value == pytest.approx(8.0)
+    assert row["peak_to_mean"].value == pytest.approx(900 / 260) and row["write_request_size"].value == pytest.approx(8.0)
     assert found.findings["io_writes:sda"].value == pytest.approx(260.0)
-    assert "sequential" not in row, "what nobody traced has no column"
+    assert "sequential_share" not in row, "what nobody traced has no column"
     assert "without flushes" in row["writes"].method
 
 
@@ -59,9 +59,13 @@ def test_what_was_traced_has_a_label_and_its_rule(made):
     io = IoView(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=0.02, events=90, lost=10, incomplete=3))
     found = with_device_io(EMPTY, [trial(io)])
     (row,) = found.tables["io"]
-    assert row["label"] == "sequential" and row["sequential"].value == pytest.approx(95) and row["adjacent"].value == pytest.approx(40)
+    assert (
+        row["label"] == "sequential"
+        and row["sequential_share"].value == pytest.approx(95)
+        and row["adjacent_share"].value == pytest.approx(40)
+    )
     assert "io_sizes" not in found.tables, "of these no sizes are known"
-    assert "64 KiB" in row["sequential"].method and row["gap_p50"].value == pytest.approx(0.2, rel=1 / 32)
+    assert "64 KiB" in row["sequential_share"].method and row["inter_request_gap_p50"].value == pytest.approx(0.2, rel=1 / 32)
     (cost,) = [warning for warning in found.warnings if "tracing used" in warning]
     assert "0.020 cores" in cost and "10 events were lost (10 %)" in cost and "3 requests lack their start or end" in cost
 
@@ -130,15 +134,18 @@ def test_bursts_of_data_stand_beside_the_wal_of_the_same_servers(made):
     data = view(made)
     wal = data.model_copy(update={"number": "8:16", "name": "sdb", "roles": {"wal": ["a/pg"]}, "series": made.series([8192.0 * 90] * 10)})
     rows = {row["device"]: row for row in with_device_io(EMPTY, [trial(IoView(devices=[data, wal]))]).tables["io"]}
-    assert rows["sda"]["burst_ratio"].value == pytest.approx(10) and "WAL on another device" in rows["sda"]["burst_ratio"].method
-    assert rows["sdb"]["burst_ratio"].value is None, "the WAL is not held against itself"
+    assert (
+        rows["sda"]["data_burst_to_wal_ratio"].value == pytest.approx(10)
+        and "WAL on another device" in rows["sda"]["data_burst_to_wal_ratio"].method
+    )
+    assert rows["sdb"]["data_burst_to_wal_ratio"].value is None, "the WAL is not held against itself"
 
 
 @pytest.mark.parametrize("roles", [{"wal": ["b/pg"]}, {"data": ["c/pg"]}])
 def test_anothers_wal_is_not_held_against_data(made, roles):
     other = view(made).model_copy(update={"number": "8:16", "name": "sdb", "roles": roles})
     rows = with_device_io(EMPTY, [trial(IoView(devices=[view(made), other]))]).tables["io"]
-    assert all("burst_ratio" not in row for row in rows)
+    assert all("data_burst_to_wal_ratio" not in row for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -156,13 +163,15 @@ def test_a_wals_device_that_sees_more_than_wal_is_held_against_nothing(made, abo
     wal = data.model_copy(update={"number": "8:16", "name": "sdb", "roles": roles})
     loop = data.model_copy(update={"number": "7:0", "name": "loop0", "roles": above, "below": ["8:16"]})
     rows = with_device_io(EMPTY, [trial(IoView(devices=[data, wal, loop]))]).tables["io"]
-    assert all("burst_ratio" not in row for row in rows)
+    assert all("data_burst_to_wal_ratio" not in row for row in rows)
     plain = loop.model_copy(update={"roles": {"wal": ["b/pg"]}})
     only = with_device_io(EMPTY, [trial(IoView(devices=[data, wal.model_copy(update={"roles": {"wal": ["a/pg"]}}), plain]))]).tables["io"]
-    assert next(row for row in only if row["device"] == "sda")["burst_ratio"].value == pytest.approx(900 / 260), "it sees WAL alone"
+    assert next(row for row in only if row["device"] == "sda")["data_burst_to_wal_ratio"].value == pytest.approx(900 / 260), (
+        "it sees WAL alone"
+    )
 
 
 def test_bursts_beside_a_wal_on_the_same_device_say_nothing(made):
     both = view(made).model_copy(update={"roles": {"data": ["a/pg"], "wal": ["a/pg"]}})
     (row,) = with_device_io(EMPTY, [trial(IoView(devices=[both]))]).tables["io"]
-    assert "burst_ratio" not in row
+    assert "data_burst_to_wal_ratio" not in row

@@ -48,9 +48,9 @@ def test_nothing_of_speed_is_said_of_an_emulated_run():
 
 def test_what_was_ended_for_want_of_memory_is_said_all_the_same():
     kills = [{"container": "db1", "processes": 1}]
-    seen = MEASURED.model_copy(update={"tables": {"density": [{"tps": 5}], "memory_kills": kills}})
+    seen = MEASURED.model_copy(update={"tables": {"density": [{"tps": 5}], "oom_kills": kills}})
     found = with_emulation(seen, [result(1)])
-    assert set(found.tables) == {FUNCTIONAL_TABLE, "memory_kills"} and found.tables["memory_kills"] == kills
+    assert set(found.tables) == {FUNCTIONAL_TABLE, "oom_kills"} and found.tables["oom_kills"] == kills
 
 
 def test_what_is_judged_by_speed_is_unknown_there():

@@ -1,5 +1,5 @@
 from pgherd.analysis.intervals import mean_interval
-from pgherd.study.findings import as_finding, missing
+from pgherd.study.findings import as_finding, labelled_name, missing
 
 
 def test_an_estimate_keeps_its_interval_and_its_own_note_comes_last():
@@ -14,3 +14,7 @@ def test_an_estimate_keeps_its_interval_and_its_own_note_comes_last():
 def test_a_finding_without_a_number_says_why():
     found = missing("tps", "nothing ran", experiment="E3")
     assert (found.value, found.n, found.note, found.experiment) == (None, 0, "nothing ran", "E3")
+
+
+def test_a_name_with_labels():
+    assert labelled_name("ratio", layout="dedicated", overcommit=0.3) == "ratio{layout=dedicated,overcommit=0.3}"

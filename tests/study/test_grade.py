@@ -30,7 +30,7 @@ Curve = tuple[list[DensityPoint], list[TrialResult]]
 @pytest.fixture
 def measured(options: Build, simulate: Any) -> Callable[..., Curve]:
     def run(**host: Any) -> Curve:
-        given = options(points=(1, 4, 8), repeats_one=3)
+        given = options(databases=(1, 4, 8), single_database_repeats=3)
         results = simulate(given, **host).all(planned(given))
         return density_points(given, results), results
 
@@ -49,7 +49,7 @@ def test_all_clean_and_complete_is_a(measured: Callable[..., Curve]) -> None:
 
 def test_a_number_without_an_interval_is_no_a(options: Build, simulate: Any) -> None:
     for repeats, least, given in ((1, 3, "B"), (2, 3, "B"), (3, 3, "A"), (1, 2, "B"), (2, 2, "A")):
-        asked = options(points=(1, 4, 8), repeats=repeats, repeats_one=repeats)
+        asked = options(databases=(1, 4, 8), repeats=repeats, single_database_repeats=repeats)
         results = simulate(asked).all(planned(asked))
         assert grade(density_points(asked, results), results, complete=True, wanted=repeats, least=least) == given, (repeats, least)
 

@@ -6,14 +6,19 @@ from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study.guest_memory import merges_pages, with_guest_memory
+from pgherd.study.guest_memory import uses_ksm, with_guest_memory
 
 MB = 2.0**20
 EMPTY = Analysis(answer="x", grade="A")
 
 
 def metrics(ballooned=300.0, resident=400.0, database=250.0):
-    guest = {"guest.memory": 1000 * MB, "guest.actual": (1000 - ballooned) * MB, "guest.target": 650 * MB, "guest.free": 300 * MB}
+    guest = {
+        "guest.memory_configured": 1000 * MB,
+        "guest.memory_balloon_actual": (1000 - ballooned) * MB,
+        "guest.target": 650 * MB,
+        "guest.free": 300 * MB,
+    }
     return {
         "guest:a": guest | {"qemu.anon": (resident + 60) * MB, "qemu.overhead": 60 * MB},
         "server:a/pg": {"balloon.bytes": database * MB},
@@ -40,26 +45,26 @@ def test_a_guest_is_a_row_of_every_phase() -> None:
             "configured": 1000,
             "resident": 400,
             "ballooned": 300,
-            "by_database": 250,
+            "by_pg_balloon": 250,
             "compressed": 0,
             "swapped": 0,
-            "untouched": 300,
-            "residue": 0,
-            "target": 650,
+            "never_touched": 300,
+            "unaccounted": 0,
+            "balloon_target": 650,
         }
     )
-    parts = ("resident", "ballooned", "compressed", "swapped", "untouched", "residue")
-    assert sum(values[name] for name in parts) == pytest.approx(values["configured"]), "by_database is in it once, as a part of ballooned"
+    parts = ("resident", "ballooned", "compressed", "swapped", "never_touched", "unaccounted")
+    assert sum(values[name] for name in parts) == pytest.approx(values["configured"]), "by_pg_balloon is in it once, as a part of ballooned"
     ballooned = row["ballooned"]
     assert ballooned.n == 3 and ballooned.low < 300 < ballooned.high
-    assert "do not add it" in row["by_database"].note
+    assert "do not add it" in row["by_pg_balloon"].note
     assert found.warnings == []
 
 
 def test_a_drive_is_a_row_too_in_both_views() -> None:
     row, inside = with_guest_memory(EMPTY, [trial()]).tables["guest_drives"]
-    assert (row["drive"], row["seen_by"]) == ("a/data", "the hypervisor")
-    assert (inside["drive"], inside["seen_by"], inside["write_await"].value) == ("a/vdb", "the guest", pytest.approx(3))
+    assert (row["drive"], row["reported_by"]) == ("a/data", "the hypervisor")
+    assert (inside["drive"], inside["reported_by"], inside["write_await"].value) == ("a/vdb", "the guest", pytest.approx(3))
     values = {name: cell.value for name, cell in row.items() if hasattr(cell, "value")}
     assert values["write_await"] == pytest.approx(2) and values["flush_await"] == pytest.approx(10) and values["write_rate"] == 8
     assert values["read_await"] is None and values["reads"] == 0
@@ -74,7 +79,7 @@ def test_the_two_views_of_a_drive_stand_together_under_both_names() -> None:
     (phase,) = result.phases
     phase = phase.model_copy(update={"metrics": {**phase.metrics, **more}, "io": IoView(devices=devices)})
     rows = with_guest_memory(EMPTY, [result.model_copy(update={"phases": [phase]})]).tables["guest_drives"]
-    assert [(row["drive"], row["same_as"]) for row in rows] == [
+    assert [(row["drive"], row["also_known_as"]) for row in rows] == [
         *(("a/vdb", "a/data"), ("a/data", "a/vdb")),
         ("a/root", ""),
         ("a/vda", ""),
@@ -100,12 +105,12 @@ def test_runs_without_guests_are_left_as_they_are() -> None:
 
 
 def test_a_guest_whose_balloon_was_not_seen() -> None:
-    (row,) = with_guest_memory(EMPTY, [trial(1, {"guest:a": {"guest.memory": 1000 * MB}})]).tables["guest_memory"]
+    (row,) = with_guest_memory(EMPTY, [trial(1, {"guest:a": {"guest.memory_configured": 1000 * MB}})]).tables["guest_memory"]
     assert row["ballooned"].value is None and row["ballooned"].note == "its balloon was not measured"
 
 
 def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -> None:
-    assert not merges_pages([trial()])
+    assert not uses_ksm([trial()])
     (row,) = with_guest_memory(EMPTY, [trial(merge=True)]).tables["guest_memory"]
     assert "merged by KSM count in each guest" in row["resident"].note
     (row,) = with_guest_memory(EMPTY, [trial()]).tables["guest_memory"]
@@ -113,9 +118,9 @@ def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -
 
 
 def test_what_merging_saves_is_a_table_of_its_own() -> None:
-    host = {"ksm.shared": 86 * MB, "ksm.saved": 148 * MB, "ksm.unshared": 188 * MB, "ksm.scans": 0.05}
+    host = {"ksm.shared": 86 * MB, "ksm.saved": 148 * MB, "ksm.unshared": 188 * MB, "ksm.full_scans": 0.05}
     found = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "host": host})])
-    (row,) = found.tables["page_merging"]
+    (row,) = found.tables["ksm"]
     assert (row["point"], row["phase"]) == ("scheme 3", "high")
     values = {name: (cell.value, cell.unit) for name, cell in row.items() if hasattr(cell, "value")}
     assert values == {
@@ -124,8 +129,8 @@ def test_what_merging_saves_is_a_table_of_its_own() -> None:
         "unshared": (188, "MB"),
         "rounds": (pytest.approx(3), "1/min"),
     }
-    guest = {**metrics()["guest:a"], "guest.merged": 90 * MB}
+    guest = {**metrics()["guest:a"], "guest.ksm_merged": 90 * MB}
     (row,) = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "guest:a": guest})]).tables["guest_memory"]
-    assert row["merged"].value == 90 and row["resident"].value == pytest.approx(400), "a part of it, and not taken off"
+    assert row["ksm_merged"].value == 90 and row["resident"].value == pytest.approx(400), "a part of it, and not taken off"
     plain = with_guest_memory(EMPTY, [trial(found={**metrics(), "host": host})]).tables
-    assert "page_merging" not in plain and "merged" not in plain["guest_memory"][0], "others may merge: it was not asked for here"
+    assert "ksm" not in plain and "ksm_merged" not in plain["guest_memory"][0], "others may merge: it was not asked for here"

@@ -86,30 +86,30 @@ def test_time_that_the_ticks_missed_is_the_platforms(options: Build, simulate: A
     assert found.cpu.total == pytest.approx(2)
 
 
-@pytest.mark.parametrize(("databases", "limit"), [(1, "quota"), (6, "quota"), (8, "host"), (10, "host")])
+@pytest.mark.parametrize(("databases", "limit"), [(1, "cpu-quota"), (6, "cpu-quota"), (8, "host-cpu"), (10, "host-cpu")])
 def test_what_limits(options: Build, simulate: Any, databases: int, limit: str) -> None:
     given = options()
-    assert observe(given, trial(given, simulate(given), databases)).limited_by == limit
+    assert observe(given, trial(given, simulate(given), databases)).bottleneck == limit
 
 
 def test_without_a_quota_a_free_host_has_no_known_limit(options: Build, simulate: Any) -> None:
     given = options(cpu_mode="none")
-    assert observe(given, trial(given, simulate(given), 3)).limited_by == "unknown"
+    assert observe(given, trial(given, simulate(given), 3)).bottleneck == "unknown"
 
 
 def test_rate_clients_and_storage(options: Build, simulate: Any) -> None:
     given = options(rate=1000)
-    assert observe(given, trial(given, simulate(given), 3)).limited_by == "rate"
+    assert observe(given, trial(given, simulate(given), 3)).bottleneck == "rate-limit"
     given = options(cpu_mode="none")
     starved = trial(options(rate=1000), simulate(options(rate=1000)), 3)
     verdicts = [v.model_copy(update={"result": "fail"}) if v.check == "rate-met" else v for v in starved.verdicts]
-    assert observe(options(rate=1000), starved.model_copy(update={"verdicts": verdicts})).limited_by != "rate"
+    assert observe(options(rate=1000), starved.model_copy(update={"verdicts": verdicts})).bottleneck != "rate-limit"
     held = trial(given, simulate(given, taint=lambda t: "not-client-bound"), 3)
-    assert observe(given, held).limited_by == "clients"
+    assert observe(given, held).bottleneck == "client-cpu"
     waiting = trial(given, simulate(given), 3)
     host = waiting.phases[0].metrics["host"]
     host["cpu.iowait"], host["cpu.idle"] = 0.5, host["cpu.idle"] - 0.5
-    assert observe(given, waiting).limited_by == "storage"
+    assert observe(given, waiting).bottleneck == "storage"
 
 
 def test_nothing_seen_is_none_not_zero(options: Build, simulate: Any) -> None:
@@ -118,7 +118,7 @@ def test_nothing_seen_is_none_not_zero(options: Build, simulate: Any) -> None:
     assert found.throughput > 0
     for value in (found.cpu_per_tx, found.given, found.cpu.loaded, found.cpu.platform, found.cpu.idle, found.cpu.pgherd):
         assert value is None
-    assert found.limited_by == "unknown"
+    assert found.bottleneck == "unknown"
 
 
 def test_one_container_unseen_hides_the_sum(options: Build, simulate: Any) -> None:

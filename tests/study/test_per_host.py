@@ -43,25 +43,25 @@ def test_hosts_are_compared_within_each_trial():
     found = analysed(
         result(0, {"a": [100, 100], "b": [90, 90]}), result(1, {"a": [210], "b": [190]}), result(2, {"a": [50, 70], "b": [54, 54]})
     )
-    imbalance, slowest = found.findings["host_imbalance"], found.findings["host_slowest"]
+    imbalance, slowest = found.findings["host_imbalance"], found.findings["slowest_host"]
     assert imbalance.value == pytest.approx((0.1 + 1 - 190 / 210 + 0.1) / 3) and imbalance.n == 3
     assert slowest.value == pytest.approx((90 / 95 + 190 / 200 + 54 / 57) / 3) and slowest.note.startswith("host b") and slowest.high < 1
     rows = {row["host"]: row for row in found.tables["hosts"]}
-    assert rows["a"]["containers"] == 2 and rows["a"]["cores_given"] == 2
-    assert rows["a"]["per_database"].value == pytest.approx((100 + 210 + 60) / 3)
+    assert rows["a"]["containers"] == 2 and rows["a"]["cores_allocated"] == 2
+    assert rows["a"]["throughput_per_database"].value == pytest.approx((100 + 210 + 60) / 3)
     assert rows["b"]["cpu_used"].value == pytest.approx(1.5)
     assert found.warnings == ["before"] and found.answer == "x"
 
 
 def test_a_difference_that_is_not_shown_is_not_claimed():
     found = analysed(result(0, {"a": [100], "b": [90]}), result(1, {"a": [90], "b": [100]}), result(2, {"a": [95], "b": [96]}))
-    assert "not shown to be slower" in found.findings["host_slowest"].note
+    assert "not shown to be slower" in found.findings["slowest_host"].note
 
 
 def test_trials_that_left_a_host_idle_say_nothing():
     found = analysed(result(0, {"a": [100]}), result(1, {"b": [10]}))
     assert found.findings["host_imbalance"].value is None and "loaded every host" in found.findings["host_imbalance"].note
-    assert found.findings["host_slowest"].value is None and found.tables["hosts"][0]["relative"].value is None
+    assert found.findings["slowest_host"].value is None and found.tables["hosts"][0]["relative_to_mean"].value is None
 
 
 def test_trials_without_a_host_are_told():
@@ -90,26 +90,35 @@ def alone(number, host, tps, clients=None):
 def test_hosts_that_took_turns_are_shown_each_for_itself():
     found = analysed(alone(0, "a", 100), alone(1, "b", 50), alone(2, "a", 110))
     rows = {row["host"]: row for row in found.tables["hosts"]}
-    assert rows["a"]["per_database"].value == pytest.approx(105) and rows["b"]["per_database"].value == pytest.approx(50)
-    assert rows["a"]["relative"].value is None and "no trial loaded databases here and on another host" in rows["a"]["relative"].note
-    assert "host_imbalance" not in found.findings and "host_slowest" not in found.findings
+    assert rows["a"]["throughput_per_database"].value == pytest.approx(105) and rows["b"]["throughput_per_database"].value == pytest.approx(
+        50
+    )
+    assert (
+        rows["a"]["relative_to_mean"].value is None
+        and "no trial loaded databases here and on another host" in rows["a"]["relative_to_mean"].note
+    )
+    assert "host_imbalance" not in found.findings and "slowest_host" not in found.findings
 
 
 def test_a_host_of_clients_shows_what_they_cost():
     rows = {row["host"]: row for row in analysed(alone(0, "a", 100, clients="b")).tables["hosts"]}
-    assert rows["b"]["containers"] == 0 and rows["b"]["per_database"].value is None and rows["b"]["cpu_used"].value == pytest.approx(1.5)
+    assert (
+        rows["b"]["containers"] == 0
+        and rows["b"]["throughput_per_database"].value is None
+        and rows["b"]["cpu_used"].value == pytest.approx(1.5)
+    )
 
 
 def test_hosts_are_compared_without_that_of_the_clients():
     results = [result(0, {"a": [100], "b": [90]}), result(1, {"a": [100], "b": [92]})]
     found = with_hosts(Analysis(answer="x", grade="A"), results, [*HOSTS, Host(name="c", cores=2)], "c")
-    assert found.findings["host_imbalance"].value == pytest.approx(0.09) and found.findings["host_slowest"].n == 2
+    assert found.findings["host_imbalance"].value == pytest.approx(0.09) and found.findings["slowest_host"].n == 2
     rows = {row["host"]: row for row in found.tables["hosts"]}
-    assert rows["a"]["relative"].value > 1 > rows["b"]["relative"].value
+    assert rows["a"]["relative_to_mean"].value > 1 > rows["b"]["relative_to_mean"].value
     assert (
         rows["c"]["containers"] == 0
-        and rows["c"]["relative"].value is None
-        and "no trial loaded databases here" in rows["c"]["relative"].note
+        and rows["c"]["relative_to_mean"].value is None
+        and "no trial loaded databases here" in rows["c"]["relative_to_mean"].note
     )
 
 
@@ -117,13 +126,16 @@ def test_where_no_trial_is_clean_the_tainted_ones_are_shown_and_nothing_is_found
     steal = Verdict(check="steal", kind="noise", result="fail", observed="9%", wanted="2%", why="x")
     found = analysed(*(result(number, {"a": [100], "b": [50]}, steal) for number in range(3)))
     row = found.tables["hosts"][1]
-    assert row["per_database"].value == pytest.approx(50) and row["relative"].value == pytest.approx(50 / 75)
-    assert all(row[name].note.endswith("; only tainted trials: an indication") for name in ("per_database", "relative", "cpu_used"))
-    assert found.findings["host_slowest"].value is None and found.findings["host_slowest"].note == "no clean trial loaded every host"
+    assert row["throughput_per_database"].value == pytest.approx(50) and row["relative_to_mean"].value == pytest.approx(50 / 75)
+    assert all(
+        row[name].note.endswith("; only tainted trials: an indication")
+        for name in ("throughput_per_database", "relative_to_mean", "cpu_used")
+    )
+    assert found.findings["slowest_host"].value is None and found.findings["slowest_host"].note == "no clean trial loaded every host"
     mixed = analysed(result(0, {"a": [100], "b": [50]}, steal), result(1, {"a": [100], "b": [99]})).tables["hosts"][1]
-    assert mixed["per_database"].value == pytest.approx(99) and "tainted" not in mixed["per_database"].note
+    assert mixed["throughput_per_database"].value == pytest.approx(99) and "tainted" not in mixed["throughput_per_database"].note
     one = analysed(alone(0, "a", 100).model_copy(update={"verdicts": [steal]})).tables["hosts"]
-    assert one[0]["per_database"].value == pytest.approx(100) and "only tainted trials" in one[0]["per_database"].note
+    assert one[0]["throughput_per_database"].value == pytest.approx(100) and "only tainted trials" in one[0]["throughput_per_database"].note
     assert one[1]["cpu_used"].value is None and one[1]["cpu_used"].note == "no clean trial loaded a database here"
 
 

@@ -18,18 +18,18 @@ Build = Callable[..., DensityOptions]
 
 
 def test_clean_trials_are_used_and_all_are_counted(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     host = simulate(given, taint=lambda t: "steal" if t.repeat == 0 else None, fail=lambda t: "died" if t.repeat == 2 else None)
     found = repeats(given, host.all(planned(given)))
     assert found is not None
     assert (len(found.used), found.tried, found.tainted, found.failed) == (1, 3, 2, 1)
     assert found.clean and found.note == ""
     assert found.throughputs == [found.mean]
-    assert found.limited_by == "quota"
+    assert found.bottleneck == "cpu-quota"
 
 
 def test_tainted_ones_are_used_where_none_is_clean(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     found = repeats(given, simulate(given, taint=lambda t: "steal").all(planned(given)))
     assert found is not None
     assert not found.clean
@@ -37,7 +37,7 @@ def test_tainted_ones_are_used_where_none_is_clean(options: Build, simulate: Any
 
 
 def test_a_mean_or_the_reason_why_there_is_none(options: Build, simulate: Any) -> None:
-    given = options(points=(8,))
+    given = options(databases=(8,))
     found = repeats(given, simulate(given).all(planned(given)))
     assert found is not None
     assert mean_finding(found, lambda o: o.p99, "ms", "too few").note == "too few"
@@ -45,7 +45,7 @@ def test_a_mean_or_the_reason_why_there_is_none(options: Build, simulate: Any) -
 
 
 def test_nothing_finished_is_no_point(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     assert repeats(given, simulate(given, fail=lambda t: "died").all(planned(given))) is None
     assert repeats(given, []) is None
 
@@ -117,21 +117,31 @@ def point(given: DensityOptions, host: Any) -> Repeats:
 
 
 def test_parts_in_cores_with_named_ones_after_the_platform(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     found = point(given, simulate(given, overhead=0.4))
     assert named_parts([found]) == ["vm"]
     cells = cpu_cells(found, ["vm", "nfs"])
-    assert list(cells) == ["databases_cpu", "clients", "pgherd", "platform", "platform.vm", "platform.nfs", "iowait", "idle", "steal"]
-    assert cells["platform"].value == pytest.approx(0.4)
-    assert cells["platform.vm"].value == pytest.approx(0.2)
-    assert cells["platform.nfs"].note == "CPU of this part was not measured"
-    assert cells["databases_cpu"].value + cells["clients"].value == pytest.approx(1, abs=0.01)
+    assert list(cells) == [
+        "databases_cpu",
+        "clients_cpu",
+        "pgherd_cpu",
+        "platform_cpu",
+        "platform_cpu.vm",
+        "platform_cpu.nfs",
+        "iowait",
+        "idle",
+        "steal",
+    ]
+    assert cells["platform_cpu"].value == pytest.approx(0.4)
+    assert cells["platform_cpu.vm"].value == pytest.approx(0.2)
+    assert cells["platform_cpu.nfs"].note == "CPU of this part was not measured"
+    assert cells["databases_cpu"].value + cells["clients_cpu"].value == pytest.approx(1, abs=0.01)
 
 
 def test_what_was_not_seen_says_so(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     cells = cpu_cells(point(given, simulate(given, metrics=False)), [])
     assert all(cell.value is None for cell in cells.values())
-    assert cells["databases_cpu"].note == cells["platform"].note == NO_CONTAINER_CPU
+    assert cells["databases_cpu"].note == cells["platform_cpu"].note == NO_CONTAINER_CPU
     assert cells["idle"].note == "not reported by the host"
-    assert cells["pgherd"].note == "not measured for these processes"
+    assert cells["pgherd_cpu"].note == "not measured for these processes"

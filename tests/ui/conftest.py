@@ -14,8 +14,6 @@ from types import ModuleType
 
 import pytest
 
-pytest.importorskip("starlette", reason="starlette is not installed")
-
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it would rather have httpx2, which is too young to be everywhere
     from starlette.testclient import TestClient

@@ -6,7 +6,9 @@ from pgherd.ui.study_forms import study_forms
 
 
 def test_pages_carry_the_form_token(site):
-    text = site.page("start_form.html.j2", offer=study_forms()["database-size"], values={"scales": "", "predict": ""}, problem="")
+    text = site.page(
+        "start_form.html.j2", offer=study_forms()["database-size"], values={"scales": "", "predict": "", "time-budget": ""}, problem=""
+    )
     assert site.policy.form_token.encode() in text.body
 
 

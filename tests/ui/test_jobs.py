@@ -50,14 +50,14 @@ def stubbed(monkeypatch, script: str) -> None:
 
 
 def test_a_plan_is_the_command_line_s_own(made, monkeypatch):
-    stubbed(monkeypatch, "import json, sys; print(json.dumps({'words': sys.argv[1:], 'seconds': 6, 'confirm': ['pages']}))")
+    stubbed(monkeypatch, "import json, sys; print(json.dumps({'words': sys.argv[1:], 'seconds': 6, 'needs_confirmation': ['pages']}))")
     plan = made.plan("density", {"databases": "1,2"})
     assert plan.document["words"][:2] == ["density", "--databases=1,2"] and plan.document["words"][2:5] == [
         "--dry-run",
         "--json",
         "--runs-dir",
     ]
-    assert (plan.command, plan.seconds, plan.confirm, plan.too_long) == ("pgherd density --databases=1,2", 6.0, ["pages"], False)
+    assert (plan.command, plan.seconds, plan.needs_confirmation, plan.too_long) == ("pgherd density --databases=1,2", 6.0, ["pages"], False)
     assert made.planned(plan.id) is plan
 
 
@@ -99,7 +99,7 @@ def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(made, monkey
 def test_agreement_is_passed_on_only_where_it_was_asked_for(made, monkeypatch):
     stubbed(monkeypatch, "pass")
     monkeypatch.setattr(made, "_spawn", lambda what, words: words)
-    asking = Plan("x", "density", (), {"confirm": ["pages"]}, 0.0)
+    asking = Plan("x", "density", (), {"needs_confirmation": ["pages"]}, 0.0)
     with pytest.raises(UsageError, match="changes the host: pages"):
         made.start(asking, agreed=False)
     assert "--yes" in made.start(asking, agreed=True) and "--yes" not in made.start(Plan("x", "density", (), {}, 0.0), agreed=True)

@@ -63,7 +63,7 @@ def running(runs):
         phases=(LivePhase(name="steady", ramp=1, seconds=30, loads={"local/c01/pg/bench": "pgbench"}),),
         containers={"c01": LiveContainer(vcpus=1.0, memory=2**29)},
     )
-    state = LiveState(pid=os.getpid(), written=now, trials_left=3, seconds_left=40.0, trial=trial, phase=0, phase_begun=now - 5)
+    state = LiveState(pid=os.getpid(), written=now, trials_remaining=3, seconds_left=40.0, trial=trial, phase=0, phase_begun=now - 5)
     write_live(directory, state)
     with open(directory / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -41,9 +41,17 @@ def test_what_a_trial_has(trial):
     assert found["container/cgroup_memory/memory.usage"].unit == "bytes" and not found["host/cpu/cpu.online"].counter
 
 
+def test_a_trial_of_version_1_has_the_names_of_today(tmp_path):
+    rows = [(1000.0 + second, "cgroup_memory", "budget", {"memory.fault": 5.0 * second}) for second in range(3)]
+    write_samples(tmp_path, rows)
+    (choice,) = choices(tmp_path)
+    assert choice.key == "run-cgroup/cgroup_memory/memory.page_faults"
+    assert [(entity, value) for entity, _, value, _, _ in series(tmp_path, choice).points] == [("run-cgroup", 5.0), ("run-cgroup", 5.0)]
+
+
 def test_units_of_rates():
     assert MetricChoice("database", "server", "db.xact_commit", 1).unit == "transactions/s"
-    assert MetricChoice("database", "server", "ckpt.write_time", 1).unit == "s/s"
+    assert MetricChoice("database", "server", "checkpoint.write_time", 1).unit == "s/s"
     assert MetricChoice("x", "y", "unknown", 1).unit == "" and MetricChoice("x", "y", "unknown", 1).metric is None
 
 

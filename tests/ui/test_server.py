@@ -18,7 +18,7 @@ from pgherd.ui.server import ServerAddress, serve
 def test_addresses():
     assert server._shown("", "0.0.0.0") == socket.gethostname() and server._shown("::1", "::1") == "[::1]"
     assert server._shown("localhost", "127.0.0.1") == "127.0.0.1" and server._shown("db.example", "192.0.2.7") == "db.example"
-    assert ServerAddress("http://h:1/", "t").sign_in == "http://h:1/sign-in?token=t"
+    assert ServerAddress("http://h:1/", "t").sign_in_url == "http://h:1/sign-in?token=t"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def get(where: ServerAddress, path: str = "/", **headers: str):
 
 
 def signed_in(where: ServerAddress, path: str = "/"):
-    _, _, headers = get(where, where.sign_in.removeprefix(where.address.rstrip("/")))
+    _, _, headers = get(where, where.sign_in_url.removeprefix(where.address.rstrip("/")))
     return get(where, path, Cookie=headers["set-cookie"].partition(";")[0])
 
 

@@ -15,17 +15,17 @@ from pgherd.ui.jobs import Job, Plan
 
 FIRST = "20260131-120000-density-0001"
 DOCUMENT = {
-    "schema": "pgherd/plan/1",
+    "schema": "pgherd/plan/2",
     "deployment": {"hosts": [{"containers": [{}, {}]}]},
     "trials": [{"trial": "databases=1#0", "state": "warm", "seconds": 6.0, "intents": ["cached"]}],
-    "worst_case_trials": 5,
+    "max_trials": 5,
     "seconds": 6.0,
     "disk_bytes": 2**30,
     "memory_bytes": 2**29,
     "host_changes": ["a control group <b>"],
-    "confirm": [],
+    "needs_confirmation": [],
     "choices": ["runtime process: no control groups can be written"],
-    "settings": [{"name": "shared_buffers", "value": "256MB", "default": "128MB", "why": "it fits"}],
+    "settings": [{"name": "shared_buffers", "value": "256MB", "default": "128MB", "reason": "it fits"}],
 }
 
 
@@ -83,7 +83,7 @@ def test_the_form_takes_up_what_was_filled_in(client):
 
 
 def test_changes_of_the_host_are_agreed_to_first(post, planned, site):
-    planned[1]["confirm"] = ["512 huge pages of 2 MB are reserved"]
+    planned[1]["needs_confirmation"] = ["512 huge pages of 2 MB are reserved"]
     text = post("/start/hugepages", **{"page-sizes": "none,2MB"}).text
     assert "512 huge pages of 2 MB" in text and "Apply these host changes" in text and "required" in text
     refused = post("/started", plan=plan_id(text))

@@ -1,7 +1,3 @@
-import pytest
-
-pytest.importorskip("mimesis")
-
 from pgherd.workloads.realistic import REALISTIC, Values, digest
 
 

@@ -28,18 +28,27 @@ MOST_BACKGROUND = 2**30
 
 
 def _advice(
-    about: Literal["host", "server"],
+    scope: Literal["host", "server"],
     check: str,
     outcome: Outcome,
-    found: str,
-    wanted: str,
-    why: str,
+    observed: str,
+    recommended: str,
+    rationale: str,
     command: str = "",
     source: str = E17,
 ) -> Advice:
     """Return the advice of one check. The command is kept only if a change is recommended."""
     fix = command if outcome in ("change", "consider") else ""
-    return Advice(check=check, about=about, outcome=outcome, found=found, wanted=wanted, why=why, command=fix, source=source)
+    return Advice(
+        check=check,
+        scope=scope,
+        outcome=outcome,
+        observed=observed,
+        recommended=recommended,
+        rationale=rationale,
+        fix=fix,
+        source=source,
+    )
 
 
 _host = partial(_advice, "host")
@@ -63,64 +72,64 @@ def host_advice(host: HostPractice) -> list[Advice]:
 
 
 def _schedulers(host: HostPractice) -> Iterator[Advice]:
-    why = "The hypervisor and its storage reorder requests. A scheduler in the guest only adds CPU time and delay"
+    rationale = "The hypervisor and its storage reorder requests. A scheduler in the guest only adds CPU time and delay"
     if host.virtualisation is None:
         return
     if not host.disks:
-        yield _host("io-scheduler", "unknown", "no disk is visible", "none (or noop) on virtual disks", why)
+        yield _host("io-scheduler", "unknown", "no disk is visible", "none (or noop) on virtual disks", rationale)
     for disk in host.disks:
         used = disk.schedulers[0] if disk.schedulers else ""
         outcome: Outcome = "unknown" if not used else "ok" if used in PLAIN_SCHEDULERS else "change"
         plain = next((name for name in PLAIN_SCHEDULERS if name in disk.schedulers), "none")
         command = f'echo {plain} > /sys/block/{disk.name}/queue/scheduler   # persistent: udev rule ATTR{{queue/scheduler}}="{plain}"'
         observed = f"{disk.name}: {used}" if used else f"{disk.name}: not visible"
-        yield _host("io-scheduler", outcome, observed, "none (or noop) on virtual disks", why, command)
+        yield _host("io-scheduler", outcome, observed, "none (or noop) on virtual disks", rationale, command)
 
 
 def _drivers(host: HostPractice) -> Iterator[Advice]:
     if host.virtualisation is None:
         return
-    why = "An emulated device needs exits to the hypervisor for every request. A paravirtual device batches requests"
+    rationale = "An emulated device needs exits to the hypervisor for every request. A paravirtual device batches requests"
     command = f"use virtio (KVM, AHV), PVSCSI and VMXNET3 (VMware) devices in {host.virtualisation}'s settings"
-    for kind, parts, recommended in (("disk", host.disks, PARAVIRTUAL_DISKS), ("network", host.cards, PARAVIRTUAL_CARDS)):
+    for kind, parts, drivers in (("disk", host.disks, PARAVIRTUAL_DISKS), ("network", host.cards, PARAVIRTUAL_CARDS)):
         for part in parts:
             yield _host(
-                "paravirtual-driver", _paravirtual(part, recommended), f"{kind} {part.name}: {part.driver or 'driver not visible'}",
-                f"one of {', '.join(recommended[:4])} …", why, command,
+                "paravirtual-drivers", _paravirtual(part, drivers), f"{kind} {part.name}: {part.driver or 'driver not visible'}",
+                f"one of {', '.join(drivers[:4])} …", rationale, command,
             )  # fmt: skip
 
 
-def _paravirtual(part: Part, recommended: tuple[str, ...]) -> Outcome:
+def _paravirtual(part: Part, drivers: tuple[str, ...]) -> Outcome:
     if not part.driver:
         return "unknown"
-    return (
-        "ok"
-        if part.driver in recommended
-        else "change"
-        if part.driver in EMULATED_CARDS or recommended is PARAVIRTUAL_DISKS
-        else "consider"
-    )
+    return "ok" if part.driver in drivers else "change" if part.driver in EMULATED_CARDS or drivers is PARAVIRTUAL_DISKS else "consider"
 
 
 def _thick_disks(host: HostPractice) -> Advice:
-    why = "A thin disk allocates blocks at their first write. Such writes are slow, and occur under load"
-    wanted = "thick, eager-zeroed virtual disks"
+    rationale = "A thin disk allocates blocks at their first write. Such writes are slow, and occur under load"
+    recommended = "thick, eager-zeroed virtual disks"
     if host.virtualisation is None:
-        return _host("thick-disks", "ok", "no virtual disks: not a virtual machine", wanted, why)
-    return _host("thick-disks", "unknown", "not visible inside a virtual machine; check the hypervisor's settings", wanted, why)
+        return _host("thick-provisioned-disks", "ok", "no virtual disks: not a virtual machine", recommended, rationale)
+    return _host(
+        "thick-provisioned-disks",
+        "unknown",
+        "not visible inside a virtual machine; check the hypervisor's settings",
+        recommended,
+        rationale,
+    )
 
 
 def _balloon(host: HostPractice) -> Advice:
-    wanted = "memory balloon present if memory may be overcommitted"
-    why = "Without it a host short of memory swaps arbitrary guest pages. With a balloon the guest selects them"
+    recommended = "memory balloon present if memory may be overcommitted"
+    rationale = "Without it a host short of memory swaps arbitrary guest pages. With a balloon the guest selects them"
     if host.virtualisation is None:
-        return _host("balloon", "ok", "not a virtual machine", wanted, why)
+        return _host("balloon", "ok", "not a virtual machine", recommended, rationale)
     if host.balloon is None:
-        return _host("balloon", "unknown", "not visible", wanted, why)
+        return _host("balloon", "unknown", "not visible", recommended, rationale)
     if host.balloon:
-        return _host("balloon", "ok", f"{host.balloon} has a device", wanted, why)
+        return _host("balloon", "ok", f"{host.balloon} has a device", recommended, rationale)
     command = "add a balloon device (KVM: <memballoon model='virtio'/>), or install the hypervisor's guest tools"
-    return _host("balloon", "consider", "no balloon device", wanted, why, command)
+    return _host("balloon", "consider", "no balloon device", recommended, rationale, command)
 
 
 def _sysctl(name: str, value: int | str) -> str:
@@ -129,73 +138,80 @@ def _sysctl(name: str, value: int | str) -> str:
 
 def _swappiness(host: HostPractice) -> Advice:
     value = host.knobs.get("swappiness")
-    why = "Rarely used shared buffers look idle to the kernel. If they are swapped out, each later hit reads from disk"
-    wanted = f"at most {MOST_SWAPPINESS}"
+    rationale = "Rarely used shared buffers look idle to the kernel. If they are swapped out, each later hit reads from disk"
+    recommended = f"at most {MOST_SWAPPINESS}"
     if value is None:
-        return _host("swappiness", "unknown", "not visible", wanted, why, source=KERNEL)
+        return _host("swappiness", "unknown", "not visible", recommended, rationale, source=KERNEL)
     if host.swap == 0:
-        return _host("swappiness", "ok", f"{value}, without swap", wanted, why, source=KERNEL)
+        return _host("swappiness", "ok", f"{value}, without swap", recommended, rationale, source=KERNEL)
     outcome: Outcome = "ok" if value <= MOST_SWAPPINESS else "consider"
     observed = f"{value}, with {format_bytes(host.swap)} of swap"
-    return _host("swappiness", outcome, observed, wanted, why, _sysctl("swappiness", 1), KERNEL)
+    return _host("swappiness", outcome, observed, recommended, rationale, _sysctl("swappiness", 1), KERNEL)
 
 
 def _overcommit(host: HostPractice) -> Advice:
     value = host.knobs.get("overcommit_memory")
-    why = "With 0 or 1 the kernel grants more memory than it has. Its OOM killer then ends a server process, and so the server"
-    wanted = "2 (strict) on a dedicated database host"
+    rationale = "With 0 or 1 the kernel grants more memory than it has. Its OOM killer then ends a server process, and so the server"
+    recommended = "2 (strict) on a dedicated database host"
     if value is None:
-        return _host("overcommit", "unknown", "not visible", wanted, why, source=POSTGRES)
+        return _host("vm-overcommit-memory", "unknown", "not visible", recommended, rationale, source=POSTGRES)
     ratio = host.knobs.get("overcommit_ratio")
     with_ratio = f", overcommit_ratio {ratio} %" if value == 2 and ratio is not None else ""
     command = _sysctl("overcommit_memory", 2) + "; also set vm.overcommit_ratio: the commit limit is swap + that share of RAM"
-    return _host("overcommit", "ok" if value == 2 else "consider", f"{value}{with_ratio}", wanted, why, command, POSTGRES)
+    return _host(
+        "vm-overcommit-memory", "ok" if value == 2 else "consider", f"{value}{with_ratio}", recommended, rationale, command, POSTGRES
+    )
 
 
 def _dirty_pages(host: HostPractice) -> Advice:
-    why = "Accumulated dirty pages are written at once when a checkpoint syncs its files, and delay WAL writes"
-    wanted = f"background writeback starts at {format_bytes(MOST_BACKGROUND)} or less"
+    rationale = "Accumulated dirty pages are written at once when a checkpoint syncs its files, and delay WAL writes"
+    recommended = f"background writeback starts at {format_bytes(MOST_BACKGROUND)} or less"
     size, share = host.knobs.get("dirty_background_bytes", 0), host.knobs.get("dirty_background_ratio")
     if not size and share is None:
-        return _host("dirty-pages", "unknown", "not visible", wanted, why, source=KERNEL)
+        return _host("dirty-background-bytes", "unknown", "not visible", recommended, rationale, source=KERNEL)
     limit = size or (share or 0) * host.memory // 100
     observed = f"dirty_background_bytes {format_bytes(size)}" if size else f"dirty_background_ratio {share} % (about {format_bytes(limit)})"
     command = _sysctl("dirty_background_bytes", 256 * 2**20) + "; set vm.dirty_bytes to four times that"
-    return _host("dirty-pages", "ok" if limit <= MOST_BACKGROUND else "consider", observed, wanted, why, command, KERNEL)
+    return _host(
+        "dirty-background-bytes", "ok" if limit <= MOST_BACKGROUND else "consider", observed, recommended, rationale, command, KERNEL
+    )
 
 
 def _transparent_huge_pages(host: HostPractice) -> Advice:
     value = host.transparent_huge_pages
-    why = "With 'always' the kernel compacts memory while a process waits, and small allocations of a backend use 2 MB each"
-    wanted = "madvise or never"
+    rationale = "With 'always' the kernel compacts memory while a process waits, and small allocations of a backend use 2 MB each"
+    recommended = "madvise or never"
     if value is None:
-        return _host("transparent-huge-pages", "unknown", "not visible, or not supported", wanted, why, source=POSTGRES)
+        return _host("transparent-huge-pages", "unknown", "not visible, or not supported", recommended, rationale, source=POSTGRES)
     command = "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled   # persistent: kernel option transparent_hugepage=madvise"
-    return _host("transparent-huge-pages", "ok" if value != "always" else "consider", value, wanted, why, command, POSTGRES)
+    return _host("transparent-huge-pages", "ok" if value != "always" else "consider", value, recommended, rationale, command, POSTGRES)
 
 
 def _governor(host: HostPractice) -> Advice:
-    wanted, why = "performance", "Other governors lower the clock while a database waits, and each short query waits until it rises again"
+    recommended, rationale = (
+        "performance",
+        "Other governors lower the clock while a database waits, and each short query waits until it rises again",
+    )
     if host.governor is None:
         observed = "not visible: set by the hypervisor" if host.virtualisation else "not visible"
-        return _host("governor", "unknown", observed, wanted, why, source="Linux documentation, admin-guide/pm/cpufreq")
+        return _host("governor", "unknown", observed, recommended, rationale, source="Linux documentation, admin-guide/pm/cpufreq")
     command = "for g in /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor; do echo performance > $g; done"
     outcome: Outcome = "ok" if host.governor == "performance" else "consider"
-    return _host("governor", outcome, host.governor, wanted, why, command, "Linux documentation, admin-guide/pm/cpufreq")
+    return _host("governor", outcome, host.governor, recommended, rationale, command, "Linux documentation, admin-guide/pm/cpufreq")
 
 
 def _clock(host: HostPractice) -> Advice:
-    wanted = "tsc, or the hypervisor's clock"
-    why = "A slow clock requires calls to the kernel or hypervisor. EXPLAIN ANALYZE and track_io_timing cost several times as much"
+    recommended = "tsc, or the hypervisor's clock"
+    rationale = "A slow clock requires calls to the kernel or hypervisor. EXPLAIN ANALYZE and track_io_timing cost several times as much"
     source = "PostgreSQL documentation, pg_test_timing"
     if host.clock_source is None:
-        return _host("clock-source", "unknown", "not visible", wanted, why, source=source)
+        return _host("clock-source", "unknown", "not visible", recommended, rationale, source=source)
     if host.clock_source in FAST_CLOCKS:
-        return _host("clock-source", "ok", host.clock_source, wanted, why, source=source)
+        return _host("clock-source", "ok", host.clock_source, recommended, rationale, source=source)
     better = next((name for name in FAST_CLOCKS if name in host.clock_sources), None)
     command = f"echo {better} > /sys/devices/system/clocksource/clocksource0/current_clocksource" if better else ""
     observed = host.clock_source if better else f"{host.clock_source} (no faster one available)"
-    return _host("clock-source", "change" if better else "consider", observed, wanted, why, command, source)
+    return _host("clock-source", "change" if better else "consider", observed, recommended, rationale, command, source)
 
 
 WAL_DOC = "PostgreSQL documentation, 'WAL Configuration'"
@@ -228,7 +244,7 @@ def server_advice(server: ServerPractice, host: HostPractice) -> list[Advice]:
         _wal_size(server),
         _wal_compression(server),
         _checksums(server),
-        *(_kept_on(server, name, why, outcome) for name, why, outcome in _KEPT_ON),
+        *(_kept_on(server, name, rationale, outcome) for name, rationale, outcome in _KEPT_ON),
     ]
 
 
@@ -246,28 +262,28 @@ def _set(name: str, value: str, *, restart: bool = False) -> str:
 
 
 def _separate_wal_device(server: ServerPractice) -> Advice:
-    wanted = "separate devices for data and WAL, not shared with the system"
-    why = "Commits wait for small sequential WAL writes. On a shared device they queue behind a checkpoint's random writes"
+    recommended = "separate devices for data and WAL, not shared with the system"
+    rationale = "Commits wait for small sequential WAL writes. On a shared device they queue behind a checkpoint's random writes"
     if not server.local or not server.data or not server.wal:
         reason = "files not visible" if server.local else "runs on another host"
-        return _server("devices-apart", "unknown", reason, wanted, why)
+        return _server("separate-wal-device", "unknown", reason, recommended, rationale)
     common = sorted(set(server.data) & set(server.wal))
     data_on_system, wal_on_system = sorted(set(server.data) & set(server.system)), sorted(set(server.wal) & set(server.system))
     command = "stop the server, move pg_wal to a file system on another device, link it: mv pg_wal /wal/pg_wal && ln -s /wal/pg_wal pg_wal"
     if common:
-        return _server("devices-apart", "consider", f"data and WAL on {', '.join(common)}", wanted, why, command)
+        return _server("separate-wal-device", "consider", f"data and WAL on {', '.join(common)}", recommended, rationale, command)
     if data_on_system:
         observed = f"data on {', '.join(server.data)}, shared with the system; WAL on {', '.join(server.wal)}"
-        return _server("devices-apart", "consider", observed, wanted, why, "move the data directory to a separate device")
+        return _server("separate-wal-device", "consider", observed, recommended, rationale, "move the data directory to a separate device")
     if wal_on_system:
         observed = f"data on {', '.join(server.data)}; WAL on {', '.join(server.wal)}, shared with the system"
-        return _server("devices-apart", "consider", observed, wanted, why, command)
-    return _server("devices-apart", "ok", f"data on {', '.join(server.data)}, WAL on {', '.join(server.wal)}", wanted, why)
+        return _server("separate-wal-device", "consider", observed, recommended, rationale, command)
+    return _server("separate-wal-device", "ok", f"data on {', '.join(server.data)}, WAL on {', '.join(server.wal)}", recommended, rationale)
 
 
 def _dedicated_server(server: ServerPractice) -> Advice:
-    wanted = "a separate container and server for each important database"
-    why = "Databases of one server share buffers, WAL, checkpoints and autovacuum. One can starve the others"
+    recommended = "a separate container and server for each important database"
+    rationale = "Databases of one server share buffers, WAL, checkpoints and autovacuum. One can starve the others"
     names = sorted(server.databases, key=lambda name: -server.databases[name])
     listing = ", ".join(f"{name} ({format_bytes(server.databases[name])})" for name in names[:5]) + (" …" if len(names) > 5 else "")
     observed = f"{len(names)} database{'' if len(names) == 1 else 's'}: {listing}" if names else "no user databases"
@@ -275,33 +291,33 @@ def _dedicated_server(server: ServerPractice) -> Advice:
     others = max(0, (server.servers_here or 1) - 1)
     if others:
         observed += f"; {others} other PostgreSQL server{'' if others == 1 else 's'} on this host"
-        why += ". Servers of one host share memory, CPUs and disks"
+        rationale += ". Servers of one host share memory, CPUs and disks"
         command = f"{command}, and " if len(names) > 1 else ""
         command += "give each important server a separate container or machine"
     command += "; 'pgherd consolidation' measures the benefit"
-    return _server("dedicated-server", "consider" if len(names) > 1 or others else "ok", observed, wanted, why, command)
+    return _server("dedicated-server", "consider" if len(names) > 1 or others else "ok", observed, recommended, rationale, command)
 
 
 def _shared_buffers(server: ServerPractice, host: HostPractice) -> Advice:
-    wanted = "25 to 40 % of memory, or 75 %, but not about 50 %"
-    why = "At about half of memory, page cache and shared buffers hold mostly the same pages"
+    recommended = "25 to 40 % of memory, or 75 %, but not about 50 %"
+    rationale = "At about half of memory, page cache and shared buffers hold mostly the same pages"
     size = server.bytes_.get("shared_buffers")
     if size is None:
-        return _server("shared-buffers", "unknown", "not visible to this user", wanted, why)
+        return _server("shared-buffers", "unknown", "not visible to this user", recommended, rationale)
     if not server.local or not host.memory:
-        return _server("shared-buffers", "unknown", f"{format_bytes(size)}; memory of its host not visible", wanted, why)
+        return _server("shared-buffers", "unknown", f"{format_bytes(size)}; memory of its host not visible", recommended, rationale)
     share = round(size / host.memory, 3)
     observed = f"{format_bytes(size)}, {share:.0%} of {format_bytes(host.memory)}"
     if NEAR_HALF[0] <= share <= NEAR_HALF[1]:
-        return _server("shared-buffers", "change", observed, wanted, why, _buffers_command(host, 0.25))
+        return _server("shared-buffers", "change", observed, recommended, rationale, _buffers_command(host, 0.25))
     if share > BEYOND + 0.05:
-        why = "The remainder must hold all backends, their sorts and the kernel. Queries may run out of memory"
-        return _server("shared-buffers", "consider", observed, wanted, why, _buffers_command(host, BEYOND))
+        rationale = "The remainder must hold all backends, their sorts and the kernel. Queries may run out of memory"
+        return _server("shared-buffers", "consider", observed, recommended, rationale, _buffers_command(host, BEYOND))
     data = sum(server.databases.values())
     if share < SMALL and data > size:
-        why = f"The databases have {format_bytes(data)}, of which shared buffers hold little. Reads from the page cache need a copy"
-        return _server("shared-buffers", "consider", observed, wanted, why, _buffers_command(host, 0.25))
-    return _server("shared-buffers", "ok", observed, wanted, why)
+        rationale = f"The databases have {format_bytes(data)}, of which shared buffers hold little. Reads from the page cache need a copy"
+        return _server("shared-buffers", "consider", observed, recommended, rationale, _buffers_command(host, 0.25))
+    return _server("shared-buffers", "ok", observed, recommended, rationale)
 
 
 def _buffers_command(host: HostPractice, share: float) -> str:
@@ -309,80 +325,84 @@ def _buffers_command(host: HostPractice, share: float) -> str:
 
 
 def _huge_pages(server: ServerPractice) -> Advice:
-    wanted = "on, with enough huge pages reserved for shared memory"
-    why = "With 4 kB pages each backend has a large page table and more TLB misses"
+    recommended = "on, with enough huge pages reserved for shared memory"
+    rationale = "With 4 kB pages each backend has a large page table and more TLB misses"
     size, setting = server.bytes_.get("shared_buffers"), server.settings.get("huge_pages")
     if size is None or setting is None:
-        return _server("huge-pages", "unknown", "not visible to this user", wanted, why, source=RESOURCES)
+        return _server("huge-pages", "unknown", "not visible to this user", recommended, rationale, source=RESOURCES)
     status = server.huge_pages_status
     obtained = f" ({'in use' if status == 'on' else 'not in use'})" if status in ("on", "off") else " (use not reported)"
     observed = f"huge_pages = {setting}{obtained}; shared_buffers {format_bytes(size)}"
     if status == "on" or (setting == "on" and status is None):
-        return _server("huge-pages", "ok", observed, wanted, why, source=RESOURCES)
+        return _server("huge-pages", "ok", observed, recommended, rationale, source=RESOURCES)
     if size < LARGE_BUFFERS:
-        return _server("huge-pages", "ok", f"{observed} (little to gain)", wanted, why, source=RESOURCES)
+        return _server("huge-pages", "ok", f"{observed} (little to gain)", recommended, rationale, source=RESOURCES)
     pages = server.huge_pages_needed or 0
     reserve = (
         f"sysctl -w vm.nr_hugepages={pages}   # as root, on its host; then " if pages > 0 else "reserve huge pages (vm.nr_hugepages), then "
     )
     outcome: Outcome = "unknown" if status is None and setting == "try" else "consider"
-    return _server("huge-pages", outcome, observed, wanted, why, reserve + _set("huge_pages", "on", restart=True), RESOURCES)
+    return _server("huge-pages", outcome, observed, recommended, rationale, reserve + _set("huge_pages", "on", restart=True), RESOURCES)
 
 
 def _completion_target(server: ServerPractice) -> Advice:
     text = server.settings.get("checkpoint_completion_target")
-    wanted, why = f"{TARGET:g}", "Writes spread over most of the checkpoint interval interfere less with WAL writes"
+    recommended, rationale = f"{TARGET:g}", "Writes spread over most of the checkpoint interval interfere less with WAL writes"
     if text is None:
-        return _server("checkpoint-spread", "unknown", "not visible to this user", wanted, why)
+        return _server("checkpoint-completion-target", "unknown", "not visible to this user", recommended, rationale)
     outcome: Outcome = "ok" if float(text) >= TARGET else "change"
-    return _server("checkpoint-spread", outcome, text, wanted, why, _set("checkpoint_completion_target", f"{TARGET:g}"))
+    return _server(
+        "checkpoint-completion-target", outcome, text, recommended, rationale, _set("checkpoint_completion_target", f"{TARGET:g}")
+    )
 
 
 def _wal_size(server: ServerPractice) -> Advice:
     size = server.bytes_.get("max_wal_size")
-    wanted = f"large enough that at most {MANY_REQUESTED:.0%} of checkpoints are requested"
-    why = "Checkpoints requested by WAL volume occur at peak load, and each causes a new round of full-page images"
+    recommended = f"large enough that at most {MANY_REQUESTED:.0%} of checkpoints are requested"
+    rationale = "Checkpoints requested by WAL volume occur at peak load, and each causes a new round of full-page images"
     if size is None or server.timed is None or server.requested is None:
-        return _server("max-wal-size", "unknown", "not visible to this user", wanted, why, source=WAL_DOC)
+        return _server("max-wal-size", "unknown", "not visible to this user", recommended, rationale, source=WAL_DOC)
     total = server.timed + server.requested
     observed = f"{format_bytes(size)}; {server.requested} of {total} checkpoints requested, not timed"
     if total < FEW_CHECKPOINTS:
-        return _server("max-wal-size", "unknown", f"{observed} (too few checkpoints)", wanted, why, source=WAL_DOC)
+        return _server("max-wal-size", "unknown", f"{observed} (too few checkpoints)", recommended, rationale, source=WAL_DOC)
     outcome: Outcome = "ok" if server.requested <= MANY_REQUESTED * total else "consider"
     command = _set("max_wal_size", f"{max(size * 4 // 2**20, 4096)}MB")
-    return _server("max-wal-size", outcome, observed, wanted, why, command, WAL_DOC)
+    return _server("max-wal-size", outcome, observed, recommended, rationale, command, WAL_DOC)
 
 
 def _wal_compression(server: ServerPractice) -> Advice:
     setting = server.settings.get("wal_compression")
-    wanted = "lz4 or zstd (on if this build has neither), if full-page images are frequent"
-    why = "After each checkpoint the first change of a page writes the whole page to WAL. Compression halves it or better, for some CPU"
+    recommended = "lz4 or zstd (on if this build has neither), if full-page images are frequent"
+    rationale = (
+        "After each checkpoint the first change of a page writes the whole page to WAL. Compression halves it or better, for some CPU"
+    )
     if setting is None:
-        return _server("wal-compression", "unknown", "not visible to this user", wanted, why, source=WAL_DOC)
+        return _server("wal-compression", "unknown", "not visible to this user", recommended, rationale, source=WAL_DOC)
     if setting != "off":
-        return _server("wal-compression", "ok", setting, wanted, why, source=WAL_DOC)
+        return _server("wal-compression", "ok", setting, recommended, rationale, source=WAL_DOC)
     if server.full_pages is None or not server.wal_records:
-        return _server("wal-compression", "unknown", "off; number of images not visible", wanted, why, source=WAL_DOC)
+        return _server("wal-compression", "unknown", "off; number of images not visible", recommended, rationale, source=WAL_DOC)
     share = server.full_pages / server.wal_records
     observed = f"off; {server.full_pages:,} full-page images among {server.wal_records:,} records ({share:.0%})"
     outcome: Outcome = "consider" if share >= MANY_IMAGES else "ok"
     codec = next((name for name in ("lz4", "zstd") if name in server.wal_compressions), "on")
-    return _server("wal-compression", outcome, observed, wanted, why, _set("wal_compression", codec), WAL_DOC)
+    return _server("wal-compression", outcome, observed, recommended, rationale, _set("wal_compression", codec), WAL_DOC)
 
 
 def _checksums(server: ServerPractice) -> Advice:
     text = server.settings.get("data_checksums")
-    wanted, why = "on", "Without them corruption by the storage is not detected"
+    recommended, rationale = "on", "Without them corruption by the storage is not detected"
     source = "PostgreSQL documentation, 'Data Checksums' (default since version 18)"
     if text is None:
-        return _server("checksums", "unknown", "not visible to this user", wanted, why, source=source)
+        return _server("data-checksums", "unknown", "not visible to this user", recommended, rationale, source=source)
     command = "stop the server, then pg_checksums --enable -D DATA   # reads and writes every page"
-    return _server("checksums", "ok" if text == "on" else "consider", text, wanted, why, command, source)
+    return _server("data-checksums", "ok" if text == "on" else "consider", text, recommended, rationale, command, source)
 
 
-def _kept_on(server: ServerPractice, name: str, why: str, outcome: Outcome) -> Advice:
+def _kept_on(server: ServerPractice, name: str, rationale: str, outcome: Outcome) -> Advice:
     text = server.settings.get(name)
     check = name.replace("_", "-")
     if text is None:
-        return _server(check, "unknown", "not visible to this user", "on", why, source=WAL_DOC)
-    return _server(check, outcome if text == "off" else "ok", text, "on", why, _set(name, "on"), WAL_DOC)
+        return _server(check, "unknown", "not visible to this user", "on", rationale, source=WAL_DOC)
+    return _server(check, outcome if text == "off" else "ok", text, "on", rationale, _set(name, "on"), WAL_DOC)

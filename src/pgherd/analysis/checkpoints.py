@@ -2,10 +2,10 @@
 
 A transaction is inside a checkpoint if any part of it is between the checkpoint's start and end.
 
-**The stall rule.** An interval is stalled if both the WAL bytes written and the committed transactions are below ``DROP`` of
+**The stall rule.** An interval is stalled if both the WAL bytes written and the committed transactions are below ``STALL_SHARE`` of
 their medians. The medians are over intervals outside of checkpoints, or over all intervals if hardly any are outside.
-Consecutive stalled intervals are one stall if they last ``LASTING`` seconds in total, because a single slow second is noise. A
-stall belongs to a checkpoint if it starts between the checkpoint's start and ``AFTER`` seconds past its end, when the device
+Consecutive stalled intervals are one stall if they last ``MIN_STALL_S`` seconds in total, because a single slow second is noise. A
+stall belongs to a checkpoint if it starts between the checkpoint's start and ``AFTER_CHECKPOINT_S`` seconds past its end, when the device
 still processes the requests of its sync.
 
 A slow second of WAL only is not a stall (there may have been no need for WAL), nor is one of transactions only (readers,
@@ -61,16 +61,16 @@ def latency_fields(
     return {"latency": histograms if any_logged else {}, "latency_by_second": means if any_logged else []}
 
 
-DROP = 0.5
-"""Share of the median."""
-LASTING = 1.5
-"""Seconds. With one sample per second these are two in a row."""
-AFTER = 2.0
-LEAST = 10
+STALL_SHARE = 0.5
+"""Share of the median below which an interval is stalled."""
+MIN_STALL_S = 1.5
+"""With one sample per second these are two in a row."""
+AFTER_CHECKPOINT_S = 2.0
+MIN_INTERVALS = 10
 """Minimum number of intervals."""
 RULE = (
-    f"WAL bytes written and transactions committed both below {100 * DROP:.0f} % of their medians outside of checkpoints, for "
-    f"{LASTING:g} s at least; tied to a checkpoint if it starts from the checkpoint's start to {AFTER:g} s past its end"
+    f"WAL bytes written and transactions committed both below {100 * STALL_SHARE:.0f} % of their medians outside of checkpoints, for "
+    f"{MIN_STALL_S:g} s at least; tied to a checkpoint if it starts from the checkpoint's start to {AFTER_CHECKPOINT_S:g} s past its end"
 )
 
 
@@ -136,10 +136,10 @@ def stalls(
         None if there are too few intervals, or if the median of WAL or transactions is zero.
     """
     committed = [value for value in transactions if value is not None]
-    if len(at) < LEAST or len(committed) < LEAST:
+    if len(at) < MIN_INTERVALS or len(committed) < MIN_INTERVALS:
         return None
     outside = [i for i in range(len(at)) if not inside(at[i], seconds[i], checkpoints)]
-    if len([i for i in outside if transactions[i] is not None]) < LEAST // 2:
+    if len([i for i in outside if transactions[i] is not None]) < MIN_INTERVALS // 2:
         outside = list(range(len(at)))
     median_wal = statistics.median(wal[i] for i in outside)
     median_transactions = statistics.median(value for i in outside if (value := transactions[i]) is not None)
@@ -153,7 +153,7 @@ def stalls(
             run.append(index)
         elif run:
             start, end = at[run[0]] - seconds[run[0]], at[run[-1]]
-            if end - start >= LASTING:
+            if end - start >= MIN_STALL_S:
                 lowest = min(share for i in run if (share := shares[i][1]) is not None)
                 result.append(Stall(start, end, min(shares[i][0] for i in run), lowest, _cause_of(start, end, checkpoints)))
             run = []
@@ -161,7 +161,7 @@ def stalls(
 
 
 def _stalled(wal: float, transactions: float | None) -> bool:
-    return transactions is not None and wal < DROP and transactions < DROP
+    return transactions is not None and wal < STALL_SHARE and transactions < STALL_SHARE
 
 
 def _cause_of(start: float, end: float, checkpoints: Sequence[Checkpoint]) -> Checkpoint | None:
@@ -170,7 +170,7 @@ def _cause_of(start: float, end: float, checkpoints: Sequence[Checkpoint]) -> Ch
     The start of a stall is known to within one interval, so its end is compared with the checkpoint's start.
     """
     for checkpoint in checkpoints:
-        if end > checkpoint.start and (checkpoint.end is None or start <= checkpoint.end + AFTER):
+        if end > checkpoint.start and (checkpoint.end is None or start <= checkpoint.end + AFTER_CHECKPOINT_S):
             return checkpoint
     return None
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from pgherd.analysis.intervals import Estimate
 
-LEAST = 4
+MIN_SEGMENTS = 4
 """Minimum number of sampled segments of a stratum for a spread, unless the stratum has no more."""
 
 RESAMPLES = 400
@@ -22,7 +22,7 @@ RESAMPLES = 400
 class Stratum:
     """One part of the data.
 
-    ``size`` is its full size in bytes and ``segments`` its total number of segments. ``raw`` and ``packed`` are the bytes of
+    ``size`` is its full size in bytes and ``segments`` its total number of segments. ``raw`` and ``compressed`` are the bytes of
     each sampled segment before and after compression, in the same order.
     """
 
@@ -30,7 +30,7 @@ class Stratum:
     size: float
     segments: int
     raw: Sequence[float]
-    packed: Sequence[float]
+    compressed: Sequence[float]
 
     @property
     def census(self) -> bool:
@@ -40,7 +40,7 @@ class Stratum:
     @property
     def share(self) -> float:
         """Compressed bytes per byte over the sampled segments. A ratio estimator: longer segments have more weight."""
-        return sum(self.packed) / sum(self.raw)
+        return sum(self.compressed) / sum(self.raw)
 
 
 def ratio(strata: Sequence[Stratum], confidence: float = 0.95, seed: int = 1) -> Estimate:
@@ -64,9 +64,9 @@ def ratio(strata: Sequence[Stratum], confidence: float = 0.95, seed: int = 1) ->
     method = "bytes before ÷ after, strata weighted by size; cluster bootstrap over segments"
     if all(stratum.census for stratum in nonempty):
         return Estimate(value, value, value, confidence, n, method, "every segment was read: no sampling error")
-    undersampled = [stratum.name for stratum in nonempty if not stratum.census and len(stratum.raw) < LEAST]
+    undersampled = [stratum.name for stratum in nonempty if not stratum.census and len(stratum.raw) < MIN_SEGMENTS]
     if undersampled:
-        note = f"no interval: fewer than {LEAST} segments of {', '.join(sorted(undersampled))} were read"
+        note = f"no interval: fewer than {MIN_SEGMENTS} segments of {', '.join(sorted(undersampled))} were read"
         return Estimate(value, None, None, None, n, method, note)
     rng = random.Random(seed)
     draws = sorted(
@@ -83,4 +83,4 @@ def _resampled_share(stratum: Stratum, rng: random.Random) -> float:
         return stratum.share
     chosen = rng.choices(range(len(stratum.raw)), k=len(stratum.raw) - 1)
     raw = sum(stratum.raw[i] for i in chosen)
-    return sum(stratum.packed[i] for i in chosen) / raw if raw else stratum.share
+    return sum(stratum.compressed[i] for i in chosen) / raw if raw else stratum.share

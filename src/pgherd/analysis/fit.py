@@ -4,7 +4,7 @@ A scaling model gives the throughput X of N equal loads (databases, clients, pro
 observations. Several observations at one load are repeats. Weights are 'relative' (each residual divided by the measured
 throughput, so that all loads count equally) or 'equal' (plain residuals, as in the CRAN package ``usl``).
 
-Models: a straight line, a piecewise linear model (hinge), and the Universal Scalability Law.
+Models: linear, piecewise linear with two segments, and the Universal Scalability Law (USL).
 """
 
 from __future__ import annotations
@@ -143,7 +143,9 @@ def fit(model: ScalingModel, loads: Sequence[float], throughputs: Sequence[float
     distinct = len(np.unique(x))
     count = len(model.parameters)
     if distinct < count:
-        raise UsageError(f"the {model.title} has {count} parameters, but there are {distinct} distinct loads; measure {count + 1} or more")
+        raise UsageError(
+            f"the {model.title} model has {count} parameters, but there are {distinct} distinct loads; measure {count + 1} or more"
+        )
     # With equal weights residuals are divided by the mean, which keeps numbers near 1 and does not change estimates.
     scale = y if weights == "relative" else np.full_like(y, y.mean())
     vector = model.estimate(x, y[None, :], scale[None, :])[0]
@@ -155,12 +157,12 @@ def fit(model: ScalingModel, loads: Sequence[float], throughputs: Sequence[float
     warnings = list(model.cautions(vector, x))
     if criterion is None:
         warnings.append(
-            f"{len(x)} observations are fewer than {count + 3}, the {count} parameters of the {model.title} + 3: AICc is undefined "
+            f"{len(x)} observations are fewer than {count + 3}, the {count} parameters of the {model.title} model + 3: AICc is undefined "
             "and the fit is not compared"
         )
     elif distinct <= count:
         warnings.append(
-            f"the {model.title} has as many parameters as there are distinct loads ({distinct}): it fits all their means exactly"
+            f"the {model.title} model has as many parameters as there are distinct loads ({distinct}): it fits all their means exactly"
         )
     warnings += [
         f"{a} and {b} are not separately identifiable from these data (correlation {value:+.2f}): use the curve, not the single values"
@@ -219,7 +221,7 @@ class Line:
     """X(N) = aN: the model without a knee."""
 
     name = "linear"
-    title = "straight line"
+    title = "linear"
     parameters: tuple[str, ...] = ("a",)
 
     def curve(self, parameters: Array, loads: Array) -> Array:
@@ -254,8 +256,8 @@ class Hinge:
     until a resource is exhausted.
     """
 
-    name = "hinge"
-    title = "hinge"
+    name = "piecewise-linear"
+    title = "piecewise linear"
     parameters: tuple[str, ...] = ("a", "b", "k")
 
     def curve(self, parameters: Array, loads: Array) -> Array:
@@ -276,7 +278,7 @@ class Hinge:
         weights = 1 / scale**2
         distinct = np.unique(loads)
         slope = (weights * throughputs) @ loads / (weights @ loads**2)
-        # The straight line: b = a. k has no meaning there and is set to the largest load.
+        # The linear model: b = a. k has no meaning there and is set to the largest load.
         candidates = [np.column_stack([slope, slope, np.full(rows, distinct[-1])])]
         for at, following in itertools.pairwise(distinct):
             candidates.append(self._fixed_knee(loads, throughputs, weights, at))
@@ -285,7 +287,7 @@ class Hinge:
                 candidates.append(self._split(loads, throughputs, weights, right, at, following))
         stacked = np.stack(candidates)  # (candidates, rows, 3)
         rss = np.stack([self._rss(parameters, loads, throughputs, weights) for parameters in stacked])
-        # Prefer the straight line to a knee that fits better only by rounding.
+        # Prefer the linear model to a knee that fits better only by rounding.
         rss[0] *= 1 - 1e-9
         return np.asarray(stacked[np.argmin(rss, axis=0), np.arange(rows)], dtype=float)
 

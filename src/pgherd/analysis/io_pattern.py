@@ -2,11 +2,11 @@
 
 **Sequential by adjacency**: the request starts exactly at the end of the previous one of the same device and direction.
 
-**Sequential by window**: the request starts at most ``WINDOW`` bytes from the end of one of the ``LOOK_BEHIND`` previous
+**Sequential by window**: the request starts at most ``WINDOW_BYTES`` bytes from the end of one of the ``LOOK_BEHIND`` previous
 requests. Interleaved streams and reordered requests are sequential by this rule only. (After the windowed seek distance of
 Ahmad, "Easy and Efficient Disk I/O Workload Characterization in VMware ESX Server", IISWC 2007, with 16 requests.)
 
-**Bursts**: runs of intervals with a rate above ``BURST`` times the overall mean.
+**Bursts**: runs of intervals with a rate above ``BURST_FACTOR`` times the overall mean.
 """
 
 from __future__ import annotations
@@ -22,23 +22,22 @@ from typing import Literal
 from pgherd.analysis.histogram import histogram
 from pgherd.model.io_view import BlockRequest, Direction, Pattern
 
-WINDOW = 64 * 1024
-"""Bytes."""
+WINDOW_BYTES = 64 * 1024
 LOOK_BEHIND = 16
-SEQUENTIAL = 0.7
-RANDOM = 0.3
-"""A device is sequential from a share of SEQUENTIAL, random up to RANDOM, and mixed in between."""
-BURST = 2.0
-SIZES = 40
+SEQUENTIAL_SHARE = 0.7
+RANDOM_SHARE = 0.3
+"""A device is sequential from a share of SEQUENTIAL_SHARE, random up to RANDOM_SHARE, and mixed in between."""
+BURST_FACTOR = 2.0
+MAX_SIZES = 40
 """Maximum number of sizes that are counted separately."""
 
 Label = Literal["sequential", "random", "mixed", "too few requests"]
 RULE = (
-    f"starts within {WINDOW // 1024} KiB of the end of one of the {LOOK_BEHIND} previous requests; sequential from "
-    f"{100 * SEQUENTIAL:.0f} % of the requests on, random up to {100 * RANDOM:.0f} %"
+    f"starts within {WINDOW_BYTES // 1024} KiB of the end of one of the {LOOK_BEHIND} previous requests; sequential from "
+    f"{100 * SEQUENTIAL_SHARE:.0f} % of the requests on, random up to {100 * RANDOM_SHARE:.0f} %"
 )
 """Text of the window rule and the labels."""
-ENOUGH = 50
+MIN_REQUESTS = 50
 """Minimum number of requests for a label."""
 
 
@@ -64,7 +63,7 @@ class Burstiness:
 
     mean: float
     peak_to_mean: float
-    variation: float
+    rate_cv: float
     bursts: tuple[Burst, ...]
     burst_rate: float | None
 
@@ -80,7 +79,7 @@ def adjacent_share(requests: Sequence[BlockRequest]) -> float | None:
     return hits / (len(requests) - 1)
 
 
-def window_share(requests: Sequence[BlockRequest], window: int = WINDOW, behind: int = LOOK_BEHIND) -> float | None:
+def window_share(requests: Sequence[BlockRequest], window: int = WINDOW_BYTES, behind: int = LOOK_BEHIND) -> float | None:
     """Return the share of requests after the first that are sequential by window. None with fewer than two."""
     if len(requests) < 2:
         return None
@@ -94,18 +93,18 @@ def window_share(requests: Sequence[BlockRequest], window: int = WINDOW, behind:
 
 def label(share: float | None, requests: int) -> Label:
     """Classify a device by its share of sequential requests."""
-    if share is None or requests < ENOUGH:
+    if share is None or requests < MIN_REQUESTS:
         return "too few requests"
-    return "sequential" if share >= SEQUENTIAL else "random" if share <= RANDOM else "mixed"
+    return "sequential" if share >= SEQUENTIAL_SHARE else "random" if share <= RANDOM_SHARE else "mixed"
 
 
-def sizes(requests: Iterable[BlockRequest], most: int = SIZES) -> dict[int, int]:
+def sizes(requests: Iterable[BlockRequest], limit: int = MAX_SIZES) -> dict[int, int]:
     """Count requests by size in bytes, in order of size.
 
-    Sizes that are not among the ``most`` frequent are counted under 0.
+    Sizes that are not among the ``limit`` most frequent are counted under 0.
     """
     counts = Counter(request.size for request in requests)
-    frequent = dict(counts.most_common(most))
+    frequent = dict(counts.most_common(limit))
     others = sum(counts.values()) - sum(frequent.values())
     return dict(sorted((frequent | ({0: others} if others else {})).items()))
 
@@ -156,7 +155,7 @@ def burstiness(rates: Sequence[float], seconds: Sequence[float] | None = None) -
     bursts: list[Burst] = []
     members: list[int] = []
     for index in range(len(rates) + 1):
-        if index < len(rates) and rates[index] > BURST * mean:
+        if index < len(rates) and rates[index] > BURST_FACTOR * mean:
             members.append(index)
         elif members:
             amount = math.fsum(rates[i] * lengths[i] for i in members)
@@ -166,7 +165,7 @@ def burstiness(rates: Sequence[float], seconds: Sequence[float] | None = None) -
     return Burstiness(
         mean=mean,
         peak_to_mean=max(rates) / mean,
-        variation=statistics.pstdev(rates) / statistics.fmean(rates),
+        rate_cv=statistics.pstdev(rates) / statistics.fmean(rates),
         bursts=tuple(bursts),
         burst_rate=math.fsum(burst.amount for burst in bursts) / burst_seconds if burst_seconds else None,
     )

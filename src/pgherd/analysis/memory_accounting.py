@@ -15,12 +15,12 @@ from dataclasses import dataclass
 Series = Sequence[tuple[float, float]]
 """(seconds since the epoch, bytes), in order of time."""
 
-TOGETHER = 0.5
+MAX_DISTANCE_S = 0.5
 """Maximum seconds between two readings of one instant. Samples are taken once a second."""
 
 
 @dataclass(frozen=True)
-class Second:
+class MemoryInstant:
     """Memory at one instant, in bytes: the budget, the sum of the containers, and unallocated memory."""
 
     at: float
@@ -35,14 +35,14 @@ class Second:
 
 
 @dataclass(frozen=True)
-class Accounted:
+class MemoryBalanceResult:
     """Balance over a window: the number of seconds, and the one with the largest gap."""
 
     seconds: int
-    worst: Second
+    worst: MemoryInstant
 
 
-def seconds(limit: Series, charged: Series, containers: Mapping[str, Series]) -> list[Second]:
+def instants(limit: Series, charged: Series, containers: Mapping[str, Series]) -> list[MemoryInstant]:
     """Return the balance at each reading of the cgroup around all containers.
 
     Each container must have a reading within half a second. Otherwise (it does not exist yet) that instant is skipped. Without
@@ -53,36 +53,36 @@ def seconds(limit: Series, charged: Series, containers: Mapping[str, Series]) ->
         charged: charge of that cgroup.
         containers: usage by container.
     """
-    balances: list[Second] = []
+    balances: list[MemoryInstant] = []
     for instant, used in charged:
         budget = _latest(limit, instant)
-        parts = [near(series, instant) for series in containers.values()]
+        parts = [nearest_value(series, instant) for series in containers.values()]
         if budget is None or budget <= 0 or not parts or any(part is None for part in parts):
             continue
-        balances.append(Second(instant, budget, sum(part for part in parts if part is not None), budget - used))
+        balances.append(MemoryInstant(instant, budget, sum(part for part in parts if part is not None), budget - used))
     return balances
 
 
-def account(found: Sequence[Second], start: float, end: float) -> Accounted | None:
+def balance(balances: Sequence[MemoryInstant], start: float, end: float) -> MemoryBalanceResult | None:
     """Return the balance between two instants, or None without readings in between."""
-    inside = [second for second in found if start <= second.at <= end]
-    return Accounted(len(inside), max(inside, key=lambda second: abs(second.gap))) if inside else None
+    inside = [instant for instant in balances if start <= instant.at <= end]
+    return MemoryBalanceResult(len(inside), max(inside, key=lambda instant: abs(instant.gap))) if inside else None
 
 
-def near(series: Series, at: float) -> float | None:
-    """Return the reading nearest in time, if it is within ``TOGETHER``."""
+def nearest_value(series: Series, at: float) -> float | None:
+    """Return the reading nearest in time, if it is within ``MAX_DISTANCE_S``."""
     index = bisect_left(series, (at, float("-inf")))
     neighbours = [series[i] for i in (index - 1, index) if 0 <= i < len(series)]
     nearest = min(neighbours, key=lambda reading: abs(reading[0] - at), default=None)
-    return nearest[1] if nearest is not None and abs(nearest[0] - at) <= TOGETHER else None
+    return nearest[1] if nearest is not None and abs(nearest[0] - at) <= MAX_DISTANCE_S else None
 
 
-def ratio(original: float, used: float) -> float | None:
+def compression_ratio(original: float, used: float) -> float | None:
     """Return the compression ratio: bytes before ÷ bytes of memory used. None if nothing is compressed."""
     return original / used if used > 0 and original > 0 else None
 
 
 def _latest(series: Series, at: float) -> float | None:
     """Return the last reading up to an instant, or the first one if all are later."""
-    index = bisect_left(series, (at + TOGETHER, float("-inf")))
+    index = bisect_left(series, (at + MAX_DISTANCE_S, float("-inf")))
     return series[max(index - 1, 0)][1] if series else None

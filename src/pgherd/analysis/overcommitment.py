@@ -1,4 +1,4 @@
-"""Memory overcommitment: its rates, throughput against each scheme's baseline, and metrics that compare schemes.
+"""Memory overcommitment: its levels, throughput against each layout's baseline, and metrics that compare layouts.
 
 Formulas are those of the experiments E4, E5 and E7 (VMware, "VMware vFabric Postgres 9.2: Performance and Best Practices").
 SciPy is used only for the t quantile of intervals.
@@ -10,8 +10,8 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from pgherd.analysis.block_ratios import Values, paired_ratio
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
-from pgherd.analysis.paired import Values, paired_ratio
 
 ONE_BLOCK = "one block: no interval"
 TWO_BLOCKS = f"two blocks: no interval (it takes {LEAST})"
@@ -25,23 +25,23 @@ class Period:
     throughput: float
 
 
-def available(configured: int, rate: float) -> int:
-    """Return the memory (bytes) available to containers of ``configured`` bytes at an overcommitment rate.
+def available_memory(configured: int, overcommit: float) -> int:
+    """Return the memory (bytes) available to containers of ``configured`` bytes at an overcommitment level.
 
-    The rate of E5 is 1 − available ÷ configured.
+    The level of E5 is 1 − available ÷ configured.
 
     Raises:
-        ValueError: the rate is not at least 0 and below 1, or the configured memory is not above zero.
+        ValueError: the level is not at least 0 and below 1, or the configured memory is not above zero.
     """
-    if not 0 <= rate < 1:
-        raise ValueError(f"an overcommitment rate is at least 0 and below 1, not {rate:g}")
+    if not 0 <= overcommit < 1:
+        raise ValueError(f"overcommitment is at least 0 and below 1, not {overcommit:g}")
     if configured <= 0:
         raise ValueError(f"the configured memory must be above zero, not {configured}")
-    return round(configured * (1 - rate))
+    return round(configured * (1 - overcommit))
 
 
-def rate_of(configured: int, left: int) -> float:
-    """Return the overcommitment rate if ``left`` bytes are available to containers of ``configured`` bytes.
+def overcommit_of(configured: int, left: int) -> float:
+    """Return the overcommitment level if ``left`` bytes are available to containers of ``configured`` bytes.
 
     It is negative if more is available than configured.
 
@@ -53,8 +53,8 @@ def rate_of(configured: int, left: int) -> float:
     return 1 - left / configured
 
 
-def honest_rate(configured: int, working_sets: Sequence[int]) -> float:
-    """Return the largest rate at which the working sets (bytes) fit: headroom ÷ configured memory, at least 0 (E7).
+def max_safe_overcommit(configured: int, working_sets: Sequence[int]) -> float:
+    """Return the highest level at which the working sets (bytes) fit: headroom ÷ configured memory, at least 0 (E7).
 
     Beyond it a slower host reflects a lack of memory, not the effect of consolidation. The working sets of E7, 1376 and 1152 MB
     in 2 × 4096 MB, leave 5664 MB, which is 69 %.
@@ -62,13 +62,13 @@ def honest_rate(configured: int, working_sets: Sequence[int]) -> float:
     Raises:
         ValueError: the configured memory is not above zero.
     """
-    return max(0.0, rate_of(configured, sum(working_sets)))
+    return max(0.0, overcommit_of(configured, sum(working_sets)))
 
 
-def corrected(periods: Sequence[Sequence[Period]]) -> float:
-    """Return a scheme's throughput with E4's correction for databases that share the vCPUs of one container.
+def vcpu_corrected(periods: Sequence[Sequence[Period]]) -> float:
+    """Return a layout's throughput with E4's correction for databases that share the vCPUs of one container.
 
-    In M/M/M each database has dedicated vCPUs, so two databases have twice as many in total. For the other schemes E4 adds the
+    In dedicated layouts each database has dedicated vCPUs, so two databases have twice as many in total. For the other layouts E4 adds the
     throughput of the lightly loaded database a second time. The result is the mean over periods of the sum of all databases
     plus those with fewer clients than the busiest of the period. If all have equally many clients, nothing is added.
 
@@ -85,20 +85,20 @@ def _lightly_loaded(period: Sequence[Period]) -> float:
     return sum(database.throughput for database in period if database.clients < busiest)
 
 
-def variation(values: Sequence[float]) -> float | None:
+def coefficient_of_variation(values: Sequence[float]) -> float | None:
     """Return the coefficient of variation (n − 1). None for fewer than two values, or a mean of zero."""
     if len(values) < 2 or (mean := statistics.fmean(values)) <= 0:
         return None
     return statistics.stdev(values) / mean
 
 
-def per_core(throughput: float, cores: float) -> float | None:
+def throughput_per_core(throughput: float, cores: float) -> float | None:
     """Return throughput per fully used core (E4's CPU productivity). None if no CPU was used."""
     return throughput / cores if cores > 0 else None
 
 
 def block_ratio(values: Values, baseline: Values, confidence: float = 0.95) -> Estimate | None:
-    """Estimate the ratio of two quantities measured in the same blocks (`paired.paired_ratio`).
+    """Estimate the ratio of two quantities measured in the same blocks (`block_ratios.paired_ratio`).
 
     With too few blocks for an interval the note has their number. None if no block has both values, or any is not above zero.
     """

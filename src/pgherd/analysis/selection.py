@@ -61,9 +61,9 @@ def select(fits: Sequence[Fit]) -> Selection:
     best = min(close, key=lambda candidate: (len(candidate.model.parameters), criteria[candidate.model.name]))
     others = [candidate for candidate in close if candidate is not best]
     if others:
-        rivals = " and the ".join(candidate.model.title for candidate in others)
+        rivals = " and ".join(candidate.model.title for candidate in others)
         simpler = any(len(candidate.model.parameters) > len(best.model.parameters) for candidate in others)
-        reason = f"{best.model.title}: not distinguishable from the {rivals} (AICc within {INDISTINCT:g}); "
+        reason = f"{best.model.title}: not distinguishable from {rivals} (AICc within {INDISTINCT:g}); "
         reason += "it has fewer parameters" if simpler else "its AICc is smaller"
     elif len(criteria) == 1:
         reason = f"{best.model.title}: the only model with enough data"
@@ -82,7 +82,7 @@ def fit_models(
     seed: int = 1,
     confidence: float = 0.95,
 ) -> Selection:
-    """Fit the line, the Universal Scalability Law and the hinge with bootstrap intervals, and choose one.
+    """Fit the linear model, the Universal Scalability Law and the piecewise linear model with bootstrap intervals, and choose one.
 
     A model with more parameters than distinct loads is skipped with a warning. ``resamples`` 0 gives no intervals.
 
@@ -96,9 +96,8 @@ def fit_models(
     fits, skipped = [], []
     for model in MODELS:
         if distinct < len(model.parameters):
-            skipped.append(
-                f"the {model.title} is not fitted: {len(model.parameters)} parameters, but {distinct} distinct load{'s' * (distinct != 1)}"
-            )
+            counts = f"{len(model.parameters)} parameters, but {distinct} distinct load{'s' * (distinct != 1)}"
+            skipped.append(f"the {model.title} model is not fitted: {counts}")
             continue
         fitted = fit(model, loads, throughputs, weights)
         fits.append(

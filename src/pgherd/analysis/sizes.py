@@ -1,4 +1,4 @@
-"""Database size by scale factor: size = fixed + per_scale × scale."""
+"""Database size by scale factor: size = base_size + size_per_scale × scale."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate, student
 from pgherd.model.errors import UsageError
 
-BEYOND = 100.0
+FAR_PREDICTION_FACTOR = 100.0
 """Factor beyond the largest measured scale from which a prediction has a note."""
 
 
 @dataclass(frozen=True)
 class SizeModel:
-    """Fitted line. ``fixed`` is in bytes, ``per_scale`` in bytes per unit of scale.
+    """Fitted line. ``base_size`` is in bytes, ``size_per_scale`` in bytes per unit of scale.
 
-    ``relative_error`` is the root mean square of (measured − fitted) / fitted. ``covariance`` is that of (fixed, per_scale),
+    ``relative_error`` is the root mean square of (measured − fitted) / fitted. ``covariance`` is that of (base_size, size_per_scale),
     None with too few sizes.
     """
 
-    fixed: float
-    per_scale: float
+    base_size: float
+    size_per_scale: float
     n: int
     smallest: float
     largest: float
@@ -39,9 +39,9 @@ class SizeModel:
         Deviations are assumed proportional to the size. The interval covers only the spread around the line. It requires at
         least four measured sizes.
         """
-        value = self.fixed + self.per_scale * scale
+        value = self.base_size + self.size_per_scale * scale
         notes = []
-        if scale > BEYOND * self.largest:
+        if scale > FAR_PREDICTION_FACTOR * self.largest:
             notes.append(f"scale {scale:g} is {scale / self.largest:.0f} times beyond the largest measured ({self.largest:g})")
         if self.covariance is None or self.variance is None:
             notes.insert(0, f"no interval: {self.n} measured sizes; at least four are needed")
@@ -57,7 +57,7 @@ class SizeModel:
 def fit_sizes(scales: Sequence[float], sizes: Sequence[float]) -> SizeModel:
     """Fit the line by least squares weighted by 1/size², so that small and large databases have equal weight.
 
-    The weights are those of the fitted sizes, found by iterative reweighting. ``fixed`` (catalogs, and pages of empty tables)
+    The weights are those of the fitted sizes, found by iterative reweighting. ``base_size`` (catalogs, and pages of empty tables)
     is at least zero.
 
     Raises:
@@ -81,8 +81,8 @@ def fit_sizes(scales: Sequence[float], sizes: Sequence[float]) -> SizeModel:
         inverse = np.linalg.inv((design * weights[:, None]).T @ (design * weights[:, None])) * variance
         covariance = ((float(inverse[0, 0]), float(inverse[0, 1])), (float(inverse[1, 0]), float(inverse[1, 1])))
     return SizeModel(
-        fixed=float(solution[0]),
-        per_scale=float(solution[1]),
+        base_size=float(solution[0]),
+        size_per_scale=float(solution[1]),
         n=len(x),
         smallest=float(x.min()),
         largest=float(x.max()),

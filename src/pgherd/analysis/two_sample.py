@@ -22,10 +22,10 @@ from pgherd.analysis.intervals import LEAST, Estimate, student
 Direction = Literal["higher", "lower"]
 """Better of two values."""
 
-Verdict = Literal["worse", "cannot tell", "within", "better"]
+Result = Literal["regression", "inconclusive", "pass", "improvement"]
 """Result for a change: beyond the limit; interval includes the limit; within the limit; a certain improvement."""
 
-MOST = 100
+MAX_FURTHER_REPEATS = 100
 """Maximum number of further repeats to propose."""
 
 
@@ -49,7 +49,7 @@ class Pair:
         return math.log(statistics.fmean(self.new)) - math.log(statistics.fmean(self.old))
 
     @property
-    def fewest(self) -> int:
+    def min_repeats(self) -> int:
         """Smaller number of repeats."""
         return min(len(self.old), len(self.new))
 
@@ -83,7 +83,7 @@ def change_over_all(pairs: Sequence[Pair], confidence: float = 0.95) -> Estimate
     excluded = len(pairs) - len(used)
     note = f"{excluded} of {len(pairs)} points have too few repeats and are excluded" if excluded else ""
     method = f"geometric mean of the ratios of {len(used)} points, t interval on logarithms"
-    n = sum(pair.fewest for pair in used)
+    n = sum(pair.min_repeats for pair in used)
     return Estimate(value, value / math.exp(half), value * math.exp(half), confidence, n, method, note)
 
 
@@ -109,27 +109,27 @@ def change_of_estimates(old: Estimate, new: Estimate, confidence: float = 0.95) 
     return Estimate(ratio, low, high, confidence, n, method)
 
 
-def judge(change: Estimate, allowed: float, better: Direction) -> Verdict:
+def judge(change: Estimate, max_regression: float, better_direction: Direction) -> Result:
     """Classify a ratio new ÷ old with an allowed loss (0.05: 5 %).
 
     It is worse only if the whole interval is beyond the limit, and inconclusive without an interval.
     """
     if change.low is None or change.high is None:
-        return "cannot tell"
-    limit = limit_of(allowed, better)
-    pessimistic, optimistic = (change.low, change.high) if better == "higher" else (change.high, change.low)
-    sign = 1 if better == "higher" else -1
+        return "inconclusive"
+    limit = limit_of(max_regression, better_direction)
+    pessimistic, optimistic = (change.low, change.high) if better_direction == "higher" else (change.high, change.low)
+    sign = 1 if better_direction == "higher" else -1
     # An exact ratio (an unchanged size) may equal the limit, which is allowed.
     if sign * (optimistic - limit) < -1e-12:
-        return "worse"
+        return "regression"
     if sign * (pessimistic - limit) < -1e-12:
-        return "cannot tell"
-    return "better" if sign * (pessimistic - 1) > 1e-12 else "within"
+        return "inconclusive"
+    return "improvement" if sign * (pessimistic - 1) > 1e-12 else "pass"
 
 
-def limit_of(allowed: float, better: Direction) -> float:
+def limit_of(max_regression: float, better_direction: Direction) -> float:
     """Return the allowed ratio new ÷ old. For 0.05 it is 0.95 if higher is better, 1.05 if lower is better."""
-    return 1 - allowed if better == "higher" else 1 + allowed
+    return 1 - max_regression if better_direction == "higher" else 1 + max_regression
 
 
 def further_repeats(pair: Pair, pairs: Sequence[Pair], limit: float, confidence: float = 0.95) -> int | None:
@@ -142,10 +142,13 @@ def further_repeats(pair: Pair, pairs: Sequence[Pair], limit: float, confidence:
     if pair.exact:
         return None
     if min(len(pair.old), len(pair.new)) < 2:
-        return LEAST - pair.fewest
+        return LEAST - pair.min_repeats
     distance = _distance(pair.log, limit)
-    minimum = max(0, LEAST - pair.fewest)
-    return next((more or None for more in range(minimum, MOST + 1) if (_half(pair, more, confidence, pairs) or 0.0) <= distance), None)
+    minimum = max(0, LEAST - pair.min_repeats)
+    return next(
+        (more or None for more in range(minimum, MAX_FURTHER_REPEATS + 1) if (_half(pair, more, confidence, pairs) or 0.0) <= distance),
+        None,
+    )
 
 
 def further_repeats_over_all(pairs: Sequence[Pair], limit: float, confidence: float = 0.95) -> int | None:
@@ -154,11 +157,11 @@ def further_repeats_over_all(pairs: Sequence[Pair], limit: float, confidence: fl
     if len(used) < 2:
         return None
     distance = _distance(statistics.fmean(pair.log for pair in used), limit)
-    return next((more or None for more in range(MOST + 1) if _half_over_all(used, more, confidence) <= distance), None)
+    return next((more or None for more in range(MAX_FURTHER_REPEATS + 1) if _half_over_all(used, more, confidence) <= distance), None)
 
 
 def _with_spread(pairs: Sequence[Pair]) -> list[Pair]:
-    return [pair for pair in pairs if pair.exact or pair.fewest >= 2]
+    return [pair for pair in pairs if pair.exact or pair.min_repeats >= 2]
 
 
 def _distance(log: float, limit: float) -> float:
@@ -168,20 +171,20 @@ def _distance(log: float, limit: float) -> float:
 def _estimate(pair: Pair, half: float | None, confidence: float) -> Estimate:
     value = math.exp(pair.log)
     if half is None:
-        note = f"no interval: {pair.fewest} repeat{'' if pair.fewest == 1 else 's'}, at least {LEAST} are needed"
-        return Estimate(value, None, None, None, pair.fewest, "ratio of means", note)
+        note = f"no interval: {pair.min_repeats} repeat{'' if pair.min_repeats == 1 else 's'}, at least {LEAST} are needed"
+        return Estimate(value, None, None, None, pair.min_repeats, "ratio of means", note)
     if pair.exact:
-        return Estimate(value, value, value, confidence, pair.fewest, "ratio", "exact: repeats would not differ")
+        return Estimate(value, value, value, confidence, pair.min_repeats, "ratio", "exact: repeats would not differ")
     method = "ratio of means, log t interval (Welch's, or of the pooled spread where that is wider)"
     note = "the repeats do not differ at all" if half == 0 else ""
-    return Estimate(value, value / math.exp(half), value * math.exp(half), confidence, pair.fewest, method, note)
+    return Estimate(value, value / math.exp(half), value * math.exp(half), confidence, pair.min_repeats, method, note)
 
 
 def _half(pair: Pair, more: int, confidence: float, pairs: Sequence[Pair]) -> float | None:
     """Return half the interval of a pair's log ratio with ``more`` further repeats on each side. None below three."""
     if pair.exact:
         return 0.0
-    if pair.fewest + more < LEAST:
+    if pair.min_repeats + more < LEAST:
         return None
     sides = [(_relative_variance(values), len(values) + more) for values in (pair.old, pair.new)]
     return max(_t_half([(spread / n, n - 1) for spread, n in sides], confidence), _pooled_half(pair, more, confidence, pairs))

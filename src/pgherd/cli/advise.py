@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pgherd.model.facts import Advice, ServerPractice
     from pgherd.node.protocol import Node
 
-SCHEMA = "pgherd/advise/1"
+SCHEMA = "pgherd/advise/2"
 _STYLES = {"ok": "green", "consider": "yellow", "change": "bold red", "unknown": "dim"}
 _OUTCOMES = ("change", "consider", "unknown", "ok")
 
@@ -44,7 +44,7 @@ def command(dsn: str | None, runs: Path, as_json: bool) -> int:
     server = _server_facts(node, dsn) if dsn is not None else None
     checks = host_advice(host) + (server_advice(server, host) if server is not None else [])
     benefits = measured_benefits(runs, host.hostname)
-    checks = [check.model_copy(update={"worth": tuple(benefits.get(check.check, ()))}) for check in checks]
+    checks = [check.model_copy(update={"measured_benefit": tuple(benefits.get(check.check, ()))}) for check in checks]
     if as_json:
         print_document(
             {
@@ -99,17 +99,21 @@ def _show(checks: Sequence[Advice], runs: Path, *, with_server: bool) -> None:
     for outcome in _OUTCOMES[:3]:
         for check in (check for check in checks if check.outcome == outcome):
             console.print()
-            console.print(Text.assemble((f"{outcome:<9}", _STYLES[outcome]), (check.check, "bold"), f"  {check.found}"))
-            for head, text in (("recommended", check.wanted), ("reason", f"{check.why} ({check.source})"), ("command", check.command)):
+            console.print(Text.assemble((f"{outcome:<9}", _STYLES[outcome]), (check.check, "bold"), f"  {check.observed}"))
+            for head, text in (
+                ("recommended", check.recommended),
+                ("reason", f"{check.rationale} ({check.source})"),
+                ("command", check.fix),
+            ):
                 if text:
                     console.print(Text(f"         {head}: {text}"), soft_wrap=True)
             if outcome != "unknown":
-                measured = [f"{worth.text} (run {worth.run})" for worth in check.worth] or [
+                measured = [f"{benefit.text} (run {benefit.run})" for benefit in check.measured_benefit] or [
                     f"not measured on this host (no such run in {runs})"
                 ]
                 for text in measured:
                     console.print(Text(f"         benefit: {text}"), soft_wrap=True)
-    passed = [f"{check.check} ({check.found})" for check in checks if check.outcome == "ok"]
+    passed = [f"{check.check} ({check.observed})" for check in checks if check.outcome == "ok"]
     if passed:
         console.print()
         console.print(Text.assemble(("ok       ", _STYLES["ok"]), ", ".join(passed)))

@@ -54,14 +54,14 @@ def build(pg_bin: str | None, pg_version: str | None, rebuild: bool, as_json: bo
     if as_json:
         print_document(
             {
-                "schema": "pgherd/balloon-build/1",
+                "schema": "pgherd/balloon-build/2",
                 "postgres": {"bin": installation.bin, "version": installation.version, "kind": installation.kind},
                 "directory": library.directory,
                 "library": library.library,
                 "sql": library.sql,
                 "settings": library.settings,
                 "source": library.source,
-                "built": library.built,
+                "rebuilt": library.built,
             }
         )
         return 0
@@ -90,7 +90,7 @@ def status(dsn: str, as_json: bool) -> int:
 
     balloon = balloon_status.look(external.normalize_dsn(dsn, "DSN"))
     if as_json:
-        print_document({"schema": "pgherd/balloon-status/1", **balloon.document()})
+        print_document({"schema": "pgherd/balloon-status/2", **balloon.document()})
     else:
         _show_status(balloon)
     return 0 if balloon.loaded and balloon.status.get("usable", True) else 1
@@ -121,6 +121,7 @@ def _show_status(balloon: Any) -> None:
 @click.option("--clients", type=int, default=4, help="Clients of the busy server.  [default: 4]")
 @click.option("--cores", type=float, help="Cores this demonstration may use.  [default: all]")
 @click.option("--run-as", metavar="USER", help="User that servers run as, when pgherd runs as root.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and exit.")
 @yes_option
 @json_option
 def demo(
@@ -133,6 +134,7 @@ def demo(
     clients: int,
     cores: float | None,
     run_as: str | None,
+    dry_run: bool,
     as_json: bool,
 ) -> int:
     """Show two servers that are busy alternately and exchange memory. Each has shared_buffers of 75 % of its container's memory,
@@ -141,7 +143,7 @@ def demo(
     Requires cgroups with memory limits. Ctrl-C ends it. Only the loaded database remains, in pgherd's cache. This is a
     demonstration and no measurement.
     """
-    from pgherd.cli.balloon_demo import MB, DemoOptions, demo_swap
+    from pgherd.cli.balloon_demo import MB, DemoOptions, demo_swap, plan
     from pgherd.model.units import parse_bytes, parse_seconds
     from pgherd.prepare.containers import describe_swap
 
@@ -159,16 +161,38 @@ def demo(
     swap, sentences = demo_swap(LocalNode(), options)
     for sentence in sentences:
         progress_console().print(sentence, markup=False)
-    confirm_changes(
-        [describe_swap(swap)] if swap and swap.kind != "none" else [],
-        lambda text: progress_console().print(text, markup=False),
-    )
+    changes = [describe_swap(swap)] if swap and swap.kind != "none" else []
+    if dry_run:
+        changes += ["two control groups with memory limits", "servers' data in pgherd's cache"]
+        document = plan(options, installation.version, changes)
+        if as_json:
+            print_document({"schema": "pgherd/balloon-demo-plan/1", **document})
+        else:
+            _show_plan(options, document)
+        return 0
+    confirm_changes(changes, lambda text: progress_console().print(text, markup=False))
     log, interrupted = _run_demo(options, installation, swap, cores, run_as)
     if as_json:
-        print_document({"schema": "pgherd/balloon-demo/1", **log.document()})
+        print_document({"schema": "pgherd/balloon-demo/2", **log.document()})
     elif log.moments:
         _show_log(log)
     return 130 if interrupted else 0
+
+
+def _show_plan(options: DemoOptions, document: dict[str, Any]) -> None:
+    from pgherd.model.units import format_bytes, format_seconds
+
+    lines = (
+        f"2 containers ({format_bytes(options.memory)} each, {format_bytes(options.host)} together) with one PostgreSQL "
+        f"{document['postgres']} each.",
+        f"Each server: shared_buffers {format_bytes(options.pool)}, one pgbench database of scale {options.scale}.",
+        f"{options.phases} phases of {format_seconds(options.phase)}: {options.clients} clients on one server, 1 on the other, in turn.",
+        f"Time: {format_seconds(document['seconds'])} under load.",
+        f"Disk: about {format_bytes(document['disk_bytes'])} while it runs. Memory: {format_bytes(document['memory_bytes'])}.",
+        f"Host changes, undone at the end: {'; '.join(document['host_changes'])}.",
+    )
+    for line in lines:
+        answer_console().print(line, markup=False)
 
 
 def _run_demo(

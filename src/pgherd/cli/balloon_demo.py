@@ -146,6 +146,18 @@ class DemoLog:
         }
 
 
+def plan(demo: DemoOptions, postgres: str, host_changes: list[str]) -> dict[str, Any]:
+    """Return the plan of a demonstration as plain data for --dry-run. Sizes are in bytes, times in seconds."""
+    return {
+        "demo": asdict(demo) | {"pool": demo.pool, "host_memory": demo.host, "scale": demo.scale},
+        "postgres": postgres,
+        "seconds": demo.phases * demo.phase,
+        "disk_bytes": (len(SIDES) + 1) * demo.scale * _BYTES_PER_SCALE,
+        "memory_bytes": demo.host,
+        "host_changes": host_changes,
+    }
+
+
 def run_demo(
     session: RunSession,
     installation: Installation,

@@ -53,7 +53,7 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
             messages.append(f"run {directory.name} was killed; resume it with 'pgherd resume {directory.name}'")
     failed = any(line.startswith("not undone") for line in messages)
     if as_json:
-        print_document({"schema": "pgherd/clean/1", "done": messages, "clean": not failed})
+        print_document({"schema": "pgherd/clean/2", "actions": messages, "clean": not failed})
     else:
         console = answer_console()
         for line in messages:

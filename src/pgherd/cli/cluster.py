@@ -101,10 +101,10 @@ def stop(name: str, forget: bool, as_json: bool) -> int:
     if as_json:
         print_document(
             {
-                "schema": "pgherd/cluster-stop/1",
+                "schema": "pgherd/cluster-stop/2",
                 "cluster": name,
-                "said": messages,
-                "left": unreachable,
+                "messages": messages,
+                "unreachable": unreachable,
                 "forgotten": unreachable if forget else [],
             }
         )
@@ -132,7 +132,7 @@ def _show(cluster: str, as_json: bool) -> int:
 
     status = state.look(cluster)
     if as_json:
-        print_document({"schema": "pgherd/cluster/1", **status.document()})
+        print_document({"schema": "pgherd/cluster/2", **status.document()})
     else:
         _print(status)
     return 1 if status.gone else 0
@@ -153,7 +153,7 @@ def _print(status: Any) -> None:
     for heading in ("host", "address", "state", "clock", "agent", "PostgreSQL", *labelled):
         table.add_column(heading, overflow="fold")
     for host in status.hosts:
-        row = (host.name, host.address, host.state, host.clock, host.took, host.postgres)
+        row = (host.name, host.address, host.state, host.clock, host.agent_usage, host.postgres)
         table.add_row(*row, *([label_text(host.labels)] if labelled else []))
     console.print(table)
     for difference in status.differences:

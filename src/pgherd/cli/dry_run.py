@@ -24,20 +24,23 @@ def document(prepared: PreparedStudy, proposal: Proposal) -> dict[str, Any]:
     """Return the plan as the document of ``--dry-run --json``."""
     trials: tuple[Trial, ...] = proposal.trials
     return {
-        "schema": "pgherd/plan/1",
+        "schema": "pgherd/plan/2",
         "study": prepared.study,
         "options": prepared.options,
         "deployment": deployment(prepared, trials),
         "hosts": host_tasks(prepared, trials),
         "trials": [{"trial": t.key(), "point": t.point, "state": t.state, "seconds": t.seconds(), "intents": t.intents} for t in trials],
-        "worst_case_trials": proposal.worst_case,
+        "max_trials": proposal.worst_case,
         "seconds": sum(trial.seconds() for trial in trials),
         "disk_bytes": prepared.disk,
         "memory_bytes": prepared.memory,
         "host_changes": list(prepared.host_changes),
-        "confirm": list(prepared.confirm),
+        "needs_confirmation": list(prepared.confirm),
         "choices": list(prepared.choices),
-        "settings": [setting.__dict__ for setting in prepared.settings],
+        "settings": [
+            {"name": setting.name, "value": setting.value, "default": setting.default, "reason": setting.why}
+            for setting in prepared.settings
+        ],
     }
 
 
@@ -74,7 +77,7 @@ def _time(trials: Sequence[Trial]) -> str:
 
 
 def _study_lines(prepared: PreparedStudy, trials: Sequence[Trial]) -> list[str]:
-    if (study_lines := study_of(prepared.study).hook("prepare_plan", "lines")) is not None:
+    if (study_lines := study_of(prepared.study).hook("prepare", "plan_lines")) is not None:
         lines: list[str] = study_lines(prepared.options, trials, prepared.surroundings.guest_memory)
         return lines
     return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]

@@ -54,7 +54,7 @@ def command(run: str, output: str | None, runs: Path, as_json: bool) -> int:
     if as_json:
         about = {"families": written.families, "samples": written.samples, "first": written.first, "last": written.last}
         print_document(
-            {"schema": "pgherd/export/1", "run": directory.name, "format": "openmetrics", "file": os.path.abspath(target), **about}
+            {"schema": "pgherd/export/2", "run": directory.name, "format": "openmetrics", "file": os.path.abspath(target), **about}
         )
     else:
         answer_console().print(str(target), markup=False, soft_wrap=True)

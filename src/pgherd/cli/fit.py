@@ -114,13 +114,13 @@ def _answer(selection: Selection, findings: dict[str, Finding], largest: float) 
     match best.name:
         case "linear":
             text += f"throughput grows in proportion up to {largest:g}, and the data show no knee"
-        case "hinge":
-            second = findings["knee_second_slope"]
+        case "piecewise-linear":
+            second = findings["slope_after_knee"]
             certain = "falls" if (second.high or 0) < 0 else "rises more slowly"
             beyond = certain if (second.low or 0) > 0 or (second.high or 0) < 0 else "rises more slowly or not at all"
             text += f"throughput grows in proportion up to a knee at {_with_interval(findings['knee'])} and {beyond} beyond it"
         case _:
-            peak = findings["usl_peak"]
+            peak = findings["usl_peak_load"]
             text += f"throughput peaks at {_with_interval(peak)}" if peak.value is not None else peak.note
     return text + "."
 
@@ -148,7 +148,7 @@ def _show(selection: Selection, answer: str, warnings: list[str], findings: dict
             f"{name} at {_with_interval(cell)}" for name in ("knee", "peak") if isinstance(cell := row[name], Finding) and cell.value
         ]
         aicc = "–" if fit.aicc is None else f"{fit.aicc:.1f}"
-        cells = [f"{fit.model.title}{' *' if row['chosen'] else ''}", "\n".join(parameters), aicc, f"{fit.relative_error:.2%}"]
+        cells = [f"{fit.model.title}{' *' if row['selected'] else ''}", "\n".join(parameters), aicc, f"{fit.relative_error:.2%}"]
         table.add_row(*map(escape, cells))
     console.print(table)
     for text in warnings:
@@ -187,7 +187,7 @@ def command(
     if as_json:
         print_document(
             {
-                "schema": "pgherd/fit/1",
+                "schema": "pgherd/fit/2",
                 "run": None,
                 "study": "fit",
                 "answer": answer,

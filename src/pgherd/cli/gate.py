@@ -76,14 +76,14 @@ def command(
     the change is beyond the limit. An inconclusive regression is reported with the number of repeats that would decide it,
     and exits with 0.
 
-    BASELINE and RUN are two runs of one study: names, parts of names, paths, or 'last'. Metrics: throughput, new_orders_per_minute,
-    cpu_per_tx, p50, p95, p99, memory, wal_per_tx, io_per_tx, switches_per_tx, compared at every point that both runs have and
-    over all of them, or a finding of the study by its name.
+    BASELINE and RUN are two runs of one study: names, parts of names, paths, or 'last'. Metrics: throughput, nopm, cpu_per_tx, p50,
+    p95, p99, memory, wal_per_tx, device_bytes_per_tx, context_switches_per_tx, compared at every point that both runs have and over
+    all of them, or a finding of the study by its name.
 
     \b
     pgherd gate main last                                    throughput, 5 % allowed
     pgherd gate main last --metric throughput:3% --metric p95:10%
-    pgherd gate main last --metric databases_held:2%         a finding
+    pgherd gate main last --metric capacity:2%         a finding
     pgherd gate main last --junit gate.xml --markdown gate.md
     """
     from pgherd.report.gate import gate
@@ -130,12 +130,12 @@ def _write(result: Gate, junit: Path | None, markdown: Path | None) -> list[Path
 def document(result: Gate, written: list[Path]) -> dict[str, Any]:
     """Return the ``--json`` document."""
     return {
-        "schema": "pgherd/gate/1",
+        "schema": "pgherd/gate/2",
         "baseline": result.baseline.name,
         "run": result.run.name,
         "study": result.run.record.study,
         "answer": result.answer,
-        "verdict": result.outcome,
+        "result": result.result,
         "failed": result.failed,
         "grades": {run.name: run.record.analysis.grade if run.record.analysis else None for run in (result.baseline, result.run)},
         "tables": {
@@ -146,11 +146,11 @@ def document(result: Gate, written: list[Path]) -> dict[str, Any]:
                     "baseline": comparison.old,
                     "run": comparison.new,
                     "change": comparison.change,
-                    "allowed": comparison.allowed,
-                    "better": comparison.better,
-                    "verdict": comparison.verdict,
-                    "more": comparison.more,
-                    "why": comparison.why,
+                    "max_regression": comparison.max_regression,
+                    "better_direction": comparison.better_direction,
+                    "result": comparison.result,
+                    "repeats_needed": comparison.repeats_needed,
+                    "reason": comparison.reason,
                 }
                 for comparison in result.comparisons
             ],
@@ -171,10 +171,10 @@ def _show(result: Gate, written: list[Path]) -> None:
     from rich.text import Text
 
     from pgherd.report.formatting import MISSING, half_width, number
-    from pgherd.report.gate import NOTE, change_text, verdict_text
+    from pgherd.report.gate import NOTE, change_text, result_text
 
     console = answer_console()
-    style = "bold red" if result.failed else "bold yellow" if result.outcome == "cannot tell" else "bold green"
+    style = "bold red" if result.failed else "bold yellow" if result.result == "inconclusive" else "bold green"
     console.print(Text(result.answer, style=style))
     for warning in result.warnings:
         console.print(Text(f"Warning: {warning}.", style="yellow"))
@@ -187,9 +187,9 @@ def _show(result: Gate, written: list[Path]) -> None:
         ]
         unit = next((value.unit for value in (comparison.new, comparison.old) if value is not None and value.unit), "")
         label = f"{comparison.label}, {unit}" if unit and not comparison.label.endswith(unit) else comparison.label
-        more = "" if comparison.verdict != "cannot tell" else str(comparison.more or MISSING)
-        row = [label, comparison.point, *values, change_text(comparison.change), comparison.limit, verdict_text(comparison), more]
-        table.add_row(*(Text(cell, style="bold" if comparison.verdict == "worse" else "") for cell in row))
+        more = "" if comparison.result != "inconclusive" else str(comparison.repeats_needed or MISSING)
+        row = [label, comparison.point, *values, change_text(comparison.change), comparison.limit, result_text(comparison), more]
+        table.add_row(*(Text(cell, style="bold" if comparison.result == "regression" else "") for cell in row))
     console.print()
     console.print(table)
     console.print(Text(NOTE, style="dim"))

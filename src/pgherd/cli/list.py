@@ -41,7 +41,7 @@ def command(runs: Path, as_json: bool) -> None:
             }
         )
     if as_json:
-        print_document({"schema": "pgherd/runs/1", "runs": rows, "warnings": warnings})
+        print_document({"schema": "pgherd/runs/2", "runs": rows, "warnings": warnings})
         return
     for warning in warnings:
         progress_console().print(f"warning: {warning}", markup=False)

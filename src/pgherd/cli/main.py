@@ -215,7 +215,7 @@ def _report_error(error: BaseException, *, as_json: bool) -> int:
         if as_json:
             from pgherd.cli.output import print_document
 
-            print_document({"schema": "pgherd/error/1", "error": message, "exit_code": code})
+            print_document({"schema": "pgherd/error/2", "error": message, "exit_code": code})
     except OSError:  # the output is closed; the exit code remains
         pass
     return code

@@ -55,7 +55,7 @@ def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, 
             directory.save(record)
         written = write_report.build(directory.path, record, results, png=png)
     if as_json:
-        print_document({"schema": "pgherd/report/1", "runs": [directory.name for directory in directories], "files": written})
+        print_document({"schema": "pgherd/report/2", "runs": [directory.name for directory in directories], "files": written})
     else:
         for path in written:
             answer_console().print(str(path), markup=False, soft_wrap=True)

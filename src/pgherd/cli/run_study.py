@@ -57,7 +57,7 @@ def run_study(
     if scenario is not None:
         scenarios.write_scenario(scenario, study, options)
         if as_json:
-            print_document({"schema": "pgherd/scenario-written/1", "path": str(scenario)})
+            print_document({"schema": "pgherd/scenario-written/2", "path": str(scenario)})
         else:
             answer_console().print(f"Wrote {scenario}; 'pgherd run {scenario}' runs it.", markup=False)
         return 0

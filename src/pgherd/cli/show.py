@@ -62,7 +62,7 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
 
         click.echo(script(result, record, directory.path / "inputs"), nl=False)
     elif as_json:
-        print_document({"schema": "pgherd/trial/1", "run": directory.name, "trial": result, "path": str(path)})
+        print_document({"schema": "pgherd/trial/2", "run": directory.name, "trial": result, "path": str(path)})
     else:
         show_trial(answer_console(), result, path, directory.name)
     return 0

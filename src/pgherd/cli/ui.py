@@ -13,8 +13,6 @@ from pgherd.cli.output import answer_console, json_option, print_document, runs_
 if TYPE_CHECKING:
     from pgherd.ui.server import ServerAddress
 
-_LIBRARIES = ("anyio", "python_multipart", "starlette", "uvicorn")
-
 
 @click.command("ui")
 @click.option("--listen", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Listen address.")
@@ -32,23 +30,16 @@ def command(listen: str, port: int, runs: Path, as_json: bool) -> int:
     pgherd ui                          open the printed address
     pgherd ui --listen 192.0.2.7       for other machines
     """
-    from pgherd.host.libraries import missing_libraries
     from pgherd.node import interruption
-
-    try:
-        from pgherd.ui.server import serve
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] not in _LIBRARIES:
-            raise
-        raise missing_libraries("the web page", [error.name.partition(".")[0].replace("_", "-")]) from None
+    from pgherd.ui.server import serve
 
     def announce(server: ServerAddress) -> None:
         if as_json:
-            document = {"schema": "pgherd/ui/1", "address": server.address, "token": server.token, "sign_in": server.sign_in}
+            document = {"schema": "pgherd/ui/2", "address": server.address, "token": server.token, "sign_in_url": server.sign_in_url}
             print_document({**document, "runs": str(runs)})
             return
         console = answer_console()
-        console.print(f"Runs in {runs}: open {server.sign_in}", markup=False, soft_wrap=True)
+        console.print(f"Runs in {runs}: open {server.sign_in_url}", markup=False, soft_wrap=True)
         console.print("Anyone with this address can show all runs and load this host. It is not printed again.", markup=False)
         console.print("Ctrl-C ends the page.", markup=False)
         sys.stdout.flush()

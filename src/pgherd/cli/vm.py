@@ -61,7 +61,7 @@ def build(pg_bin: str | None, pg_version: str | None, accel: str | None, run_as:
         finally:
             journal.end(_progress)
     if as_json:
-        print_document({"schema": "pgherd/vm-build/1", **_images_document(built)})
+        print_document({"schema": "pgherd/vm-build/2", **_images_document(built)})
     else:
         _show_images(built)
     return 0
@@ -127,7 +127,7 @@ def boot(
     installation = installations.choose(node, pg_bin, pg_version)
     with interruption.ended_by_signals(), visit(node, installation, request, run_as=run_as, say=_progress) as guest:
         if as_json:
-            print_document({"schema": "pgherd/vm-boot/1", **_guest_document(guest)})
+            print_document({"schema": "pgherd/vm-boot/2", **_guest_document(guest)})
             sys.stdout.flush()
         else:
             _show_guest(guest, seconds)
@@ -173,7 +173,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
     if text is not None:
         code, output = running.command(path, text)
         if as_json:
-            print_document({"schema": "pgherd/vm-shell/1", "guest": matching[0].name, "command": text, "exit_code": code, "output": output})
+            print_document({"schema": "pgherd/vm-shell/2", "guest": matching[0].name, "command": text, "exit_code": code, "output": output})
         else:
             click.echo(output, nl=False)
         return code
@@ -199,7 +199,7 @@ def list_(as_json: bool) -> int:
     guests = running.find_all(LocalNode())
     if as_json:
         print_document(
-            {"schema": "pgherd/vm-list/1", "kept": [asdict(image) for image in cached], "running": [asdict(guest) for guest in guests]}
+            {"schema": "pgherd/vm-list/2", "cached": [asdict(image) for image in cached], "running": [asdict(guest) for guest in guests]}
         )
     else:
         _show_cached(cached)
@@ -223,7 +223,7 @@ def clean(kernels: bool, as_json: bool) -> int:
     removed, kept = images.clean(str(paths.cache_dir()), used, kernels=kernels)
     if as_json:
         print_document(
-            {"schema": "pgherd/vm-clean/1", "removed": [asdict(image) for image in removed], "left": [asdict(image) for image in kept]}
+            {"schema": "pgherd/vm-clean/2", "removed": [asdict(image) for image in removed], "kept": [asdict(image) for image in kept]}
         )
         return 0
     console = answer_console()
@@ -244,12 +244,14 @@ def _progress(text: str) -> None:
 def _images_document(built: Images) -> dict[str, Any]:
     from dataclasses import asdict
 
+    hypervisor = asdict(built.hypervisor)
+    hypervisor["reason"] = hypervisor.pop("why")
     kernel = {"image": built.boot, "release": built.kernel.release, "origin": built.kernel.origin}
     return {
         "kernel": kernel,
-        "first_file_system": built.initrd,
+        "initramfs": built.initrd,
         "root_image": asdict(built.root),
-        "hypervisor": {**asdict(built.hypervisor), "functional_only": built.hypervisor.functional_only},
+        "hypervisor": {**hypervisor, "functional_only": built.hypervisor.functional_only},
         "seconds": built.seconds,
     }
 
@@ -286,7 +288,7 @@ def _guest_document(booted: Visit) -> dict[str, Any]:
         "memory": machine.guest.memory,
         "machine": machine.guest.machine,
         "huge_page": machine.guest.huge_page if machine.guest.backing == "huge" else None,
-        "merge": machine.guest.merge,
+        "ksm": machine.guest.merge,
         "free_page_reporting": machine.guest.reporting,
         "server": server,
         "seconds": booted.seconds,

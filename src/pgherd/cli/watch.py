@@ -40,7 +40,7 @@ def command(run: str | None, runs: Path, as_json: bool) -> int:
     live = LiveRun(directory)
     present = live.look()
     if as_json:
-        print_document({"schema": "pgherd/watch/1", **present.model_dump(mode="json")})
+        print_document({"schema": "pgherd/watch/2", **present.model_dump(mode="json")})
         return 0
     console = answer_console()
     if present.state == "running":

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pgherd.cluster import certificates, record, versions
+from pgherd.cluster import certificates, record
 from pgherd.cluster.ssh import joined_name
 from pgherd.model.errors import UsageError
 
@@ -116,9 +116,8 @@ def is_loopback(host: str) -> bool:
 def security(place: Place) -> Security:
     """Return Dask's security settings for the driver.
 
-    Raises UsageError if certificates are missing or invalid, CapabilityError without Dask.
+    Raises UsageError if certificates are missing or invalid.
     """
-    versions.require_cluster_libraries()
     from distributed import Security
 
     if not place.encrypted:
@@ -137,7 +136,6 @@ def security(place: Place) -> Security:
 
 def member_security(directory: Path) -> Security:
     """Return security settings of a member with certificates in a directory. Raises UsageError."""
-    versions.require_cluster_libraries()
     import ssl
 
     from distributed import Security

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pgherd.cluster import versions
-
 if TYPE_CHECKING:
     from cryptography import x509
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -53,8 +51,7 @@ class Authority:
 
 
 def authority(cluster: str) -> Authority:
-    """Create an authority. Raises CapabilityError if the library for it is missing."""
-    versions.require_cluster_libraries("a certificate")
+    """Create an authority."""
     from cryptography import x509
 
     key = _new_key()

@@ -412,9 +412,7 @@ def connect(cluster: str, tls: Path | None = None, *, hold: bool = True) -> Dask
 
     Raises:
         UsageError: no such cluster, no response, in use by another driver, or a host without TLS.
-        CapabilityError: the extra is missing.
     """
-    versions.require_cluster_libraries()
     place = addresses.find(cluster, tls)
     client = _client(place)
     try:

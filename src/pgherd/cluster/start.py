@@ -65,7 +65,6 @@ def start(wanted: Wanted, say: Say) -> ClusterRecord:
 
     Raises PgherdError if any host cannot be started; a new cluster is then stopped again.
     """
-    versions.require_cluster_libraries()
     address.check_name(wanted.name)
     known = record.load(wanted.name)
     fresh = known is None

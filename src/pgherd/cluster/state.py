@@ -21,22 +21,22 @@ DRIVER = "this machine"
 class HostState:
     """Status of one host.
 
-    ``why`` is the reason why it is lost, or None. ``memory`` and ``cpu`` are those of its agent so far.
+    ``reason`` is the reason why it is lost, or None. ``memory`` and ``cpu`` are those of its agent so far.
     """
 
     name: str
     address: str
-    why: str | None
+    reason: str | None
     used_by: str | None
     offset: Offset | None
     memory: int | None
     cpu: float | None
-    found: dict[str, Any]
+    software: dict[str, Any]
     labels: dict[str, str] = field(default_factory=dict)
 
     @property
     def state(self) -> str:
-        return f"gone: {self.why}" if self.why is not None else f"used by {self.used_by}" if self.used_by else "idle"
+        return f"gone: {self.reason}" if self.reason is not None else f"used by {self.used_by}" if self.used_by else "idle"
 
     @property
     def clock(self) -> str:
@@ -46,14 +46,14 @@ class HostState:
         return f"{self.offset.seconds * 1000:+.2f} ± {self.offset.uncertainty * 1000:.2f} ms"
 
     @property
-    def took(self) -> str:
+    def agent_usage(self) -> str:
         """Return the agent's memory, and its CPU time since it started."""
         return "" if self.memory is None else f"{format_bytes(self.memory)}, {self.cpu:.1f} s of CPU"
 
     @property
     def postgres(self) -> str:
         """Return the PostgreSQL versions found there."""
-        return str(self.found.get("PostgreSQL", ""))
+        return str(self.software.get("PostgreSQL", ""))
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class ClusterState:
     @property
     def gone(self) -> list[str]:
         """Return the lost hosts."""
-        return [host.name for host in self.hosts if host.why is not None]
+        return [host.name for host in self.hosts if host.reason is not None]
 
     def document(self) -> dict[str, Any]:
         """Return the document for ``--json``: offsets in seconds, memory in bytes, CPU in seconds."""
@@ -86,7 +86,7 @@ def look(cluster: str) -> ClusterState:
         addresses = joined.addresses()
         hosts = tuple(_state(host, addresses[host], statuses[host], offsets.get(host), software[host]) for host in statuses)
         scheduler = joined.scheduler
-    by_host = {host.name: host.found for host in hosts if host.why is None and host.found}
+    by_host = {host.name: host.software for host in hosts if host.reason is None and host.software}
     driver = {f"{DRIVER} ({socket.gethostname()}, pid {os.getpid()})": versions.software()}
     differences = versions.compare(by_host, versions.LISTED) + versions.compare({**driver, **by_host}, versions.REFUSED)
     return ClusterState(cluster, scheduler, hosts, tuple(differences))
@@ -95,5 +95,7 @@ def look(cluster: str) -> ClusterState:
 def _state(host: str, address: str, status: Any, offset: Offset | None, software: Any) -> HostState:
     if isinstance(status, HostLost):
         return HostState(host, address, status.why, None, None, None, None, {})
-    found = software if isinstance(software, dict) else {}
-    return HostState(host, address, None, status["driver"], offset, status["memory"], status["cpu"], found, status.get("labels", {}))
+    versions_there = software if isinstance(software, dict) else {}
+    return HostState(
+        host, address, None, status["driver"], offset, status["memory"], status["cpu"], versions_there, status.get("labels", {})
+    )

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgherd import __version__
-from pgherd.host.libraries import require_libraries
 
 REFUSED = ("pgherd", "Python", "Dask")
 """Differences in these stop a run before it begins."""
@@ -66,10 +65,7 @@ def software() -> dict[str, str]:
     """Return what must be equal on driver and hosts: pgherd, Python's minor version and Dask."""
     import importlib.metadata
 
-    try:
-        dask = importlib.metadata.version("distributed")
-    except importlib.metadata.PackageNotFoundError:
-        dask = "none"
+    dask = importlib.metadata.version("distributed")
     return {"pgherd": __version__, "Python": ".".join(platform.python_version_tuple()[:2]), "Dask": dask}
 
 
@@ -95,11 +91,3 @@ def compare(found: Mapping[str, Mapping[str, Any]], names: Iterable[str] = (*REF
         if len(values) > 1:
             differences.append(Difference(name, {value: tuple(hosts) for value, hosts in values.items()}, name in REFUSED))
     return differences
-
-
-LIBRARIES = ("distributed", "cryptography")
-
-
-def require_cluster_libraries(purpose: str = "a cluster") -> None:
-    """Require the libraries of a cluster. Raises CapabilityError with the command that installs them."""
-    require_libraries(purpose, LIBRARIES)

@@ -29,7 +29,7 @@ from pgherd.host import paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
-from pgherd.metrics.spool import Latest, SpoolReading
+from pgherd.metrics.spool import LatestReadings, SpoolReading
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError, UsageError
 from pgherd.model.facts import HostFacts
@@ -78,7 +78,7 @@ class Lookout:
         directory: directory of spooled samples; it need not exist yet.
         scratch: directory of drivers' output.
         """
-        self._latest = Latest(Lines(directory / SPOOL), SHOWN)
+        self._latest = LatestReadings(Lines(directory / SPOOL), SHOWN)
         self._outputs = [
             (number, target, load.driver, Lines(scratch / output_name(number, target) / "stderr"))
             for number, phase in enumerate(part.phases)

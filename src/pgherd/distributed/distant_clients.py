@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.cluster import certificates
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Script
 from pgherd.model.trial import Trial
@@ -146,7 +146,7 @@ class AgentsStage:
     def script(self, script: Script) -> Script:
         return self._fleet.script(script)
 
-    def view(self) -> View:
+    def view(self) -> SamplingView:
         self._record_readiness()
         return self._fleet.view()
 

@@ -10,7 +10,7 @@ a deployment.
   (CPU seconds per second,
 bytes, pages, tasks), which are summed, including CPUs and memory. Only pressure (``psi.…``, seconds per second, at
 most 1 per host) is averaged, weighted by the hosts' CPUs.
-- ``budget`` (the cgroup around a host's containers) likewise: ``budget:NAME`` and the sum ``budget``.
+- ``run-cgroup`` (the cgroup around a host's containers) likewise: ``run-cgroup:NAME`` and the sum ``run-cgroup``.
 - ``pgherd`` is the agents' cost: ``pgherd:HOST`` and the sum ``pgherd``.
 - ``platform:NAME`` is ``platform:HOST/NAME`` for each host in the samples. A phase's table has only the sum
   ``platform:NAME``, because studies
@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from pgherd.distributed.clocks import Clocks, Together
-from pgherd.metrics.cgroup import BUDGET, LOCKED
+from pgherd.metrics.cgroup import LOCKED, RUN_CGROUP
 from pgherd.model.io_view import Checkpoint, DeviceView, IoView, TraceCost
 from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult, TargetResult
 
@@ -149,7 +149,7 @@ def _mean_series(series: Sequence[Sequence[float | None]]) -> list[float | None]
 Table = Mapping[str, Mapping[str, float]]
 
 _UNIQUE = ("container:", "server:", "backend:", "driver:")
-_TOTALS = ("host", BUDGET, "pgherd")
+_TOTALS = ("host", RUN_CGROUP, "pgherd")
 
 
 def qualified(entity: str, host: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from pgherd.distributed.merging import device_of, merged
-from pgherd.metrics.cgroup import BUDGET
+from pgherd.metrics.cgroup import RUN_CGROUP
 from pgherd.model import placing
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Host, Place
@@ -155,7 +155,7 @@ def _phase(phase: PhaseResult, hosts: Sequence[Host], clients: Collection[str | 
         for entity, values in phase.metrics.items()
         if not device_of(entity, clients)
     }
-    for entity in ("host", BUDGET, "pgherd") if any(clients) else ():
+    for entity in ("host", RUN_CGROUP, "pgherd") if any(clients) else ():
         metrics.pop(entity, None)
         tables = {host.name: {entity: values} for host in hosts if (values := metrics.get(f"{entity}:{host.name}")) is not None}
         if tables:

@@ -51,7 +51,7 @@ class SentFiles:
         self._put = put
 
     def send(self, request: Options) -> Options:
-        """Return the request with the other host's paths of its files, including those of variants and arms.
+        """Return the request with the other host's paths of its files, including those of variants and scenarios.
 
         Raises:
             UsageError: a file cannot be read.
@@ -59,9 +59,11 @@ class SentFiles:
         changes = self._changed({name: getattr(request, name) for name in request.model_fields_set})
         if getattr(request, "variant", ()):
             changes["variant"] = tuple(map(self._variant, request.variant))  # type: ignore[attr-defined]  # just seen
-        if getattr(request, "arms", ()):
-            arms = request.arms  # type: ignore[attr-defined]  # just seen
-            changes["arms"] = tuple(arm.model_copy(update={"options": arm.options | self._changed(arm.options)}) for arm in arms)
+        if getattr(request, "scenarios", ()):
+            scenarios = request.scenarios  # type: ignore[attr-defined]  # just seen
+            changes["scenarios"] = tuple(
+                scenario.model_copy(update={"options": scenario.options | self._changed(scenario.options)}) for scenario in scenarios
+            )
         return request.model_copy(update=changes)
 
     def returned(self, options: Options) -> Options:
@@ -240,13 +242,19 @@ def _require_same_version(met: Mapping[str, Greeting]) -> None:
 
 
 def _require_deployable(asked: ClusterRequest) -> None:
-    """Require that agents can deploy the request: private servers only, and no other studies as a comparison's arms."""
+    """Require that agents can deploy the request: private servers only, and no other studies as a comparison's scenarios."""
     if getattr(asked, "dsn", None) is not None:
         raise UsageError(_EXTERNAL)
-    other = sorted({arm.study for arm in getattr(asked, "arms", ()) if not issubclass(study_of(arm.study).request_model, DatabaseRequest)})
+    other = sorted(
+        {
+            scenario.study
+            for scenario in getattr(asked, "scenarios", ())
+            if not issubclass(study_of(scenario.study).request_model, DatabaseRequest)
+        }
+    )
     if other:
         raise UsageError(f"a comparison of {', '.join(other)} runs only on the local host; omit --cluster")
-    if getattr(asked, "arms", ()) and prepare_hosts.client_of(asked) is not None:
+    if getattr(asked, "scenarios", ()) and prepare_hosts.client_of(asked) is not None:
         raise UsageError("--client-host works with --variant only, not with scenario files; omit it")
 
 

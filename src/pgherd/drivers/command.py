@@ -3,9 +3,9 @@
 ``Load.options``: ``argv`` (a JSON list of strings), ``env:NAME`` (an environment variable), ``cwd`` (the working directory), ``privileged``
 (1: run as pgherd's user instead of the servers' user), ``value:NAME`` (a regular expression that matches a number in the output).
 
-**End.** In a phase that lasts until its drivers end, pgherd writes ``ended.json`` (``Ending``) into the command's output directory, with
-the instant and the exit code. In a phase that ends by the clock, the command must run until it gets SIGTERM. Any exit code is accepted
-then.
+**End.** In a phase that lasts until its drivers end, pgherd writes ``ended.json`` (``CommandExit``) into the command's output directory,
+with the instant and the exit code. In a phase that ends by the clock, the command must run until it gets SIGTERM. Any exit code is
+accepted then.
 
 The command is started by timeout(1). It forwards the signal to the processes that the command has started, and sends SIGKILL to those
 that ignore it. There are two timeouts, because a SIGKILL cannot be forwarded. If the outer one is killed, for example together with
@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass
 from math import ceil
 from typing import Final
 
-from pgherd.drivers.driver import Endpoint, Span, Window
+from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import TargetResult
@@ -41,7 +41,7 @@ _KILL_AFTER_S = 10
 
 
 @dataclass(frozen=True)
-class Ending:
+class CommandExit:
     """Exit of a command that was not stopped: exit code (negative: a signal) and instant (seconds since the epoch)."""
 
     code: int
@@ -73,23 +73,23 @@ class CommandDriver:
         directory = [f"--chdir={options['cwd']}"] if "cwd" in options else []
         return ["env", *directory, *variables(load), *timeout, "setpriv", "--pdeathsig", "TERM", *timeout, *command_of(load)]
 
-    def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
+    def span(self, files: Mapping[str, str], started: float, stop: float) -> DriverSpan:
         """Return the interval from its start to its exit, or to the stop."""
-        ending = read_ending(files)
-        return Span(started, stop if ending is None else max(started, ending.at))
+        command_exit = read_exit(files)
+        return DriverSpan(started, stop if command_exit is None else max(started, command_exit.at))
 
-    def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
+    def result(self, load: Load, files: Mapping[str, str], started: float, window: MeasuredWindow, target: str) -> TargetResult:
         """Return the target's result.
 
         ``values`` are ``duration_seconds`` and ``exit_code`` of a command that was not stopped, and ``value:NAME`` of each
         matched pattern.
         """
-        ending = read_ending(files)
+        command_exit = read_exit(files)
         span = self.span(files, started, window.stop)
         values = {f"{VALUE}{name}": value for name, value in read_values(patterns_of(load), files).items() if value is not None}
-        if ending is not None:
-            values |= {"duration_seconds": span.last - started, "exit_code": float(ending.code)}
-        transactions = float(ending is not None and ending.code == 0)
+        if command_exit is not None:
+            values |= {"duration_seconds": span.last - started, "exit_code": float(command_exit.code)}
+        transactions = float(command_exit is not None and command_exit.code == 0)
         return TargetResult(
             target=target,
             driver=self.name,
@@ -122,14 +122,14 @@ def patterns_of(load: Load) -> dict[str, str]:
     return {name.removeprefix(VALUE): pattern for name, pattern in load.options.items() if name.startswith(VALUE)}
 
 
-def read_ending(files: Mapping[str, str]) -> Ending | None:
+def read_exit(files: Mapping[str, str]) -> CommandExit | None:
     """Return the exit of a command, or None if it was stopped. Raises ValueError for an invalid ``ended.json``."""
     text = files.get(ENDED)
     if text is None:
         return None
     try:
         document = json.loads(text)
-        return Ending(int(document["code"]), float(document["at"]))
+        return CommandExit(int(document["code"]), float(document["at"]))
     except (KeyError, TypeError, ValueError):
         raise ValueError(f"{ENDED} has no exit code and instant of the command: '{text[:100]}'") from None
 

@@ -38,7 +38,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class Span:
+class DriverSpan:
     """Interval in which a driver ran, or ran in one slice, in seconds since the epoch."""
 
     first: float
@@ -46,7 +46,7 @@ class Span:
 
 
 @dataclass(frozen=True)
-class Window:
+class MeasuredWindow:
     """The measured window, seconds since the epoch.
 
     Attributes:
@@ -61,7 +61,7 @@ class Window:
     start: float
     end: float
     stop: float
-    turns: tuple[Span, ...] = ()
+    turns: tuple[DriverSpan, ...] = ()
     counted: float = 0.0
     lead: float = 0.0
 
@@ -82,10 +82,10 @@ class Driver(Protocol):
         """Return the command line that runs this load for at most ``seconds``. Raises UsageError for an invalid load."""
         ...
 
-    def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
+    def span(self, files: Mapping[str, str], started: float, stop: float) -> DriverSpan:
         """Return the interval in which the driver generated load."""
         ...
 
-    def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
+    def result(self, load: Load, files: Mapping[str, str], started: float, window: MeasuredWindow, target: str) -> TargetResult:
         """Return the target's result over the common window. The caller adds ``client_cpu`` and ``raw``."""
         ...

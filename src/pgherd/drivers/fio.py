@@ -24,9 +24,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import ceil
 
-from pgherd.drivers.curve import CumulativeCurve
-from pgherd.drivers.driver import Endpoint, Span, Window
-from pgherd.drivers.fio_output import DIRECTIONS, LOG, REPORT, Direction, Logged, Report, Side, read_logs, read_report
+from pgherd.drivers.cumulative_count import CumulativeCurve
+from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
+from pgherd.drivers.fio_output import DIRECTIONS, LOG, REPORT, Direction, DirectionStats, FioReport, IopsSample, read_logs, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import Latency, TargetResult
@@ -100,7 +100,7 @@ class FioDriver:
         argv += ["--output-format=json", f"--output={endpoint.output}/{REPORT}", "--eta=never"]
         return [*argv, f"--write_iops_log={endpoint.output}/{LOG}", f"--log_avg_msec={round(1000 * PERIOD)}", "--log_unix_epoch=1"]
 
-    def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
+    def span(self, files: Mapping[str, str], started: float, stop: float) -> DriverSpan:
         """Return the interval from the end of fio's ramp to the stop, or to fio's end if that is earlier.
 
         Raises:
@@ -108,9 +108,9 @@ class FioDriver:
         """
         report = read_report(files)
         first = _first(report, read_logs(files), started)
-        return Span(first, max(first, min(stop, first + report.seconds)))
+        return DriverSpan(first, max(first, min(stop, first + report.seconds)))
 
-    def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
+    def result(self, load: Load, files: Mapping[str, str], started: float, window: MeasuredWindow, target: str) -> TargetResult:
         """Return the target's result over the common window.
 
         ``values`` are, for each direction with I/Os: ``read_iops``, ``read_bytes_per_second``, ``read_mean_ms``,
@@ -124,19 +124,19 @@ class FioDriver:
             raise ValueError(f"the window of {target} is empty: it ends {window.start - window.end:.3f} s before it starts")
         report, logs = read_report(files), read_logs(files)
         span, seconds = self.span(files, started, window.stop), window.end - window.start
-        curves = {direction: curve(report, logs, direction, span) for direction in DIRECTIONS if report.sides[direction].ios}
+        curves = {direction: curve(report, logs, direction, span) for direction in DIRECTIONS if report.directions[direction].ios}
         counts = {direction: cumulative.between(window.start, window.end) for direction, cumulative in curves.items()}
         series = {f"{direction}_iops": cumulative.per_second(window.start, window.end) for direction, cumulative in curves.items()}
         values = {"job_cpu": report.cpu}
         for direction, ios in counts.items():
-            values |= _values(direction, report.sides[direction], ios / seconds)
+            values |= _values(direction, report.directions[direction], ios / seconds)
         return TargetResult(
             target=target,
             driver=self.name,
             transactions=sum(counts.values()),
             throughput=sum(counts.values()) / seconds,
             per_second=[sum(second) for second in zip(*series.values(), strict=True)],
-            latency=_latency([report.sides[direction] for direction in counts]),
+            latency=_latency([report.directions[direction] for direction in counts]),
             values=values,
             series=series,
             first=span.first,
@@ -150,7 +150,7 @@ def file_argv(directory: str, size: int, *, direct: bool) -> list[str]:
     return [*argv, "--thread=1", "--ioengine=psync", f"--direct={int(direct)}", "--end_fsync=1", "--output-format=json", "--eta=never"]
 
 
-def curve(report: Report, logs: Sequence[Logged], direction: Direction, span: Span) -> CumulativeCurve:
+def curve(report: FioReport, logs: Sequence[IopsSample], direction: Direction, span: DriverSpan) -> CumulativeCurve:
     """Return the I/Os of a direction over time.
 
     Each job has its log. A line counts its rate times the time since the job's previous line.
@@ -161,7 +161,7 @@ def curve(report: Report, logs: Sequence[Logged], direction: Direction, span: Sp
         if line.direction == direction:
             points.append((line.at, line.iops * max(0.0, line.at - before.get(line.job, span.first))))
             before[line.job] = line.at
-    total, count = report.sides[direction].ios, 0.0
+    total, count = report.directions[direction].ios, 0.0
     cumulative = [(span.first, 0.0)]
     for at, ios in points:
         count = min(count + ios, total)
@@ -169,7 +169,7 @@ def curve(report: Report, logs: Sequence[Logged], direction: Direction, span: Sp
     return CumulativeCurve([*cumulative, (max(cumulative[-1][0], span.first + report.seconds), total)])
 
 
-def _first(report: Report, logs: Sequence[Logged], started: float) -> float:
+def _first(report: FioReport, logs: Sequence[IopsSample], started: float) -> float:
     """Return the start of fio's counting.
 
     Log lines are due at each whole period after the start and can only be late, so the earliest within its period is
@@ -201,7 +201,7 @@ MIX_WITH_RATE = (
 )
 
 
-def _values(direction: Direction, stats: Side, iops: float) -> dict[str, float]:
+def _values(direction: Direction, stats: DirectionStats, iops: float) -> dict[str, float]:
     values = {f"{direction}_iops": iops, f"{direction}_bytes_per_second": iops * stats.bytes / stats.ios}
     if stats.mean is not None:
         values[f"{direction}_mean_ms"] = stats.mean
@@ -212,12 +212,12 @@ def _values(direction: Direction, stats: Side, iops: float) -> dict[str, float]:
     return values
 
 
-def percentile(stats: Side, share: float) -> float | None:
+def percentile(stats: DirectionStats, share: float) -> float | None:
     """Return a percentile in ms, or None if fewer than ten I/Os are above it or fio does not report it."""
     return stats.percentiles.get(share) if stats.counted * (1 - share) >= MIN_BEYOND - 1e-9 else None
 
 
-def _latency(directions: Sequence[Side]) -> Latency:
+def _latency(directions: Sequence[DirectionStats]) -> Latency:
     """Return the latency of all I/Os. A mix has only mean and maximum, because fio reports percentiles per direction."""
     ios = sum(stats.ios for stats in directions)
     means = [(stats.mean, stats.ios) for stats in directions if stats.mean is not None]

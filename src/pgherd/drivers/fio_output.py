@@ -25,7 +25,7 @@ _VERSION = re.compile(r"fio-(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True)
-class Side:
+class DirectionStats:
     """All I/Os of one direction: number, bytes, seconds of run time, and latency in ms.
 
     ``percentiles`` maps a fraction (0.99) to its latency, over ``counted`` I/Os. Latency is fio's ``lat``, from the
@@ -42,7 +42,7 @@ class Side:
 
 
 @dataclass(frozen=True)
-class Report:
+class FioReport:
     """fio's report over its run after the ramp.
 
     ``at`` is the instant of the report (seconds since the epoch). ``cpu`` is the CPU usage of the busiest job, user and
@@ -51,17 +51,17 @@ class Report:
 
     version: str
     at: float
-    sides: Mapping[Direction, Side]
+    directions: Mapping[Direction, DirectionStats]
     cpu: float
 
     @property
     def seconds(self) -> float:
         """Run time of the slower direction."""
-        return max((stats.seconds for stats in self.sides.values()), default=0.0)
+        return max((stats.seconds for stats in self.directions.values()), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class IopsSample:
     """I/Os per second of one job and direction over the interval that ended ``at`` (seconds since the epoch)."""
 
     at: float
@@ -70,7 +70,7 @@ class Logged:
     job: str = ""
 
 
-def read_report(files: Mapping[str, str]) -> Report:
+def read_report(files: Mapping[str, str]) -> FioReport:
     """Parse the report. Jobs that fio did not group are added up, with the percentiles of the slowest.
 
     Raises:
@@ -80,40 +80,40 @@ def read_report(files: Mapping[str, str]) -> Report:
     text = files.get(REPORT) or files.get("stdout", "")
     start = text.find("{\n")
     if start < 0:
-        raise ValueError(f"fio wrote no report; its last messages: {last_words(files)}")
+        raise ValueError(f"fio wrote no report; its last messages: {last_messages(files)}")
     try:
         document, _ = json.JSONDecoder().raw_decode(text[start:])
     except ValueError:
-        raise ValueError(f"fio's report is truncated; its last messages: {last_words(files)}") from None
+        raise ValueError(f"fio's report is truncated; its last messages: {last_messages(files)}") from None
     version = str(document.get("fio version", "")) if isinstance(document, dict) else ""
     numbers = _VERSION.match(version)
     if numbers is None or int(numbers[1]) < 3:
         raise ValueError(f"the report is of {version or 'an unknown fio'}, but fio 3.0 or later is needed; install a newer fio")
     jobs = document.get("jobs")
     if not isinstance(jobs, list) or not jobs:
-        raise ValueError(f"fio's report has no job; its last messages: {last_words(files)}")
+        raise ValueError(f"fio's report has no job; its last messages: {last_messages(files)}")
     failed = [job for job in jobs if job.get("error")]
     if failed:
-        raise ValueError(f"fio failed with error {failed[0]['error']} in job '{failed[0].get('jobname', '')}': {last_words(files)}")
-    return Report(
+        raise ValueError(f"fio failed with error {failed[0]['error']} in job '{failed[0].get('jobname', '')}': {last_messages(files)}")
+    return FioReport(
         version=version.removeprefix("fio-"),
         at=float(document.get("timestamp_ms", 1000 * document.get("timestamp", 0))) / 1000,
-        sides={direction: _direction_stats(jobs, direction) for direction in DIRECTIONS},
+        directions={direction: _direction_stats(jobs, direction) for direction in DIRECTIONS},
         cpu=max((float(job.get("usr_cpu", 0.0)) + float(job.get("sys_cpu", 0.0))) / 100 for job in jobs),
     )
 
 
-def _direction_stats(jobs: list[dict[str, Any]], direction: Direction) -> Side:
+def _direction_stats(jobs: list[dict[str, Any]], direction: Direction) -> DirectionStats:
     parts = [job.get(direction) or {} for job in jobs]
     ios = sum(float(part.get("total_ios", 0)) for part in parts)
     if not ios:
-        return Side()
+        return DirectionStats()
     total = sum(float(part.get("total_ios", 0)) * _lat(part, "mean") for part in parts)
     percentiles: dict[float, float] = {}
     for part in parts:
         for name, value in _percentiles(part).items():
             percentiles[name] = max(percentiles.get(name, 0.0), value)
-    return Side(
+    return DirectionStats(
         ios=ios,
         bytes=sum(float(part.get("io_bytes", 0)) for part in parts),
         seconds=max(float(part.get("runtime", 0)) for part in parts) / 1000,
@@ -137,7 +137,7 @@ def _percentiles(part: Mapping[str, Any]) -> dict[float, float]:
     return {}
 
 
-def read_logs(files: Mapping[str, str]) -> list[Logged]:
+def read_logs(files: Mapping[str, str]) -> list[IopsSample]:
     """Parse the lines of all logs of I/Os, in order of time.
 
     Columns: time in ms (since the epoch, with --log_unix_epoch), value, direction (0 read, 1 write, 2 trim), block size,
@@ -154,11 +154,11 @@ def read_logs(files: Mapping[str, str]) -> list[Logged]:
             except (ValueError, IndexError):
                 continue
             if direction in (0, 1):
-                entries.append(Logged(at, value, DIRECTIONS[direction], name))
+                entries.append(IopsSample(at, value, DIRECTIONS[direction], name))
     return sorted(entries, key=lambda entry: entry.at)
 
 
-def last_words(files: Mapping[str, str]) -> str:
+def last_messages(files: Mapping[str, str]) -> str:
     """Return the last two lines that describe an error, or the last two lines."""
     lines = [line.strip() for name in ("stderr", "stdout") for line in files.get(name, "").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("fio:") and "terminating on signal" not in line]

@@ -20,15 +20,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pgherd.drivers.curve import CumulativeCurve
-from pgherd.drivers.driver import Endpoint, Span, Window
+from pgherd.drivers.cumulative_count import CumulativeCurve
+from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import TargetResult
 
 CONNECT_MS = 5000
 INTERRUPTED = "interrupt - the client has terminated"
-MOST_STREAMS = 128
+MAX_STREAMS = 128
 """Largest number of streams that iperf3 accepts."""
 _OPTIONS = {"reverse", "rate", "window", "congestion"}
 
@@ -66,8 +66,8 @@ class Iperf3Driver:
         unknown = sorted(set(options) - _OPTIONS)
         if unknown:
             raise UsageError(f"an iperf3 load has no option '{unknown[0]}'; known: {', '.join(sorted(_OPTIONS))}")
-        if load.clients > MOST_STREAMS:
-            raise UsageError(f"iperf3 accepts at most {MOST_STREAMS} streams, not {load.clients}")
+        if load.clients > MAX_STREAMS:
+            raise UsageError(f"iperf3 accepts at most {MAX_STREAMS} streams, not {load.clients}")
         argv = ["iperf3", "--client", endpoint.host, "--port", str(endpoint.port), "--parallel", str(load.clients)]
         argv += ["--time", str(max(1, math.ceil(seconds))), "--interval", "1", "--connect-timeout", str(CONNECT_MS), "--json"]
         argv += ["--reverse"] if options.get("reverse", "0") == "1" else []
@@ -75,7 +75,7 @@ class Iperf3Driver:
         argv += ["--window", options["window"]] if "window" in options else []
         return argv + (["--congestion", options["congestion"]] if "congestion" in options else [])
 
-    def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
+    def span(self, files: Mapping[str, str], started: float, stop: float) -> DriverSpan:
         """Return the interval from the start of the test to the end of its last interval.
 
         Raises:
@@ -83,9 +83,9 @@ class Iperf3Driver:
         """
         report = read_report(files)
         first, intervals = _first(report, started), list(_intervals(report))
-        return Span(first, max(first, min(stop, first + intervals[-1].end)))
+        return DriverSpan(first, max(first, min(stop, first + intervals[-1].end)))
 
-    def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
+    def result(self, load: Load, files: Mapping[str, str], started: float, window: MeasuredWindow, target: str) -> TargetResult:
         """Return the target's result over the common window.
 
         ``values``: ``bits_per_second``, ``retransmits_per_second``, ``rtt_ms`` (mean over streams and seconds), ``rtt_max_ms``,

@@ -16,7 +16,7 @@ from the sampled transactions that ended in the window. A percentile is None unl
 pgbench counts latency from the scheduled start, in the log and in its reports ("the reported latency … includes the schedule lag
 time": documentation of --rate), so queueing is not hidden.
 
-**Slices.** If loads run in interleaved time slices (`pgherd.drivers.pgbench_turns`), the log shows which transactions belong to a slice.
+**Slices.** If loads run in interleaved time slices (`pgherd.drivers.pgbench_slices`), the log shows which transactions belong to a slice.
 
 **Scripts.** If a load's scripts have names, transactions that ended in the window are also counted by name, using the script's number in
 the log. The count is exact if every transaction is logged (``sampling`` 1). Otherwise it is the script's fraction of the logged
@@ -32,10 +32,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 
-from pgherd.drivers import pgbench_turns
-from pgherd.drivers.curve import CumulativeCurve
-from pgherd.drivers.driver import Endpoint, Span, Window
-from pgherd.drivers.pgbench_output import Logged, Progress, Report, first_logged, latency, read_logs, read_progress, read_report
+from pgherd.drivers import pgbench_slices
+from pgherd.drivers.cumulative_count import CumulativeCurve
+from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
+from pgherd.drivers.pgbench_output import (
+    LoggedTransaction,
+    PgbenchReport,
+    ProgressLine,
+    first_logged,
+    latency,
+    read_logs,
+    read_progress,
+    read_report,
+)
 from pgherd.model.errors import UsageError
 from pgherd.model.load import NEW_ORDER, Load
 from pgherd.model.result import Latency, TargetResult
@@ -86,7 +95,7 @@ class PgbenchDriver:
             argv += ["-s", str(endpoint.scale)]
         return [*argv, "-h", endpoint.host, "-p", str(endpoint.port), "-U", endpoint.user, endpoint.database]
 
-    def span(self, files: Mapping[str, str], started: float, stop: float) -> Span:
+    def span(self, files: Mapping[str, str], started: float, stop: float) -> DriverSpan:
         """Return the interval from the first transaction's start, with all clients connected, to the stop.
 
         It ends with pgbench if that ended earlier.
@@ -100,9 +109,9 @@ class PgbenchDriver:
         if logged is not None:  # a progress line is late if pgbench or pgherd was not scheduled
             first = max(started, min(first, logged))
         end = stop if report.seconds is None else min(stop, first + report.seconds)
-        return Span(first, max(first, end))
+        return DriverSpan(first, max(first, end))
 
-    def result(self, load: Load, files: Mapping[str, str], started: float, window: Window, target: str) -> TargetResult:
+    def result(self, load: Load, files: Mapping[str, str], started: float, window: MeasuredWindow, target: str) -> TargetResult:
         """Return the target's result over the common window.
 
         Raises:
@@ -114,7 +123,7 @@ class PgbenchDriver:
         span = self.span(files, started, window.stop)
         logged = list(read_logs(files, load.rate is not None))
         if window.turns:
-            counted = pgbench_turns.count(report, logged, window, load.clients, target)
+            counted = pgbench_slices.count(report, logged, window, load.clients, target)
         else:
             counted = _count(report, progress, logged, started, window, load.clients)
         scripts = by_script(load, counted.sample, counted.transactions)
@@ -134,13 +143,18 @@ class PgbenchDriver:
 
 
 def _count(
-    report: Report, progress: Sequence[Progress], logged: Sequence[Logged], started: float, window: Window, clients: int
-) -> pgbench_turns.Counted:
+    report: PgbenchReport,
+    progress: Sequence[ProgressLine],
+    logged: Sequence[LoggedTransaction],
+    started: float,
+    window: MeasuredWindow,
+    clients: int,
+) -> pgbench_slices.SliceCounts:
     """Count the transactions in a window without pauses."""
     curve, failures = curves(report, progress, started, window.stop, clients)
     transactions, seconds = curve.between(window.start, window.end), window.end - window.start
     sample = [transaction for transaction in logged if window.start < transaction.at <= window.end]
-    return pgbench_turns.Counted(
+    return pgbench_slices.SliceCounts(
         transactions=transactions,
         failed=round(failures.between(window.start, window.end)),
         throughput=transactions / seconds,
@@ -152,7 +166,7 @@ def _count(
 
 
 def curves(
-    report: Report, progress: Sequence[Progress], started: float, stop: float, clients: int
+    report: PgbenchReport, progress: Sequence[ProgressLine], started: float, stop: float, clients: int
 ) -> tuple[CumulativeCurve, CumulativeCurve]:
     """Return processed and failed transactions over time.
 
@@ -180,14 +194,14 @@ def curves(
     return CumulativeCurve(processed), CumulativeCurve(failed)
 
 
-def _in_progress(report: Report, clients: int) -> float:
+def _in_progress(report: PgbenchReport, clients: int) -> float:
     """Return the mean number of transactions in progress: rate times time in the system (Little 1961)."""
     if not report.seconds or report.latency is None:
         return float(clients)
     return min(clients, report.transactions / report.seconds * max(0.0, report.latency - (report.lag or 0.0)) / 1000)
 
 
-def by_script(load: Load, sample: Sequence[Logged], transactions: float) -> dict[str, float]:
+def by_script(load: Load, sample: Sequence[LoggedTransaction], transactions: float) -> dict[str, float]:
     """Return the window's committed transactions by the names of the load's scripts, or nothing if none has a name.
 
     ``sample`` has the logged transactions of the window. ``transactions`` is the number of all.
@@ -201,7 +215,7 @@ def by_script(load: Load, sample: Sequence[Logged], transactions: float) -> dict
     return counts
 
 
-def _clock_start(report: Report, progress: Sequence[Progress], started: float) -> float:
+def _clock_start(report: PgbenchReport, progress: Sequence[ProgressLine], started: float) -> float:
     """Return the start of pgbench's progress clock, just before its clients connect.
 
     A progress line is due at each whole second after that, once all clients are connected. It can only be late, so the
@@ -217,13 +231,15 @@ def _clock_start(report: Report, progress: Sequence[Progress], started: float) -
     return max(start, started)
 
 
-def _first(report: Report, progress: Sequence[Progress], started: float) -> float:
+def _first(report: PgbenchReport, progress: Sequence[ProgressLine], started: float) -> float:
     return _clock_start(report, progress, started) + report.connecting
 
 
-def _latency(report: Report, progress: Sequence[Progress], window: Window, sample: Sequence[Logged], started: float) -> Latency:
+def _latency(
+    report: PgbenchReport, progress: Sequence[ProgressLine], window: MeasuredWindow, sample: Sequence[LoggedTransaction], started: float
+) -> Latency:
     lags = [transaction.lag for transaction in sample if transaction.lag is not None]
-    weights: list[tuple[float, Progress]] = []
+    weights: list[tuple[float, ProgressLine]] = []
     before = _clock_start(report, progress, started)
     for line in progress:
         overlap = min(line.at, window.end) - max(before, window.start)

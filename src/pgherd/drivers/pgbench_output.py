@@ -23,7 +23,7 @@ _ERROR = re.compile(r"^pgbench: (?:error|fatal): .*|^(?:FATAL|PANIC): .*|^Run wa
 
 
 @dataclass(frozen=True)
-class Progress:
+class ProgressLine:
     """One progress line.
 
     ``at`` is the end of its interval (seconds since the epoch). ``latency`` and ``lag`` are means over the interval's
@@ -40,7 +40,7 @@ class Progress:
 
 
 @dataclass(frozen=True)
-class Report:
+class PgbenchReport:
     """The final report over pgbench's complete run. Latencies and lags are milliseconds.
 
     ``seconds`` is the duration of the load (transactions ÷ tps), None without transactions. ``connecting`` is the time to
@@ -59,7 +59,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Logged:
+class LoggedTransaction:
     """One logged transaction that succeeded.
 
     ``at`` is its end (seconds since the epoch). ``latency`` and ``lag`` (open loop only) are milliseconds. ``script`` is
@@ -72,10 +72,10 @@ class Logged:
     script: int = 0
 
 
-def read_progress(stderr: str) -> list[Progress]:
+def read_progress(stderr: str) -> list[ProgressLine]:
     """Parse all progress lines (written with --progress-timestamp), in order."""
     return [
-        Progress(
+        ProgressLine(
             at=float(match["at"]),
             tps=float(match["tps"]),
             latency=float(match["latency"]),
@@ -97,7 +97,7 @@ def moved_progress(stderr: str, ahead: float) -> str:
     return "".join(lines)
 
 
-def read_report(files: Mapping[str, str]) -> Report:
+def read_report(files: Mapping[str, str]) -> PgbenchReport:
     """Parse the final report in ``stdout``.
 
     Raises:
@@ -105,15 +105,15 @@ def read_report(files: Mapping[str, str]) -> Report:
     """
     stdout, stderr = files.get("stdout", ""), files.get("stderr", "")
     if _ERROR.search(stderr) or "Run was aborted" in stdout:
-        raise ValueError(f"pgbench failed: {last_words(stdout, stderr)}")
+        raise ValueError(f"pgbench failed: {last_messages(stdout, stderr)}")
     transactions = _number(r"number of transactions actually processed: (\d+)", stdout)
     failed = _number(r"number of failed transactions: (\d+) ", stdout)
     if transactions is None or failed is None:
-        raise ValueError(f"pgbench wrote no final report; its last messages: {last_words(stdout, stderr)}")
+        raise ValueError(f"pgbench wrote no final report; its last messages: {last_messages(stdout, stderr)}")
     tps = _number(r"tps = (\d+\.\d+) \(", stdout)
     if transactions and tps is None:
-        raise ValueError(f"pgbench's final report is truncated; its last messages: {last_words(stdout, stderr)}")
-    return Report(
+        raise ValueError(f"pgbench's final report is truncated; its last messages: {last_messages(stdout, stderr)}")
+    return PgbenchReport(
         transactions=int(transactions),
         failed=int(failed),
         seconds=transactions / tps if tps else None,
@@ -126,7 +126,7 @@ def read_report(files: Mapping[str, str]) -> Report:
     )
 
 
-def read_logs(files: Mapping[str, str], rate: bool) -> Iterator[Logged]:
+def read_logs(files: Mapping[str, str], rate: bool) -> Iterator[LoggedTransaction]:
     """Yield the successful transactions of all log files: ``log.PID``, and ``log.PID.THREAD`` of each further thread.
 
     Columns: client, transaction number, latency in µs (or 'failed', 'skipped', 'serialization', 'deadlock': left out),
@@ -145,7 +145,7 @@ def first_logged(files: Mapping[str, str], rate: bool) -> float | None:
     return min(starts, default=None)
 
 
-def _read_log(text: str, rate: bool) -> Iterator[Logged]:
+def _read_log(text: str, rate: bool) -> Iterator[LoggedTransaction]:
     column_count = 7 if rate else 6
     for line in text[: text.rfind("\n") + 1].splitlines():
         columns = line.split(" ")
@@ -153,12 +153,12 @@ def _read_log(text: str, rate: bool) -> Iterator[Logged]:
             continue
         try:
             at = int(columns[4]) + int(columns[5]) / 1e6
-            yield Logged(at, int(columns[2]) / 1000, int(columns[6]) / 1000 if rate else None, int(columns[3]))
+            yield LoggedTransaction(at, int(columns[2]) / 1000, int(columns[6]) / 1000 if rate else None, int(columns[3]))
         except ValueError:
             continue
 
 
-def last_words(stdout: str, stderr: str) -> str:
+def last_messages(stdout: str, stderr: str) -> str:
     """Return the lines with errors, or the last two lines of output."""
     errors = [match[0].strip() for match in _ERROR.finditer(stderr)]
     if errors:

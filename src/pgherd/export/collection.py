@@ -13,12 +13,11 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pgherd.drivers.pgbench_output import Progress as ProgressLine
-from pgherd.drivers.pgbench_output import read_progress
+from pgherd.drivers.pgbench_output import ProgressLine, read_progress
 from pgherd.metrics import qemu_process, run_metrics
-from pgherd.metrics.openmetrics import Levels, Sample, target_labels
-from pgherd.metrics.run_metrics import Naming, Progress, Totals
-from pgherd.metrics.spool import Latest
+from pgherd.metrics.openmetrics import CounterTotals, Sample, target_labels
+from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
+from pgherd.metrics.spool import LatestReadings
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.store.live import Lines, LiveState, LiveTrial, output_dir, read_live, spool_file
@@ -27,21 +26,21 @@ FRESH = 15.0
 """Maximum age of a reading that is served, in seconds. A driver or container that has ended has no newer ones."""
 
 
-class Collection:
+class MetricsCollector:
     """Current metrics of a run. Not thread-safe."""
 
     def __init__(self, run: Path, record: RunRecord) -> None:
         """Read the finished trials of the run's directory (a resumed run has some) before anything is measured."""
         self._run, self._record = run, record
-        self._everywhere = run_metrics.everywhere(record)
-        self._naming = Naming(record)
-        self._totals = Totals(record)
+        self._common_labels = run_metrics.common_labels(record)
+        self._metric_labels = MetricLabels(record)
+        self._totals = RunTotals(record)
         self._read_trials: set[str] = set()
         self._newest: TrialResult | None = None
         self._trial: int | None = None
-        self._samples: Latest | None = None
-        self._levels = Levels()
-        self._progress: dict[tuple[str, bool], Progress] = {}
+        self._samples: LatestReadings | None = None
+        self._counter_totals = CounterTotals()
+        self._progress: dict[tuple[str, bool], DriverTotals] = {}
         self._emulated: set[str] = set()
         self._files: dict[tuple[int, str], Lines] = {}
         self._phase = 0
@@ -68,8 +67,8 @@ class Collection:
             self._follow(trial, live.phase)
         progress = (sample for driver in self._progress.values() for sample in driver.samples())
         samples += (sample for sample in progress if sample.t is not None and now - sample.t < FRESH)
-        trials_left = 0 if live is None else live.trials_left + int(trial is not None)
-        samples.append(Sample(run_metrics.TRIALS_LEFT, self._everywhere, trials_left))
+        trials_remaining = 0 if live is None else live.trials_remaining + int(trial is not None)
+        samples.append(Sample(run_metrics.TRIALS_REMAINING, self._common_labels, trials_remaining))
         samples += self._totals.samples()
         if self._newest is not None:
             samples += run_metrics.result_samples(self._record, self._newest, None)
@@ -91,27 +90,27 @@ class Collection:
 
     def _begin(self, trial: LiveTrial) -> None:
         self._trial, self._phase = trial.number, 0
-        self._samples = Latest(Lines(spool_file(self._run, trial.number)))
-        self._levels.begin_trial()
+        self._samples = LatestReadings(Lines(spool_file(self._run, trial.number)))
+        self._counter_totals.begin_trial()
         self._emulated = set()
-        self._naming.placed({name: container.host for name, container in trial.containers.items()})
+        self._metric_labels.set_hosts({name: container.host for name, container in trial.containers.items()})
         self._files = {}
 
     def _trial_and_phase(self, live: LiveState, trial: LiveTrial, now: float) -> Iterator[Sample]:
         """Yield the current trial and phase."""
         trial_labels = {
-            **self._everywhere,
+            **self._common_labels,
             "trial": f"{trial.number:04d}",
             "study": self._record.study,
-            "point": run_metrics.point_words(trial.point),
+            "point": run_metrics.point_text(trial.point),
             "repeat": str(trial.repeat),
         }
         yield Sample(run_metrics.TRIAL, {**trial_labels, "reason": trial.reason}, 1.0)
-        yield Sample(run_metrics.TRIAL_START, self._everywhere, trial.begun)
-        yield Sample(run_metrics.TRIAL_PLANNED, self._everywhere, sum(phase.ramp + phase.seconds for phase in trial.phases))
+        yield Sample(run_metrics.TRIAL_START, self._common_labels, trial.begun)
+        yield Sample(run_metrics.TRIAL_PLANNED, self._common_labels, sum(phase.ramp + phase.seconds for phase in trial.phases))
         for coordinate, value in trial.point.items():
             if not isinstance(value, str):
-                yield Sample(run_metrics.POINT, {**self._everywhere, "coordinate": coordinate}, value)
+                yield Sample(run_metrics.TRIAL_PARAMETER, {**self._common_labels, "name": coordinate}, value)
         if live.phase is None or live.phase_begun is None or live.phase >= len(trial.phases):
             return
         phase = trial.phases[live.phase]
@@ -127,14 +126,14 @@ class Collection:
         for t, entity, metric, value in self._samples.read():
             if metric.name == qemu_process.EMULATED and value:
                 self._emulated.add(entity.removeprefix("guest:"))
-            if now - t < FRESH and (series := self._naming.series(entity, metric.name)) is not None:
+            if now - t < FRESH and (series := self._metric_labels.series(entity, metric.name)) is not None:
                 family, labels = series
-                yield Sample(family, labels, self._levels.level(entity, metric, value), t)
+                yield Sample(family, labels, self._counter_totals.total(entity, metric, value), t)
         failures: dict[str, int] = {}
         for source, failed in self._samples.spool.failures.items():
             failures[source.sampler] = failures.get(source.sampler, 0) + failed.count
         for sampler, count in failures.items():
-            yield Sample(run_metrics.SOURCE_FAILURES, {**self._everywhere, "sampler": sampler}, count)
+            yield Sample(run_metrics.SAMPLER_FAILURES, {**self._common_labels, "sampler": sampler}, count)
 
     def _follow(self, trial: LiveTrial, phase: int | None) -> None:
         """Read new progress lines of the drivers. Drivers of earlier phases have ended when the next phase starts."""
@@ -169,11 +168,11 @@ class Collection:
 
     def _add_progress(self, trial: int, phase: int, target: str, lines: list[ProgressLine], emulated: bool) -> None:
         """Add progress lines of one target's driver. ``emulated``: its guest runs on emulated processors."""
-        labels = {**run_metrics.target_everywhere(self._record, target), **target_labels(target)}
-        progress = self._progress.setdefault((target, emulated), Progress(labels, emulated))
+        labels = {**run_metrics.target_common_labels(self._record, target), **target_labels(target)}
+        progress = self._progress.setdefault((target, emulated), DriverTotals(labels, emulated))
         key = (trial, phase, target)
         if lines and key not in self._lines_read:
             progress.begin()
         for line in lines:
-            progress.tell(line.at, line.tps, line.latency, line.failed, line.lag, line.skipped)
+            progress.add_line(line.at, line.tps, line.latency, line.failed, line.lag, line.skipped)
             self._lines_read[key] = self._lines_read.get(key, 0) + 1

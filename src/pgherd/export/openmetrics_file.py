@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, TextIO
 
 from pgherd.drivers.pgbench_output import read_progress
 from pgherd.metrics import run_metrics
-from pgherd.metrics.openmetrics import END, Family, Levels, Sample, target_labels, text_of
+from pgherd.metrics.openmetrics import END, CounterTotals, Family, Sample, target_labels, text_of
 from pgherd.metrics.registry import metrics
-from pgherd.metrics.run_metrics import Naming, Progress, Totals
+from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
 from pgherd.model.errors import RunDirectoryError
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.store.samples import read_relation
 
 if TYPE_CHECKING:
     import duckdb
@@ -73,10 +74,10 @@ def write(run: Path, record: RunRecord, results: list[TrialResult], out: TextIO)
 
 def _families(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:
     yield from _events(run, record, results)
-    naming = Naming(record)
+    metric_labels = MetricLabels(record)
     for result in results:
-        naming.deployed(result.trial.deployment)
-    yield from _sampled(record, naming, [run / "trials" / result.id / "samples" for result in results])
+        metric_labels.set_deployment(result.trial.deployment)
+    yield from _sampled(record, metric_labels, [run / "trials" / result.id / "samples" for result in results])
 
 
 def _events(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterator[tuple[Family, Iterator[Sample]]]:
@@ -86,8 +87,8 @@ def _events(run: Path, record: RunRecord, results: list[TrialResult]) -> Iterato
     def add(sample: Sample) -> None:
         by_family.setdefault(sample.family, {}).setdefault(tuple(sorted(sample.labels.items())), []).append(sample)
 
-    totals = Totals(record)
-    progress: dict[tuple[str, bool], Progress] = {}
+    totals = RunTotals(record)
+    progress: dict[tuple[str, bool], DriverTotals] = {}
     if results:
         for t in _instants(results[0].started, results[-1].ended, RUN_STEP):
             for sample in run_metrics.run_info(record):
@@ -123,27 +124,27 @@ def _instants(start: float, end: float, step: float) -> Iterator[float]:
 
 def _trial_and_phases(record: RunRecord, result: TrialResult) -> Iterator[Sample]:
     """Yield the current trial and phase of each second."""
-    trial, everywhere = result.trial, run_metrics.everywhere(record)
+    trial, common_labels = result.trial, run_metrics.common_labels(record)
     trial_labels = {
-        **everywhere,
+        **common_labels,
         "trial": result.id,
         "study": record.study,
-        "point": run_metrics.point_words(trial.point),
+        "point": run_metrics.point_text(trial.point),
         "repeat": str(trial.repeat),
     }
     for t in _instants(result.started, result.ended, STEP):
         yield Sample(run_metrics.TRIAL, {**trial_labels, "reason": trial.reason}, 1.0, t)
-        yield Sample(run_metrics.TRIAL_START, everywhere, result.started, t)
-        yield Sample(run_metrics.TRIAL_PLANNED, everywhere, trial.seconds(), t)
+        yield Sample(run_metrics.TRIAL_START, common_labels, result.started, t)
+        yield Sample(run_metrics.TRIAL_PLANNED, common_labels, trial.seconds(), t)
         for coordinate, value in trial.point.items():
             if not isinstance(value, str):
-                yield Sample(run_metrics.POINT, {**everywhere, "coordinate": coordinate}, value, t)
+                yield Sample(run_metrics.TRIAL_PARAMETER, {**common_labels, "name": coordinate}, value, t)
     for number, (phase, measured) in enumerate(zip(trial.phases, result.phases, strict=False)):
         phase_labels = {
             **trial_labels,
             "number": str(number + 1),
             "phase": phase.name,
-            "load": run_metrics.load_words(phase.loads.values()),
+            "load": run_metrics.load_text(phase.loads.values()),
         }
         parts = {"ramp": (measured.start - phase.ramp, measured.start), "measured": (measured.start, measured.end)}
         for part, (start, end) in parts.items():
@@ -151,16 +152,16 @@ def _trial_and_phases(record: RunRecord, result: TrialResult) -> Iterator[Sample
                 yield Sample(run_metrics.PHASE, {**phase_labels, "part": part}, 1.0, t)
 
 
-def _progress(run: Path, record: RunRecord, result: TrialResult, progress: dict[tuple[str, bool], Progress]) -> Iterator[Sample]:
+def _progress(run: Path, record: RunRecord, result: TrialResult, progress: dict[tuple[str, bool], DriverTotals]) -> Iterator[Sample]:
     """Yield the drivers' progress, once a second."""
     for phase in result.phases:
         for target, ahead, text in _outputs(run, result, phase):
-            labels = {**run_metrics.target_everywhere(record, target), **target_labels(target)}
+            labels = {**run_metrics.target_common_labels(record, target), **target_labels(target)}
             emulated = run_metrics.emulated(phase, target)
-            driver = progress.setdefault((target, emulated), Progress(labels, emulated))
+            driver = progress.setdefault((target, emulated), DriverTotals(labels, emulated))
             driver.begin()
             for line in read_progress(text):
-                driver.tell(line.at - ahead, line.tps, line.latency, line.failed, line.lag, line.skipped)
+                driver.add_line(line.at - ahead, line.tps, line.latency, line.failed, line.lag, line.skipped)
                 yield from driver.samples()
 
 
@@ -173,7 +174,7 @@ def _outputs(run: Path, result: TrialResult, phase: PhaseResult) -> Iterator[tup
             yield target.target, target.ahead, file.read_text(errors="replace") if file.is_file() else ""
 
 
-def _sampled(record: RunRecord, naming: Naming, directories: list[Path]) -> Iterator[tuple[Family, Iterator[Sample]]]:
+def _sampled(record: RunRecord, metric_labels: MetricLabels, directories: list[Path]) -> Iterator[tuple[Family, Iterator[Sample]]]:
     """Yield the samplers' readings by family. Each family is a query over the files of all trials."""
     import duckdb
 
@@ -183,34 +184,34 @@ def _sampled(record: RunRecord, naming: Naming, directories: list[Path]) -> Iter
             for file in sorted(directory.glob("*.parquet")) if directory.is_dir() else ():
                 files.setdefault(file.stem, []).append(str(file))
         try:
-            yield from _of_files(database, naming, files)
+            yield from _of_files(database, metric_labels, files)
         except duckdb.Error as error:
             raise RunDirectoryError(f"cannot read the samples of run {record.run}: {error}") from None
 
 
 def _of_files(
-    database: duckdb.DuckDBPyConnection, naming: Naming, files: dict[str, list[str]]
+    database: duckdb.DuckDBPyConnection, metric_labels: MetricLabels, files: dict[str, list[str]]
 ) -> Iterator[tuple[Family, Iterator[Sample]]]:
     by_name = metrics()
     sources: dict[Family, dict[tuple[str, str], list[str]]] = {}
     for sampler, paths in files.items():
-        relation = _read(database, paths)
+        relation = read_relation(database, paths)
         entities = sorted(str(row[0]) for row in relation.select(_column("entity")).distinct().fetchall())
         for name in (column for column in relation.columns if column in by_name):
             for entity in entities:
-                series = naming.series(entity, name)
+                series = metric_labels.series(entity, name)
                 if series is not None:
                     sources.setdefault(series[0], {}).setdefault((sampler, name), []).append(entity)
     for family, parts in sorted(sources.items(), key=lambda item: item[0].name):
 
         def samples(parts: dict[tuple[str, str], list[str]] = parts) -> Iterator[Sample]:
             for (sampler, name), entities in parts.items():
-                yield from _series(_read(database, files[sampler]), naming, name, entities)
+                yield from _series(read_relation(database, files[sampler]), metric_labels, name, entities)
 
         yield family, samples()
 
 
-def _series(relation: duckdb.DuckDBPyRelation, naming: Naming, name: str, entities: list[str]) -> Iterator[Sample]:
+def _series(relation: duckdb.DuckDBPyRelation, metric_labels: MetricLabels, name: str, entities: list[str]) -> Iterator[Sample]:
     """Yield the series of one metric, entity by entity, each over all trials."""
     import duckdb
 
@@ -218,21 +219,17 @@ def _series(relation: duckdb.DuckDBPyRelation, naming: Naming, name: str, entiti
     columns = [_column(column) for column in ("entity", "t", name, "filename")]
     metric = metrics()[name]
     current_entity, file, before = "", "", 0.0
-    levels = Levels()
+    counter_totals = CounterTotals()
     for entity, t, value, filename in relation.filter(condition).select(*columns).order("entity, t").fetchall():
         if entity != current_entity:
             current_entity, file, before = entity, "", float("-inf")
         if filename != file:
             file = filename
-            levels.begin_trial()
-        series = naming.series(entity, name)
+            counter_totals.begin_trial()
+        series = metric_labels.series(entity, name)
         if series is not None and round(t, 3) > before:  # skip repeated readings, and those after the clock was set back
             before = round(t, 3)
-            yield Sample(*series, levels.level(entity, metric, value), t)
-
-
-def _read(database: duckdb.DuckDBPyConnection, paths: list[str]) -> duckdb.DuckDBPyRelation:
-    return database.read_parquet(paths, union_by_name=True, filename=True)
+            yield Sample(*series, counter_totals.total(entity, metric, value), t)
 
 
 def _column(name: str) -> duckdb.Expression:

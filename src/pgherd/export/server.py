@@ -20,7 +20,7 @@ from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from pgherd.export.collection import Collection
+from pgherd.export.collection import MetricsCollector
 from pgherd.metrics import run_metrics
 from pgherd.metrics.openmetrics import END, Family, Sample, text_of
 from pgherd.model.errors import UsageError
@@ -97,7 +97,7 @@ class MetricsServer:
         Raises:
             UsageError: the address is not of this host, or the port is in use.
         """
-        self._collection: Collection | None = None
+        self._collection: MetricsCollector | None = None
         self._lock = threading.Lock()
         self._samples: list[Sample] = []
         self._collected = 0.0
@@ -120,9 +120,9 @@ class MetricsServer:
 
     def show(self, run: Path, record: RunRecord) -> None:
         """Serve the metrics of this run from now on."""
-        collection = Collection(run, record)
+        collection = MetricsCollector(run, record)
         with self._lock:
-            self._collection, self._labels = collection, run_metrics.everywhere(record)
+            self._collection, self._labels = collection, run_metrics.common_labels(record)
 
     def close(self) -> None:
         """Stop answering."""

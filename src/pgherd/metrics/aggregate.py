@@ -3,9 +3,9 @@
 **Borders.** Samples never fall on a window's borders. The value there is interpolated linearly between the adjacent samples. If a border
 is outside a source's samples, the nearest sample inside replaces it, and the rate is per second of the covered time.
 
-**Decreasing counters.** A counter that may reset (``Metric.resets``) restarts from zero: the new value is added. Any other counter cannot
-decrease. A smaller reading of it is torn: a child process ended while its tree was read, or iowait was corrected. The previous value
-is kept until a reading exceeds it.
+**Decreasing counters.** A counter that may reset (``SampledMetric.resets``) restarts from zero: the new value is added. Any other counter
+cannot decrease. A smaller reading of it is torn: a child process ended while its tree was read, or iowait was corrected. The previous
+value is kept until a reading exceeds it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Part = tuple[float, float, float]
 Series = tuple[list[float], list[float]]
 """Instants and values of one metric in order of time."""
 
-AROUND = 120.0
+MARGIN_S = 120.0
 """Seconds before and after a window in which every source has a reading. The slowest sources are read once a minute."""
 
 
@@ -52,8 +52,8 @@ def near(readings: Sequence[SpoolReading], start: float, end: float) -> Sequence
 
     A soak has hours of readings, and each of its phases needs only a few minutes of them.
     """
-    first = bisect_left(readings, start - AROUND, key=itemgetter(0))
-    return readings[first : bisect_right(readings, end + AROUND, key=itemgetter(0))]
+    first = bisect_left(readings, start - MARGIN_S, key=itemgetter(0))
+    return readings[first : bisect_right(readings, end + MARGIN_S, key=itemgetter(0))]
 
 
 def window_sum(times: Sequence[float], levels: Sequence[float], start: float, end: float, *, integral: bool) -> Part | None:

@@ -1,6 +1,6 @@
 """CPU and memory of cgroups: of each container, and of the run cgroup around all of them.
 
-The run cgroup (entity ``budget``) has the same memory files as a container. Its limit is read too.
+The run cgroup (entity ``run-cgroup``) has the same memory files as a container. Its limit is read too.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from pgherd.metrics.keyed import TICKS, cadence, flat_keyed, number
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import TICKS, cadence, flat_keyed, number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
-BUDGET = "budget"
+RUN_CGROUP = "run-cgroup"
 """Entity of the run cgroup."""
 LOCKED = "locked-memory"
 """Name of the idle container whose memory is locked, if the run withholds memory in that way."""
@@ -42,12 +42,12 @@ def _accounting(groups: Mapping[str, str], controller: str) -> Accounting | None
     return Accounting("v2", groups["v2"]) if groups.get("v2") else None
 
 
-def budget_and_containers(view: View) -> list[tuple[str, Mapping[str, str]]]:
+def run_cgroup_and_containers(view: SamplingView) -> list[tuple[str, Mapping[str, str]]]:
     """Return entity and groups of the run cgroup and of each container.
 
     The run cgroup is first. Its containers are then read within a millisecond, and their sum is compared with it.
     """
-    return [(BUDGET, view.budget), *((f"container:{container.name}", container.groups) for container in view.containers)]
+    return [(RUN_CGROUP, view.run_cgroup), *((f"container:{container.name}", container.groups) for container in view.containers)]
 
 
 _CPU_V1_STAT = {"user": "cpu.user", "system": "cpu.system"}
@@ -63,15 +63,15 @@ class CgroupCpuSampler:
 
     name = "cgroup_cpu"
     metrics = (
-        Metric("cpu.usage", "s", "counter", "CPU time used"),
-        Metric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
-        Metric("cpu.system", "s", "counter", "CPU time in the kernel"),
-        Metric("cpu.throttled", "s", "counter", "time in which the quota throttled tasks, summed over CPUs"),
-        Metric("cpu.periods", "periods", "counter", "quota periods with running tasks"),
-        Metric("cpu.throttled_periods", "periods", "counter", "quota periods with throttled tasks"),
+        SampledMetric("cpu.usage", "s", "counter", "CPU time used"),
+        SampledMetric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
+        SampledMetric("cpu.system", "s", "counter", "CPU time in the kernel"),
+        SampledMetric("cpu.throttled", "s", "counter", "time in which the quota throttled tasks, summed over CPUs"),
+        SampledMetric("cpu.periods", "periods", "counter", "quota periods with running tasks"),
+        SampledMetric("cpu.throttled_periods", "periods", "counter", "quota periods with throttled tasks"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return three files of a v1 group, one of a v2 group, and only the usage of groups that are no containers."""
         slow = cadence(len(view.containers))
         sources: list[Source] = []
@@ -113,28 +113,28 @@ _MEMORY_V1_STAT = {
     "total_cache": "memory.file",
     "total_shmem": "memory.shmem",
     "total_swap": "memory.swap",
-    "total_workingset_refault_file": "memory.refault_file",
-    "total_workingset_refault_anon": "memory.refault_anon",
-    "total_pgfault": "memory.fault",
-    "total_pgmajfault": "memory.majfault",
+    "total_workingset_refault_file": "memory.refaults_file",
+    "total_workingset_refault_anon": "memory.refaults_anon",
+    "total_pgfault": "memory.page_faults",
+    "total_pgmajfault": "memory.major_page_faults",
     "total_active_file": "memory.active_file",
     "total_inactive_file": "memory.inactive_file",
-    "total_pswpin": "memory.swap_in",
-    "total_pswpout": "memory.swap_out",
+    "total_pswpin": "memory.swapped_in_pages",
+    "total_pswpout": "memory.swapped_out_pages",
 }
 _MEMORY_V2_STAT = {
     "anon": "memory.anon",
     "file": "memory.file",
     "shmem": "memory.shmem",
     "kernel": "memory.kernel",
-    "workingset_refault_file": "memory.refault_file",
-    "workingset_refault_anon": "memory.refault_anon",
-    "pgfault": "memory.fault",
-    "pgmajfault": "memory.majfault",
+    "workingset_refault_file": "memory.refaults_file",
+    "workingset_refault_anon": "memory.refaults_anon",
+    "pgfault": "memory.page_faults",
+    "pgmajfault": "memory.major_page_faults",
     "active_file": "memory.active_file",
     "inactive_file": "memory.inactive_file",
-    "pswpin": "memory.swap_in",
-    "pswpout": "memory.swap_out",
+    "pswpin": "memory.swapped_in_pages",
+    "pswpout": "memory.swapped_out_pages",
     "zswap": "memory.zswap",
     "zswapped": "memory.zswapped",
 }
@@ -169,37 +169,37 @@ class CgroupMemorySampler:
 
     name = "cgroup_memory"
     metrics = (
-        Metric("memory.usage", "bytes", "gauge", "charged memory, page cache included"),
-        Metric("memory.anon", "bytes", "gauge", "anonymous memory"),
-        Metric("memory.file", "bytes", "gauge", "page cache, shared memory included"),
-        Metric("memory.shmem", "bytes", "gauge", "shared memory and tmpfs"),
-        Metric("memory.active_file", "bytes", "gauge", "active file pages"),
-        Metric("memory.inactive_file", "bytes", "gauge", "inactive file pages, which are reclaimed first"),
-        Metric("memory.kernel", "bytes", "gauge", "kernel memory: page tables, inodes, sockets"),
-        Metric("memory.swap", "bytes", "gauge", "swapped-out memory"),
-        Metric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
-        Metric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
-        Metric("memory.swap_in", "pages", "counter", "pages swapped in"),
-        Metric("memory.swap_out", "pages", "counter", "pages swapped out"),
-        Metric("memory.refault_file", "pages", "counter", "file pages read again after their eviction"),
-        Metric("memory.refault_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
-        Metric("memory.fault", "faults", "counter", "page faults with and without I/O"),
-        Metric("memory.majfault", "faults", "counter", "page faults that needed I/O"),
-        Metric("memory.oom_kills", "kills", "counter", "OOM kills"),
-        Metric("memory.limit", "bytes", "gauge", "memory limit"),
+        SampledMetric("memory.usage", "bytes", "gauge", "charged memory, page cache included"),
+        SampledMetric("memory.anon", "bytes", "gauge", "anonymous memory"),
+        SampledMetric("memory.file", "bytes", "gauge", "page cache, shared memory included"),
+        SampledMetric("memory.shmem", "bytes", "gauge", "shared memory and tmpfs"),
+        SampledMetric("memory.active_file", "bytes", "gauge", "active file pages"),
+        SampledMetric("memory.inactive_file", "bytes", "gauge", "inactive file pages, which are reclaimed first"),
+        SampledMetric("memory.kernel", "bytes", "gauge", "kernel memory: page tables, inodes, sockets"),
+        SampledMetric("memory.swap", "bytes", "gauge", "swapped-out memory"),
+        SampledMetric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
+        SampledMetric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
+        SampledMetric("memory.swapped_in_pages", "pages", "counter", "pages swapped in"),
+        SampledMetric("memory.swapped_out_pages", "pages", "counter", "pages swapped out"),
+        SampledMetric("memory.refaults_file", "pages", "counter", "file pages read again after their eviction"),
+        SampledMetric("memory.refaults_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
+        SampledMetric("memory.page_faults", "faults", "counter", "page faults with and without I/O"),
+        SampledMetric("memory.major_page_faults", "faults", "counter", "page faults that needed I/O"),
+        SampledMetric("memory.oom_kills", "kills", "counter", "OOM kills"),
+        SampledMetric("memory.limit", "bytes", "gauge", "memory limit"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return four files of each group, and the limit of the run cgroup."""
         slow = cadence(len(view.containers))
         sources: list[Source] = []
-        for entity, groups in budget_and_containers(view):
+        for entity, groups in run_cgroup_and_containers(view):
             accounting = memory(groups)
             if accounting is None:
                 continue
             for tag, file, slowly in _MEMORY_FILES[accounting.version]:
                 sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{file}", every=slow if slowly else 1, tag=tag))
-            if entity == BUDGET:
+            if entity == RUN_CGROUP:
                 sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{_LIMIT_FILES[accounting.version]}", tag="limit"))
         return sources
 

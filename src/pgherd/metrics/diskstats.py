@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from pgherd.metrics.keyed import number
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.io_view import DeviceSeries
 from pgherd.node.protocol import Source
@@ -30,23 +30,23 @@ class DiskstatsSampler:
 
     name = "diskstats"
     metrics = (
-        Metric("reads", "requests", "counter", "reads completed"),
-        Metric("writes", "requests", "counter", "writes completed, without flushes"),
-        Metric("read_bytes", "bytes", "counter", "data read"),
-        Metric("write_bytes", "bytes", "counter", "data written"),
-        Metric("read_time", "s", "counter", "summed duration of all reads"),
-        Metric("write_time", "s", "counter", "summed duration of all writes, flush requests included"),
-        Metric("in_flight", "requests", "gauge", "requests issued and not completed"),
-        Metric("io_time", "s", "counter", "time with at least one request in flight"),
-        Metric("weighted_io_time", "s", "counter", "time × requests in flight; its rate is the mean queue length"),
-        Metric("discards", "requests", "counter", "discards completed"),
-        Metric("flushes", "requests", "counter", "flushes completed"),
-        Metric("flush_time", "s", "counter", "summed duration of all flushes"),
-        Metric("major", "", "gauge", "major number of the device"),
-        Metric("minor", "", "gauge", "minor number of the device"),
+        SampledMetric("reads", "requests", "counter", "reads completed"),
+        SampledMetric("writes", "requests", "counter", "writes completed, without flushes"),
+        SampledMetric("read_bytes", "bytes", "counter", "data read"),
+        SampledMetric("write_bytes", "bytes", "counter", "data written"),
+        SampledMetric("read_time", "s", "counter", "summed duration of all reads"),
+        SampledMetric("write_time", "s", "counter", "summed duration of all writes, flush requests included"),
+        SampledMetric("in_flight", "requests", "gauge", "requests issued and not completed"),
+        SampledMetric("io_time", "s", "counter", "time with at least one request in flight"),
+        SampledMetric("io_time_weighted", "s", "counter", "time × requests in flight; its rate is the mean queue length"),
+        SampledMetric("discards", "requests", "counter", "discards completed"),
+        SampledMetric("flushes", "requests", "counter", "flushes completed"),
+        SampledMetric("flush_time", "s", "counter", "summed duration of all flushes"),
+        SampledMetric("major", "", "gauge", "major number of the device"),
+        SampledMetric("minor", "", "gauge", "minor number of the device"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [Source(self.name, "disk", "file", "/proc/diskstats")]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
@@ -73,7 +73,7 @@ class DiskstatsSampler:
                 "write_time": counts[7] / 1000,
                 "in_flight": counts[8],
                 "io_time": counts[9] / 1000,
-                "weighted_io_time": counts[10] / 1000,
+                "io_time_weighted": counts[10] / 1000,
             }
             if len(counts) > 11:
                 values["discards"] = counts[11]
@@ -93,7 +93,7 @@ SAMPLER = DiskstatsSampler()
 _PREFIX = "disk:"
 GUEST_VIEWS = ("guest-disk:", "guest-drive:")
 """Prefixes of entities that are a guest's devices: in the guest, and at its hypervisor."""
-SHORTEST = 0.2
+MIN_INTERVAL_S = 0.2
 """Seconds. Shorter intervals, such as before the last sample when sampling stops, are left out: rounding dominates their rates."""
 
 
@@ -128,7 +128,7 @@ def _series(samples: list[tuple[float, dict[str, float]]], start: float, end: fl
     series = DeviceSeries()
     for (t0, before), (t1, after) in pairwise(samples):
         length = t1 - t0
-        if length < SHORTEST or t0 < start or t1 > end:
+        if length < MIN_INTERVAL_S or t0 < start or t1 > end:
             continue
         growth = {name: max(0.0, value - before.get(name, value)) for name, value in after.items()}
         series.at.append(t1 - start)
@@ -138,7 +138,7 @@ def _series(samples: list[tuple[float, dict[str, float]]], start: float, end: fl
         series.flushes.append(growth.get("flushes", 0.0) / length)
         series.read_bytes.append(growth["read_bytes"] / length)
         series.write_bytes.append(growth["write_bytes"] / length)
-        series.queue.append(growth["weighted_io_time"] / length if "weighted_io_time" in growth else None)
+        series.queue.append(growth["io_time_weighted"] / length if "io_time_weighted" in growth else None)
         series.busy.append(min(1.0, growth["io_time"] / length) if "io_time" in growth else None)
         flush_time = growth.get("flush_time", 0.0)
         series.read_await.append(_mean_ms(growth["read_time"], growth["reads"]))

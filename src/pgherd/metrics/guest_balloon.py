@@ -9,21 +9,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 _MANAGER_VALUES = {
-    "memory": "guest.memory",
+    "memory": "guest.memory_configured",
     "minimum": "guest.minimum",
-    "actual": "guest.actual",
+    "actual": "guest.memory_balloon_actual",
     "target": "guest.target",
     "working_set": "guest.working_set",
 }
 _GUEST_STATISTICS = {
     "stat-free-memory": "guest.free",
     "stat-available-memory": "guest.available",
-    "stat-total-memory": "guest.total",
-    "stat-disk-caches": "guest.caches",
+    "stat-total-memory": "guest.memory_managed",
+    "stat-disk-caches": "guest.disk_caches",
     "stat-swap-in": "guest.swap_in",
     "stat-swap-out": "guest.swap_out",
     "stat-major-faults": "guest.major_faults",
@@ -42,24 +42,24 @@ class GuestBalloonSampler:
 
     name = "guest_balloon"
     metrics = (
-        Metric("guest.memory", "bytes", "gauge", "configured memory"),
-        Metric("guest.minimum", "bytes", "gauge", "memory that the guest always keeps"),
-        Metric("guest.actual", "bytes", "gauge", "memory that the guest has: configured memory minus its balloon"),
-        Metric("guest.target", "bytes", "gauge", "memory size that the host requested last"),
-        Metric("guest.ballooned", "bytes", "gauge", "memory in the guest's balloon, including memory returned by its databases"),
-        Metric("guest.working_set", "bytes", "gauge", "the balloon manager's estimate of used memory"),
-        Metric("guest.free", "bytes", "gauge", "unused memory, reported by the guest"),
-        Metric("guest.available", "bytes", "gauge", "memory usable without swapping, reported by the guest"),
-        Metric("guest.total", "bytes", "gauge", "memory managed by the guest's kernel"),
-        Metric("guest.caches", "bytes", "gauge", "page cache inside the guest"),
-        Metric("guest.swap_in", "bytes", "counter", "memory swapped in inside the guest", resets=True),
-        Metric("guest.swap_out", "bytes", "counter", "memory swapped out inside the guest", resets=True),
-        Metric("guest.major_faults", "faults", "counter", "page faults inside the guest that needed I/O", resets=True),
-        Metric("guest.minor_faults", "faults", "counter", "page faults inside the guest without I/O", resets=True),
-        Metric("guest.statistics_age", "s", "gauge", "age of the guest's statistics"),
+        SampledMetric("guest.memory_configured", "bytes", "gauge", "configured memory"),
+        SampledMetric("guest.minimum", "bytes", "gauge", "memory that the guest always keeps"),
+        SampledMetric("guest.memory_balloon_actual", "bytes", "gauge", "memory that the guest has: configured memory minus its balloon"),
+        SampledMetric("guest.target", "bytes", "gauge", "memory size that the host requested last"),
+        SampledMetric("guest.ballooned", "bytes", "gauge", "memory in the guest's balloon, including memory returned by its databases"),
+        SampledMetric("guest.working_set", "bytes", "gauge", "the balloon manager's estimate of used memory"),
+        SampledMetric("guest.free", "bytes", "gauge", "unused memory, reported by the guest"),
+        SampledMetric("guest.available", "bytes", "gauge", "memory usable without swapping, reported by the guest"),
+        SampledMetric("guest.memory_managed", "bytes", "gauge", "memory managed by the guest's kernel"),
+        SampledMetric("guest.disk_caches", "bytes", "gauge", "page cache inside the guest"),
+        SampledMetric("guest.swap_in", "bytes", "counter", "memory swapped in inside the guest", resets=True),
+        SampledMetric("guest.swap_out", "bytes", "counter", "memory swapped out inside the guest", resets=True),
+        SampledMetric("guest.major_faults", "faults", "counter", "page faults inside the guest that needed I/O", resets=True),
+        SampledMetric("guest.minor_faults", "faults", "counter", "page faults inside the guest without I/O", resets=True),
+        SampledMetric("guest.statistics_age", "s", "gauge", "age of the guest's statistics"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return nothing: the balloon manager writes the lines itself."""
         return []
 
@@ -89,9 +89,9 @@ class BalloonManagerSampler:
     """
 
     name = "balloon_manager"
-    metrics = (Metric("cpu.usage", "s", "counter", "CPU time used"),)
+    metrics = (SampledMetric("cpu.usage", "s", "counter", "CPU time used"),)
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return nothing: the balloon manager writes the lines itself."""
         return []
 

@@ -13,22 +13,25 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Literal, NamedTuple
 
+from pgherd.metrics.cgroup import RUN_CGROUP
 from pgherd.metrics.registry import samplers
-from pgherd.metrics.sampler import Metric
+from pgherd.metrics.sampler import SampledMetric
 
 PREFIX = "pgherd"
-EVERYWHERE = ("run", "host")
+COMMON_LABELS = ("run", "host")
 """Labels of every series."""
-PLACE = ("container", "server", "database")
-_TARGET = ("target", *PLACE)
+DATABASE_LABELS = ("container", "server", "database")
+_TARGET = ("target", *DATABASE_LABELS)
 _UNITS = {"s": "seconds", "bytes": "bytes"}
-_RENAMED = {"ctxt": "context_switches", "cpu.online": "cpus_online"}
-"""Metrics whose sampler name is unclear or reads badly."""
+_RENAMED = {"cpu.online": "cpus_online"}
+"""Metrics whose sampler name reads badly."""
+_REFAULTS = "memory.refaults_"
+"""Start of the metrics that share one family with the label ``type``."""
 
 
 @dataclass(frozen=True)
 class Family:
-    """A metric family: ``name`` without the suffix of its type, ``labels`` without those in ``EVERYWHERE``."""
+    """A metric family: ``name`` without the suffix of its type, ``labels`` without those in ``COMMON_LABELS``."""
 
     name: str
     kind: Literal["counter", "gauge", "info"]
@@ -52,35 +55,35 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Subject:
+class MetricSubject:
     """Subject of a metric: its part of names, the start of help texts, its labels."""
 
-    word: str
+    part: str
     title: str
     labels: tuple[str, ...] = ()
 
 
 _SUBJECTS = {
-    "host": Subject("host", "Host"),
-    "budget": Subject("budget", "Run cgroup"),
-    "pgherd": Subject("own", "pgherd's process"),
-    "container": Subject("container", "Container", ("container",)),
-    "server": Subject("server", "Server", ("container", "server")),
-    "backend": Subject("backend", "Backend of pgherd's sampling connection", ("container", "server")),
-    "driver": Subject("driver", "Driver of a target", _TARGET),
-    "platform": Subject("platform", "Named part of the platform", ("part",)),
-    "disk": Subject("disk", "Block device", ("device",)),
-    "swap": Subject("swap", "Swap area", ("area",)),
-    "zram": Subject("zram", "Compressed swap device", ("device",)),
-    "guest": Subject("guest", "Guest", ("container",)),
-    "guest-container": Subject("guest_container", "Processes of a container inside its guest", ("container",)),
-    "guest-disk": Subject("guest_disk", "Block device inside a guest", ("container", "device")),
-    "guest-drive": Subject("guest_drive", "Guest drive at the hypervisor", ("container", "device")),
-    "guest-swap": Subject("guest_swap", "Swap area inside a guest", ("container", "area")),
+    "host": MetricSubject("host", "Host"),
+    RUN_CGROUP: MetricSubject("run_cgroup", "Run cgroup"),
+    "pgherd": MetricSubject("process", "pgherd's process"),
+    "container": MetricSubject("container", "Container", ("container",)),
+    "server": MetricSubject("server", "Server", ("container", "server")),
+    "backend": MetricSubject("backend", "Backend of pgherd's sampling connection", ("container", "server")),
+    "driver": MetricSubject("driver", "Driver of a target", _TARGET),
+    "platform": MetricSubject("platform", "Named part of the platform", ("part",)),
+    "disk": MetricSubject("disk", "Block device", ("device",)),
+    "swap": MetricSubject("swap", "Swap area", ("area",)),
+    "zram": MetricSubject("zram", "Compressed swap device", ("device",)),
+    "guest": MetricSubject("guest", "Guest", ("container",)),
+    "guest-container": MetricSubject("guest_container", "Processes of a container inside its guest", ("container",)),
+    "guest-disk": MetricSubject("guest_disk", "Block device inside a guest", ("container", "device")),
+    "guest-drive": MetricSubject("guest_drive", "Guest drive at the hypervisor", ("container", "device")),
+    "guest-swap": MetricSubject("guest_swap", "Swap area inside a guest", ("container", "area")),
 }
 """Kind of entity → subject."""
 
-_WHOLE_HOST = ("host", "budget", "pgherd")
+_WHOLE_HOST = ("host", RUN_CGROUP, "pgherd")
 _CONTINUING = ("host", "disk")
 """Kinds whose counters belong to the kernel and continue from trial to trial."""
 _QUALIFIED_BY_HOST = ("disk", "platform", "swap", "zram")
@@ -89,7 +92,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "balloon": {"server": _ALL},
     "balloon_manager": {"platform": _ALL},
     "cgroup_cpu": {"container": _ALL, "platform": ("cpu.usage",)},
-    "cgroup_memory": {"budget": _ALL, "container": _ALL},
+    "cgroup_memory": {RUN_CGROUP: _ALL, "container": _ALL},
     "cpu": {"host": _ALL, "guest": _ALL},
     "database": {"server": _ALL},
     "diskstats": {"disk": _ALL, "guest-disk": _ALL},
@@ -98,7 +101,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "memory": {"host": _ALL, "guest": _ALL},
     "pg_io": {"server": _ALL},
     "pg_wal": {"server": _ALL},
-    "pressure": {"host": _ALL, "guest": _ALL, "budget": _ALL, "container": _ALL},
+    "pressure": {"host": _ALL, "guest": _ALL, RUN_CGROUP: _ALL, "container": _ALL},
     "processes": {
         "container": ("cpu.usage", "cpu.user", "cpu.system"),
         "guest-container": ("cpu.usage", "cpu.user", "cpu.system"),
@@ -109,7 +112,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     },
     "qemu_blockstats": {"guest-drive": _ALL},
     "qemu_process": {"guest": _ALL},
-    "same_page_merging": {"host": ("ksm.shared", "ksm.saved", "ksm.unshared", "ksm.scans"), "guest": ("guest.merged",)},
+    "same_page_merging": {"host": ("ksm.shared", "ksm.saved", "ksm.unshared", "ksm.full_scans"), "guest": ("guest.ksm_merged",)},
     "shared_memory": {},
     "swap": {"swap": _ALL, "guest-swap": _ALL},
     "tlb": {"server": _ALL},
@@ -167,8 +170,8 @@ def _split_host(kind: str, name: str, hosts: Collection[str]) -> tuple[str, str]
 def target_labels(target: str) -> dict[str, str]:
     """Return the labels of a load's target: its name; for a database its container, server and database."""
     parts = target.split("/")
-    path = parts[1:] if len(parts) == 1 + len(PLACE) else [""] * len(PLACE)
-    return {"target": target, **dict(zip(PLACE, path, strict=True))}
+    path = parts[1:] if len(parts) == 1 + len(DATABASE_LABELS) else [""] * len(DATABASE_LABELS)
+    return {"target": target, **dict(zip(DATABASE_LABELS, path, strict=True))}
 
 
 def _entity_labels(kind: str, name: str) -> dict[str, str]:
@@ -187,17 +190,21 @@ def _family_of(kind: str, name: str) -> tuple[Family, Mapping[str, str]]:
         text = f"{subject.title}: CPU time of all CPUs by mode; user includes guests, nice does not"
         mode = {"mode": name.removeprefix("cpu.")}
         return Family(f"{PREFIX}_{kind}_cpu_seconds", "counter", text, "seconds", (*subject.labels, "mode")), mode
-    metric_part = _RENAMED.get(name, name).removeprefix(f"{subject.word.rpartition('_')[2]}.").replace(".", "_")
+    if name.startswith(_REFAULTS):
+        text = f"{subject.title}: evicted pages that were read or swapped in again, by type"
+        family = Family(f"{PREFIX}_{subject.part}_memory_refaults", "counter", text, "", (*subject.labels, "type"))
+        return family, {"type": name.removeprefix(_REFAULTS)}
+    metric_part = _RENAMED.get(name, name).removeprefix(f"{subject.part.rpartition('_')[2]}.").replace(".", "_")
     unit = _UNITS.get(metric.unit, "")
     suffix = f"_{unit}" if unit and metric_part != unit and not metric_part.endswith(f"_{unit}") else ""
     other_unit = f" ({metric.unit})" if metric.unit and not unit and metric.unit not in metric.help else ""
     text = f"{subject.title}: {metric.help}{other_unit}"
-    return Family(f"{PREFIX}_{subject.word}_{metric_part}{suffix}", metric.kind, text, unit, subject.labels), {}
+    return Family(f"{PREFIX}_{subject.part}_{metric_part}{suffix}", metric.kind, text, unit, subject.labels), {}
 
 
-def _metric_of(kind: str, name: str) -> Metric:
+def _metric_of(kind: str, name: str) -> SampledMetric:
     """Return the metric as described by a sampler that reads such entities, otherwise by the first sampler that has it."""
-    fallback: Metric | None = None
+    fallback: SampledMetric | None = None
     for sampler in samplers().values():
         for metric in sampler.metrics:
             if metric.name == name:
@@ -209,7 +216,7 @@ def _metric_of(kind: str, name: str) -> Metric:
     return fallback
 
 
-class Levels:
+class CounterTotals:
     """Counters for Prometheus, where a smaller value means a reset and never a torn reading.
 
     A counter that cannot decrease keeps its level until a reading exceeds it, as in pgherd.metrics.aggregate. A new trial
@@ -219,8 +226,8 @@ class Levels:
     def __init__(self) -> None:
         self._highest: dict[tuple[str, str], float] = {}
 
-    def level(self, entity: str, metric: Metric, value: float) -> float:
-        """Return the level to serve for a reading."""
+    def total(self, entity: str, metric: SampledMetric, value: float) -> float:
+        """Return the total to serve for a reading."""
         if metric.kind == "gauge" or metric.resets:
             return value
         key = (entity, metric.name)

@@ -10,14 +10,14 @@ import json
 from collections.abc import Iterator, Sequence
 from math import isfinite
 
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 IO_TICKS = 5
 """Ticks between two readings of pg_stat_io and pg_stat_wal, because pg_stat_io is expensive to query."""
 
 
-def row_values(raw: str, metrics: Sequence[Metric]) -> dict[str, float]:
+def row_values(raw: str, metrics: Sequence[SampledMetric]) -> dict[str, float]:
     """Parse the only row of a spooled query result into metric name → value. NULL is left out.
 
     The cells are JSON numbers, or numbers as text, which is what the server sends.
@@ -61,8 +61,8 @@ def database_statement(major: int) -> str:
     return "\nCROSS JOIN ".join((_DATABASES, checkpoints, _WAL if major >= 14 else _NO_WAL, _VACUUM))
 
 
-def _counter(name: str, unit: str, meaning: str) -> Metric:
-    return Metric(name, unit, "counter", meaning, resets=True)
+def _counter(name: str, unit: str, meaning: str) -> SampledMetric:
+    return SampledMetric(name, unit, "counter", meaning, resets=True)
 
 
 class DatabaseSampler:
@@ -81,18 +81,20 @@ class DatabaseSampler:
         _counter("db.tup_deleted", "rows", "rows deleted"),
         _counter("db.temp_bytes", "bytes", "data written to temporary files"),
         _counter("db.deadlocks", "deadlocks", "deadlocks detected"),
-        _counter("ckpt.timed", "checkpoints", "checkpoints due by time (17 and later: including those skipped on an idle server)"),
-        _counter("ckpt.requested", "checkpoints", "checkpoints requested, by WAL volume or by command"),
-        _counter("ckpt.write_time", "s", "time in the write phase of checkpoints"),
-        _counter("ckpt.sync_time", "s", "time in the sync phase of checkpoints"),
-        _counter("ckpt.buffers", "blocks", "buffers written by checkpoints"),
+        _counter("checkpoint.timed", "checkpoints", "checkpoints due by time (17 and later: including those skipped on an idle server)"),
+        _counter("checkpoint.requested", "checkpoints", "checkpoints requested, by WAL volume or by command"),
+        _counter("checkpoint.write_time", "s", "time in the write phase of checkpoints"),
+        _counter("checkpoint.sync_time", "s", "time in the sync phase of checkpoints"),
+        _counter("checkpoint.buffers_written", "blocks", "buffers written by checkpoints"),
         _counter("wal.bytes", "bytes", "WAL generated"),
         _counter("wal.records", "records", "WAL records generated"),
         _counter("wal.fpi", "pages", "full-page images in the WAL"),
-        Metric("vacuum.workers", "processes", "gauge", "active autovacuum worker processes (visible to superusers and pg_read_all_stats)"),
+        SampledMetric(
+            "vacuum.workers", "processes", "gauge", "active autovacuum worker processes (visible to superusers and pg_read_all_stats)"
+        ),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [
             Source(self.name, f"server:{server.name}", "sql", server.conninfo, database_statement(server.major)) for server in view.servers
         ]
@@ -128,12 +130,12 @@ class PgIoSampler:
 
     name = "pg_io"
     metrics = tuple(
-        Metric(f"{prefix}.{name}", unit, "counter", f"{meaning} by {processes}", resets=True)
+        SampledMetric(f"{prefix}.{name}", unit, "counter", f"{meaning} by {processes}", resets=True)
         for prefix, processes in (("io", "all processes"), ("io.client", "client backends"))
         for name, unit, meaning in _IO_COUNTS
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [
             Source(self.name, f"server:{server.name}", "sql", server.conninfo, IO_STATEMENT, every=IO_TICKS)
             for server in view.servers
@@ -180,7 +182,7 @@ class PgWalSampler:
         _counter("io.write_bytes", "bytes", "data written to relation files, extensions included (16 and later)"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [
             Source(self.name, f"server:{server.name}", "sql", server.conninfo, wal_statement(server.major), every=IO_TICKS)
             for server in view.servers

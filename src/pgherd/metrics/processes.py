@@ -11,8 +11,8 @@ import os
 from collections.abc import Iterator
 
 from pgherd.metrics import cgroup
-from pgherd.metrics.keyed import TICKS, cadence, number, process_fields
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import TICKS, cadence, number, process_fields
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -31,13 +31,13 @@ class ProcessesSampler:
 
     name = "processes"
     metrics = (
-        Metric("cpu.usage", "s", "counter", "CPU time used"),
-        Metric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
-        Metric("cpu.system", "s", "counter", "CPU time in the kernel"),
-        Metric("memory.rss", "bytes", "gauge", "resident memory, shared pages included"),
+        SampledMetric("cpu.usage", "s", "counter", "CPU time used"),
+        SampledMetric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
+        SampledMetric("cpu.system", "s", "counter", "CPU time in the kernel"),
+        SampledMetric("memory.rss", "bytes", "gauge", "resident memory, shared pages included"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return a tree per pid of a container without CPU accounting, and a file per watched process."""
         slow = cadence(max(len(view.containers), len(view.processes)))
         sources = [

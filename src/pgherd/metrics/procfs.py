@@ -7,13 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgherd.metrics.cgroup import budget_and_containers
-from pgherd.metrics.keyed import TICKS, cadence, flat_keyed, nested_keyed, number
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.cgroup import run_cgroup_and_containers
+from pgherd.metrics.kernel_text import TICKS, cadence, flat_keyed, nested_keyed, number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 _CPU_COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
-_STAT_LINES = {"ctxt": "ctxt", "processes": "forks", "procs_running": "procs_running", "procs_blocked": "procs_blocked"}
+_STAT_LINES = {
+    "ctxt": "context_switches",
+    "processes": "forks",
+    "procs_running": "procs_running",
+    "procs_blocked": "procs_blocked",
+}
 
 
 class CpuSampler:
@@ -27,22 +32,22 @@ class CpuSampler:
 
     name = "cpu"
     metrics = (
-        Metric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
-        Metric("cpu.nice", "s", "counter", "CPU time in user mode at low priority, guests excluded"),
-        Metric("cpu.system", "s", "counter", "CPU time in the kernel, interrupts excluded"),
-        Metric("cpu.idle", "s", "counter", "CPU time idle"),
-        Metric("cpu.iowait", "s", "counter", "CPU time idle while a task of that CPU waited for I/O"),
-        Metric("cpu.irq", "s", "counter", "CPU time in hardware interrupts"),
-        Metric("cpu.softirq", "s", "counter", "CPU time in soft interrupts"),
-        Metric("cpu.steal", "s", "counter", "time in which this host was ready to run, but the hypervisor ran another guest"),
-        Metric("cpu.online", "CPUs", "gauge", "online CPUs"),
-        Metric("ctxt", "switches", "counter", "context switches"),
-        Metric("forks", "tasks", "counter", "tasks created"),
-        Metric("procs_running", "tasks", "gauge", "runnable tasks"),
-        Metric("procs_blocked", "tasks", "gauge", "tasks blocked on I/O"),
+        SampledMetric("cpu.user", "s", "counter", "CPU time in user mode, guests included"),
+        SampledMetric("cpu.nice", "s", "counter", "CPU time in user mode at low priority, guests excluded"),
+        SampledMetric("cpu.system", "s", "counter", "CPU time in the kernel, interrupts excluded"),
+        SampledMetric("cpu.idle", "s", "counter", "CPU time idle"),
+        SampledMetric("cpu.iowait", "s", "counter", "CPU time idle while a task of that CPU waited for I/O"),
+        SampledMetric("cpu.irq", "s", "counter", "CPU time in hardware interrupts"),
+        SampledMetric("cpu.softirq", "s", "counter", "CPU time in soft interrupts"),
+        SampledMetric("cpu.steal", "s", "counter", "time in which this host was ready to run, but the hypervisor ran another guest"),
+        SampledMetric("cpu.online", "CPUs", "gauge", "online CPUs"),
+        SampledMetric("context_switches", "switches", "counter", "context switches"),
+        SampledMetric("forks", "tasks", "counter", "tasks created"),
+        SampledMetric("procs_running", "tasks", "gauge", "runnable tasks"),
+        SampledMetric("procs_blocked", "tasks", "gauge", "tasks blocked on I/O"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [Source(self.name, "host", "file", "/proc/stat")]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
@@ -91,23 +96,23 @@ class MemorySampler:
 
     name = "memory"
     metrics = (
-        Metric("memory.total", "bytes", "gauge", "memory managed by the kernel"),
-        Metric("memory.available", "bytes", "gauge", "the kernel's estimate of memory that can be used without swapping"),
-        Metric("memory.free", "bytes", "gauge", "unused memory"),
-        Metric("memory.cached", "bytes", "gauge", "page cache, shared memory included, swap cache excluded"),
-        Metric("memory.buffers", "bytes", "gauge", "page cache of block devices"),
-        Metric("memory.dirty", "bytes", "gauge", "memory that waits for writeback"),
-        Metric("memory.writeback", "bytes", "gauge", "memory under writeback"),
-        Metric("memory.shmem", "bytes", "gauge", "shared memory and tmpfs"),
-        Metric("memory.page_tables", "bytes", "gauge", "page tables of all processes"),
-        Metric("memory.hugetlb", "bytes", "gauge", "reserved huge pages of all sizes, used and unused"),
-        Metric("memory.swap_total", "bytes", "gauge", "swap space"),
-        Metric("memory.swap_free", "bytes", "gauge", "unused swap space"),
-        Metric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
-        Metric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
+        SampledMetric("memory.total", "bytes", "gauge", "memory managed by the kernel"),
+        SampledMetric("memory.available", "bytes", "gauge", "the kernel's estimate of memory that can be used without swapping"),
+        SampledMetric("memory.free", "bytes", "gauge", "unused memory"),
+        SampledMetric("memory.cached", "bytes", "gauge", "page cache, shared memory included, swap cache excluded"),
+        SampledMetric("memory.buffers", "bytes", "gauge", "page cache of block devices"),
+        SampledMetric("memory.dirty", "bytes", "gauge", "memory that waits for writeback"),
+        SampledMetric("memory.writeback", "bytes", "gauge", "memory under writeback"),
+        SampledMetric("memory.shmem", "bytes", "gauge", "shared memory and tmpfs"),
+        SampledMetric("memory.page_tables", "bytes", "gauge", "page tables of all processes"),
+        SampledMetric("memory.hugetlb", "bytes", "gauge", "reserved huge pages of all sizes, used and unused"),
+        SampledMetric("memory.swap_total", "bytes", "gauge", "swap space"),
+        SampledMetric("memory.swap_free", "bytes", "gauge", "unused swap space"),
+        SampledMetric("memory.zswap", "bytes", "gauge", "memory used by the compressed swap cache"),
+        SampledMetric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [Source(self.name, "host", "file", "/proc/meminfo")]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
@@ -135,20 +140,20 @@ class VmstatSampler:
 
     name = "vmstat"
     metrics = (
-        Metric("vm.pswpin", "pages", "counter", "pages swapped in"),
-        Metric("vm.pswpout", "pages", "counter", "pages swapped out"),
-        Metric("vm.pgfault", "faults", "counter", "page faults"),
-        Metric("vm.pgmajfault", "faults", "counter", "page faults that needed I/O"),
-        Metric("vm.refault_file", "pages", "counter", "file pages read again after their eviction"),
-        Metric("vm.refault_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
-        Metric("vm.pgscan_kswapd", "pages", "counter", "pages scanned for reclaim by kswapd"),
-        Metric("vm.pgscan_direct", "pages", "counter", "pages scanned by processes that reclaimed memory directly"),
-        Metric("vm.zswpin", "pages", "counter", "pages taken out of the compressed swap cache"),
-        Metric("vm.zswpout", "pages", "counter", "pages put into the compressed swap cache"),
-        Metric("vm.oom_kill", "kills", "counter", "OOM kills"),
+        SampledMetric("vm.pswpin", "pages", "counter", "pages swapped in"),
+        SampledMetric("vm.pswpout", "pages", "counter", "pages swapped out"),
+        SampledMetric("vm.pgfault", "faults", "counter", "page faults"),
+        SampledMetric("vm.pgmajfault", "faults", "counter", "page faults that needed I/O"),
+        SampledMetric("vm.refault_file", "pages", "counter", "file pages read again after their eviction"),
+        SampledMetric("vm.refault_anon", "pages", "counter", "anonymous pages swapped in again after their eviction"),
+        SampledMetric("vm.pgscan_kswapd", "pages", "counter", "pages scanned for reclaim by kswapd"),
+        SampledMetric("vm.pgscan_direct", "pages", "counter", "pages scanned by processes that reclaimed memory directly"),
+        SampledMetric("vm.zswpin", "pages", "counter", "pages taken out of the compressed swap cache"),
+        SampledMetric("vm.zswpout", "pages", "counter", "pages put into the compressed swap cache"),
+        SampledMetric("vm.oom_kill", "kills", "counter", "OOM kills"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [Source(self.name, "host", "file", "/proc/vmstat")]
 
     def parse(self, raw: str, source: Source) -> Iterator[Reading]:
@@ -169,18 +174,18 @@ class PressureSampler:
 
     name = "pressure"
     metrics = (
-        Metric("psi.cpu.some", "s", "counter", "time in which some task waited for a CPU or for its quota"),
-        Metric("psi.memory.some", "s", "counter", "time in which some task waited for memory"),
-        Metric("psi.memory.full", "s", "counter", "time in which all tasks waited for memory"),
-        Metric("psi.io.some", "s", "counter", "time in which some task waited for I/O"),
-        Metric("psi.io.full", "s", "counter", "time in which all tasks waited for I/O"),
+        SampledMetric("psi.cpu.some", "s", "counter", "time in which some task waited for a CPU or for its quota"),
+        SampledMetric("psi.memory.some", "s", "counter", "time in which some task waited for memory"),
+        SampledMetric("psi.memory.full", "s", "counter", "time in which all tasks waited for memory"),
+        SampledMetric("psi.io.some", "s", "counter", "time in which some task waited for I/O"),
+        SampledMetric("psi.io.full", "s", "counter", "time in which all tasks waited for I/O"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return three files of the host and of each v2 group."""
         sources = [Source(self.name, "host", "file", f"/proc/pressure/{kind}", tag=kind) for kind in _PRESSURE_KINDS]
         slow = cadence(len(view.containers))
-        for entity, groups in budget_and_containers(view):
+        for entity, groups in run_cgroup_and_containers(view):
             group = groups.get("v2")
             if group:
                 sources += [Source(self.name, entity, "file", f"{group}/{kind}.pressure", every=slow, tag=kind) for kind in _PRESSURE_KINDS]

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 _NS = 1e-9
@@ -49,23 +49,23 @@ class QemuBlockstatsSampler:
 
     name = "qemu_blockstats"
     metrics = (
-        Metric("reads", "requests", "counter", "reads completed"),
-        Metric("writes", "requests", "counter", "writes completed, without flushes"),
-        Metric("read_bytes", "bytes", "counter", "data read"),
-        Metric("write_bytes", "bytes", "counter", "data written"),
-        Metric("read_time", "s", "counter", "summed duration of all reads"),
-        Metric("write_time", "s", "counter", "summed duration of all writes, flush requests included"),
-        Metric("discards", "requests", "counter", "discards completed"),
-        Metric("flushes", "requests", "counter", "flushes completed"),
-        Metric("flush_time", "s", "counter", "summed duration of all flushes"),
-        Metric("reads_merged", "requests", "counter", "reads that QEMU merged into another request"),
-        Metric("writes_merged", "requests", "counter", "writes that QEMU merged into another request"),
-        Metric("failed_reads", "requests", "counter", "reads that failed"),
-        Metric("failed_writes", "requests", "counter", "writes that failed"),
-        Metric("failed_flushes", "requests", "counter", "flushes that failed"),
+        SampledMetric("reads", "requests", "counter", "reads completed"),
+        SampledMetric("writes", "requests", "counter", "writes completed, without flushes"),
+        SampledMetric("read_bytes", "bytes", "counter", "data read"),
+        SampledMetric("write_bytes", "bytes", "counter", "data written"),
+        SampledMetric("read_time", "s", "counter", "summed duration of all reads"),
+        SampledMetric("write_time", "s", "counter", "summed duration of all writes, flush requests included"),
+        SampledMetric("discards", "requests", "counter", "discards completed"),
+        SampledMetric("flushes", "requests", "counter", "flushes completed"),
+        SampledMetric("flush_time", "s", "counter", "summed duration of all flushes"),
+        SampledMetric("reads_merged", "requests", "counter", "reads that QEMU merged into another request"),
+        SampledMetric("writes_merged", "requests", "counter", "writes that QEMU merged into another request"),
+        SampledMetric("failed_reads", "requests", "counter", "reads that failed"),
+        SampledMetric("failed_writes", "requests", "counter", "writes that failed"),
+        SampledMetric("failed_flushes", "requests", "counter", "flushes that failed"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return nothing: the balloon manager writes the lines itself."""
         return []
 

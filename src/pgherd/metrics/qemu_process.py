@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from pgherd.metrics.keyed import TICKS, number, process_fields
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import TICKS, number, process_fields
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 _STATUS = {
@@ -42,17 +42,17 @@ class QemuProcessSampler:
 
     name = "qemu_process"
     metrics = (
-        Metric("qemu.anon", "bytes", "gauge", "private memory of its hypervisor process, guest memory included"),
-        Metric("qemu.shared", "bytes", "gauge", "shared memory of its hypervisor process: guest memory in a memory file"),
-        Metric("qemu.file", "bytes", "gauge", "program and libraries of its hypervisor in memory"),
-        Metric("qemu.swapped", "bytes", "gauge", "private memory of its hypervisor process swapped out by the host"),
-        Metric("qemu.overhead", "bytes", "gauge", "memory of its hypervisor process that is not guest memory; read once a minute"),
-        Metric("guest.resident", "bytes", "gauge", "guest memory in the host's memory; read once a minute"),
-        Metric("qemu.cpu", "s", "counter", "CPU time of its hypervisor process, vCPUs included"),
-        Metric("qemu.cpu_guest", "s", "counter", "CPU time of its hypervisor process spent in vCPUs; zero for emulated vCPUs"),
+        SampledMetric("qemu.anon", "bytes", "gauge", "private memory of its hypervisor process, guest memory included"),
+        SampledMetric("qemu.shared", "bytes", "gauge", "shared memory of its hypervisor process: guest memory in a memory file"),
+        SampledMetric("qemu.file", "bytes", "gauge", "program and libraries of its hypervisor in memory"),
+        SampledMetric("qemu.swapped", "bytes", "gauge", "private memory of its hypervisor process swapped out by the host"),
+        SampledMetric("qemu.overhead", "bytes", "gauge", "memory of its hypervisor process that is not guest memory; read once a minute"),
+        SampledMetric("guest.resident", "bytes", "gauge", "guest memory in the host's memory; read once a minute"),
+        SampledMetric("qemu.cpu", "s", "counter", "CPU time of its hypervisor process, vCPUs included"),
+        SampledMetric("qemu.cpu_guest", "s", "counter", "CPU time of its hypervisor process spent in vCPUs; zero for emulated vCPUs"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         sources = []
         for guest in view.guests:
             entity, directory = f"guest:{guest.name}", f"/proc/{guest.pid}"
@@ -135,9 +135,9 @@ class GuestMachineSampler:
     """
 
     name = "guest_machine"
-    metrics = (Metric(EMULATED, "", "gauge", "1 if its processors are emulated (TCG), so that rates inside it are meaningless"),)
+    metrics = (SampledMetric(EMULATED, "", "gauge", "1 if its processors are emulated (TCG), so that rates inside it are meaningless"),)
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         return [
             Source(self.name, f"guest:{guest.name}", "file", f"/proc/{guest.pid}/cmdline", every=_EMULATION_TICKS) for guest in view.guests
         ]
@@ -151,8 +151,8 @@ class GuestMachineSampler:
 
 
 _KSM_DIRECTORY = "/sys/kernel/mm/ksm"
-_KSM_FILES = {"ksm.shared": "pages_shared", "ksm.saved": "pages_sharing", "ksm.unshared": "pages_unshared", "ksm.scans": "full_scans"}
-_MERGED = "guest.merged"
+_KSM_FILES = {"ksm.shared": "pages_shared", "ksm.saved": "pages_sharing", "ksm.unshared": "pages_unshared", "ksm.full_scans": "full_scans"}
+_MERGED = "guest.ksm_merged"
 _PAGE_BYTES = 4096
 """Size of the pages that KSM merges. Guests are x86-64 only."""
 
@@ -168,14 +168,14 @@ class SamePageMergingSampler:
 
     name = "same_page_merging"
     metrics = (
-        Metric("ksm.shared", "bytes", "gauge", "merged pages that are kept once by KSM"),
-        Metric("ksm.saved", "bytes", "gauge", "memory saved by KSM: all further uses of merged pages"),
-        Metric("ksm.unshared", "bytes", "gauge", "mergeable pages without an identical page"),
-        Metric("ksm.scans", "rounds", "counter", "rounds over all mergeable memory"),
-        Metric(_MERGED, "bytes", "gauge", "memory of its hypervisor process merged by KSM"),
+        SampledMetric("ksm.shared", "bytes", "gauge", "merged pages that are kept once by KSM"),
+        SampledMetric("ksm.saved", "bytes", "gauge", "memory saved by KSM: all further uses of merged pages"),
+        SampledMetric("ksm.unshared", "bytes", "gauge", "mergeable pages without an identical page"),
+        SampledMetric("ksm.full_scans", "rounds", "counter", "rounds over all mergeable memory"),
+        SampledMetric(_MERGED, "bytes", "gauge", "memory of its hypervisor process merged by KSM"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return four files of the host and one of each mergeable guest, or nothing without such a guest."""
         guests = [guest for guest in view.guests if guest.merging]
         if not guests:
@@ -188,7 +188,7 @@ class SamePageMergingSampler:
         """Yield one reading: each file has one number, a count of pages or of scans."""
         if source.tag not in _KSM_FILES and source.tag != _MERGED:
             raise ValueError(f"'{source.tag}' is no count of merged pages")
-        yield source.entity, {source.tag: number(raw.strip()) * (1 if source.tag == "ksm.scans" else _PAGE_BYTES)}
+        yield source.entity, {source.tag: number(raw.strip()) * (1 if source.tag == "ksm.full_scans" else _PAGE_BYTES)}
 
 
 QEMU_PROCESS, GUEST_MACHINE, SAME_PAGE_MERGING = QemuProcessSampler(), GuestMachineSampler(), SamePageMergingSampler()

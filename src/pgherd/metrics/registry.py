@@ -7,7 +7,7 @@ import pkgutil
 from functools import cache
 
 import pgherd.metrics
-from pgherd.metrics.sampler import Metric, Sampler, View
+from pgherd.metrics.sampler import SampledMetric, Sampler, SamplingView
 from pgherd.node.protocol import Source
 
 
@@ -23,13 +23,13 @@ def samplers() -> dict[str, Sampler]:
 
 
 @cache
-def metrics() -> dict[str, Metric]:
+def metrics() -> dict[str, SampledMetric]:
     """Return metric name → metric. Samplers that share a name agree in unit, kind and resets.
 
     Raises:
         ValueError: two samplers define one name differently, which is a mistake in a new sampler.
     """
-    by_name: dict[str, Metric] = {}
+    by_name: dict[str, SampledMetric] = {}
     for sampler in samplers().values():
         for metric in sampler.metrics:
             first = by_name.setdefault(metric.name, metric)
@@ -38,11 +38,11 @@ def metrics() -> dict[str, Metric]:
     return by_name
 
 
-def metric(name: str) -> Metric:
+def metric(name: str) -> SampledMetric:
     """Return the metric of that name. Raises KeyError if no sampler has it."""
     return metrics()[name]
 
 
-def sources(view: View) -> list[Source]:
+def sources(view: SamplingView) -> list[Source]:
     """Return the sources of all samplers for everything in view."""
     return [source for sampler in samplers().values() for source in sampler.sources(view)]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from pgherd.metrics.openmetrics import PLACE, Family, Sample, named, target_labels
+from pgherd.metrics.openmetrics import DATABASE_LABELS, Family, Sample, named, target_labels
 from pgherd.metrics.qemu_process import EMULATED as EMULATED_METRIC
 from pgherd.model.deployment import Deployment
 from pgherd.model.io_view import DeviceView
@@ -14,7 +14,7 @@ from pgherd.model.load import Load
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 
-_TARGET_LABELS = ("target", *PLACE)
+_TARGET_LABELS = ("target", *DATABASE_LABELS)
 _PHASE_LABELS = ("trial", "number", "phase", *_TARGET_LABELS)
 
 RUN = Family(
@@ -28,12 +28,14 @@ PHASE = Family(
     "",
     ("trial", "study", "point", "repeat", "number", "phase", "part", "load"),
 )
-POINT = Family("pgherd_trial_point", "gauge", "A coordinate of the running trial, such as its number of databases", "", ("coordinate",))
+TRIAL_PARAMETER = Family(
+    "pgherd_trial_parameter", "gauge", "A coordinate of the running trial, such as its number of databases", "", ("name",)
+)
 TRIAL_START = Family("pgherd_trial_start_time_seconds", "gauge", "Start of the running trial, seconds since the epoch", "seconds")
 TRIAL_PLANNED = Family("pgherd_trial_planned_seconds", "gauge", "Planned duration of all phases of the running trial", "seconds")
-TRIALS_LEFT = Family("pgherd_trials_left", "gauge", "Proposed trials that have not ended, including the running one")
+TRIALS_REMAINING = Family("pgherd_trials_remaining", "gauge", "Proposed trials that have not ended, including the running one")
 TRIALS = Family("pgherd_trials_finished", "counter", "Finished trials: clean, tainted or failed", "", ("result",))
-VERDICTS = Family("pgherd_verdicts", "counter", "Checks of the finished trials by result", "", ("check", "result"))
+CHECKS = Family("pgherd_checks", "counter", "Checks of the finished trials by result", "", ("check", "result"))
 
 DRIVER_TRANSACTIONS = Family(
     "pgherd_driver_transactions", "counter", "Transactions by the driver's progress lines, warm-up included", "", _TARGET_LABELS
@@ -72,8 +74,8 @@ DEVICE = Family(
     "pgherd_device", "info", "A block device used by the servers, and the kinds of their files on it", "", ("device", "number", "roles")
 )
 
-SOURCE_FAILURES = Family(
-    "pgherd_source_failures", "counter", "Failed readings of the running trial, among those that were parsed", "", ("sampler",)
+SAMPLER_FAILURES = Family(
+    "pgherd_sampler_failures", "counter", "Failed readings of the running trial, among those that were parsed", "", ("sampler",)
 )
 EXPORTER_CPU = Family("pgherd_exporter_cpu_seconds", "counter", "CPU time used to answer scrapes", "seconds")
 EXPORTER_LAST = Family("pgherd_exporter_last_collection_seconds", "gauge", "Duration of the last collection", "seconds")
@@ -93,12 +95,12 @@ EMULATED = {
 """Family of drivers' counts → its family for emulated processors, so that a query never mixes the two."""
 
 FAMILIES = (
-    RUN, TRIAL, PHASE, POINT, TRIAL_START, TRIAL_PLANNED, TRIALS_LEFT, TRIALS, VERDICTS, DRIVER_TRANSACTIONS, DRIVER_FAILED, DRIVER_SKIPPED,
-    DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RUN_TRANSACTIONS, DEVICE,
-    SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
+    RUN, TRIAL, PHASE, TRIAL_PARAMETER, TRIAL_START, TRIAL_PLANNED, TRIALS_REMAINING, TRIALS, CHECKS, DRIVER_TRANSACTIONS, DRIVER_FAILED,
+    DRIVER_SKIPPED, DRIVER_LATENCY, DRIVER_LAG, RESULT_TRANSACTIONS, RESULT_WINDOW, RESULT_FAILED, RESULT_LATENCY, RUN_TRANSACTIONS, DEVICE,
+    SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST, *EMULATED.values(),
 )  # fmt: skip
 """All families. An export leaves out those in ``LIVE_ONLY``."""
-LIVE_ONLY = (TRIALS_LEFT, SOURCE_FAILURES, EXPORTER_CPU, EXPORTER_LAST)
+LIVE_ONLY = (TRIALS_REMAINING, SAMPLER_FAILURES, EXPORTER_CPU, EXPORTER_LAST)
 
 Labels = Mapping[str, str]
 
@@ -115,24 +117,24 @@ def host_name(record: RunRecord, host: str = "local") -> str:
     return facts.hostname if unique and facts.hostname else host
 
 
-def everywhere(record: RunRecord, host: str = "local") -> dict[str, str]:
+def common_labels(record: RunRecord, host: str = "local") -> dict[str, str]:
     """Return the labels of every series."""
     return {"run": record.run, "host": host_name(record, host)}
 
 
-class Naming:
-    """Families and labels of a run's series, each computed once. Before ``placed``, all containers are on this host."""
+class MetricLabels:
+    """Families and labels of a run's series, each computed once. Before ``set_hosts``, all containers are on this host."""
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record
         self._hosts: dict[str, str] = {}
         self._cache: dict[tuple[str, str], tuple[Family, Labels] | None] = {}
 
-    def deployed(self, deployment: Deployment) -> None:
+    def set_deployment(self, deployment: Deployment) -> None:
         """Store the hosts of a deployment's containers."""
-        self.placed({container.name: host.name for host, container in deployment.containers()})
+        self.set_hosts({container.name: host.name for host, container in deployment.containers()})
 
-    def placed(self, hosts: Mapping[str, str]) -> None:
+    def set_hosts(self, hosts: Mapping[str, str]) -> None:
         """Store the host of each of these containers. It may differ from the previous one."""
         if any(self._hosts.get(container, host) != host for container, host in hosts.items()):
             self._cache.clear()
@@ -146,7 +148,7 @@ class Naming:
             if series is not None:
                 family, labels = series
                 host = labels.get("host") or self._hosts.get(labels.get("container", ""), "local")
-                series = family, {**labels, **everywhere(self._record, host)}
+                series = family, {**labels, **common_labels(self._record, host)}
             self._cache[key] = series
         return self._cache[key]
 
@@ -167,15 +169,15 @@ def run_info(record: RunRecord) -> Iterator[Sample]:
     for name, facts in record.hosts.items():
         versions = ", ".join(sorted(set(record.postgres.values())))
         info = {"study": record.study, "pgherd": record.pgherd, "postgres": versions, "kernel": facts.kernel, "cores": f"{facts.cores:g}"}
-        yield Sample(RUN, {**everywhere(record, name), **info}, 1.0)
+        yield Sample(RUN, {**common_labels(record, name), **info}, 1.0)
 
 
-def point_words(point: Mapping[str, int | float | str]) -> str:
+def point_text(point: Mapping[str, int | float | str]) -> str:
     """Return a point as text: ``databases=4,vcpus=2``."""
     return ",".join(f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}" for name, value in sorted(point.items()))
 
 
-def load_words(loads: Iterable[Load]) -> str:
+def load_text(loads: Iterable[Load]) -> str:
     """Return a phase's loads as text, equal ones together: ``4 × pgbench select-only, 8 clients``."""
     counts = Counter(_load_text(load) for load in loads)
     return "; ".join(f"{n} × {text}" for text, n in counts.items()) or "idle"
@@ -189,12 +191,12 @@ def _load_text(load: Load) -> str:
     return f"{load.driver} {scripts or options}".strip() + clients + rate
 
 
-class Totals:
+class RunTotals:
     """Totals over the finished trials of a run. Each trial must be added once."""
 
     def __init__(self, record: RunRecord) -> None:
         self._record = record
-        self._base = everywhere(record)
+        self._base = common_labels(record)
         self._trials: Counter[str] = Counter({"clean": 0, "tainted": 0, "failed": 0})
         self._checks: Counter[tuple[str, str]] = Counter()
         self._transactions: dict[tuple[str, bool], float] = {}
@@ -214,19 +216,19 @@ class Totals:
         for result, n in self._trials.items():
             yield Sample(TRIALS, {**self._base, "result": result}, n, t)
         for (check, result), n in self._checks.items():
-            yield Sample(VERDICTS, {**self._base, "check": check, "result": result}, n, t)
+            yield Sample(CHECKS, {**self._base, "check": check, "result": result}, n, t)
         for (target, by_emulation), transactions in self._transactions.items():
-            labels = {**target_everywhere(self._record, target), **target_labels(target)}
+            labels = {**target_common_labels(self._record, target), **target_labels(target)}
             yield from _renamed_if(by_emulation, [Sample(RUN_TRANSACTIONS, labels, transactions, t)])
 
 
-def target_everywhere(record: RunRecord, target: str) -> dict[str, str]:
+def target_common_labels(record: RunRecord, target: str) -> dict[str, str]:
     """Return the labels ``run`` and ``host`` of a target.
 
     A path starts with the name of its host, and a host may be a target itself. Other targets belong to this host.
     """
     host, slash, _ = target.partition("/")
-    return everywhere(record, host if slash or host in record.hosts else "local")
+    return common_labels(record, host if slash or host in record.hosts else "local")
 
 
 def result_samples(record: RunRecord, result: TrialResult, t: float | None) -> Iterator[Sample]:
@@ -234,7 +236,7 @@ def result_samples(record: RunRecord, result: TrialResult, t: float | None) -> I
     for number, phase in enumerate(result.phases):
         for target in phase.targets:
             phase_labels = {"trial": result.id, "number": str(number + 1), "phase": phase.phase}
-            labels = {**target_everywhere(record, target.target), **phase_labels, **target_labels(target.target)}
+            labels = {**target_common_labels(record, target.target), **phase_labels, **target_labels(target.target)}
             yield from _renamed_if(emulated(phase, target.target), _target_samples(phase, target, labels, t))
     yield from _devices(record, result, t)
 
@@ -258,7 +260,7 @@ def _devices(record: RunRecord, result: TrialResult, t: float | None) -> Iterato
                 numbers.add(device.number)
                 host, name, number = _device(record, device)
                 roles = ", ".join(sorted(device.roles))
-                yield Sample(DEVICE, {**everywhere(record, host), "device": name, "number": number, "roles": roles}, 1.0, t)
+                yield Sample(DEVICE, {**common_labels(record, host), "device": name, "number": number, "roles": roles}, 1.0, t)
 
 
 def _device(record: RunRecord, device: DeviceView) -> tuple[str, str, str]:
@@ -269,7 +271,7 @@ def _device(record: RunRecord, device: DeviceView) -> tuple[str, str, str]:
     return "local", device.name, device.number
 
 
-class Progress:
+class DriverTotals:
     """Progress of one target's drivers, summed over the run. Each line counts its rate times the time since the line before."""
 
     def __init__(self, labels: Labels, emulated: bool = False) -> None:
@@ -285,7 +287,7 @@ class Progress:
         """Start another driver: its first line covers one second."""
         self._before = None
 
-    def tell(self, at: float, tps: float, latency: float, failed: int, lag: float | None, skipped: int) -> None:
+    def add_line(self, at: float, tps: float, latency: float, failed: int, lag: float | None, skipped: int) -> None:
         """Add one line of progress.
 
         Args:

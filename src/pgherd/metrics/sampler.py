@@ -11,7 +11,7 @@ from pgherd.node.protocol import Source
 
 
 @dataclass(frozen=True)
-class Metric:
+class SampledMetric:
     """One metric: name (``cpu.user``), unit of a *reading*, kind and meaning.
 
     A counter only grows. Over a window it becomes a rate per second, so CPU seconds become cores. A gauge becomes its
@@ -61,7 +61,7 @@ class ProcessView:
 
 
 @dataclass(frozen=True)
-class GroupView:
+class CgroupView:
     """A cgroup outside the containers whose CPU time is counted: entity (``platform:NAME``), directories by controller."""
 
     entity: str
@@ -115,11 +115,11 @@ class GuestView:
 
 
 @dataclass(frozen=True)
-class View:
+class SamplingView:
     """Everything that runs at the start of a phase and can be sampled.
 
     Attributes:
-        budget: the run cgroup, directory by controller. Empty if there is none.
+        run_cgroup: the run cgroup, directory by controller. Empty if there is none.
         trace: True if block requests are traced.
         volumes: volumes that are a driver's target: target → working directory of the driver.
     """
@@ -127,8 +127,8 @@ class View:
     containers: Sequence[ContainerView] = ()
     servers: Sequence[ServerView] = ()
     processes: Sequence[ProcessView] = ()
-    groups: Sequence[GroupView] = ()
-    budget: Mapping[str, str] = field(default_factory=dict)
+    groups: Sequence[CgroupView] = ()
+    run_cgroup: Mapping[str, str] = field(default_factory=dict)
     swap: SwapView | None = None
     trace: bool = False
     guests: Sequence[GuestView] = ()
@@ -143,9 +143,9 @@ class Sampler(Protocol):
     """Sources and a pure parser of their text."""
 
     name: str
-    metrics: Sequence[Metric]
+    metrics: Sequence[SampledMetric]
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return the sources to read for everything in view."""
         ...
 

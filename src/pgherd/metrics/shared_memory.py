@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from pgherd.metrics.keyed import number
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 _HEAD = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ..(?:.)(.) \S+ \S+ (\d+)\s*(.*)$")
@@ -24,13 +24,13 @@ class SharedMemorySampler:
 
     name = "shared_memory"
     metrics = (
-        Metric("pages.size", "bytes", "gauge", "size of the pages that back the server's shared memory"),
-        Metric("pages.mapped", "bytes", "gauge", "shared memory touched by the process that loaded the databases"),
-        Metric("pages.reserved", "bytes", "gauge", "shared memory on reserved huge pages, which no cgroup counts"),
-        Metric("pages.huge", "bytes", "gauge", "shared memory on huge pages, reserved or transparent"),
+        SampledMetric("pages.size", "bytes", "gauge", "size of the pages that back the server's shared memory"),
+        SampledMetric("pages.mapped", "bytes", "gauge", "shared memory touched by the process that loaded the databases"),
+        SampledMetric("pages.reserved", "bytes", "gauge", "shared memory on reserved huge pages, which no cgroup counts"),
+        SampledMetric("pages.huge", "bytes", "gauge", "shared memory on huge pages, reserved or transparent"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return nothing: the file is not sampled during a trial."""
         return []
 

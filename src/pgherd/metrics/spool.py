@@ -19,7 +19,7 @@ from math import isfinite
 from typing import Any, NamedTuple
 
 from pgherd.metrics.registry import metric, samplers
-from pgherd.metrics.sampler import Metric
+from pgherd.metrics.sampler import SampledMetric
 from pgherd.node.protocol import Source
 
 SpoolReading = tuple[float, str, str, dict[str, float]]
@@ -27,7 +27,7 @@ SpoolReading = tuple[float, str, str, dict[str, float]]
 
 
 @dataclass
-class Failures:
+class SourceFailures:
     """Number of failed reads and parses of one source, and the last reason."""
 
     count: int = 0
@@ -54,7 +54,7 @@ class Spool:
             lines: lines of the file. An open file is allowed.
             only: names of samplers. Readings of other samplers are skipped.
         """
-        self.failures: dict[Source, Failures] = {}
+        self.failures: dict[Source, SourceFailures] = {}
         self.torn = 0
         self._lines = lines
         self._only = only
@@ -102,7 +102,7 @@ class Spool:
             self._sources[first + offset] = Source(sampler, entity, kind, where, tag=tag)
 
     def _fail(self, source: Source, reason: str) -> None:
-        failures = self.failures.setdefault(source, Failures())
+        failures = self.failures.setdefault(source, SourceFailures())
         failures.count += 1
         failures.last = reason
         for (sampler, entity, name), total in self._sums.items():
@@ -135,16 +135,16 @@ _READING = re.compile(rb'\{"t":[0-9.]+,"i":(\d+),')
 """Start of a reading's line, as the sampling loop writes it."""
 
 
-class Last(NamedTuple):
+class LatestReading(NamedTuple):
     """Last reading of a metric: instant (seconds since the epoch), entity, metric, value."""
 
     t: float
     entity: str
-    metric: Metric
+    metric: SampledMetric
     value: float
 
 
-class Latest:
+class LatestReadings:
     """Last readings in a growing spool. Lines in between are not parsed, because a live view must be cheap."""
 
     def __init__(self, lines: Iterable[bytes], only: Collection[str] | None = None) -> None:
@@ -156,17 +156,17 @@ class Latest:
         """
         self.spool = Spool(_LastLines(lines), only)
         """Counts the failures and torn lines among the parsed lines."""
-        self._last: dict[tuple[str, str], Last] = {}
+        self._last: dict[tuple[str, str], LatestReading] = {}
 
     def added(self) -> list[SpoolReading]:
         """Return the readings added since the last call of ``added`` or ``read``: each source's last one, and its very first."""
         return list(self.spool)
 
-    def read(self) -> list[Last]:
+    def read(self) -> list[LatestReading]:
         """Read the added lines, and return the last reading of each metric of each entity."""
         for t, _, entity, values in self.spool:
             for name, value in values.items():
-                self._last[entity, name] = Last(t, entity, metric(name), value)
+                self._last[entity, name] = LatestReading(t, entity, metric(name), value)
         return list(self._last.values())
 
 

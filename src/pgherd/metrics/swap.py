@@ -6,8 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from pgherd.metrics.keyed import number
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.kernel_text import number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import Source
 
 OURS = "swap:ours"
@@ -23,11 +23,11 @@ class SwapSampler:
 
     name = "swap"
     metrics = (
-        Metric("swap.size", "bytes", "gauge", "size of the area"),
-        Metric("swap.used", "bytes", "gauge", "used space in the area"),
+        SampledMetric("swap.size", "bytes", "gauge", "size of the area"),
+        SampledMetric("swap.used", "bytes", "gauge", "used space in the area"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return the file, with the path of the run's area as its tag."""
         return [] if view.swap is None else [Source(self.name, "swap", "file", "/proc/swaps", tag=view.swap.path)]
 
@@ -46,27 +46,29 @@ class SwapSampler:
             yield entity, {"swap.size": number(fields[-3]) * 1024, "swap.used": number(fields[-2]) * 1024}
 
 
-_MM_STAT_COLUMNS = ("zram.original", "zram.compressed", "zram.used", "zram.limit", "zram.used_most", "zram.same")
+_MM_STAT_COLUMNS = ("zram.orig_data", "zram.compr_data", "zram.mem_used", "zram.mem_limit", "zram.mem_used_max", "zram.same_pages")
 
 
 class ZramSampler:
     """The first six columns of ``mm_stat`` (Documentation/admin-guide/blockdev/zram.rst of the kernel).
 
     The device serves the whole machine, so its values belong to no single container, and no container is charged for its
-    memory. ``zram.original ÷ zram.used`` is the effective compression ratio, because it includes the allocator's loss.
+    memory. ``zram.orig_data ÷ zram.mem_used`` is the effective compression ratio, because it includes the allocator's loss.
     """
 
     name = "zram"
     metrics = (
-        Metric("zram.original", "bytes", "gauge", "memory swapped out to the device, before compression, without same-filled pages"),
-        Metric("zram.compressed", "bytes", "gauge", "memory swapped out to the device, after compression"),
-        Metric("zram.used", "bytes", "gauge", "memory used by the device, allocator loss included"),
-        Metric("zram.limit", "bytes", "gauge", "memory limit of the device; 0: no limit"),
-        Metric("zram.used_most", "bytes", "gauge", "largest memory used by the device so far"),
-        Metric("zram.same", "pages", "gauge", "same-filled pages, which take no memory"),
+        SampledMetric(
+            "zram.orig_data", "bytes", "gauge", "memory swapped out to the device, before compression, without same-filled pages"
+        ),
+        SampledMetric("zram.compr_data", "bytes", "gauge", "memory swapped out to the device, after compression"),
+        SampledMetric("zram.mem_used", "bytes", "gauge", "memory used by the device, allocator loss included"),
+        SampledMetric("zram.mem_limit", "bytes", "gauge", "memory limit of the device; 0: no limit"),
+        SampledMetric("zram.mem_used_max", "bytes", "gauge", "largest memory used by the device so far"),
+        SampledMetric("zram.same_pages", "pages", "gauge", "same-filled pages, which take no memory"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         if view.swap is None or view.swap.zram is None:
             return []
         return [Source(self.name, f"zram:zram{view.swap.zram}", "file", f"/sys/block/zram{view.swap.zram}/mm_stat")]

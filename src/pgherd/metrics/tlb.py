@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from pgherd.metrics.sampler import Metric, Reading, View
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.node.protocol import Source
 
@@ -36,14 +36,14 @@ class TlbSampler:
 
     name = "tlb"
     metrics = (
-        Metric("tlb.load_misses", "misses", "counter", "load misses in all levels of the data TLB, as the processor counts them"),
-        Metric("tlb.store_misses", "misses", "counter", "store misses in all levels of the data TLB"),
-        Metric("tlb.walks", "walks", "counter", "completed page walks for data"),
-        Metric("tlb.walk_cycles", "cycles", "counter", "cycles with an active page walk for data"),
-        Metric("tlb.cycles", "cycles", "counter", "all cycles"),
+        SampledMetric("tlb.load_misses", "misses", "counter", "load misses in all levels of the data TLB, as the processor counts them"),
+        SampledMetric("tlb.store_misses", "misses", "counter", "store misses in all levels of the data TLB"),
+        SampledMetric("tlb.walks", "walks", "counter", "completed page walks for data"),
+        SampledMetric("tlb.walk_cycles", "cycles", "counter", "cycles with an active page walk for data"),
+        SampledMetric("tlb.cycles", "cycles", "counter", "all cycles"),
     )
 
-    def sources(self, view: View) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[Source]:
         """Return nothing: perf reads the counters itself."""
         return []
 

@@ -1,7 +1,7 @@
 """Deployment: hosts ⊃ containers ⊃ servers ⊃ databases, plus volumes and network links.
 
-One nested structure expresses each experiment. Density is N containers of one server each. The consolidation schemes are 1/1/M,
-1/M/M and M/M/M (containers/servers/databases).
+One nested structure expresses each experiment. Density is N containers of one server each. The layouts of consolidation have
+all databases in one server, a server for each in one container, or a container for each.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class GuestMachine(Model):
         return {name: value for name, value in dump(self).items() if value}
 
 
-GuestMemoryPolicy = Literal["static", "guest-balloon", "free-page-reporting"]
+GuestMemoryPolicy = Literal["static", "virtio-balloon", "free-page-reporting"]
 """Return of guest memory to the host: none, by a balloon that the host controls, or by free page reporting."""
 
 
@@ -85,7 +85,7 @@ class GuestMemory(Model):
 RuntimeName = Literal["process", "cgroup", "vm", "external"]
 CpuMode = Literal["quota", "cpuset", "none"]
 Role = Literal["data", "wal", "temp", "tablespace"]
-Staging = Literal["limit", "locked"]
+Staging = Literal["cgroup-limit", "mlock"]
 """Method of withholding memory below a run's budget in a trial: by the host's cgroup limit, or by an idle container of locked memory, as
 in experiment E4."""
 
@@ -186,7 +186,7 @@ class Host(Model):
     cores: float | None = Field(None, gt=0)
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="maximum bytes in swap of all containers (None: the host's swap)")
-    staging: Staging = "limit"
+    staging: Staging = "cgroup-limit"
     labels: dict[str, str] = Field(default_factory=dict)
     address: str | None = Field(None, description="address for the other hosts of a cluster")
     containers: tuple[Container, ...] = ()

@@ -118,17 +118,17 @@ class Worth(Model):
 class Advice(Model):
     """Result of one recommendation's check.
 
-    ``found`` is the observed state, ``wanted`` the recommended one and ``why`` its rationale. ``command`` applies the change
-    ('': nothing to change, or no command can). ``worth`` are benefits measured on this host. ``source`` is the origin of the
+    ``observed`` and ``recommended`` are states, ``rationale`` is the reason. ``fix`` is the command that applies the change ('':
+    nothing to change, or no command can). ``measured_benefit`` was measured on this host. ``source`` is the origin of the
     recommendation.
     """
 
     check: str
-    about: Literal["host", "server"]
+    scope: Literal["host", "server"]
     outcome: Outcome
-    found: str
-    wanted: str
-    why: str
-    command: str = ""
+    observed: str
+    recommended: str
+    rationale: str
+    fix: str = ""
     source: str = ""
-    worth: tuple[Worth, ...] = ()
+    measured_benefit: tuple[Worth, ...] = ()

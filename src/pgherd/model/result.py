@@ -130,7 +130,7 @@ class PhaseResult(Model):
         return sum(target.throughput * self.loaded(target) for target in self.targets)
 
     @property
-    def notpm(self) -> float | None:
+    def nopm(self) -> float | None:
         """Committed new orders per minute of all targets with such a script. None without any."""
         rates = [target.new_orders_per_minute for target in self.targets if target.new_orders_per_minute is not None]
         return sum(rates) if rates else None
@@ -165,7 +165,7 @@ class MemoryKill(Model):
     processes: int = Field(ge=1)
     at: float
     names: tuple[str, ...] = ()
-    limit: Literal["container", "budget"] | None = None
+    limit: Literal["container", "run"] | None = None
 
 
 class TrialResult(Model):

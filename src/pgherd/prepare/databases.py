@@ -188,7 +188,6 @@ def database_options(
 def _volume_options(volumes: RequestedVolumes) -> dict[str, Any]:
     by_name = {volume.name: volume for volume in (*volumes.roles.values(), *volumes.tablespaces)}
     return {
-        "wal_dir": volumes.wal_dir,
         "volumes": tuple(by_name.values()),
         "roles": {role: volume.name for role, volume in volumes.roles.items()},
         "tablespaces": tuple(volume.name for volume in volumes.tablespaces),
@@ -220,8 +219,6 @@ def complete(
     confirm = (*confirm, *disk.volumes.confirm)
     files = "drivers' output" if external else "servers' data"
     changes = [f"{files} in {workspace.cache / 'work'}", "sockets in a private directory below /run or /tmp"]
-    if preparation.volumes is not None and preparation.volumes.wal_dir is not None:
-        changes.append(f"servers' WAL in a private directory below {preparation.volumes.wal_dir}")
     changes += disk.volumes.changes
     told = [*preparation.messages, *messages]
     if guests is not None:
@@ -258,5 +255,5 @@ def complete(
         typed=disk.volumes.typed,
         huge_pages=reserved_pages,
         pace=size.pace,
-        holds=disk.holds,
+        holds=disk.volumes.holds,
     )

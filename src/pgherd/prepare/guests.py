@@ -105,7 +105,7 @@ def _require_applicable(request: DatabaseRequest, runtime: RuntimeName) -> None:
         first = f"--vm-memory-policy {request.vm_memory_policy}" if request.vm_memory_policy is not None else ", ".join(option_names)
         raise UsageError(f"{first}: this is for virtual machines; add --runtime vm")
     if option_names and not moves(request.vm_memory_policy or "static"):
-        raise UsageError(f"{', '.join(option_names)}: the memory policy does not move balloons; add --vm-memory-policy guest-balloon")
+        raise UsageError(f"{', '.join(option_names)}: the memory policy does not move balloons; add --vm-memory-policy virtio-balloon")
 
 
 def _weight(text: str) -> tuple[str, float]:
@@ -237,7 +237,7 @@ def _require_fit(guests: Sequence[Container], overhead: int, budget: int) -> Non
         raise UsageError(
             f"{'1 guest' if len(guests) == 1 else f'{len(guests)} guests'} with {format_bytes(memory)} of memory and "
             f"{format_bytes(hypervisor_memory)} for QEMU need more than the host's memory budget of {format_bytes(budget)}; "
-            "lower --memory, run fewer guests, raise --host-memory, or add --vm-memory-policy guest-balloon"
+            "lower --memory, run fewer guests, raise --host-memory, or add --vm-memory-policy virtio-balloon"
         )
 
 

@@ -37,7 +37,6 @@ _PGBENCH = ("select-only", "tpcb-like", "simple-update")
 _REJECTED: Mapping[str, str] = {
     "set": "pgherd does not change its settings",
     "settings_from": "pgherd does not change its settings",
-    "wal_dir": "pgherd does not move its files",
     "data_volume": "pgherd does not move its files",
     "wal_volume": "pgherd does not move its files",
     "temp_volume": "pgherd does not move its files",

@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from pgherd.host import file_systems, paths
 from pgherd.host.file_systems import require_empty
@@ -72,14 +71,12 @@ _SPARE = 1.2
 class VolumeContents:
     """Contents of one volume.
 
-    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together. ``option`` is the name of the volume
-    in messages.
+    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together.
     """
 
     volume: Volume
     words: str
     bytes: int
-    option: str = "volume"
 
     def part(self, servers: int, of: int) -> VolumeContents:
         """Return the contents of ``servers`` servers, if this volume has those of ``of`` servers."""
@@ -88,11 +85,10 @@ class VolumeContents:
 
 @dataclass(frozen=True)
 class RequestedVolumes:
-    """Volumes that the user requests: by role, for tablespaces, and the directory for the WAL (absolute path). The host is not read."""
+    """Volumes that the user requests: by role, and for tablespaces. The host is not read."""
 
     roles: Mapping[Role, Volume] = field(default_factory=dict)
     tablespaces: tuple[Volume, ...] = ()
-    wal_dir: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,25 +112,18 @@ class ServerVolumes:
 
 @dataclass(frozen=True)
 class DiskSpace:
-    """Disk space of a run in the cache (bytes), its checked volumes, the contents of all volumes, and warnings."""
+    """Disk space of a run in the cache (bytes), and its checked volumes."""
 
     bytes: int = 0
     volumes: ServerVolumes = ServerVolumes()
-    holds: tuple[VolumeContents, ...] = ()
-    messages: tuple[str, ...] = ()
 
 
 def choose_volumes(request: DatabaseRequest) -> RequestedVolumes:
     """Return the volumes of the request. Equal texts are one volume. The host is not read.
 
     Raises:
-        UsageError: a text is no volume, two volumes have the same name, --wal-dir and --wal-volume are both given, or --allow-format
-            does not match the devices.
+        UsageError: a text is no volume, two volumes have the same name, or --allow-format does not match the devices.
     """
-    if request.wal_dir is not None and request.wal_volume is not None:
-        raise UsageError(
-            f"--wal-dir {request.wal_dir} and --wal-volume {request.wal_volume} both set the location of the WAL; leave one out"
-        )
     by_text: dict[str, Volume] = {}
 
     def volume(text: str, name: str, option: str) -> Volume:
@@ -159,7 +148,7 @@ def choose_volumes(request: DatabaseRequest) -> RequestedVolumes:
         raise UsageError(f"device:{path}: formatting the device erases it; add --allow-format {path} to permit this")
     for path in sorted(allowed - devices):
         raise UsageError(f"--allow-format {path}: no volume option names device:{path}; name it there, or leave --allow-format out")
-    return RequestedVolumes(roles, spaces, None if request.wal_dir is None else str(Path(request.wal_dir).resolve()))
+    return RequestedVolumes(roles, spaces)
 
 
 def check_volumes(node: Node, requested: RequestedVolumes, account: str | None, needed: Mapping[Role, int]) -> ServerVolumes:
@@ -233,14 +222,7 @@ def disk_space(
     if requested is None:
         return DiskSpace()
     node, cache = workspace.node, workspace.cache
-    holds: list[VolumeContents] = []
-    messages: list[str] = []
     wal, written = wal_bytes(databases, not writes), 2**30 if writes else 0
-    if requested.wal_dir is not None:
-        holds.append(wal_beside(requested.wal_dir, wal))
-        look(node, holds[0], workspace.account)
-        if same_device(node, requested.wal_dir, str(cache)):
-            messages.append(f"Warning: --wal-dir {requested.wal_dir} is on the same file system as the servers' data in {cache}.")
     needed: dict[Role, int] = {
         "data": databases * (database_bytes + EMPTY_CLUSTER + written),
         "wal": wal,
@@ -248,7 +230,7 @@ def disk_space(
         "tablespace": databases * (database_bytes + written),
     }
     checked = check_volumes(node, requested, workspace.account, needed)
-    if requested.wal_dir is not None or "wal" in requested.roles:
+    if "wal" in requested.roles:
         written = 0
     if "data" in requested.roles:
         databases = 0  # the cache contains only the template
@@ -262,12 +244,7 @@ def disk_space(
             f"{many} of about {format_bytes(each)} and {copies} need {format_bytes(need)} below {cache}, which has "
             f"{format_bytes(free)} free; lower {lower}, or set XDG_CACHE_HOME to a larger disk"
         )
-    return DiskSpace(need, checked, (*holds, *checked.holds), tuple(messages))
-
-
-def wal_beside(directory: str, need: int) -> VolumeContents:
-    """Return the contents of the ``--wal-dir`` directory. ``need`` is the size of the WAL in bytes."""
-    return VolumeContents(Volume(name="wal-dir", path=directory), "the servers' WAL", need, "--wal-dir")
+    return DiskSpace(need, checked)
 
 
 def look(node: Node, held: VolumeContents, account: str | None) -> str:
@@ -293,7 +270,7 @@ def look(node: Node, held: VolumeContents, account: str | None) -> str:
         check_directory(node, home, None, volume.size, "the volume's directory")
         return f"a loop device on a file of {format_bytes(volume.size)} with a separate file system, mounted for {words}"
     assert volume.path is not None
-    check_directory(node, volume.path, account, need, held.option, words)
+    check_directory(node, volume.path, account, need, "volume", words)
     return f"{words} in a private directory below {volume.path}"
 
 

@@ -95,14 +95,14 @@ def _csv_value(cell: Cell) -> object:
     return cell
 
 
-VERSION = 1
+VERSION = 2
 """Version of the document's schema. Added fields do not increase it, a changed meaning does."""
 
 
 def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any]:
     """Return the JSON document of one run. Numbers that are not finite are null.
 
-    Keys: ``schema`` (``pgherd/STUDY/1``), ``run``, ``study``, ``state``, ``answer``, ``grade`` (both null without an analysis),
+    Keys: ``schema`` (``pgherd/STUDY/2``), ``run``, ``study``, ``state``, ``answer``, ``grade`` (both null without an analysis),
     ``findings``
     {name: finding}, ``tables`` {name: [row]} in which a measured cell is a finding, ``trials`` [{id, point, repeat, tainted, error,
     verdicts}],

@@ -17,7 +17,7 @@ GRADE_MEANING: dict[Grade, str] = {
     "A": "All checks passed in every trial used; see the intervals for precision",
     "B": "Some trials were noisy, some checks could not be made, points are missing, there are too few trials for an interval, "
     "or the host changed before the run was resumed",
-    "C": "Indication only: half or more of the results, or their reference, rest on tainted trials, or there is too little data",
+    "C": "Half or more of the results, or their reference, rest on tainted trials, or there is too little data",
 }
 
 
@@ -32,22 +32,18 @@ MISSING = "–"
 _LABELS = {
     "cpu_per_tx": "CPU per transaction",
     "throughput": "throughput",
-    "notpm": "new orders per minute",
+    "nopm": "new orders per minute",
     "databases_cpu": "databases' CPU",
     "clients_cpu": "clients' CPU",
     "aicc": "AICc",
-    "tainted": "tainted trials",
     "relative_error": "relative error",
     "iops": "I/Os per second",
     "p99_9": "p99.9",
-    "by_database": "by pg_balloon",
-    "residue": "unaccounted",
 }
 """Labels of columns that several studies have. A study's own are in its ``labels``."""
-_PERCENT_COLUMNS = frozenset({"relative_error", "relative", "cpu_share"})
+_PERCENT_COLUMNS = frozenset({"relative_error", "relative_to_mean", "relative_to_median", "cpu_share"})
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
 """Separator of the parts of a name: any dot that does not belong to a number."""
-_COORDINATE = re.compile(r"\.(scheme|buffers|rate)(\d)")
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
 
 
@@ -62,15 +58,20 @@ def shell_comment(text: object) -> str:
 
 
 def label(name: str) -> str:
-    """Return the label of a column or finding: ``efficiency_cpu`` → ``efficiency in CPU per transaction``, ``ratio.scheme3.rate0.4`` →
-    ``ratio: scheme 3: rate 0.4``.
+    """Return the label of a column or finding: ``cpu_efficiency`` → ``CPU efficiency``,
+    ``ratio{layout=dedicated,overcommit=0.4}`` → ``ratio: layout dedicated, overcommit 0.4``.
     """
-    text = _LABELS.get(name) or labels().get(name)
-    if text is not None:
-        return text
+    return _LABELS.get(name) or labels().get(name) or name_text(name)
+
+
+def name_text(name: str) -> str:
+    """Return a name as text, without the label of a column with that name: ``cpu_mode`` → ``CPU mode``."""
     if name.startswith("to "):  # followed by a host's name, which stays unchanged
         return clean(name)
-    parts = _BETWEEN.sub(": ", _COORDINATE.sub(r".\1 \2", clean(name)))
+    quantity, _, coordinates = name.removesuffix("}").partition("{")
+    if coordinates:
+        return f"{label(quantity)}: {', '.join(label(coordinate).replace('=', ' ') for coordinate in coordinates.split(','))}"
+    parts = _BETWEEN.sub(": ", clean(name))
     return " ".join(_INITIALS.get(word, word) for word in parts.replace("_", " ").split(" "))
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from pgherd.analysis import two_sample
 from pgherd.analysis.intervals import Estimate, mean_interval
-from pgherd.analysis.two_sample import Direction, Verdict
+from pgherd.analysis.two_sample import Direction, Result
 from pgherd.model.errors import UsageError
 from pgherd.model.finding import Finding
 from pgherd.model.units import format_seconds
@@ -32,9 +32,8 @@ NOTE = "Intervals cover variation within each run, not differences between days 
 class Comparison:
     """One metric at one point ('' for a finding).
 
-    ``change`` is in percent of the baseline. Its interval is joint with those of all other comparisons. ``allowed`` is a share.
-    ``more`` is the
-    estimated number of further repeats in each run that would settle it.
+    ``change`` is in percent of the baseline. Its interval is joint with those of all other comparisons. ``max_regression`` is a
+    share. ``repeats_needed`` is the estimated number of further repeats in each run that would settle it.
     """
 
     metric: str
@@ -43,27 +42,27 @@ class Comparison:
     old: Finding | None
     new: Finding | None
     change: Finding
-    allowed: float
-    better: Direction
-    verdict: Verdict
-    more: int | None = None
-    why: str = ""
+    max_regression: float
+    better_direction: Direction
+    result: Result
+    repeats_needed: int | None = None
+    reason: str = ""
 
     @property
-    def what(self) -> str:
+    def description(self) -> str:
         """The metric and its point as text."""
         return f"{self.label} at {self.point}" if self.point not in ("", ALL) else f"{self.label} over {ALL}" if self.point else self.label
 
     @property
     def doubtful(self) -> bool:
         """Whether the estimate is worse than allowed, but not significantly."""
-        loss = -(self.change.value or 0.0) if self.better == "higher" else self.change.value or 0.0
-        return self.verdict == "cannot tell" and loss > self.allowed * 100
+        loss = -(self.change.value or 0.0) if self.better_direction == "higher" else self.change.value or 0.0
+        return self.result == "inconclusive" and loss > self.max_regression * 100
 
     @property
     def limit(self) -> str:
         """The allowed loss: ``−5 %``."""
-        return f"{'−' if self.better == 'higher' else '+'}{self.allowed * 100:.3g} %"
+        return f"{'−' if self.better_direction == 'higher' else '+'}{self.max_regression * 100:.3g} %"
 
 
 @dataclass(frozen=True)
@@ -80,21 +79,21 @@ class Gate:
     unfit: tuple[str, ...] = field(default=())
 
     @property
-    def worse(self) -> list[Comparison]:
+    def regressions(self) -> list[Comparison]:
         """Comparisons that are significantly worse than allowed."""
-        return [comparison for comparison in self.comparisons if comparison.verdict == "worse"]
+        return [comparison for comparison in self.comparisons if comparison.result == "regression"]
 
     @property
     def failed(self) -> bool:
         """Whether a comparison is worse than allowed, or a run supports no conclusion."""
-        return bool(self.worse or self.unfit)
+        return bool(self.regressions or self.unfit)
 
     @property
-    def outcome(self) -> Verdict:
+    def result(self) -> Result:
         """The result of the gate as a whole."""
-        if self.worse:
-            return "worse"
-        return "cannot tell" if self.unfit or any(comparison.verdict == "cannot tell" for comparison in self.comparisons) else "within"
+        if self.regressions:
+            return "regression"
+        return "inconclusive" if self.unfit or any(comparison.result == "inconclusive" for comparison in self.comparisons) else "pass"
 
     @property
     def answer(self) -> str:
@@ -123,7 +122,7 @@ def gate(baseline: Run, run: Run, limits: Sequence[MetricLimit] = ()) -> Gate:
         if limit in metrics:
             metric = gate_metrics.metric_of(limit.name, run.results)
             comparisons += _by_points(limit, metric, by_metric[limit.name], confidence, count)
-            warnings += [f"{limit.name} at {pair.point} is omitted ({pair.why})" for pair in by_metric[limit.name] if pair.pair is None]
+            warnings += [f"{limit.name} at {pair.point} is omitted ({pair.reason})" for pair in by_metric[limit.name] if pair.pair is None]
         else:
             comparisons.append(_by_finding(limit, *by_finding[limit.name], confidence, count))
     unfit = [
@@ -165,16 +164,16 @@ def _by_points(
     metric_limit: MetricLimit, metric: ComparedMetric, pairs: Sequence[MetricPair], confidence: float, count: int
 ) -> list[Comparison]:
     """Return the comparisons of a metric over all points, then at each point."""
-    better = gate_metrics.direction(metric_limit, metric.unit, metric.better)
-    limit = two_sample.limit_of(metric_limit.allowed, better)
+    better = gate_metrics.direction(metric_limit, metric.unit, metric.better_direction)
+    limit = two_sample.limit_of(metric_limit.max_regression, better)
     clean_pairs = [pair.pair for pair in pairs if pair.pair is not None and not pair.tainted]
     changes = dict(zip(map(id, clean_pairs), two_sample.changes(clean_pairs, confidence), strict=True))
 
     def comparison(point: str, change: Estimate, more: int | None, old: Finding | None = None, new: Finding | None = None) -> Comparison:
-        verdict = two_sample.judge(change, metric_limit.allowed, better)
+        allowed = metric_limit.max_regression
+        result = two_sample.judge(change, allowed, better)
         percent = _in_percent(change, count)
-        allowed = metric_limit.allowed
-        return Comparison(metric_limit.name, metric.label, point, old, new, percent, allowed, better, verdict, more, change.note)
+        return Comparison(metric_limit.name, metric.label, point, old, new, percent, allowed, better, result, more, change.note)
 
     comparisons = []
     over_all = two_sample.change_over_all(clean_pairs, confidence) if len(pairs) > 1 else None
@@ -190,12 +189,12 @@ def _by_points(
         else:
             more = two_sample.further_repeats(pair.pair, clean_pairs, limit, confidence)
             comparisons.append(comparison(pair.point, changes[id(pair.pair)], more, old, new))
-    return [each if each.verdict == "cannot tell" else replace(each, more=None) for each in comparisons]
+    return [each if each.result == "inconclusive" else replace(each, repeats_needed=None) for each in comparisons]
 
 
 def _unsupported(comparison: Comparison, reason: str) -> Comparison:
     """Return the comparison without a conclusion."""
-    return replace(comparison, verdict="cannot tell", more=None, why=reason)
+    return replace(comparison, result="inconclusive", repeats_needed=None, reason=reason)
 
 
 def _by_finding(limit: MetricLimit, old: Finding, new: Finding, confidence: float, count: int) -> Comparison:
@@ -205,9 +204,9 @@ def _by_finding(limit: MetricLimit, old: Finding, new: Finding, confidence: floa
         change = two_sample.change_of_estimates(gate_metrics.estimate(old), gate_metrics.estimate(new), confidence)
     except ValueError as error:
         raise UsageError(f"cannot compare '{limit.name}': {error}") from None
-    verdict = two_sample.judge(change, limit.allowed, better)
+    result = two_sample.judge(change, limit.max_regression, better)
     label = clean(limit.name).replace("_", " ")
-    return Comparison(limit.name, label, "", old, new, _in_percent(change, count), limit.allowed, better, verdict, None, change.note)
+    return Comparison(limit.name, label, "", old, new, _in_percent(change, count), limit.max_regression, better, result, None, change.note)
 
 
 def _mean(values: Sequence[float], unit: str, *, exact: bool) -> Finding:
@@ -269,39 +268,40 @@ def change_text(change: Finding) -> str:
     return answers.as_change(1.0 if value is None else value, low, high)
 
 
-def verdict_text(comparison: Comparison) -> str:
+def result_text(comparison: Comparison) -> str:
     """Return the result as text."""
-    return {"worse": "worse than allowed", "within": "within the limit", "better": "better", "cannot tell": "inconclusive"}.get(
-        comparison.verdict, comparison.verdict
-    )
+    return {"regression": "worse than allowed", "pass": "within the limit"}.get(comparison.result, comparison.result)
 
 
 def remedy(comparison: Comparison) -> str:
     """Return what would settle an inconclusive comparison, or why nothing would."""
-    if comparison.more:
-        return f"about {comparison.more} more repeat{'' if comparison.more == 1 else 's'} at each point in each run would settle it"
-    return comparison.why or "too close to the limit, or too noisy, for any practical number of repeats"
+    if comparison.repeats_needed:
+        count = f"{comparison.repeats_needed} more repeat{'' if comparison.repeats_needed == 1 else 's'}"
+        return f"about {count} at each point in each run would settle it"
+    return comparison.reason or "too close to the limit, or too noisy, for any practical number of repeats"
 
 
 def sentence(comparison: Comparison) -> str:
     """Return a comparison as a sentence without a full stop."""
-    return f"{comparison.what} {change_text(comparison.change)}, allowed {comparison.limit}"
+    return f"{comparison.description} {change_text(comparison.change)}, allowed {comparison.limit}"
 
 
 def _answer(result: Gate) -> str:
     metrics = list(dict.fromkeys(each.metric for each in result.comparisons))
-    worst = sorted(result.worse, key=lambda each: (each.point != ALL, metrics.index(each.metric), -abs(each.change.value or 0.0)))
+    worst = sorted(result.regressions, key=lambda each: (each.point != ALL, metrics.index(each.metric), -abs(each.change.value or 0.0)))
     if result.unfit:
         return f"The gate fails: {'; '.join(result.unfit)}."
     if worst:
         more = f", and {len(worst) - 1} more" if len(worst) > 1 else ""
         return f"Worse than allowed: {sentence(worst[0])}{more}."
-    doubtful = sorted((each for each in result.comparisons if each.doubtful), key=lambda each: (each.point != ALL, each.more or math.inf))
+    doubtful = sorted(
+        (each for each in result.comparisons if each.doubtful), key=lambda each: (each.point != ALL, each.repeats_needed or math.inf)
+    )
     if doubtful:
         more = f", and {len(doubtful) - 1} more" if len(doubtful) > 1 else ""
         return f"Inconclusive: {sentence(doubtful[0])}{more}; {remedy(doubtful[0])}."
     first = result.comparisons[0]
-    unsure = [each for each in result.comparisons if each.verdict == "cannot tell"]
+    unsure = [each for each in result.comparisons if each.result == "inconclusive"]
     if not unsure:
         many = f" ({len(result.comparisons)} comparisons)" if len(result.comparisons) > 1 else ""
         return f"Nothing is worse than allowed{many}: {sentence(first)}."

@@ -13,27 +13,27 @@ from xml.etree.ElementTree import Element, SubElement
 
 from pgherd.model.finding import Finding
 from pgherd.report.formatting import MISSING, clean, half_width, number
-from pgherd.report.gate import NOTE, Comparison, Gate, change_text, remedy, sentence, verdict_text
+from pgherd.report.gate import NOTE, Comparison, Gate, change_text, remedy, result_text, sentence
 from pgherd.report.html_model import Table
 
-_HEADS = {"worse": "worse than allowed", "cannot tell": "inconclusive", "within": "passed", "better": "passed"}
+_HEADS = {"regression": "worse than allowed", "inconclusive": "inconclusive", "pass": "passed", "improvement": "passed"}
 MAX_ROWS = 40
 """Maximum number of rows of a table of differences."""
 
 
 def to_markdown(gate: Gate) -> str:
     """Return the answer, the comparisons and the differences between the runs."""
-    head = "failed" if gate.failed and not gate.worse else _HEADS[gate.outcome]
+    head = "failed" if gate.failed and not gate.regressions else _HEADS[gate.result]
     lines = [f"### pgherd gate: {head}", "", f"**{markdown_text(gate.answer)}**", ""]
     lines += [f"> {markdown_text(warning)}.  " for warning in gate.warnings] + ([""] if gate.warnings else [])
     lines += ["| metric | at | baseline | run | change | allowed | result |", "|---|---|--:|--:|--:|--:|---|"]
     for comparison in gate.comparisons:
         values = (_markdown_value(comparison.old), _markdown_value(comparison.new))
         cells = [comparison.label, comparison.point or MISSING, *values, change_text(comparison.change), comparison.limit]
-        result = verdict_text(comparison) + (f": {remedy(comparison)}" if comparison.verdict == "cannot tell" else "")
+        result = result_text(comparison) + (f": {remedy(comparison)}" if comparison.result == "inconclusive" else "")
         lines.append(
             _markdown_row(
-                [*map(markdown_text, cells), f"**{markdown_text(result)}**" if comparison.verdict == "worse" else markdown_text(result)]
+                [*map(markdown_text, cells), f"**{markdown_text(result)}**" if comparison.result == "regression" else markdown_text(result)]
             )
         )
     runs = f"Baseline: `{markdown_code(gate.baseline.name)}`, run: `{markdown_code(gate.run.name)}`."
@@ -78,8 +78,8 @@ def markdown_code(name: str) -> str:
 
 def to_junit(gate: Gate) -> str:
     """Return the document as text with its declaration and a final newline."""
-    failures = len(gate.worse) + len(gate.unfit)
-    skipped = sum(comparison.verdict == "cannot tell" for comparison in gate.comparisons)
+    failures = len(gate.regressions) + len(gate.unfit)
+    skipped = sum(comparison.result == "inconclusive" for comparison in gate.comparisons)
     study = clean(gate.run.record.study)
     hosts = [facts.hostname for facts in gate.run.record.hosts.values()]
     root = Element("testsuites")
@@ -105,10 +105,10 @@ def to_junit(gate: Gate) -> str:
     for reason in gate.unfit:
         _fail(_case(suite, study, "grade"), reason, "grade")
     for comparison in gate.comparisons:
-        case = _case(suite, study, comparison.what)
-        if comparison.verdict == "worse":
-            _fail(case, sentence(comparison), "worse", _details(comparison))
-        elif comparison.verdict == "cannot tell":
+        case = _case(suite, study, comparison.description)
+        if comparison.result == "regression":
+            _fail(case, sentence(comparison), "regression", _details(comparison))
+        elif comparison.result == "inconclusive":
             SubElement(case, "skipped", {"message": clean(f"inconclusive: {sentence(comparison)}; {remedy(comparison)}")})
     SubElement(suite, "system-out").text = clean(gate.answer)
     SubElement(suite, "system-err").text = clean("\n".join(gate.warnings))

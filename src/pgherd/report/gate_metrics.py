@@ -14,14 +14,14 @@ from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean, finite, point_text
 from pgherd.study.comparison import metrics, time_slices
 from pgherd.study.comparison.metrics import METRICS, ComparedMetric
-from pgherd.study.comparison.options import AGAIN_SUFFIX
+from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.registry import studies
 
-ALLOWED = 0.05
+MAX_REGRESSION = 0.05
 
-_HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "databases_held")
-_HIGHER_UNITS = ("tps", "NOTPM", "new orders/min", "IOPS", "MB/s", "Gbit/s", "tps per database", "tps per client", "databases")
+_HIGHER_NAMES = ("efficiency", "throughput", "peak_throughput", "capacity")
+_HIGHER_UNITS = ("tps", "NOPM", "new orders/min", "IOPS", "MB/s", "Gbit/s", "tps per database", "tps per client", "databases")
 _LOWER_UNITS = ("ms", "s", "bytes", "kB", "MB", "GB", "cores", "switches", "misses/tx", "walks/tx", "cycles/tx", "faults/tx", "reads/tx")
 
 Points = dict[str, tuple[str, list[TrialResult]]]
@@ -42,20 +42,20 @@ class MetricLimit:
     """A metric or finding by name, the share of it that may be lost (0.05: 5 %), and the better direction if given."""
 
     name: str
-    allowed: float = ALLOWED
-    better: Direction | None = None
+    max_regression: float = MAX_REGRESSION
+    better_direction: Direction | None = None
 
 
 @dataclass(frozen=True)
 class MetricPair:
-    """A metric at one point of both runs. ``pair`` None: no ratio, for the reason ``why``. ``tainted``: only tainted trials, which support
+    """A metric at one point of both runs. ``pair`` None: no ratio, for ``reason``. ``tainted``: only tainted trials, which support
     no conclusion.
     """
 
     point: str
     pair: Pair | None
     tainted: str = ""
-    why: str = ""
+    reason: str = ""
 
 
 def default_metric(record: RunRecord) -> str:
@@ -80,10 +80,10 @@ def direction(limit: MetricLimit, unit: str, better: str = "") -> Direction:
     Raises:
         UsageError: it is unknown and not given.
     """
-    if limit.better is not None:
-        return limit.better
+    if limit.better_direction is not None:
+        return limit.better_direction
     kind, _, metric_name = limit.name.partition(":")
-    better = better or (metrics.metric(metric_name.rpartition(":")[2]).better if kind == "ratio" else "")
+    better = better or (metrics.metric(metric_name.rpartition(":")[2]).better_direction if kind == "ratio" else "")
     if better == "higher" or unit in _HIGHER_UNITS or limit.name.startswith(_HIGHER_NAMES):
         return "higher"
     if better == "lower" or unit in _LOWER_UNITS:
@@ -109,7 +109,7 @@ def compared(old: Run, new: Run, name: str) -> list[MetricPair]:
             raise UsageError(f"'{name}' is not in run {run.name}: {metric.absent or 'no trial has it'}")
     pairs = [_compare(old, new, old_points[key], new_points[key], metric) for key in both]
     if all(pair.pair is None for pair in pairs):
-        raise UsageError(f"cannot compare '{name}': {pairs[0].why}")
+        raise UsageError(f"cannot compare '{name}': {pairs[0].reason}")
     return pairs
 
 
@@ -170,7 +170,7 @@ def _sort_key(result: TrialResult) -> list[tuple[str, bool, float, str]]:
 
 
 def _plain(name: str, value: int | float | str) -> int | float | str:
-    return value.removesuffix(AGAIN_SUFFIX) if name == VARIANT and isinstance(value, str) else value
+    return value.removesuffix(AA_SUFFIX) if name == VARIANT and isinstance(value, str) else value
 
 
 def _listed(points: Points) -> str:
@@ -180,7 +180,7 @@ def _listed(points: Points) -> str:
 
 def _values(results: Sequence[TrialResult], metric: ComparedMetric) -> list[float]:
     """Return the metric of each trial that has it."""
-    values = [result.probe.get(metric.name) if metric.name not in METRICS else metric.take(result) for result in results]
+    values = [result.probe.get(metric.name) if metric.name not in METRICS else metric.extract(result) for result in results]
     return [value for value in values if value is not None]
 
 
@@ -196,9 +196,11 @@ def _compare(
             values = _values(results, metric)
             tainted += [run.name] if values else []
         if not values:
-            return MetricPair(point, None, why=f"{run.name}: {metric.absent or 'no trial has it'}")
-        if min(values) <= 0 or sum(values) / len(values) < metric.least:
-            return MetricPair(point, None, why=f"{run.name}: below {metric.least:g} {metric.unit}, too small to compare".replace("  ", " "))
+            return MetricPair(point, None, reason=f"{run.name}: {metric.absent or 'no trial has it'}")
+        if min(values) <= 0 or sum(values) / len(values) < metric.minimum:
+            return MetricPair(
+                point, None, reason=f"{run.name}: below {metric.minimum:g} {metric.unit}, too small to compare".replace("  ", " ")
+            )
         values_of.append(tuple(values))
     reason = f"only tainted trials in {' and '.join(tainted)}" if tainted else ""
     return MetricPair(point, Pair(values_of[0], values_of[1], exact=metric.name not in METRICS), reason)

@@ -1,4 +1,6 @@
-"""The figure of guests' memory over time: resident, in the balloon, compressed, swapped and untouched (pgherd.analysis.memory_effects).
+"""The figure of guests' memory over time: resident, in the balloon, compressed, swapped and never touched.
+
+The parts are those of pgherd.analysis.guest_memory_breakdown.
 
 For any study. Runs without guests have no such figure.
 """
@@ -13,8 +15,8 @@ from pathlib import Path
 
 import altair as alt
 
-from pgherd.analysis import memory_effects
-from pgherd.analysis.memory_effects import Effects
+from pgherd.analysis import guest_memory_breakdown
+from pgherd.analysis.guest_memory_breakdown import MemoryBreakdown
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
@@ -24,7 +26,7 @@ from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailab
 from pgherd.report.formatting import point_text, share
 from pgherd.report.memory_figures import PANEL_TITLE, Series, phase_borders, time_axis, trial_name
 from pgherd.store.samples import read_samples
-from pgherd.study.guest_memory import MERGED_NOTE, merges_pages
+from pgherd.study.guest_memory import KSM_NOTE, uses_ksm
 
 _GUEST, _CONTAINER, _SERVER = "guest:", "container:", "server:"
 _MIN_SWAP = 2**20
@@ -40,7 +42,7 @@ class GuestMemorySeries:
     """
 
     name: str
-    parts: Sequence[tuple[float, Effects]]
+    parts: Sequence[tuple[float, MemoryBreakdown]]
     target: Series
     by_process: bool = True
 
@@ -79,33 +81,36 @@ def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp
     def series(sampler: str, metric: str, prefix: str) -> dict[str, Series]:
         by_name: dict[str, Series] = {}
         for t, entity, value in read_samples(trial, sampler, metric):
-            if entity.startswith(prefix) and zero - ramp - memory_effects.APART <= t <= end + memory_effects.APART:
+            if (
+                entity.startswith(prefix)
+                and zero - ramp - guest_memory_breakdown.MAX_DISTANCE_S <= t <= end + guest_memory_breakdown.MAX_DISTANCE_S
+            ):
                 by_name.setdefault(entity.removeprefix(prefix), []).append((t - zero, value))
         return by_name
 
-    actual = series("guest_balloon", "guest.actual", _GUEST)
+    actual = series("guest_balloon", "guest.memory_balloon_actual", _GUEST)
     if not actual:
         return None
-    balloon = {name: series("guest_balloon", f"guest.{name}", _GUEST) for name in ("memory", "target", "free")}
+    balloon = {name: series("guest_balloon", f"guest.{name}", _GUEST) for name in ("memory_configured", "target", "free")}
     process = {name: series("qemu_process", f"qemu.{name}", _GUEST) for name in ("anon", "shared", "overhead", "swapped")}
     group = {name: series("cgroup_memory", f"memory.{name}", _CONTAINER) for name in ("anon", "shmem", "swap", "zswapped")}
     balloons = series("balloon", "balloon.bytes", _SERVER)
-    shares = _compressible(series("swap", "swap.used", "swap:"), series("zram", "zram.original", "zram:"))
+    shares = _compressed_share(series("swap", "swap.used", "swap:"), series("zram", "zram.orig_data", "zram:"))
     guests = {}
     for name in sorted(actual):
         by_process = name in process["anon"]
         first, second = (process["anon"], process["shared"]) if by_process else (group["anon"], group["shmem"])
         read_as = {
-            "configured": balloon["memory"].get(name, []),
+            "configured": balloon["memory_configured"].get(name, []),
             "actual": actual[name],
-            "held": _sum([first.get(name, []), second.get(name, [])]),
+            "hypervisor": _sum([first.get(name, []), second.get(name, [])]),
             "overhead": process["overhead"].get(name, []),
             "swapped": group["swap"].get(name) or process["swapped"].get(name, []),
-            "compressible": shares or _zswap(group["zswapped"].get(name, []), group["swap"].get(name, [])),
+            "compressed_share": shares or _zswap(group["zswapped"].get(name, []), group["swap"].get(name, [])),
             "free": balloon["free"].get(name, []),
-            "database": _sum([sizes for server, sizes in balloons.items() if server.partition("/")[0] == name]),
+            "pg_balloon": _sum([sizes for server, sizes in balloons.items() if server.partition("/")[0] == name]),
         }
-        parts = [part for part in memory_effects.over_time(read_as) if -ramp <= part[0] <= end - zero]
+        parts = [part for part in guest_memory_breakdown.over_time(read_as) if -ramp <= part[0] <= end - zero]
         if parts:
             target = [reading for reading in balloon["target"].get(name, []) if -ramp <= reading[0] <= end - zero]
             guests[name] = GuestMemorySeries(name, parts, target, by_process)
@@ -117,18 +122,18 @@ def _sum(all_of: Sequence[Series]) -> Series:
     present = [series for series in all_of if series]
     if not present:
         return []
-    return [(t, value + sum(memory_effects.at(other, t) or 0.0 for other in present[1:])) for t, value in present[0]]
+    return [(t, value + sum(guest_memory_breakdown.value_at(other, t) or 0.0 for other in present[1:])) for t, value in present[0]]
 
 
-def _compressible(areas: Mapping[str, Series], devices: Mapping[str, Series]) -> Series:
+def _compressed_share(areas: Mapping[str, Series], devices: Mapping[str, Series]) -> Series:
     """Return the share of the host's swap on compressed devices over time, or nothing without such devices."""
     original = _sum(list(devices.values()))
     used = _sum(list(areas.values()))
     shares = []
     for t, before in original:
-        total = memory_effects.at(used, t) or 0.0
+        total = guest_memory_breakdown.value_at(used, t) or 0.0
         if total >= _MIN_SWAP:
-            shares.append((t, memory_effects.compressible(total, before)))
+            shares.append((t, guest_memory_breakdown.compressed_share(total, before)))
     return shares or [(t, 1.0) for t, _ in original]
 
 
@@ -136,7 +141,7 @@ def _zswap(compressed: Series, out: Series) -> Series:
     """Return the share of a cgroup's swap in zswap."""
     shares = []
     for t, value in compressed:
-        total = memory_effects.at(out, t) or 0.0
+        total = guest_memory_breakdown.value_at(out, t) or 0.0
         if total >= _MIN_SWAP:
             shares.append((t, min(value / total, 1.0)))
     return shares
@@ -155,22 +160,22 @@ BANDS = {
     "balloon: database": "#F5D080",
     "compressed": PURPLE,
     "swapped": VERMILLION,
-    "untouched": _PALE,
+    "never touched": _PALE,
     "unaccounted": _GREY,
 }
 """Parts of a guest's memory from bottom to top, with colours. The two parts of the balloon have shades of one colour."""
 
 
-def bands(parts: Effects) -> dict[str, float]:
+def bands(parts: MemoryBreakdown) -> dict[str, float]:
     """Return bytes of each band. A negative residual (more than the guest has) is not stacked."""
     sizes = (
         parts.resident,
         parts.by_kernel,
-        parts.by_database,
+        parts.by_pg_balloon,
         parts.compressed,
         parts.swapped,
-        parts.untouched,
-        max(parts.residue, 0.0),
+        parts.never_touched,
+        max(parts.unaccounted, 0.0),
     )
     return dict(zip(BANDS, sizes, strict=True))
 
@@ -187,7 +192,7 @@ def guest_memory(inputs: FigureInputs) -> Figure:
     sentence = _finding(trials)
     subtitle = (
         "Stacked from below: guest memory in the host's memory, in the balloon of the guest's kernel (paler: released by its database, "
-        "part of the same balloon), compressed and swapped by the host, and untouched. Black line: memory that the host leaves the "
+        "part of the same balloon), compressed and swapped by the host, and never touched. Black line: memory that the host leaves the "
         "guest. Dashed: start of a phase."
     )
     chart = chart_style.panels(panels, sentence, subtitle, spacing=10, color="shared")
@@ -203,7 +208,7 @@ def _finding(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
         sentence = "No guest releases memory by its balloon"
     else:
         sentence = f"{name} releases up to {format_bytes(most.ballooned)} of its {format_bytes(most.configured)} by its balloon"
-        from_database = max(parts.by_database for parts, _ in readings)
+        from_database = max(parts.by_pg_balloon for parts, _ in readings)
         sentence += f", up to {format_bytes(from_database)} of it from a database" if from_database >= _MB else ""
     if out >= _MB:
         sentence += f"; the host compresses or swaps up to {format_bytes(out)}" + (
@@ -219,8 +224,8 @@ def _caption(trials: Sequence[tuple[TrialResult, TrialGuestMemory]]) -> str:
     )
     if any(not guest.by_process for _, memories in trials for guest in memories.guests.values()):
         caption += " Resident memory is that of the guest's cgroup, including its hypervisor."
-    if merges_pages(result for result, _ in trials):
-        caption += f" {MERGED_NOTE[0].upper()}{MERGED_NOTE[1:]}."
+    if uses_ksm(result for result, _ in trials):
+        caption += f" {KSM_NOTE[0].upper()}{KSM_NOTE[1:]}."
     hidden = max(len(memories.guests) for _, memories in trials) - GUESTS_SHOWN
     return caption + (f" {hidden} more guests are not shown." if hidden > 0 else "")
 
@@ -258,8 +263,8 @@ def _panel(text: str, guest: GuestMemorySeries, memories: TrialGuestMemory, *, l
     parts = _thinned(guest.parts)
     rows = [
         {"x": t, "y": size / _MB, "band": band, "order": order}
-        for t, effects in parts
-        for order, (band, size) in enumerate(bands(effects).items())
+        for t, breakdown in parts
+        for order, (band, size) in enumerate(bands(breakdown).items())
     ]
     top = max(parts_of.configured for _, parts_of in guest.parts) / _MB
     first = min(t for t, _ in guest.parts)
@@ -280,7 +285,7 @@ def _panel(text: str, guest: GuestMemorySeries, memories: TrialGuestMemory, *, l
     return alt.layer(area, target, *borders, width=chart_style.plot_width() - 220, height=120, title=title)
 
 
-def _thinned(parts: Sequence[tuple[float, Effects]]) -> list[tuple[float, Effects]]:
+def _thinned(parts: Sequence[tuple[float, MemoryBreakdown]]) -> list[tuple[float, MemoryBreakdown]]:
     """Return at most ``POINTS`` of them, evenly spaced. Means would not add up."""
     step = -(-len(parts) // POINTS)
     return list(parts[:: max(step, 1)])

@@ -22,7 +22,7 @@ from pgherd.study.registry import table_view
 DERIVED = ("figures", "tables", "report.html", "report.json")
 """Files of the report in the run directory. All others belong to the run."""
 
-FLAGS = {"chosen"}
+FLAGS = {"selected"}
 """Columns with 1 and 0, shown as yes and no."""
 
 
@@ -142,7 +142,7 @@ def _is_share(name: str, finding: Finding) -> bool:
     """Return whether a finding is shown in percent."""
     if finding.unit in ("fraction", "share"):
         return True
-    return finding.unit == "ratio" and (name.startswith("efficiency") or name.endswith("_share") or name == "cpu_bound_evidence")
+    return finding.unit == "ratio" and ("efficiency" in name or name.endswith("_share") or name == "cpu_limit_utilization")
 
 
 def host_facts(facts: HostFacts) -> list[tuple[str, str]]:
@@ -235,9 +235,10 @@ def proposals(record: RunRecord) -> list[dict[str, Any]]:
 
 
 def with_labels(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows with ``metric`` as text, ``change`` in place of ``ratio`` and ``A/A`` in place of ``floor``, both in percent."""
+    """Return the rows with ``metric`` as text, and the ratios in percent: ``change`` to the baseline, and ``A/A``."""
     return [
-        row | {"metric": metric_label(row), "change": percent_change(row.get("ratio")), "A/A": percent_change(row.get("floor"))}
+        row
+        | {"metric": metric_label(row), "change": percent_change(row.get("ratio_to_baseline")), "A/A": percent_change(row.get("aa_ratio"))}
         for row in rows
     ]
 

@@ -16,6 +16,7 @@ from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean
+from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.device_io import MB, point_name, role_text, series_numbers
 
 POINTS_SHOWN = 2
@@ -64,7 +65,7 @@ def _shown(inputs: FigureInputs) -> list[tuple[TrialResult, PhaseResult]]:
     points: dict[str, tuple[TrialResult, PhaseResult]] = {}
     for result in sorted(inputs.results, key=lambda result: (result.tainted, result.started)):
         phase = next((p for p in result.phases if p.io is not None and any(view.series.at for view in _devices(p))), None)
-        if phase is not None and result.error is None and not point_name(result).endswith(" again"):
+        if phase is not None and result.error is None and not point_name(result).endswith(AA_SUFFIX):
             points.setdefault(point_name(result), (result, phase))
     trials = sorted(points.values(), key=lambda trial: [str(value).zfill(9) for value in trial[0].trial.point.values()])
     return trials if len(trials) <= POINTS_SHOWN else [trials[0], trials[-1]]
@@ -245,7 +246,7 @@ def _points(view: DeviceView, values: Sequence[float | None]) -> list[tuple[floa
 def _waits(view: DeviceView, name: str) -> list[str]:
     """Return a device's queue and response time of writes as text."""
     numbers = series_numbers(view.series)
-    queue, wait = numbers.get("queue"), numbers.get("write_await")
+    queue, wait = numbers.get("queue_depth"), numbers.get("write_await")
     deepest = max((value for value in view.series.queue if value is not None), default=None)
     parts = [] if queue is None or deepest is None else [f"queue {three_digits(queue)}, at most {three_digits(deepest)}"]
     parts += [] if wait is None else [f"{three_digits(wait)} ms per write"]

@@ -34,9 +34,8 @@ State = Literal["running", "finished", "interrupted", "failed", "killed"]
 class LiveTrialStatus(Model):
     """The running trial.
 
-    ``phase`` is the running one of ``phases``, or None while servers are prepared or drivers end. ``part`` is its warm-up or measured
-    period,
-    ``seconds`` the planned length of that part and ``elapsed`` its elapsed time.
+    ``phase`` is the running one of ``phases``, or None while servers are prepared or drivers end. ``phase_part`` is its warm-up or
+    measured period, ``seconds`` the planned length of that part and ``elapsed`` its elapsed time.
     """
 
     number: int
@@ -46,23 +45,25 @@ class LiveTrialStatus(Model):
     phases: int
     phase: int | None = Field(None, description="from 1 on")
     name: str | None = None
-    part: Literal["ramp", "measured"] | None = None
+    phase_part: Literal["warmup", "measured"] | None = None
     elapsed: float | None = None
     seconds: float | None = None
-    until: Literal["clock", "drivers"] = Field("clock", description="'drivers': the part ends with the drivers, at most after 'seconds'")
+    ends_with: Literal["clock", "drivers"] = Field(
+        "clock", description="'drivers': the part ends with the drivers, at most after 'seconds'"
+    )
     drivers: dict[str, int] = Field(default_factory=dict, description="driver → number of running instances")
 
 
 class LiveThroughput(Model):
     """Transactions per second in the latest second that all drivers have reported.
 
-    ``told`` of ``targets`` drivers report while they run. ``series`` has the seconds of the trial: (seconds since the epoch, transactions
-    per second).
+    ``reporting`` of ``targets`` drivers report while they run. ``series`` has the seconds of the trial: (seconds since the epoch,
+    transactions per second).
     """
 
     value: float | None
     unit: str = "tps"
-    told: int
+    reporting: int
     targets: int
     series: list[tuple[float, float]] = Field(default_factory=list)
 
@@ -112,9 +113,8 @@ class LiveTrialResult(Model):
 class LiveStatus(Model):
     """Status of a run at one instant.
 
-    ``trials_left`` counts proposed trials that have not ended, including the running one. ``seconds_left`` is their estimated duration.
-    Both are
-    None if no process executes the run.
+    ``trials_remaining`` counts proposed trials that have not ended, including the running one. ``seconds_remaining`` is their
+    estimated duration. Both are None if no process executes the run.
     """
 
     run: str
@@ -124,10 +124,10 @@ class LiveStatus(Model):
     started: float
     ended: float | None
     elapsed: float
-    step: str | None = None
+    setup_step: str | None = None
     trials_done: int
-    trials_left: int | None = None
-    seconds_left: float | None = None
+    trials_remaining: int | None = None
+    seconds_remaining: float | None = None
     trial: LiveTrialStatus | None = None
     throughput: LiveThroughput | None = None
     host: LiveUsage | None = None
@@ -350,9 +350,9 @@ class LiveRun:
 
     def _live(self, live: LiveState, record: RunRecord, now: float) -> dict[str, object]:
         update: dict[str, object] = {
-            "step": live.step,
-            "trials_left": live.trials_left + (live.trial is not None),
-            "seconds_left": seconds_left(live, now),
+            "setup_step": live.step,
+            "trials_remaining": live.trials_remaining + (live.trial is not None),
+            "seconds_remaining": seconds_remaining(live, now),
         }
         if live.trial is None or self.readings is None:
             return update
@@ -381,7 +381,7 @@ class LiveRun:
             series += total.series
         targets = len(trial.phases[live.phase].loads)
         value = series[-1][1] if series else None
-        return LiveThroughput(value=value, told=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
+        return LiveThroughput(value=value, reporting=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
 
     def _outputs(self, trial: LiveTrial, phase: int) -> tuple[SummedSeries, list[tuple[str, Lines]]]:
         """Return the sum of the reporting drivers of a phase, and their outputs."""
@@ -433,7 +433,7 @@ def newest_running(root: Path) -> RunDirectory | None:
     return next((directory for directory in reversed(RunDirectory.all(root)) if directory.alive()), None)
 
 
-def seconds_left(live: LiveState, now: float) -> float | None:
+def seconds_remaining(live: LiveState, now: float) -> float | None:
     """Return the estimated duration of the remaining trials, or None if unknown."""
     if live.trial is None or live.seconds_left is None:
         return live.seconds_left
@@ -462,10 +462,10 @@ def trial_status(live: LiveState, now: float) -> LiveTrialStatus:
     progress = {
         "phase": live.phase + 1,
         "name": phase.name,
-        "part": "measured" if measured else "ramp",
+        "phase_part": "measured" if measured else "warmup",
         "elapsed": _within(elapsed - phase.ramp, phase.seconds) if measured else _within(elapsed, phase.ramp),
         "seconds": phase.seconds if measured else phase.ramp,
-        "until": phase.until,
+        "ends_with": phase.until,
         "drivers": drivers,
     }
     return status.model_copy(update=progress)

@@ -1,4 +1,4 @@
-"""Measured benefits of recommendations by this host's runs: comparisons whose variants differ in one option, and consolidation schemes."""
+"""Measured benefits of recommendations by this host's runs: variants that differ in one option, and layouts of a consolidation."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies, study_of
 
 CHECKS: Mapping[str, tuple[str, ...]] = {
-    "devices-apart": ("wal_dir", "volumes", "roles"),
+    "separate-wal-device": ("volumes", "roles"),
     "shared-buffers": ("settings.shared_buffers",),
     "huge-pages": ("huge_pages", "settings.huge_pages"),
-    "checkpoint-spread": ("settings.checkpoint_completion_target",),
+    "checkpoint-completion-target": ("settings.checkpoint_completion_target",),
     "max-wal-size": ("settings.max_wal_size",),
     "wal-compression": ("settings.wal_compression",),
-    "checksums": ("checksums",),
+    "data-checksums": ("checksums",),
     "fsync": ("settings.fsync",),
     "full-page-writes": ("settings.full_page_writes",),
     "autovacuum": ("settings.autovacuum",),
@@ -28,8 +28,10 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 }
 """Check → the options by which the variants of a comparison differ."""
 
-_IRRELEVANT = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds", "huge_page_bytes"})
-_VOLUME_OPTIONS = frozenset(CHECKS["devices-apart"])
+_IRRELEVANT = frozenset(
+    {"seed", "budget_seconds", "max_reruns", "precision", "repeats", "single_database_repeats", "thresholds", "huge_page_bytes"}
+)
+_VOLUME_OPTIONS = frozenset(CHECKS["separate-wal-device"])
 _MAX_RUNS = 3
 """Maximum number of runs per check, the latest."""
 
@@ -53,17 +55,17 @@ def measured_benefits(runs: Path, hostname: str) -> dict[str, list[Worth]]:
 
 def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
     """Return (check, benefit) of one finished run. A comparison that changed several options measures the benefit of none."""
-    hook = study_of(record.study).hook("figures_benefit", "benefits") if record.study in studies() else None
+    hook = study_of(record.study).hook("study", "benefits") if record.study in studies() else None
     if hook is not None:
-        return [(check, Worth(run=record.run, text=text)) for check, text in hook(record)]
-    variants = record.options.get("arms")
+        return [(check, Worth(run=record.run, text=f"{change}: {change_text(ratio, record)}")) for check, change, ratio in hook(record)]
+    variants = record.options.get("variants")
     if record.analysis is None or not isinstance(variants, list | tuple):
         return []
     options = {str(item.get("name")): item.get("options") or {} for item in variants if isinstance(item, dict)}
     baseline = str(record.options.get("baseline") or next(iter(options), ""))
     benefits = []
     for row in record.analysis.tables.get("comparison", []):
-        variant, ratio = str(row.get("variant")), row.get("ratio")
+        variant, ratio = str(row.get("variant")), row.get("ratio_to_baseline")
         value = getattr(ratio, "value", None)
         if variant not in options or baseline not in options or row.get("metric") != "throughput" or value is None:
             continue
@@ -103,7 +105,7 @@ def change_text(ratio: Any, record: RunRecord) -> str:
     interval = (
         "no interval" if ratio.low is None or ratio.high is None else f"{_percent(ratio.low)} to {_percent(ratio.high)}, n = {ratio.n}"
     )
-    workload = _workload(record.options.get("arms") or [{"options": record.options}])
+    workload = _workload(record.options.get("variants") or [{"options": record.options}])
     grade = record.analysis.grade if record.analysis is not None else "C"
     caveat = ": an indication only" if grade == "C" else ""
     return f"throughput {_percent(ratio.value)} ({interval}){workload}, grade {grade}{caveat}"
@@ -112,7 +114,7 @@ def change_text(ratio: Any, record: RunRecord) -> str:
 def _volumes(options: Mapping[str, Any]) -> str:
     """Return the volumes of a server by the options of one variant: ``WAL on /wal``, ``WAL on a loop device``."""
     volumes = {str(volume.get("name")): volume for volume in options.get("volumes") or ()}
-    parts = [f"WAL on {options['wal_dir']}"] if options.get("wal_dir") else []
+    parts: list[str] = []
     for role, name in (options.get("roles") or {}).items():
         volume = volumes.get(str(name), {})
         where = "a loop device" if volume.get("kind") == "loop" else volume.get("path") or f"volume {name}"

@@ -16,7 +16,7 @@ from pathlib import Path
 import altair as alt
 
 from pgherd.analysis import memory_accounting
-from pgherd.metrics.cgroup import BUDGET, LOCKED
+from pgherd.metrics.cgroup import LOCKED, RUN_CGROUP
 from pgherd.metrics.processes import PAGE
 from pgherd.metrics.swap import OURS
 from pgherd.model.capabilities import capabilities_of
@@ -70,7 +70,7 @@ class MemorySeries:
         """Bytes before compression ÷ compressed bytes, at the time of most compressed data. None without compressed data."""
         pairs = list(zip(self.host.get(COMPRESSED, []), self.host.get(TAKEN, []), strict=False))
         largest = max(pairs, key=lambda pair: pair[0][1], default=None)
-        return None if largest is None else memory_accounting.ratio(largest[0][1], largest[1][1])
+        return None if largest is None else memory_accounting.compression_ratio(largest[0][1], largest[1][1])
 
 
 def read(directory: Path, result: TrialResult) -> MemorySeries | None:
@@ -96,21 +96,21 @@ def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp
         return by_name
 
     memory = {name: series("cgroup_memory", f"memory.{name}", CONTAINER) for name in ("usage", "anon", "file", "shmem")}
-    charged, limit = (series("cgroup_memory", f"memory.{name}", BUDGET).get("", []) for name in ("usage", "limit"))
+    charged, limit = (series("cgroup_memory", f"memory.{name}", RUN_CGROUP).get("", []) for name in ("usage", "limit"))
     if not charged or not limit or not memory["usage"]:
         return None
     budget = max(value for _, value in limit)
-    zram = {name: next(iter(series("zram", f"zram.{name}", "zram:").values()), []) for name in ("original", "used")}
-    if not zram["used"]:
+    zram = {name: next(iter(series("zram", f"zram.{name}", "zram:").values()), []) for name in ("orig_data", "mem_used")}
+    if not zram["mem_used"]:
         host = {name: series("memory", f"memory.{name}", "host").get("", []) for name in ("zswapped", "zswap")}
-        zram = {"original": host["zswapped"], "used": host["zswap"]} if any(value for _, value in host["zswap"]) else zram
+        zram = {"orig_data": host["zswapped"], "mem_used": host["zswap"]} if any(value for _, value in host["zswap"]) else zram
     return MemorySeries(
         borders=[(name, begin - zero, stop - zero) for name, begin, stop in phases],
         budget=budget,
         parts={name: _memory_by_kind(name, memory) for name in sorted(memory["usage"])},
         unallocated=[(t, max(budget - value, 0.0)) for t, value in charged],
         swapped=series("cgroup_memory", "memory.swap", CONTAINER),
-        refaults=_refaults(*(series("cgroup_memory", f"memory.refault_{kind}", CONTAINER) for kind in ("anon", "file"))),
+        refaults=_refaults(*(series("cgroup_memory", f"memory.refaults_{kind}", CONTAINER) for kind in ("anon", "file"))),
         ballooned=series("balloon", "balloon.bytes", SERVER),
         stalled={
             kind: {name: rates(stall) for name, stall in series("pressure", f"psi.{kind}.some", CONTAINER).items()}
@@ -119,8 +119,8 @@ def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp
         host={
             SWAPPED_IN: scaled(rates(series("vmstat", "vm.pswpin", "host").get("", [])), PAGE),
             SWAPPED_OUT: scaled(rates(series("vmstat", "vm.pswpout", "host").get("", [])), PAGE),
-            COMPRESSED: zram["original"],
-            TAKEN: zram["used"],
+            COMPRESSED: zram["orig_data"],
+            TAKEN: zram["mem_used"],
             IN_SWAP: series("swap", "swap.used", OURS).get("", []),
         },
     )

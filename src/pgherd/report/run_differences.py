@@ -46,9 +46,15 @@ def _differing(kind: str, runs: Sequence[tuple[str, RunRecord]]) -> Table:
     for name in sorted({name for values in facts for name in values}):
         values = [of_run.get(name, MISSING) for of_run in facts]
         if len(set(values)) > 1:
-            # Names of settings and of the user's files stay unchanged.
-            rows.append((CellText(name if kind in ("settings", "files") else formatting.label(name)), *map(CellText, values)))
+            rows.append((CellText(_row_name(kind, name)), *map(CellText, values)))
     return Table(kind, (kind, *(clean(name) for name, _ in runs)), tuple(rows))
+
+
+def _row_name(kind: str, name: str) -> str:
+    """Return the name of a row. Names of settings and of the user's files stay unchanged. An option may be named like a column."""
+    if kind in ("settings", "files"):
+        return name
+    return formatting.name_text(name) if kind == "options" else formatting.label(name)
 
 
 def _host_facts(record: RunRecord) -> Iterator[tuple[str, str]]:

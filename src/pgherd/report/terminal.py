@@ -50,8 +50,8 @@ def _share_plus_minus(cell: Cell) -> str:
     return formatting.percent(cell).removesuffix(" %")
 
 
-def _tainted(row: Row) -> str:
-    tainted, trials = finite(row.get("tainted")), finite(row.get("trials"))
+def _tainted(row: Row, name: str) -> str:
+    tainted, trials = finite(row.get(name)), finite(row.get("trials"))
     if tainted is None:
         return MISSING
     return f"{tainted:g}/{trials:g}" if trials is not None else f"{tainted:g}"
@@ -134,7 +134,7 @@ _FORMATS: Mapping[Form, Callable[[Cell], str]] = {
     "between": _between,
     "at most": _at_most,
 }
-_ROW_FORMATS: Mapping[Form, Callable[[Row, str], str]] = {"with unit": _with_unit, "tainted": lambda row, name: _tainted(row)}
+_ROW_FORMATS: Mapping[Form, Callable[[Row, str], str]] = {"with unit": _with_unit, "tainted": _tainted}
 
 
 def _cell_text(column: Column, row: Row) -> str:

@@ -16,13 +16,13 @@ from pgherd.report.formatting import bounds, clean, finite
 
 
 def best_model(inputs: FigureInputs, variant: str = "") -> str | None:
-    """Return the name of the chosen model, of one variant in a run with variants."""
+    """Return the name of the selected model, of one variant in a run with variants."""
     name = _models(inputs, variant).get("best")
     return str(name) if name else None
 
 
 def best_curve(inputs: FigureInputs, last: float, variant: str = "") -> list[tuple[float, float]]:
-    """Return the curve of the chosen model as in ``model_curves``, or an empty list without one."""
+    """Return the curve of the selected model as in ``model_curves``, or an empty list without one."""
     return dict(model_curves(inputs, last, variant)).get(best_model(inputs, variant) or "", [])
 
 
@@ -71,7 +71,7 @@ def curve_lines(
 
 def model_name(name: str) -> str:
     """Return a model's name for a label."""
-    return {"usl": "USL", "linear": "straight line"}.get(name, clean(name))
+    return {"usl": "USL", "piecewise-linear": "piecewise linear"}.get(name, clean(name))
 
 
 MarkerStyle = tuple[str, str, str, str]
@@ -104,9 +104,9 @@ def limited_points(
     """Return points with interval bars, and a ring around points with tainted trials. The legend has only the present styles.
 
     Args:
-        rows: table rows with ``throughput`` (transactions/s), ``limited_by`` and ``tainted``.
+        rows: table rows with ``throughput`` (transactions/s), ``bottleneck`` and ``tainted_trials``.
         position: function that returns the x position of a row.
-        looks: ``limited_by`` → style of the point.
+        looks: ``bottleneck`` → style of the point.
         scale: transactions/s per unit of the y axis.
         x: x axis of a field ``x``.
         y: y axis of a field ``y``.
@@ -118,8 +118,8 @@ def limited_points(
         low, high = bounds(row["throughput"])
         if low is not None and high is not None:
             bars.append({"x": at["x"], "low": low / scale, "high": high / scale})
-        marks.append({**at, "kind": looks.get(str(row.get("limited_by")), UNKNOWN)[0]})
-        if finite(row.get("tainted")):
+        marks.append({**at, "kind": looks.get(str(row.get("bottleneck")), UNKNOWN)[0]})
+        if finite(row.get("tainted_trials")):
             rings.append({**at, "kind": TAINTED[0]})
     present = [look for look in (*looks.values(), UNKNOWN, TAINTED) if any(mark["kind"] == look[0] for mark in marks + rings)]
 
@@ -146,10 +146,10 @@ def limited_points(
 
 _PARTS = {
     "databases_cpu": ("databases", BLUE),
-    "clients": ("clients", SKY),
-    "platform": ("platform", ORANGE),
+    "clients_cpu": ("clients", SKY),
+    "platform_cpu": ("platform", ORANGE),
     "": ("not separable", "#7f9db0"),
-    "pgherd": ("pgherd", VERMILLION),
+    "pgherd_cpu": ("pgherd", VERMILLION),
     "iowait": ("iowait", PURPLE),
     "steal": ("steal", INK),
     "idle": ("idle", FAINT),
@@ -178,7 +178,7 @@ def cpu_stack(bars: Sequence[tuple[float, Row]], total: float | None, axis_title
         beside.mark_text(align="left", dx=16, fontSize=12).encode(text=alt.Text("name:N")),
     ]
     subtitle = "Mean over the common window of each point's trials."
-    if any(column.startswith("platform.") for column, *_ in order):
+    if any(column.startswith("platform_cpu.") for column, *_ in order):
         subtitle += " Tracked parts of the platform are separate segments."
     if any(not column for column, *_ in order):
         subtitle += f" This runtime does not measure the CPU of containers, so {what} and platform are not separable."
@@ -187,13 +187,15 @@ def cpu_stack(bars: Sequence[tuple[float, Row]], total: float | None, axis_title
 
 def _stack_order(rows: Sequence[Row], total: float | None, what: str) -> list[tuple[str, str, str]]:
     """Return (column, name, colour) from bottom to top, of the columns that have a number."""
-    named = sorted({name for row in rows for name in row if name.startswith("platform.")})
+    named = sorted({name for row in rows for name in row if name.startswith("platform_cpu.")})
     order = []
     for column, (name, colour) in _PARTS.items():
         if column == "databases_cpu":
             name = what
-        if column == "platform":
-            order += [(part, f"platform: {clean(part.removeprefix('platform.'))}", (GREEN, YELLOW)[i % 2]) for i, part in enumerate(named)]
+        if column == "platform_cpu":
+            order += [
+                (part, f"platform: {clean(part.removeprefix('platform_cpu.'))}", (GREEN, YELLOW)[i % 2]) for i, part in enumerate(named)
+            ]
             name = "platform, other" if named else name
         order.append((column, name, colour))
     missing = total is not None and any(finite(row.get("databases_cpu")) is None for row in rows)
@@ -206,9 +208,9 @@ def _segments(
     """Return (load, low, high, name, colour) of the segments of one bar, in cores."""
     cores_of = {column: max(finite(row.get(column)) or 0.0, 0.0) for column, *_ in order if column}
     # The platform's value includes its tracked parts, which are separate segments. The segment 'platform' is the remainder.
-    parts = sum(cores for column, cores in cores_of.items() if column.startswith("platform."))
-    if "platform" in cores_of:
-        cores_of["platform"] = max(cores_of["platform"] - parts, 0.0)
+    parts = sum(cores for column, cores in cores_of.items() if column.startswith("platform_cpu."))
+    if "platform_cpu" in cores_of:
+        cores_of["platform_cpu"] = max(cores_of["platform_cpu"] - parts, 0.0)
     missing = finite(row.get("databases_cpu")) is None
     cores_of[""] = max((total or 0.0) - sum(cores_of.values()), 0.0) if missing else 0.0
     segments, below = [], 0.0

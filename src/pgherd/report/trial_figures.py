@@ -173,7 +173,7 @@ def _chosen_points(inputs: FigureInputs, results: Sequence[TrialResult]) -> list
     within = {
         f"{databases:g}"
         for row in inputs.analysis.tables.get("density", [])
-        if (databases := finite(row.get("databases"))) is not None and (finite(row.get("fraction")) or math.inf) <= 1 + 1e-9
+        if (databases := finite(row.get("databases"))) is not None and (finite(row.get("allocated_share")) or math.inf) <= 1 + 1e-9
     }
     fitting = [point for point in points if point[0] in within]
     return [*fitting[-1:], points[-1]] if fitting and fitting[-1][0] != points[-1][0] else points[-1:]

@@ -32,10 +32,10 @@ def picture(status: LiveStatus, height: int = 40) -> Group:
     parts: list[RenderableType] = [Text(heading(status), style="bold"), Text(progress(status))]
     if status.trial is not None:
         parts.append(_phase(status.trial))
-    elif status.step:
-        parts.append(Text(f"Setting up: {clean(status.step)}"))
-    if status.trial is not None and status.step:
-        parts.append(Text(f"Preparing: {clean(status.step)}"))
+    elif status.setup_step:
+        parts.append(Text(f"Setting up: {clean(status.setup_step)}"))
+    if status.trial is not None and status.setup_step:
+        parts.append(Text(f"Preparing: {clean(status.setup_step)}"))
     if status.throughput is not None:
         parts.append(Text(_throughput(status)))
     if status.host is not None:
@@ -58,10 +58,10 @@ def heading(status: LiveStatus) -> str:
 def progress(status: LiveStatus) -> str:
     """Return ``12 done, 4 left, about 1 min 5 s left``."""
     finished = f"{status.trials_done} trial{'' if status.trials_done == 1 else 's'} done"
-    if not status.trials_left:
+    if not status.trials_remaining:
         return finished
-    duration = "" if status.seconds_left is None else f", about {format_seconds(status.seconds_left)}"
-    return f"{finished}, {status.trials_left} left{duration} (more may be added)"
+    duration = "" if status.seconds_remaining is None else f", about {format_seconds(status.seconds_remaining)}"
+    return f"{finished}, {status.trials_remaining} left{duration} (more may be added)"
 
 
 def trial_text(trial: LiveTrialStatus) -> str:
@@ -74,8 +74,8 @@ def phase_text(trial: LiveTrialStatus) -> str:
     """Return ``phase 'steady', 1 of 1: measured 4 of 10 s, 8 × pgbench``."""
     if trial.phase is None or trial.seconds is None or trial.elapsed is None:
         return ""
-    part = "warm-up" if trial.part == "ramp" else "measured"
-    at_most = "at most " if trial.part == "measured" and trial.until == "drivers" else ""
+    part = "warm-up" if trial.phase_part == "warmup" else "measured"
+    at_most = "at most " if trial.phase_part == "measured" and trial.ends_with == "drivers" else ""
     drivers = ", ".join(f"{count} × {clean(driver)}" for driver, count in trial.drivers.items())
     return (
         f"phase '{clean(trial.name)}', {trial.phase} of {trial.phases}: {part} {trial.elapsed:.0f} of {at_most}{trial.seconds:g} s"
@@ -101,15 +101,15 @@ def changes(before: LiveStatus | None, now: LiveStatus) -> Iterator[str]:
     else:
         names = {trial.id for trial in before.trials}
         yield from (result_text(trial) for trial in now.trials if trial.id not in names)
-    if now.step and (before is None or before.step != now.step):
-        yield f"setting up: {clean(now.step)}"
+    if now.setup_step and (before is None or before.setup_step != now.setup_step):
+        yield f"setting up: {clean(now.setup_step)}"
     if now.trial is None:
         return
     last = before.trial if before is not None else None
     if last is None or last.number != now.trial.number:
         yield f"{trial_text(now.trial)}; {progress(now)}"
         last = None
-    if now.trial.phase is not None and (last is None or (last.phase, last.part) != (now.trial.phase, now.trial.part)):
+    if now.trial.phase is not None and (last is None or (last.phase, last.phase_part) != (now.trial.phase, now.trial.phase_part)):
         yield phase_text(now.trial)
 
 
@@ -148,8 +148,8 @@ def _throughput(status: LiveStatus, *, sparkline: bool = True) -> str:
     if throughput is None:
         return ""
     if throughput.value is None:
-        return "Throughput: known at the end of the trial" if not throughput.told else "Throughput: not reported yet"
-    reporting = "" if throughput.told == throughput.targets else f" of {throughput.told} of {throughput.targets} drivers"
+        return "Throughput: known at the end of the trial" if not throughput.reporting else "Throughput: not reported yet"
+    reporting = "" if throughput.reporting == throughput.targets else f" of {throughput.reporting} of {throughput.targets} drivers"
     line = spark([value for _, value in throughput.series[-_SPARK_SECONDS:]]) if sparkline else ""
     return f"Throughput: {compact(throughput.value)} {throughput.unit}{reporting}{'  ' if line else ''}{line}"
 

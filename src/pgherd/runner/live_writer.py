@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from pgherd.metrics.run_metrics import load_words
+from pgherd.metrics.run_metrics import load_text
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.runner.observer import RunObserver
@@ -70,7 +70,7 @@ class LiveWriter(RunObserver):
         self._state = self._state.model_copy(update=changes)
         running = int(self._state.trial is not None)
         progress = {
-            "trials_left": max(self._estimate.trials - running, 0),
+            "trials_remaining": max(self._estimate.trials - running, 0),
             "seconds_left": self._estimate.seconds(running),
             "overhead": self._estimate.overhead,
             "written": time.time(),
@@ -95,7 +95,7 @@ def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> L
             seconds=phase.seconds,
             until=phase.until,
             loads={target: load.driver for target, load in phase.loads.items()},
-            words=load_words(phase.loads.values()),
+            words=load_text(phase.loads.values()),
         )
         for phase in trial.phases
     )

@@ -19,7 +19,7 @@ from pgherd.runner.observer import RunObserver
 from pgherd.runner.play.bench import Bench, Played
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import conclude
-from pgherd.study.comparison.options import AGAIN_SUFFIX
+from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
 
 _MAX_CONSECUTIVE_FAILURES = 3
@@ -184,6 +184,6 @@ def _variants(trial: Trial) -> dict[str, str | None]:
     loaded = {name: phase.turns.targets(name, phase.loads) for phase in trial.phases if phase.turns is not None for name in phase.turns.of}
     loaded = loaded or {str(trial.point[VARIANT]): tuple(target for phase in trial.phases for target in phase.loads)}
     return {
-        name.removesuffix(AGAIN_SUFFIX): next((target for target in targets if target.count("/") == 3), None)
+        name.removesuffix(AA_SUFFIX): next((target for target in targets if target.count("/") == 3), None)
         for name, targets in loaded.items()
     }

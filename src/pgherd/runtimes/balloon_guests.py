@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pgherd.metrics import cgroup
-from pgherd.metrics.keyed import flat_keyed
+from pgherd.metrics.kernel_text import flat_keyed
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Node

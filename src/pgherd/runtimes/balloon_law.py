@@ -41,7 +41,7 @@ statistics are available with every policy.
 | policy | the manager moves targets | free page reporting |
 |---|---|---|
 | ``static`` | no | no |
-| ``guest-balloon`` | yes | no |
+| ``virtio-balloon`` | yes | no |
 | ``free-page-reporting`` | no | yes: the guest's kernel returns long free pages, in blocks of 2 MB on x86 |
 
 ``deflate-on-oom`` is on in all policies: a guest takes pages out of its balloon before it kills a process. Its MemTotal then stays as
@@ -291,7 +291,7 @@ class Switched:
 
 SWITCHED: Mapping[GuestMemoryPolicy, Switched] = {
     "static": Switched(moves=False, reports=False),
-    "guest-balloon": Switched(moves=True, reports=False),
+    "virtio-balloon": Switched(moves=True, reports=False),
     "free-page-reporting": Switched(moves=False, reports=True),
 }
 

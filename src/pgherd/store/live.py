@@ -82,7 +82,7 @@ class LiveState(Model):
 
     Attributes:
         step: current setup step, None during a phase.
-        trials_left: proposed trials after the current one. The study may propose more.
+        trials_remaining: proposed trials after the current one. The study may propose more.
         seconds_left: estimated time of those trials, None if unknown.
         overhead: seconds that a trial takes in addition to its planned time, None if unknown. A phase that ends with its
             drivers has no planned time.
@@ -96,7 +96,7 @@ class LiveState(Model):
     pid: int
     written: float
     step: str | None = None
-    trials_left: int = 0
+    trials_remaining: int = 0
     seconds_left: float | None = 0.0
     overhead: float | None = None
     trial: LiveTrial | None = None

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pgherd.store.version_1 import ENTITIES, METRICS
+
 if TYPE_CHECKING:
     import duckdb
 
@@ -85,12 +87,27 @@ def read_samples(directory: Path, sampler: str, metric: str) -> list[tuple[float
     import duckdb
 
     with duckdb.connect(config={"threads": 1}) as database:
-        relation = database.read_parquet(str(file))
+        relation = read_relation(database, [str(file)])
         if metric not in relation.columns:
             return []
         columns = relation.select(duckdb.ColumnExpression("t"), duckdb.ColumnExpression("entity"), duckdb.ColumnExpression(metric))
         rows = columns.filter(duckdb.ColumnExpression(metric).isnotnull()).order("t, entity").fetchall()
     return [(float(t), str(entity), float(value)) for t, entity, value in rows]
+
+
+def read_relation(database: duckdb.DuckDBPyConnection, files: Sequence[str]) -> duckdb.DuckDBPyRelation:
+    """Return the rows of sample files, with names of today and a column ``filename``. All files are of one version of pgherd."""
+    import duckdb
+
+    rows = database.read_parquet(list(files), union_by_name=True, filename=True)
+    entity = duckdb.SQLExpression(_ENTITY).alias("entity")
+    columns = [duckdb.ColumnExpression(column).alias(METRICS.get(column, column)) for column in rows.columns if column != "entity"]
+    return rows.select(entity, *columns)
+
+
+_ENTITY = "CASE split_part(entity, ':', 1) {} ELSE entity END".format(
+    " ".join(f"WHEN '{old}' THEN '{new}' || substr(entity, {len(old) + 1})" for old, new in ENTITIES.items())
+)
 
 
 @dataclass(frozen=True)

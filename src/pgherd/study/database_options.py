@@ -117,7 +117,6 @@ class DatabaseRequest(ClusterRequest):
 
     data_volume: str | None = option(None, "Volume for data: DIR, loop:SIZE[@DIR] or device:/dev/X.", STORAGE, metavar="VOLUME")
     wal_volume: str | None = option(None, "Volume for WAL.", STORAGE, metavar="VOLUME")
-    wal_dir: str | None = option(None, "Directory for the servers' WAL.", STORAGE, metavar="DIR")
     temp_volume: str | None = option(None, "Volume for temporary files.", STORAGE, metavar="VOLUME")
     tablespace_volume: tuple[str, ...] = option(
         (), "Volume to spread tables and indexes over (repeatable).", STORAGE, metavar="VOLUME", repeated=True
@@ -127,7 +126,7 @@ class DatabaseRequest(ClusterRequest):
     )
 
     vm_memory_policy: GuestMemoryPolicy | None = option(
-        None, "static, guest-balloon or free-page-reporting.", VM, metavar="POLICY", computed="static"
+        None, "static, virtio-balloon or free-page-reporting.", VM, metavar="POLICY", computed="static"
     )
     vm_memory_min: str | None = option(None, "Memory a guest always keeps.", VM, metavar="SIZE", computed="a quarter")
     vm_memory_shares: tuple[str, ...] = option(
@@ -184,8 +183,7 @@ class DatabaseOptions(StudyOptions):
         0, ge=0, description="reserved for each server. A memory cgroup does not count them, so its limit is lower by this amount"
     )
     checksums: bool | None = Field(None, description="data checksums (None: default of the version's initdb)")
-    wal_dir: str | None = Field(None, description="directory of the servers' WAL (None: data directory)")
-    volumes: tuple[Volume, ...] = Field((), description="volumes of the servers' files, without wal_dir")
+    volumes: tuple[Volume, ...] = Field((), description="volumes of the servers' files")
     roles: dict[Role, str] = Field(default_factory=dict, description="role of files → name of their volume")
     tablespaces: tuple[str, ...] = Field((), description="names of the volumes over which tables and indexes are spread")
     server: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
@@ -210,16 +208,6 @@ class DatabaseOptions(StudyOptions):
     state: State = "warm"
     seed: int = 1
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
-
-    @property
-    def all_volumes(self) -> tuple[Volume, ...]:
-        """Volumes of the servers' files, including ``wal_dir``."""
-        return self.volumes if self.wal_dir is None else (Volume(name="wal", path=self.wal_dir), *self.volumes)
-
-    @property
-    def all_roles(self) -> dict[Role, str]:
-        """Role of a server's files → name of their volume, including ``wal_dir``."""
-        return dict(self.roles) if self.wal_dir is None else {**self.roles, "wal": "wal"}
 
     def database_called(self, name: str) -> Database:
         """Return a database with this name."""
@@ -246,7 +234,7 @@ class DatabaseOptions(StudyOptions):
             settings=self.settings,
             transparent_huge_pages=self.transparent_huge_pages,
             checksums=self.checksums,
-            volumes=self.all_roles,
+            volumes=self.roles,
             tablespaces=self.tablespaces,
             databases=(database,),
         )
@@ -266,7 +254,7 @@ class DatabaseOptions(StudyOptions):
         """Return a deployment on this host with a container for each name. The budget is that of the host."""
         containers = tuple(self.container(name) for name in names)
         host = Host(name="local", cores=self.cores, memory=self.memory, labels=self.labels, containers=containers)
-        return Deployment(hosts=(host,), volumes=self.all_volumes)
+        return Deployment(hosts=(host,), volumes=self.volumes)
 
     def load(self, clients: int) -> Load:
         """Return the load of one database with this number of clients."""

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from pgherd.analysis import histogram, io_pattern
 from pgherd.analysis.intervals import mean_interval
-from pgherd.analysis.io_pattern import ENOUGH
+from pgherd.analysis.io_pattern import MIN_REQUESTS
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.io_view import DeviceSeries, DeviceView, Direction, IoView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
@@ -37,24 +37,24 @@ UNITS: Mapping[str, str] = {
     "flushes": "requests/s",
     "read_rate": "MB/s",
     "write_rate": "MB/s",
-    "read_size": "kB",
-    "write_size": "kB",
-    "queue": "requests",
+    "read_request_size": "kB",
+    "write_request_size": "kB",
+    "queue_depth": "requests",
     "read_await": "ms",
     "write_await": "ms",
     "flush_await": "ms",
     "peak_to_mean": "",
-    "variation": "",
+    "rate_cv": "",
     "bursts": "bursts/min",
     "burst_write_await": "ms",
-    "burst_ratio": "",
+    "data_burst_to_wal_ratio": "",
     "reads_per_tx": "reads/tx",
-    "sequential": "%",
-    "adjacent": "%",
+    "sequential_share": "%",
+    "adjacent_share": "%",
     "read_p99": "ms",
     "write_p50": "ms",
     "write_p99": "ms",
-    "gap_p50": "ms",
+    "inter_request_gap_p50": "ms",
 }
 """Unit by column. MB and kB are 2^20 and 2^10 bytes."""
 _COUNTERS = "/proc/diskstats"
@@ -62,22 +62,22 @@ _HYPERVISORS = "guest-drive:"
 """Prefix of the number of a guest's drive in the hypervisor's view."""
 METHODS: Mapping[str, str] = {
     "writes": "/proc/diskstats, without flushes",
-    "queue": "/proc/diskstats: mean requests in flight",
+    "queue_depth": "/proc/diskstats: mean requests in flight",
     "read_await": "/proc/diskstats: from issue to completion",
     "write_await": "/proc/diskstats: from issue to completion, without flushes",
     "flush_await": "/proc/diskstats: from issue to completion",
     "peak_to_mean": "bytes written per interval of about one second: highest ÷ mean",
-    "variation": "bytes written per interval of about one second: standard deviation ÷ mean",
-    "bursts": f"consecutive intervals with more than {io_pattern.BURST:g} × the mean of bytes written",
+    "rate_cv": "bytes written per interval of about one second: standard deviation ÷ mean",
+    "bursts": f"consecutive intervals with more than {io_pattern.BURST_FACTOR:g} × the mean of bytes written",
     "burst_write_await": "/proc/diskstats, in bursts only",
-    "burst_ratio": "mean rate of write bursts ÷ mean rate of the same servers' WAL on another device",
+    "data_burst_to_wal_ratio": "mean rate of write bursts ÷ mean rate of the same servers' WAL on another device",
     "reads_per_tx": "/proc/diskstats; reads of the device ÷ transactions of all databases whose servers have files on it",
-    "sequential": f"traced reads and writes; window rule: {io_pattern.RULE}",
-    "adjacent": "traced reads and writes that start where the previous request ended",
+    "sequential_share": f"traced reads and writes; window rule: {io_pattern.RULE}",
+    "adjacent_share": "traced reads and writes that start where the previous request ended",
     "read_p99": "traced, from issue to completion",
     "write_p50": "traced, from issue to completion",
     "write_p99": "traced, from issue to completion",
-    "gap_p50": "traced reads and writes, from issue to the issue of the next one",
+    "inter_request_gap_p50": "traced reads and writes, from issue to the issue of the next one",
 }
 
 
@@ -127,7 +127,7 @@ def io_rows(results: Sequence[TrialResult]) -> tuple[list[Row], list[Row]]:
         sizes += size_rows(point, used, devices, roles)
         for number, device in devices.items():
             cells = [_trial_numbers(trial, number) for trial in used]
-            row: Row = {"point": point, "device": device.name, "number": number, "roles": roles[number]}
+            row: Row = {"point": point, "device": device.name, "device_number": number, "roles": roles[number]}
             row["label"] = _label(used, number)
             for name, unit in UNITS.items():
                 method = METHODS.get(name, _COUNTERS)
@@ -179,7 +179,7 @@ def _trial_numbers(result: TrialResult, number: str) -> dict[str, float | None]:
     reads = numbers.get("reads")
     if transactions > 0 and reads is not None:
         numbers["reads_per_tx"] = reads * seconds / transactions
-    numbers["burst_ratio"] = burst_ratio(series, separate_wal_series(parts))
+    numbers["data_burst_to_wal_ratio"] = burst_ratio(series, separate_wal_series(parts))
     return numbers | _traced_numbers([view for _, view in parts])
 
 
@@ -254,9 +254,9 @@ def series_numbers(series: DeviceSeries) -> dict[str, float | None]:
         "flushes": mean(series.flushes),
         "read_rate": mean(series.read_bytes) / MB,
         "write_rate": mean(series.write_bytes) / MB,
-        "read_size": mean(series.read_bytes) / reads / KB if reads >= MIN_REQUEST_RATE else None,
-        "write_size": mean(series.write_bytes) / writes / KB if writes >= MIN_REQUEST_RATE else None,
-        "queue": mean(queue) if len(queue) == len(series.queue) else None,
+        "read_request_size": mean(series.read_bytes) / reads / KB if reads >= MIN_REQUEST_RATE else None,
+        "write_request_size": mean(series.write_bytes) / writes / KB if writes >= MIN_REQUEST_RATE else None,
+        "queue_depth": mean(queue) if len(queue) == len(series.queue) else None,
         "read_await": _mean_await(series.read_await, series.reads, series.seconds),
         "write_await": _mean_await(series.write_await, series.writes, series.seconds),
         "flush_await": _mean_await(series.flush_await, series.flushes, series.seconds),
@@ -266,7 +266,7 @@ def series_numbers(series: DeviceSeries) -> dict[str, float | None]:
         within = sorted({i for burst in burstiness.bursts for i in range(burst.first, burst.last + 1)})
         numbers |= {
             "peak_to_mean": burstiness.peak_to_mean,
-            "variation": burstiness.variation,
+            "rate_cv": burstiness.rate_cv,
             "bursts": 60 * len(burstiness.bursts) / total,
         }
         in_bursts = [[values[i] for i in within] for values in (series.write_await, series.writes, series.seconds)]
@@ -285,14 +285,14 @@ def _traced_numbers(parts: Sequence[DeviceView]) -> dict[str, float | None]:
     """Return traced shares (%) and latencies (ms) of one device, over a trial's phases."""
     numbers: dict[str, float | None] = {}
     both = [view.trace["all"] for view in parts if view.trace and "all" in view.trace]
-    numbers["sequential"] = _share(both, lambda p: p.window_share)
-    numbers["adjacent"] = _share(both, lambda p: p.adjacent_share)
+    numbers["sequential_share"] = _share(both, lambda p: p.window_share)
+    numbers["adjacent_share"] = _share(both, lambda p: p.adjacent_share)
     for direction, share, name in (("read", 0.99, "read_p99"), ("write", 0.5, "write_p50"), ("write", 0.99, "write_p99")):
         counts = histogram.merged(view.trace[direction].latency for view in parts if view.trace and direction in view.trace)
         value = histogram.quantile(counts, share)
         numbers[name] = None if value is None else value / 1000
     gap = histogram.quantile(histogram.merged(pattern.gaps for pattern in both), 0.5)
-    numbers["gap_p50"] = None if gap is None else gap / 1000
+    numbers["inter_request_gap_p50"] = None if gap is None else gap / 1000
     return numbers
 
 
@@ -393,7 +393,7 @@ def size_rows(point: str, trials: Sequence[TrialResult], devices: Mapping[str, D
         for direction in DIRECTIONS:
             counts = [sizes for trial in trials if (sizes := _size_counts(trial, number, direction))]
             total = sum(counts, Counter[int]())
-            if total.total() < ENOUGH:
+            if total.total() < MIN_REQUESTS:
                 continue
             shown = [size for size, count in total.most_common() if size and 100 * count >= MIN_SIZE_PERCENT * total.total()]
             by_size = {size: [100 * sizes[size] / sizes.total() for sizes in counts] for size in shown}
@@ -405,7 +405,7 @@ def size_rows(point: str, trials: Sequence[TrialResult], devices: Mapping[str, D
                     mean = replace(mean, low=max(mean.low, 0.0), high=min(mean.high, 100.0))
                 share = as_finding(mean, "%", method=SIZES_METHOD)
                 requests = total.total() - sum(total[shown_size] for shown_size in shown) if size is None else total[size]
-                head: Row = {"point": point, "device": device.name, "number": number, "roles": roles[number]}
+                head: Row = {"point": point, "device": device.name, "device_number": number, "roles": roles[number]}
                 rows.append({**head, "direction": direction, "request_bytes": size, "requests": requests, "share": share})
     return rows
 

@@ -21,7 +21,7 @@ _SPEED_CHECKS = ("cpu-bound", "io-bound", "not-client-bound", "rate-met")
 io-bound divides the reads of all devices by transactions. With far fewer transactions, reads of other programs pass it. A pass of cached
 stays valid, because few reads are few regardless of their cause.
 """
-_VALID_TABLES = ("memory_kills",)
+_VALID_TABLES = ("oom_kills",)
 """Tables of studies that stay valid with emulated processors."""
 
 

@@ -27,3 +27,8 @@ def as_finding(
 def missing(unit: str, note: str, *, method: str = "", experiment: str | None = None, published: str | None = None) -> Finding:
     """Return a finding without a number. ``note`` is the reason."""
     return Finding(value=None, unit=unit, n=0, method=method, note=note, experiment=experiment, published=published)
+
+
+def labelled_name(quantity: str, **labels: object) -> str:
+    """Return a finding's name with labels: ``ratio{layout=dedicated,overcommit=0.3}``."""
+    return f"{quantity}{{{','.join(f'{name}={value}' for name, value in labels.items())}}}"

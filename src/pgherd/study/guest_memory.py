@@ -8,40 +8,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from pgherd.analysis import memory_effects
+from pgherd.analysis import guest_memory_breakdown
+from pgherd.analysis.guest_memory_breakdown import MemoryBreakdown
 from pgherd.analysis.intervals import mean_interval
-from pgherd.analysis.memory_effects import Effects
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.emulation import FUNCTIONAL_TABLE
 from pgherd.study.findings import as_finding, missing
 
 Row = dict[str, Finding | str | int | float | None]
-TABLE, DRIVES, MERGING = "guest_memory", "guest_drives", "page_merging"
+TABLE, DRIVES, KSM = "guest_memory", "guest_drives", "ksm"
 MB = 2**20
 MAX_UNACCOUNTED = 0.05
 """Unaccounted share of a guest's memory above which a warning is issued."""
 
-_PARTS: dict[str, Callable[[Effects], float]] = {
-    "configured": lambda effects: effects.configured,
-    "resident": lambda effects: effects.resident,
-    "ballooned": lambda effects: effects.ballooned,
-    "by_database": lambda effects: effects.by_database,
-    "compressed": lambda effects: effects.compressed,
-    "swapped": lambda effects: effects.swapped,
-    "untouched": lambda effects: effects.untouched,
-    "residue": lambda effects: effects.residue,
+_PARTS: dict[str, Callable[[MemoryBreakdown], float]] = {
+    "configured": lambda parts: parts.configured,
+    "resident": lambda parts: parts.resident,
+    "ballooned": lambda parts: parts.ballooned,
+    "by_pg_balloon": lambda parts: parts.by_pg_balloon,
+    "compressed": lambda parts: parts.compressed,
+    "swapped": lambda parts: parts.swapped,
+    "never_touched": lambda parts: parts.never_touched,
+    "unaccounted": lambda parts: parts.unaccounted,
 }
 _NOTES = {
     "ballooned": "in the balloon of the guest's kernel",
-    "by_database": "part of ballooned, so do not add it",
+    "by_pg_balloon": "part of ballooned, so do not add it",
     "compressed": "bytes before compression",
-    "untouched": "never touched, or reported as free",
-    "residue": "configured memory without the other parts",
+    "never_touched": "never touched, or reported as free",
+    "unaccounted": "configured memory without the other parts",
 }
 
 
-MERGED_NOTE = "pages merged by KSM count in each guest that has them"
+KSM_NOTE = "pages merged by KSM count in each guest that has them"
 """The kernel counts merged pages in each process, so savings by KSM are not part of a guest's memory. They have a separate table."""
 _KSM_NOTES = {
     "shared": "merged pages that are in use; of the whole host",
@@ -50,14 +50,14 @@ _KSM_NOTES = {
 }
 
 
-def merges_pages(results: Iterable[TrialResult]) -> bool:
+def uses_ksm(results: Iterable[TrialResult]) -> bool:
     """Return True if KSM was on for any guest."""
     containers = (container for result in results for _, container in result.trial.deployment.containers())
     return any(container.guest is not None and container.guest.merge for container in containers)
 
 
 def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
-    """Return the analysis with the tables ``guest_memory``, ``page_merging`` and ``guest_drives``, and a warning about unaccounted memory.
+    """Return the analysis with the tables ``guest_memory``, ``ksm`` and ``guest_drives``, and a warning about unaccounted memory.
 
     Without guests, or if the analysis has the tables already, it is returned unchanged.
     """
@@ -65,7 +65,7 @@ def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Ana
     if not with_guests or TABLE in analysis.tables:
         return analysis
     drives = [] if FUNCTIONAL_TABLE in analysis.tables else drive_rows(with_guests)
-    candidates = ((TABLE, memory_rows(with_guests)), (MERGING, merging_rows(with_guests)), (DRIVES, drives))
+    candidates = ((TABLE, memory_rows(with_guests)), (KSM, ksm_rows(with_guests)), (DRIVES, drives))
     tables = {name: rows for name, rows in candidates if rows}
     return analysis.model_copy(
         update={"tables": {**analysis.tables, **tables}, "warnings": [*analysis.warnings, *_warnings(with_guests)]} if tables else {}
@@ -78,34 +78,36 @@ def memory_rows(results: Sequence[TrialResult]) -> list[Row]:
     for point, trials in _points(results).items():
         for number, phase in enumerate(trials[0].phases):
             for guest in _guests(trials[0]):
-                effects = [_effects(trial, number, guest) for trial in trials]
+                breakdowns = [_breakdown(trial, number, guest) for trial in trials]
                 row: Row = {"point": point, "phase": phase.phase, "guest": guest}
-                for name, take in _PARTS.items():
-                    values = [take(effect) / MB for effect in effects if effect is not None]
-                    note = MERGED_NOTE if name == "resident" and merges_pages(trials) else _NOTES.get(name, "")
+                for name, part_of in _PARTS.items():
+                    values = [part_of(breakdown) / MB for breakdown in breakdowns if breakdown is not None]
+                    note = KSM_NOTE if name == "resident" and uses_ksm(trials) else _NOTES.get(name, "")
                     row[name] = _mean(values, "MB", note, "its balloon was not measured")
                 target = [_metric(trial, number, f"guest:{guest}", "guest.target") for trial in trials]
-                row["target"] = _mean(
+                row["balloon_target"] = _mean(
                     [value / MB for value in target if value is not None], "MB", "memory that the host left to the guest", "not measured"
                 )
-                if merges_pages(trials):
-                    shared = [_metric(trial, number, f"guest:{guest}", "guest.merged") for trial in trials]
+                if uses_ksm(trials):
+                    shared = [_metric(trial, number, f"guest:{guest}", "guest.ksm_merged") for trial in trials]
                     note = "resident pages that share memory with equal pages"
-                    row["merged"] = _mean([value / MB for value in shared if value is not None], "MB", note, "not reported by this kernel")
+                    row["ksm_merged"] = _mean(
+                        [value / MB for value in shared if value is not None], "MB", note, "not reported by this kernel"
+                    )
                 rows.append(row)
     return rows
 
 
-def merging_rows(results: Sequence[TrialResult]) -> list[Row]:
+def ksm_rows(results: Sequence[TrialResult]) -> list[Row]:
     """Return the effect of KSM in MB, by point and phase. Empty if KSM was off."""
     rows: list[Row] = []
     for point, trials in _points(results).items():
-        for number, phase in enumerate(trials[0].phases) if merges_pages(trials) else ():
+        for number, phase in enumerate(trials[0].phases) if uses_ksm(trials) else ():
             row: Row = {"point": point, "phase": phase.phase}
             for name, note in _KSM_NOTES.items():
                 values = [_metric(trial, number, "host", f"ksm.{name}") for trial in trials]
                 row[name] = _mean([value / MB for value in values if value is not None], "MB", note, "not measured")
-            rounds = [_metric(trial, number, "host", "ksm.scans") for trial in trials]
+            rounds = [_metric(trial, number, "host", "ksm.full_scans") for trial in trials]
             row["rounds"] = _mean(
                 [60 * value for value in rounds if value is not None], "1/min", "full scans of mergeable memory", "not measured"
             )
@@ -116,7 +118,7 @@ def merging_rows(results: Sequence[TrialResult]) -> list[Row]:
 def drive_rows(results: Sequence[TrialResult]) -> list[Row]:
     """Return both views of each drive (E11), by point and phase: as counted by the guest's kernel and by the hypervisor.
 
-    Each view has its local device name, and the name in the other view in ``same_as`` ('' if unknown). The two views of a drive are
+    Each view has its local device name, and the name in the other view in ``also_known_as`` ('' if unknown). The two views of a drive are
     adjacent rows.
     """
     rows: list[Row] = []
@@ -126,8 +128,8 @@ def drive_rows(results: Sequence[TrialResult]) -> list[Row]:
             drives = [entity for entity in phase.metrics if entity.startswith(tuple(_VIEWS))]
             for _, entity in sorted((min(_drive_name(drive), _drive_name(other.get(drive) or drive)), drive) for drive in drives):
                 kind, _, drive_name = entity.partition(":")
-                row: Row = {"point": point, "phase": phase.phase, "drive": drive_name, "seen_by": _VIEWS[f"{kind}:"]}
-                row["same_as"] = _drive_name(other.get(entity, ""))
+                row: Row = {"point": point, "phase": phase.phase, "drive": drive_name, "reported_by": _VIEWS[f"{kind}:"]}
+                row["also_known_as"] = _drive_name(other.get(entity, ""))
                 numbers = [_drive(trial, number, entity) for trial in trials]
                 for name, unit in _DRIVE_UNITS.items():
                     values = [value for drive in numbers if (value := drive.get(name)) is not None]
@@ -195,13 +197,13 @@ def _guests(result: TrialResult) -> list[str]:
         entity
         for phase in result.phases
         for entity, values in phase.metrics.items()
-        if entity.startswith("guest:") and "guest.memory" in values
+        if entity.startswith("guest:") and "guest.memory_configured" in values
     }
     return sorted(entity.removeprefix("guest:") for entity in entities)
 
 
-def _effects(trial: TrialResult, number: int, guest: str) -> Effects | None:
-    return memory_effects.of_means(trial.phases[number].metrics, guest) if number < len(trial.phases) else None
+def _breakdown(trial: TrialResult, number: int, guest: str) -> MemoryBreakdown | None:
+    return guest_memory_breakdown.from_means(trial.phases[number].metrics, guest) if number < len(trial.phases) else None
 
 
 def _metric(trial: TrialResult, number: int, entity: str, name: str) -> float | None:
@@ -217,9 +219,9 @@ def _warnings(results: Sequence[TrialResult]) -> list[str]:
     for result in results:
         for phase in result.phases:
             for guest in _guests(result):
-                effects = memory_effects.of_means(phase.metrics, guest)
-                if effects is not None and abs(effects.gap) > worst[0]:
-                    worst = (abs(effects.gap), guest, phase)
+                breakdown = guest_memory_breakdown.from_means(phase.metrics, guest)
+                if breakdown is not None and abs(breakdown.gap) > worst[0]:
+                    worst = (abs(breakdown.gap), guest, phase)
     if worst[0] <= MAX_UNACCOUNTED or worst[2] is None:
         return []
     return [

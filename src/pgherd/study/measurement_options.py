@@ -47,7 +47,11 @@ class MeasurementRequest(ClusterRequest):
 
 
 class SampleRequest(StudyRequest):
-    """PostgreSQL options that the user gives for a study that starts a temporary server and does not measure times."""
+    """Options that the user gives for a study that starts a temporary server and does not measure times."""
+
+    time_budget: str | None = option(
+        None, "Total time for all trials; none starts that would exceed it.", MEASUREMENT, metavar="TIME", computed="none", web=True
+    )
 
     pg_version: str | None = option(
         None, "PostgreSQL major version, or 'embedded'.", POSTGRESQL, metavar="MAJOR", computed="newest installed"

@@ -51,24 +51,24 @@ class Observation:
     Attributes:
         cpu_per_tx: CPU of the loaded containers per transaction, in ms.
         given: CPU use of the loaded containers as a share of their CPU limit.
-        limited_by: bottleneck: quota, host, clients, rate, storage or unknown.
-        notpm: sum of the databases' committed new orders per minute. None without such a script.
+        bottleneck: cpu-quota, host-cpu, client-cpu, rate-limit, storage or unknown.
+        nopm: sum of the databases' committed new orders per minute. None without such a script.
     """
 
     key: str
     databases: int
     clean: bool
     throughput: float
-    jain: float | None
-    min_max: float | None
+    jain_index: float | None
+    min_max_ratio: float | None
     p50: float | None
     p95: float | None
     p99: float | None
     cpu: CpuBreakdown
     cpu_per_tx: float | None
     given: float | None
-    limited_by: str
-    notpm: float | None = None
+    bottleneck: str
+    nopm: float | None = None
 
 
 def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None:
@@ -90,16 +90,16 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
         databases=databases,
         clean=not result.tainted,
         throughput=throughput,
-        jain=jain(list(shares.values())),
-        min_max=min_max(list(shares.values())),
+        jain_index=jain(list(shares.values())),
+        min_max_ratio=min_max(list(shares.values())),
         p50=median_latency(result, "p50"),
         p95=median_latency(result, "p95"),
         p99=median_latency(result, "p99"),
         cpu=cpu,
         cpu_per_tx=None if cpu.loaded is None or throughput <= 0 else 1000 * cpu.loaded / throughput,
         given=given,
-        notpm=_notpm(result, weights),
-        limited_by=_limit(options, result, databases, throughput, cpu, given),
+        nopm=_nopm(result, weights),
+        bottleneck=_bottleneck(options, result, databases, throughput, cpu, given),
     )
 
 
@@ -124,8 +124,8 @@ def median_latency(result: TrialResult, name: str) -> float | None:
     return None if not values or any(value is None for value in values) else float(statistics.median(values))
 
 
-def _notpm(result: TrialResult, weights: Sequence[float]) -> float | None:
-    rates = [phase.notpm for phase in result.phases]
+def _nopm(result: TrialResult, weights: Sequence[float]) -> float | None:
+    rates = [phase.nopm for phase in result.phases]
     if all(rate is None for rate in rates):
         return None
     return sum(w * (rate or 0.0) for w, rate in zip(weights, rates, strict=True))
@@ -209,23 +209,25 @@ def _average(phases: Sequence[CpuBreakdown], weights: Sequence[float]) -> CpuBre
     )
 
 
-def _limit(options: DatabaseOptions, result: TrialResult, databases: int, throughput: float, cpu: CpuBreakdown, given: float | None) -> str:
+def _bottleneck(
+    options: DatabaseOptions, result: TrialResult, databases: int, throughput: float, cpu: CpuBreakdown, given: float | None
+) -> str:
     """Return the bottleneck of a trial, or 'unknown'."""
     if options.rate is not None:
         # The check covers each database. The sum over databases could hide one that does not meet its rate.
         rate_met = [verdict.result for verdict in result.verdicts if verdict.check == "rate-met"]
         if rate_met == ["pass"] or (not rate_met and throughput >= options.thresholds.rate_met * options.rate * databases):
-            return "rate"
+            return "rate-limit"
     unused = None if cpu.total is None or cpu.idle is None else (cpu.idle + (cpu.iowait or 0.0)) / cpu.total
     if unused is not None and unused <= 1 - options.thresholds.host_full:
-        return "host"
+        return "host-cpu"
     if cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.cores:
-        return "host"
+        return "host-cpu"
     if options.cpu_mode != "none" and given is not None and given >= options.thresholds.cpu_bound:
-        return "quota"
+        return "cpu-quota"
     failed = {verdict.check for verdict in result.verdicts if verdict.result == "fail"}
     if "not-client-bound" in failed:
-        return "clients"
+        return "client-cpu"
     io_bound = any(verdict.check == "io-bound" and verdict.result == "pass" for verdict in result.verdicts)
     waiting = cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
     return "storage" if io_bound or waiting else "unknown"

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator
+from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, ValidationInfo, field_validator
 from pydantic.fields import FieldInfo
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from pgherd.model.base import Model
 
@@ -87,6 +89,15 @@ def redefined(model: type[Model], name: str, default: Any, *, help: str = "", co
     return info
 
 
+def null_means_default(*names: str) -> Any:
+    """Return a validator that replaces null by the default, for options that always have a value."""
+
+    def replace_null(cls: type[Model], value: object, info: ValidationInfo) -> object:
+        return cls.model_fields[info.field_name or ""].default if value is None else value
+
+    return field_validator(*names, mode="before")(replace_null)
+
+
 def option_of(field: FieldInfo) -> Option | None:
     """Return the declaration of a field. None: users cannot set it."""
     return next((item for item in field.metadata if isinstance(item, Option)), None)
@@ -104,6 +115,19 @@ class StudyRequest(Model):
         if name in cls.LEFT_OUT and value != cls.model_fields[name].default:
             raise ValueError(cls.LEFT_OUT[name])
         return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the JSON schema without the options that the study rejects."""
+        schema = handler.resolve_ref_schema(handler(core_schema))
+        for name in cls.LEFT_OUT:
+            schema.get("properties", {}).pop(name, None)
+        return schema
+
+
+def without_nulls(values: Any) -> Any:
+    """Return a request's values without those that are None, so that an explicit null means the default."""
+    return {name: value for name, value in values.items() if value is not None} if isinstance(values, dict) else values
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _RATE_LABEL = "throughput per loaded database"
 
 
 def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequence[Host], client: str | None = None) -> Analysis:
-    """Return the analysis with a table ``hosts``, the findings ``host_imbalance`` and ``host_slowest``, and warnings on missing hosts.
+    """Return the analysis with a table ``hosts``, the findings ``host_imbalance`` and ``slowest_host``, and warnings on missing hosts.
 
     Hosts are compared in trials that loaded all of them except ``client``. Each host's throughput per loaded database is taken relative to
     the mean of the hosts in the same trial. The findings use clean trials. If there are none, the table uses tainted trials and notes it.
@@ -49,7 +49,7 @@ def with_hosts(analysis: Analysis, results: Sequence[TrialResult], hosts: Sequen
     findings = {
         **analysis.findings,
         "host_imbalance": imbalance(rates, _RATE_LABEL),
-        "host_slowest": slowest(rates, _RATE_LABEL),
+        "slowest_host": slowest(rates, _RATE_LABEL),
     }
     rows = [_row(host, used, relative, results, alone=host.name == client) for host in hosts]
     return analysis.model_copy(update={"findings": findings, "warnings": warnings, "tables": {**analysis.tables, "hosts": rows}})
@@ -104,10 +104,10 @@ def _row(
     busy = [cores for result in used for phase in result.phases if (cores := phase.busy_cores(f"host:{name}")) is not None]
     return {
         "host": name,
-        "cores_given": host.cores,
+        "cores_allocated": host.cores,
         "containers": max((_containers(result, name) for result in results), default=0),
-        "per_database": _mean(throughput, "tps", scope + tainted, absent),
-        "relative": _mean(
+        "throughput_per_database": _mean(throughput, "tps", scope + tainted, absent),
+        "relative_to_mean": _mean(
             relative.get(name, ()),
             "ratio",
             f"of the hosts' mean in the same trial{tainted}",

@@ -44,9 +44,9 @@ class Repeats:
         return [value for observation in self.used if (value := take(observation)) is not None]
 
     @property
-    def limited_by(self) -> str:
+    def bottleneck(self) -> str:
         """Most frequent bottleneck of the used trials."""
-        return Counter(observation.limited_by for observation in self.used).most_common(1)[0][0]
+        return Counter(observation.bottleneck for observation in self.used).most_common(1)[0][0]
 
     @property
     def note(self) -> str:
@@ -125,9 +125,9 @@ PART_NOT_SEEN = "CPU of this part was not measured"
 
 _PARTS: dict[str, tuple[Callable[[CpuBreakdown], float | None], str]] = {
     "databases_cpu": (lambda cpu: cpu.databases, "containers without clients and sampling backends"),
-    "clients": (lambda cpu: cpu.clients, "all drivers, inside and outside"),
-    "pgherd": (lambda cpu: cpu.pgherd, "with its sampling backends"),
-    "platform": (lambda cpu: cpu.platform, "CPU used outside the containers, without pgherd and clients; includes the named parts"),
+    "clients_cpu": (lambda cpu: cpu.clients, "all drivers, inside and outside"),
+    "pgherd_cpu": (lambda cpu: cpu.pgherd, "with its sampling backends"),
+    "platform_cpu": (lambda cpu: cpu.platform, "CPU used outside the containers, without pgherd and clients; includes the named parts"),
     "iowait": (lambda cpu: cpu.iowait, ""),
     "idle": (lambda cpu: cpu.idle, ""),
     "steal": (lambda cpu: cpu.steal, ""),
@@ -142,14 +142,14 @@ def named_parts(points: Sequence[Repeats]) -> list[str]:
 def cpu_cells(point: Repeats, named: Sequence[str]) -> dict[str, Finding]:
     """Return the CPU cells of a point in cores, by column.
 
-    Columns: databases_cpu, clients, pgherd, platform, ``platform.NAME`` of each named part, iowait, idle, steal.
+    Columns: databases_cpu, clients_cpu, pgherd_cpu, platform_cpu, ``platform_cpu.NAME`` of each named part, iowait, idle, steal.
     """
     cells = {}
     for column, (take, note) in _PARTS.items():
         cells[column] = mean_finding(point, _of_cpu(take), "cores", _not_seen(column), note)
-        if column == "platform":
+        if column == "platform_cpu":
             for name in named:
-                cells[f"platform.{name}"] = mean_finding(point, part_cpu(name), "cores", PART_NOT_SEEN)
+                cells[f"platform_cpu.{name}"] = mean_finding(point, part_cpu(name), "cores", PART_NOT_SEEN)
     return cells
 
 
@@ -163,6 +163,6 @@ def part_cpu(name: str) -> Callable[[Observation], float | None]:
 
 
 def _not_seen(column: str) -> str:
-    if column in ("databases_cpu", "platform"):
+    if column in ("databases_cpu", "platform_cpu"):
         return NO_CONTAINER_CPU
     return "not reported by the host" if column in ("iowait", "idle", "steal") else "not measured for these processes"

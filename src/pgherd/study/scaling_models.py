@@ -6,34 +6,33 @@ import math
 from typing import Any
 
 from pgherd.analysis.fit import Fit
-from pgherd.analysis.selection import Selection
+from pgherd.analysis.selection import MODELS, Selection
 from pgherd.model.finding import Finding
 
 Row = dict[str, Finding | str | int | float | None]
 
-_SHORT = {"usl": "USL", "hinge": "hinge", "linear": "straight line"}
+_SHORT = {"usl": "USL", "piecewise-linear": "piecewise linear"}
+_TITLES = {model.name: model.title for model in MODELS}
 
 
 def model_findings(selection: Selection, load: str = "databases", throughput: str = "tps", confidence: float = 0.95) -> dict[str, Finding]:
     """Return the findings of the models, each with its interval or the reason for a missing number.
 
-    Names: usl_lambda, usl_sigma, usl_kappa, usl_peak, knee, knee_slope and knee_second_slope.
+    Names: usl_lambda, usl_sigma, usl_kappa, usl_peak_load, knee, slope_before_knee and slope_after_knee.
     """
     findings: dict[str, Finding] = {}
     for name, model, parameter, unit in (
         ("usl_lambda", "usl", "lambda", f"{throughput} per {_singular(load)}"),
         ("usl_sigma", "usl", "sigma", "ratio"),
         ("usl_kappa", "usl", "kappa", "ratio"),
-        ("usl_peak", "usl", "peak", load),
-        ("knee", "hinge", "knee", load),
-        ("knee_slope", "hinge", "a", f"{throughput} per {_singular(load)}"),
-        ("knee_second_slope", "hinge", "b", f"{throughput} per {_singular(load)}"),
+        ("usl_peak_load", "usl", "peak", load),
+        ("knee", "piecewise-linear", "knee", load),
+        ("slope_before_knee", "piecewise-linear", "a", f"{throughput} per {_singular(load)}"),
+        ("slope_after_knee", "piecewise-linear", "b", f"{throughput} per {_singular(load)}"),
     ):
         fit = selection.get(model)
         if fit is None:
-            note = next(
-                (text for text in selection.warnings if model in text.lower() or (model == "usl" and "Universal" in text)), "not fitted"
-            )
+            note = next((text for text in selection.warnings if text.startswith(f"the {_TITLES[model]} model ")), "not fitted")
             findings[name] = Finding(value=None, unit=unit, n=0, note=note)
         elif parameter == "peak":
             findings[name] = _peak(fit, unit, confidence)
@@ -49,7 +48,7 @@ def model_findings(selection: Selection, load: str = "databases", throughput: st
 
 
 def model_rows(selection: Selection, load: str = "databases", confidence: float = 0.95) -> list[Row]:
-    """Return one row per model: model, parameters (text with intervals), aicc, relative_error, knee, peak, chosen (1 or 0)."""
+    """Return one row per model: model, parameters (text with intervals), aicc, relative_error, knee, peak, selected (1 or 0)."""
     return [
         {
             "model": fit.model.name,
@@ -58,14 +57,14 @@ def model_rows(selection: Selection, load: str = "databases", confidence: float 
             "relative_error": fit.relative_error,
             "knee": _knee(fit, load, confidence, selection),
             "peak": _peak(fit, load, confidence),
-            "chosen": int(selection.best is not None and fit.model.name == selection.best.model.name),
+            "selected": int(selection.best is not None and fit.model.name == selection.best.model.name),
         }
         for fit in selection.fits
     ]
 
 
 def model_curves(selection: Selection, largest: float, points: int = 80) -> dict[str, Any]:
-    """Return each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}. 'best' is the name of the chosen model.
+    """Return each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}. 'best' is the name of the selected model.
 
     The knee of a piecewise linear model is one of its points, so that the bend is drawn exactly.
     """
@@ -124,7 +123,7 @@ def _peak(fit: Fit, unit: str, confidence: float) -> Finding:
 def _has_knee(fit: Fit, selection: Selection) -> bool:
     """Return True if a fit's knee can be reported.
 
-    Not if the linear model was chosen. Not if resamples of the data have no knee, unless the knee's model was chosen.
+    Not if the linear model was selected. Not if resamples of the data have no knee, unless the knee's model was selected.
     """
     best = selection.best.model.name if selection.best else None
     bounded = math.isfinite(fit.intervals.get("knee", (0.0, 0.0))[1])
@@ -133,11 +132,10 @@ def _has_knee(fit: Fit, selection: Selection) -> bool:
 
 def _knee(fit: Fit, unit: str, confidence: float, selection: Selection) -> Finding:
     if fit.knee is None or not _has_knee(fit, selection):
-        note = "the data show no knee" if fit.model.name == "hinge" else "the model has no knee"
+        note = "the data show no knee" if fit.model.name == "piecewise-linear" else "the model has no knee"
         if fit.knee is not None:
-            note = (
-                f"the model's knee at N={fit.knee:.3g} is not reported: a straight line fits as well, or resamples of the data have no knee"
-            )
+            note = f"the model's knee at N={fit.knee:.3g} is not reported: "
+            note += "the linear model fits as well, or resamples of the data have no knee"
         return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
     note = "; ".join(text for text in fit.warnings if "only one load" in text)
     return _finding(fit, "knee", fit.knee, unit, confidence, note)

@@ -15,7 +15,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.finding import Finding
 from pgherd.report import gate_metrics
 from pgherd.report.formatting import MISSING, clean, half_width, number
-from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, verdict_text
+from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, result_text
 from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.report.overlay import content
 from pgherd.ui.app_state import site_of
@@ -82,7 +82,7 @@ def picture(svg: str) -> str:
 
 def _allowed(text: str) -> int:
     if not text:
-        return round(gate_metrics.ALLOWED * 100)
+        return round(gate_metrics.MAX_REGRESSION * 100)
     if text not in map(str, _REGRESSIONS):
         raise UsageError(f"the allowed regression is one of {', '.join(map(str, _REGRESSIONS))} %, not '{clean(text)[:20]}'")
     return int(text)
@@ -115,10 +115,10 @@ def _row(comparison: Comparison) -> tuple[str, ...]:
     """Return metric, point, both values, change, limit, result, advice for an inconclusive result, and kind of result."""
     unit = next((finding.unit for finding in (comparison.new, comparison.old) if finding is not None and finding.unit), "")
     label = f"{comparison.label}, {unit}" if unit and not comparison.label.endswith(unit) else comparison.label
-    advice = remedy(comparison) if comparison.verdict == "cannot tell" else ""
-    kind = {"worse": "fail", "better": "pass", "within": "pass"}.get(comparison.verdict, "unknown")
+    advice = remedy(comparison) if comparison.result == "inconclusive" else ""
+    kind = {"regression": "fail", "improvement": "pass", "pass": "pass"}.get(comparison.result, "unknown")
     values = (_value(comparison.old), _value(comparison.new), change_text(comparison.change), comparison.limit)
-    return (label, comparison.point, *values, verdict_text(comparison), advice, kind)
+    return (label, comparison.point, *values, result_text(comparison), advice, kind)
 
 
 def _value(finding: Finding | None) -> str:

@@ -57,9 +57,9 @@ class Plan:
         return float(self.document.get("seconds") or 0.0)
 
     @property
-    def confirm(self) -> list[str]:
+    def needs_confirmation(self) -> list[str]:
         """Host changes that the user must confirm."""
-        return [str(text) for text in self.document.get("confirm") or ()]
+        return [str(text) for text in self.document.get("needs_confirmation") or ()]
 
     @property
     def too_long(self) -> bool:
@@ -145,15 +145,15 @@ class Jobs:
             UsageError: its host changes are not confirmed (``agreed``), or it may run longer than ``LONGEST_SECONDS``.
             CapabilityError: no process can be started.
         """
-        if plan.confirm and not agreed:
-            raise UsageError(f"this study changes the host: {'; '.join(plan.confirm)}; confirm these changes first")
+        if plan.needs_confirmation and not agreed:
+            raise UsageError(f"this study changes the host: {'; '.join(plan.needs_confirmation)}; confirm these changes first")
         if plan.too_long:
             raise UsageError(
                 f"it may take {plan.longest:.0f} s under load, and this page allows at most {LONGEST_SECONDS:.0f} s; use: {plan.command}"
             )
         with self._lock:
             self._plans.pop(plan.id, None)  # so that a second click starts no second run
-        yes = ["--yes"] if plan.confirm else []
+        yes = ["--yes"] if plan.needs_confirmation else []
         return self._spawn(plan.command, [plan.study, *plan.words, *yes, "--runs-dir", str(self._runs)])
 
     def resume(self, directory: RunDirectory) -> Job:

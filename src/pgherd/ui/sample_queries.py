@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ValidationError
 
 from pgherd.metrics.registry import metrics
-from pgherd.metrics.sampler import Metric
+from pgherd.metrics.sampler import SampledMetric
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.report.formatting import clean, point_text
 from pgherd.store.run_directory import RunDirectory
+from pgherd.store.samples import read_relation
+from pgherd.store.version_1 import ENTITIES, METRICS
 
 if TYPE_CHECKING:
     import duckdb
@@ -83,7 +85,7 @@ class MetricChoice:
         return f"{self.kind}/{self.sampler}/{self.name}"
 
     @property
-    def metric(self) -> Metric | None:
+    def metric(self) -> SampledMetric | None:
         """Description of the metric, or None if this version has none."""
         return metrics().get(self.name)
 
@@ -232,9 +234,9 @@ def choices(trial: Path) -> list[MetricChoice]:
             raise _unreadable(error) from None
     by_sampler: dict[str, list[str]] = {}
     for sampler, name in columns:
-        by_sampler.setdefault(str(sampler), []).append(str(name))
+        by_sampler.setdefault(str(sampler), []).append(METRICS.get(str(name), str(name)))
     return [
-        MetricChoice(str(sampler), str(kind), name, int(entities))
+        MetricChoice(str(sampler), ENTITIES.get(str(kind), str(kind)), name, int(entities))
         for sampler, kind, entities in kinds
         for name in sorted(by_sampler.get(str(sampler), ()))
         if name in metrics()
@@ -261,7 +263,7 @@ def series(
         raise UsageError(f"trial {trial.name} has no samples of {choice.sampler}")
     with _database().cursor() as database:
         try:
-            relation = database.read_parquet(str(file))
+            relation = read_relation(database, [str(file)])
             if choice.name not in relation.columns:
                 raise UsageError(f"trial {trial.name} has no samples of {choice.name}")
             value = duckdb.ColumnExpression(choice.name).alias("value")

@@ -27,7 +27,7 @@ _KINDS = {
     "driver": "load generators",
     "backend": "sampling backends",
     "pgherd": "pgherd",
-    "budget": "all containers together",
+    "run-cgroup": "all containers together",
     "platform": "parts of the platform",
 }
 _MAX_ENTITIES = 200

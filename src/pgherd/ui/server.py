@@ -31,7 +31,7 @@ class ServerAddress:
     token: str
 
     @property
-    def sign_in(self) -> str:
+    def sign_in_url(self) -> str:
         """Address to open: it contains the token."""
         return f"{self.address}sign-in?token={self.token}"
 

@@ -15,7 +15,6 @@ from datetime import UTC, date, datetime, timedelta
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from pgherd.host.libraries import missing_libraries
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
@@ -51,12 +50,9 @@ _KEYS = (
 
 def digest() -> str:
     """Hash everything that determines the contents of a database, including the version of mimesis."""
-    from importlib.metadata import PackageNotFoundError, version
+    from importlib.metadata import version
 
-    try:
-        library = version("mimesis")
-    except PackageNotFoundError:
-        library = "missing"
+    library = version("mimesis")
     files = resources.files("pgherd.workloads")
     sources = [files.joinpath(name).read_bytes() for name in ("realistic.sql", "realistic.py")]
     return hashlib.sha256(b"\0".join([*sources, library.encode()])).hexdigest()[:12]
@@ -71,11 +67,9 @@ class Values:
     """Generator of rows for the three tables. Equal seeds give equal rows."""
 
     def __init__(self, seed: int = SEED) -> None:
-        """Raise CapabilityError if mimesis is not installed."""
-        try:
-            import mimesis
-        except ImportError:
-            raise missing_libraries("the workload realistic", ["mimesis"]) from None
+        """``seed`` determines all rows."""
+        import mimesis
+
         self._random = random.Random(seed)
         self._people = [mimesis.Person(mimesis.Locale(name), seed=seed) for name in LOCALES]
         self._addresses = [mimesis.Address(mimesis.Locale(name), seed=seed) for name in LOCALES]
@@ -156,7 +150,6 @@ class RealisticFilling:
         """Fill the database.
 
         Raises:
-            CapabilityError: mimesis is not installed.
             TrialError: PostgreSQL reports an error.
         """
         import psycopg

@@ -90,7 +90,7 @@ def make(tmp_path, monkeypatch):
         journal.close()
 
 
-def trial(memory, staging="limit"):
+def trial(memory, staging="cgroup-limit"):
     host = Host(memory=memory and memory * MB, staging=staging, containers=(Container(name="a", runtime="cgroup"),))
     return Trial(point={"m": memory or 0}, deployment=Deployment(hosts=(host,)), phases=(Phase(),))
 
@@ -113,12 +113,12 @@ def test_less_memory_is_a_lower_limit_on_groups_that_were_emptied(make):
 
 def test_or_locked_memory_beside_the_containers(make):
     budget, groups = make()
-    budget.apply(trial(500, "locked"), [])
+    budget.apply(trial(500, "mlock"), [])
     assert groups.done[2:] == [("limit", 800), ("create", "locked-memory"), ("hold", 300)]
     (view,) = budget.views()
     assert (view.name, view.pids, view.groups) == ("locked-memory", [77], {"memory": "/m/r/locked-memory"})
     assert budget.differs(trial(500)), "staged in another way"
-    budget.apply(trial(600, "locked"), [])
+    budget.apply(trial(600, "mlock"), [])
     assert groups.done[-5:] == [("signal", 9), ("destroy", "locked-memory"), ("limit", 800), ("create", "locked-memory"), ("hold", 200)]
     budget.close()
     assert budget.views() == [] and groups.done[-1] == ("destroy", "locked-memory")
@@ -133,10 +133,10 @@ def test_with_swap_of_its_own_memory_is_taken_away_once_the_servers_are_warm(mak
     assert budget.differs(trial(500)), "nothing has been taken away yet"
     budget.tighten()
     assert groups.done[-1] == ("limit", 500)
-    assert budget.differs(short) and not budget.differs(trial(500)), "servers that are started again are warmed with the whole again"
+    assert budget.differs(short) and not budget.differs(trial(500)), "servers that are started again are warmed with the whole (A/A)"
     budget.tighten()
     assert groups.done[-1] == ("limit", 500), "once"
-    budget.apply(trial(500, "locked"), [])
+    budget.apply(trial(500, "mlock"), [])
     budget.tighten()
     assert groups.done[-4:] == [("limit", 800), ("limit", 800), ("create", "locked-memory"), ("hold", 300)]
     budget.apply(trial(800), [])
@@ -156,7 +156,7 @@ def test_a_trial_that_came_to_nothing_leaves_no_larger_budget_behind(make):
 def test_what_is_locked_is_not_for_guests_to_share(make, monkeypatch):
     monkeypatch.setattr(Groups, "withhold", lambda self, memory: self.done.append(("withhold", memory // MB)))
     budget, groups = make(runtime="vm")
-    budget.apply(trial(500, "locked"), [])
+    budget.apply(trial(500, "mlock"), [])
     assert groups.done[-2:] == [("hold", 300), ("withhold", 300)]
     budget.apply(trial(600), [])
     assert groups.done[-3:] == [("destroy", "locked-memory"), ("withhold", 0), ("limit", 600)]

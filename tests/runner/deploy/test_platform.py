@@ -3,7 +3,7 @@ import os
 import pytest
 
 from pgherd.host.cgroup_base import Hierarchy, Layout
-from pgherd.metrics.sampler import GroupView, ProcessView
+from pgherd.metrics.sampler import CgroupView, ProcessView
 from pgherd.model.errors import UsageError
 from pgherd.runner.deploy.platform import Part, check, parse, watch
 
@@ -117,12 +117,12 @@ def test_a_process_in_a_named_group_is_counted_there_only():
     )
     found = watch(node, ("process=x", "cgroup=/sys"))
     assert found.processes == [ProcessView("platform:x", 11)]
-    assert found.groups == [GroupView("platform:sys", {"cpuacct": "/cg/cpuacct/sys"})]
+    assert found.groups == [CgroupView("platform:sys", {"cpuacct": "/cg/cpuacct/sys"})]
 
 
 def test_a_group_that_only_version_2_has_is_read_there():
     node = machine(mounts=MOUNTS, groups=("/cg/unified/sys/cpu.stat",))
-    assert watch(node, ("cgroup=/sys",)).groups == [GroupView("platform:sys", {"v2": "/cg/unified/sys"})]
+    assert watch(node, ("cgroup=/sys",)).groups == [CgroupView("platform:sys", {"v2": "/cg/unified/sys"})]
 
 
 def test_what_is_gone_is_left_out_and_nothing_named_reads_nothing():

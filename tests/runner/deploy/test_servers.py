@@ -419,7 +419,7 @@ def victim(at=99.0, group="/pgherd-x/db1", limited="/pgherd-x", pid=12):
 
 
 def test_the_log_tells_who_when_and_at_whose_limit():
-    assert with_victims(KILL, [victim()]) == MemoryKill(container="db1", processes=1, at=99.0, names=("postgres (12)",), limit="budget")
+    assert with_victims(KILL, [victim()]) == MemoryKill(container="db1", processes=1, at=99.0, names=("postgres (12)",), limit="run")
     assert with_victims(KILL, [victim(limited="/pgherd-x/db1")]).limit == "container"
 
 

@@ -46,7 +46,7 @@ def test_nothing_is_said_where_nothing_counts():
 
 
 def test_an_oom_kill_fails_and_says_who():
-    kills = (MemoryKill(container="a", processes=2, at=3.0, names=("postgres (12)",), limit="budget"),)
+    kills = (MemoryKill(container="a", processes=2, at=3.0, names=("postgres (12)",), limit="run"),)
     found = verdicts(trial(), [], kills)[NO_OOM_KILL]
     assert (found.result, found.severity) == ("fail", "taint")
     assert found.observed == "a: postgres (12) and 1 more killed, at the limit of all containers together"

@@ -28,7 +28,13 @@ GOOD = {
     "host": {"cpu.user": 0.9, "cpu.system": 0.15, "cpu.steal": 0.01, "cpu.idle": 2.9},
     "container:c1": {"cpu.usage": 0.99},
     f"driver:{TARGET}": {"cpu.usage": 0.2},
-    "server:c1/pg": {"db.blks_hit": 9999.0, "db.blks_read": 1.0, "ckpt.timed": 0.0, "ckpt.requested": 0.0, "vacuum.workers": 0.0},
+    "server:c1/pg": {
+        "db.blks_hit": 9999.0,
+        "db.blks_read": 1.0,
+        "checkpoint.timed": 0.0,
+        "checkpoint.requested": 0.0,
+        "vacuum.workers": 0.0,
+    },
     "disk:sda": {"reads": 1.0},
     "pgherd": {"cpu.usage": 0.01},
 }
@@ -89,7 +95,7 @@ def test_a_period_that_outlasted_its_plan_fails():
         ("steal", changed("host", cpu__steal=0.5), {}),
         ("foreign-cpu", changed("host", cpu__user=2.5), {}),
         ("foreign-cpu", changed("host", cpu__user=2.5) | {"platform:balloon-manager": {"cpu.usage": 1.6}}, {}),  # a part of pgherd's
-        ("checkpoints", changed("server:c1/pg", ckpt__timed=0.1), {}),
+        ("checkpoints", changed("server:c1/pg", checkpoint__timed=0.1), {}),
         ("vacuums", changed("server:c1/pg", vacuum__workers=0.4), {}),
         ("clock", GOOD, {"jump": -0.2}),
     ],
@@ -169,7 +175,7 @@ def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is
 
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
     load = Load(scripts=(Script(source="builtin:tpcb-like"),))
-    verdict = checks_of(changed("server:c1/pg", ckpt__timed=0.1), load=load)["checkpoints"]
+    verdict = checks_of(changed("server:c1/pg", checkpoint__timed=0.1), load=load)["checkpoints"]
     assert verdict.severity == "warn" and "the load writes" in verdict.wanted
 
 

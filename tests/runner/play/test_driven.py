@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from pgherd.drivers.driver import Span
+from pgherd.drivers.driver import DriverSpan
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
 from pgherd.model.result import TargetResult
@@ -37,7 +37,7 @@ class Ended:
     def span(self, files, stop):
         if not files["stdout"]:
             raise ValueError("it said nothing")
-        return Span(*map(float, files["stdout"].split()))
+        return DriverSpan(*map(float, files["stdout"].split()))
 
     def result(self, files, window):
         return TargetResult(target=self.target, driver="told", transactions=1, throughput=1, first=window.start, last=window.end)
@@ -120,8 +120,8 @@ MB = 2.0**20
 
 def readings(gap=0.0):
     for t in range(5):
-        yield t, "cgroup_memory", "budget", {"memory.usage": 80 * MB}
-        yield t + 0.001, "cgroup_memory", "budget", {"memory.limit": 100 * MB}
+        yield t, "cgroup_memory", "run-cgroup", {"memory.usage": 80 * MB}
+        yield t + 0.001, "cgroup_memory", "run-cgroup", {"memory.limit": 100 * MB}
         yield t + 0.002, "cgroup_memory", "container:a", {"memory.usage": 50 * MB}
         yield t + 0.002, "cgroup_memory", "container:a", {"memory.swap": 7 * MB}
         yield t + 0.003, "cgroup_memory", "container:b", {"memory.usage": (30 - gap * (t == 2)) * MB}
@@ -138,6 +138,6 @@ def test_every_second_of_the_window_is_looked_at():
 
 
 def test_without_a_budget_there_is_no_account():
-    assert memory_account([one for one in readings() if one[2] != "budget"], 0, 5) is None
+    assert memory_account([one for one in readings() if one[2] != "run-cgroup"], 0, 5) is None
     assert memory_account([one for one in readings() if "memory.limit" not in one[3]], 0, 5) is None, "no limit"
     assert memory_account([], 0, 5) is None

@@ -5,7 +5,7 @@ import pytest
 
 from pgherd.host import block_devices
 from pgherd.host.block_devices import Device
-from pgherd.metrics.sampler import GuestDrive, GuestView, ServerView, View
+from pgherd.metrics.sampler import GuestDrive, GuestView, SamplingView, ServerView
 from pgherd.model.errors import CapabilityError
 from pgherd.model.result import PhaseResult
 from pgherd.node.local import LocalNode
@@ -60,9 +60,9 @@ def test_a_phase_gets_its_view(server, tmp_path):
         "1970-01-01 00:16:45.000 UTC [1] LOG:  checkpoint starting: time\n"
         "1970-01-01 00:16:47.000 UTC [1] LOG:  checkpoint complete: wrote 5 buffers (0.0%); write=1.9 s, sync=0.1 s, total=2.0 s;\n"
     )
-    watching = io_view.begin(node, View(servers=[server]), tmp_path)
+    watching = io_view.begin(node, SamplingView(servers=[server]), tmp_path)
     zero = dict.fromkeys(
-        ("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "in_flight", "io_time", "weighted_io_time"), 0.0
+        ("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "in_flight", "io_time", "io_time_weighted"), 0.0
     )
     readings = [
         (1000.0 + i, "diskstats", "disk:sda", {"major": 8.0, "minor": 0.0, **zero, "writes": 10.0 * i, "write_bytes": 81920.0 * i})
@@ -81,7 +81,7 @@ def test_a_trace_that_does_not_begin_is_said_and_fails_nothing(tmp_path, monkeyp
         raise CapabilityError("perf did not begin to trace: no")
 
     monkeypatch.setattr(io_view.block_trace, "BlockTrace", refuse)
-    watching = io_view.Watching(LocalNode(), View(trace=True), tmp_path, known=Layout({"8:0": (Device("8:0", "sda"), {})}))
+    watching = io_view.Watching(LocalNode(), SamplingView(trace=True), tmp_path, known=Layout({"8:0": (Device("8:0", "sda"), {})}))
     phase = PhaseResult(phase="steady", start=0.0, end=1.0, overlap=1.0, targets=[])
     (seen,) = watching.onto([phase], [])
     assert "no trace: perf did not begin" in seen.io.missing[0]
@@ -98,7 +98,7 @@ def test_a_guests_drives_are_seen_from_both_sides(tmp_path, monkeypatch):
         GuestDrive("data", "vdb", "/images/data.raw", "data", "db01/pg"),
         GuestDrive("temp", "", "/images/temp.raw", "temp", "db01/pg"),
     )
-    view = View(servers=[ServerView("db01/pg", "host=x", 15, 0)], guests=[GuestView("db01", 4711, 2**29, drives)])
+    view = SamplingView(servers=[ServerView("db01/pg", "host=x", 15, 0)], guests=[GuestView("db01", 4711, 2**29, drives)])
     watching = io_view.begin(LocalNode(), view, tmp_path)
     watching.stop()
     counted = dict.fromkeys(("reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time"), 0.0)

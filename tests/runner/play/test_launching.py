@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.drivers.command import DRIVER, ENDED, read_ending
-from pgherd.drivers.driver import Span, Window
-from pgherd.metrics.sampler import View
+from pgherd.drivers.command import DRIVER, ENDED, read_exit
+from pgherd.drivers.driver import DriverSpan, MeasuredWindow
+from pgherd.metrics.sampler import SamplingView
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TargetResult
@@ -39,7 +39,7 @@ class Stage:
         return script
 
     def view(self):
-        return View()
+        return SamplingView()
 
     def guests(self):
         return {}
@@ -111,7 +111,7 @@ def test_a_guests_instants_are_brought_to_the_hosts_clock(running):
 
     class Driver:
         def span(self, files, started, stop):
-            return Span(started + 1, stop)
+            return DriverSpan(started + 1, stop)
 
         def result(self, load, files, started, window, target):
             self.window = window
@@ -119,9 +119,9 @@ def test_a_guests_instants_are_brought_to_the_hosts_clock(running):
 
     one, _ = running
     one.clock, one.driver, one.started = Ahead(), Driver(), 110.0
-    assert one.span({}, 15.0) == Span(11.0, 15.0)
-    found = one.result({}, Window(12.0, 14.0, 15.0))
-    assert one.driver.window == Window(112.0, 114.0, 115.0)
+    assert one.span({}, 15.0) == DriverSpan(11.0, 15.0)
+    found = one.result({}, MeasuredWindow(12.0, 14.0, 15.0))
+    assert one.driver.window == MeasuredWindow(112.0, 114.0, 115.0)
     assert (found.first, found.last) == (11.0, 15.0)
 
 
@@ -196,7 +196,7 @@ def start(tmp_path):
 
 
 def ending(running):
-    return read_ending({ENDED: (running.output / ENDED).read_text()})
+    return read_exit({ENDED: (running.output / ENDED).read_text()})
 
 
 def test_it_waits_for_the_last_and_keeps_how_each_ended(start):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from pgherd.drivers.command import ENDED
-from pgherd.drivers.driver import Span
-from pgherd.metrics.sampler import View
+from pgherd.drivers.driver import DriverSpan
+from pgherd.metrics.sampler import SamplingView
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
@@ -39,8 +39,8 @@ class Shell:
         if "stdout" not in files:
             raise ValueError("it wrote nothing")
         if "late" in files["stdout"]:
-            return Span(stop, stop + 1)
-        return Span(started, stop)
+            return DriverSpan(stop, stop + 1)
+        return DriverSpan(started, stop)
 
     def result(self, load, files, started, window, target):
         return TargetResult(
@@ -68,7 +68,7 @@ class Stage:
         return script
 
     def view(self):
-        return View()
+        return SamplingView()
 
     def guests(self):
         return {}

@@ -52,7 +52,7 @@ def test_a_kernel_that_can_be_unpacked_is_booted_unpacked(made: Path, monkeypatc
     assert Path(first.boot).read_bytes() == b"\x7fELF" and Path(first.initrd).read_bytes() == b"archive"
     monkeypatch.setattr(kernel, "uncompressed", lambda data: pytest.fail("it is in the cache"))
     assert build(made).boot == first.boot
-    assert set(first.seconds) == {"kernel", "unpacking the kernel", "first file system", "root image", "trying the hypervisor"}
+    assert set(first.seconds) == {"kernel", "unpacking the kernel", "initramfs", "root image", "trying the hypervisor"}
 
 
 def test_by_kvm_the_image_stays_as_it_is(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,9 +72,9 @@ def test_what_is_in_use_stays_and_the_rest_goes(made: Path, monkeypatch: pytest.
     monkeypatch.setattr(kernel, "uncompressed", lambda data: b"\x7fELF")
     found = build(made)
     (made / "vm/kernel/linux-image-6.1/boot").mkdir(parents=True)
-    assert [one.kind for one in images.list_all(str(made))] == ["kernel package", "kernel", "first file system", "root image"]
+    assert [one.kind for one in images.list_all(str(made))] == ["kernel package", "kernel", "initramfs", "root image"]
     removed, left = images.clean(str(made), [found.root.path])
-    assert {one.kind for one in removed} == {"kernel", "first file system"} and {one.kind for one in left} == {
+    assert {one.kind for one in removed} == {"kernel", "initramfs"} and {one.kind for one in left} == {
         "kernel package",
         "root image",
     }

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 
 import pytest
+import zstandard
 
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
@@ -66,7 +67,6 @@ def test_compressed_modules_are_read(tmp_path: Path, suffix: str, pack) -> None:
 
 
 def test_modules_compressed_with_zstd_are_read(tmp_path: Path) -> None:
-    zstandard = pytest.importorskip("zstandard")
     found = made(tmp_path, {"a.ko.zst": zstandard.ZstdCompressor().compress(module(""))})
     assert kernel.read_module(found.files["a"]) == module("")
 

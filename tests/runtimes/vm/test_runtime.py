@@ -147,7 +147,7 @@ def test_each_of_a_guests_servers_has_a_port_that_leads_to_its_own(runtime, imag
 
 
 def test_what_is_held_by_others_is_not_the_guests_to_share(runtime):
-    runtime.share(GuestMemory(policy="guest-balloon", reserve=0), 2**30)
+    runtime.share(GuestMemory(policy="virtio-balloon", reserve=0), 2**30)
     runtime.withhold(2**29)
     with pytest.raises(UsageError, match="are guaranteed"):
         runtime.create(Container(name="a", runtime="vm", memory=2**30, memory_minimum=3 * 2**28))
@@ -223,7 +223,7 @@ def test_guests_report_free_pages_only_where_that_is_the_policy(runtime, images)
 
 
 def test_more_than_there_is_cannot_be_promised(runtime):
-    runtime.share(GuestMemory(policy="guest-balloon"), 2**30)
+    runtime.share(GuestMemory(policy="virtio-balloon"), 2**30)
     runtime.create(Container(name="a", runtime="vm", memory=2**30, memory_minimum=6 * 2**27))
     with pytest.raises(UsageError, match="2 guests are guaranteed"):
         runtime.create(Container(name="b", runtime="vm", memory=2**30, memory_minimum=6 * 2**27))

@@ -104,7 +104,7 @@ def test_an_inconclusive_deciding_metric_comes_before_the_others():
 
 def test_pairs_count_the_blocks_and_draw_both_panels(several, svgs):
     title = figures.pairs(inputs(several)).title
-    assert "big_buffers in 8 of 8, tiny in 0 of 8" in title and "base again in" in title
+    assert "big_buffers in 8 of 8, tiny in 0 of 8" in title and "base (A/A) in" in title
     text = words(svgs["pairs"])
     assert "throughput, tps" in text and "change against base, %" in text
     assert text.count("big_buffers") <= 3  # one legend beside the title, not one for each channel and panel
@@ -137,7 +137,7 @@ def test_a_drift_of_the_machine_is_estimated(record):
 def test_tainted_trials_are_ringed_and_excluded_from_the_drift(comparison):
     figure = figures.order(inputs(comparison.comparison_run(tainted=frozenset({(2, "base"), (5, "big_buffers")}))))
     assert "A ring marks a tainted trial" in str(drawing.specification(figure)["title"])
-    every = frozenset((block, side) for block in range(1, 15) for side in ("base", "base again", "big_buffers"))
+    every = frozenset((block, side) for block in range(1, 15) for side in ("base", "base (A/A)", "big_buffers"))
     figure = figures.order(inputs(comparison.comparison_run(tainted=every)))
     assert "Too few clean trials" in " ".join(drawing.specification(figure)["title"]["subtitle"])
 
@@ -174,7 +174,10 @@ def test_metrics_beyond_the_limit_are_left_out(record):
 
 
 def test_a_far_change_has_few_ticks(record):
-    row = {**record.analysis.tables["comparison"][0], "ratio": Finding(value=3.0, unit="", low=2.0, high=4.5, confidence=0.95, n=9)}
+    row = {
+        **record.analysis.tables["comparison"][0],
+        "ratio_to_baseline": Finding(value=3.0, unit="", low=2.0, high=4.5, confidence=0.95, n=9),
+    }
     figure = figures.forest(inputs(changed(record, tables={**record.analysis.tables, "comparison": [row]})))
     assert "+100" in words(drawing.svg(figure, prefix="f")) and "+200 %" in figure.title
 
@@ -211,34 +214,34 @@ def test_outcome_of_an_interval(low, high, better, outcome):
 def test_rows_become_changes_with_the_aa_interval(comparison):
     changes = figures.metric_changes(inputs(comparison.comparison_run()))
     assert [change.label for change in changes[:2]] == ["throughput", "CPU per transaction"] and len(changes) == len(comparison.METRICS)
-    assert changes[0].primary and not changes[1].primary and changes[1].better == "lower"
-    assert changes[0].floor[0] < 1 < changes[0].floor[1]
+    assert changes[0].primary and not changes[1].primary and changes[1].better_direction == "lower"
+    assert changes[0].aa_interval[0] < 1 < changes[0].aa_interval[1]
 
 
 def test_an_aa_ratio_without_an_interval_is_on_both_sides_of_one(comparison):
     record = comparison.comparison_run()
-    row = {**record.analysis.tables["comparison"][0], "floor": Finding(value=0.98, unit="")}
+    row = {**record.analysis.tables["comparison"][0], "aa_ratio": Finding(value=0.98, unit="")}
     (one,) = figures.metric_changes(inputs(with_rows(record, comparison=[row])))
-    assert one.floor == (0.98, 1 / 0.98)
+    assert one.aa_interval == (0.98, 1 / 0.98)
 
 
 def test_without_a_ratio_there_are_no_changes(comparison):
     record = comparison.comparison_run()
-    row = {**record.analysis.tables["comparison"][0], "ratio": Finding(value=None, unit="")}
+    row = {**record.analysis.tables["comparison"][0], "ratio_to_baseline": Finding(value=None, unit="")}
     with pytest.raises(FigureUnavailable, match="no metric has a ratio"):
         figures.metric_changes(inputs(with_rows(record, comparison=[row])))
 
 
 def test_blocks_start_with_both_trials_of_the_baseline(comparison):
     blocks = figures.block_values(inputs(comparison.comparison_run({"a": {}, "b": {}}, blocks=4)))
-    assert list(blocks.values) == ["base", "base again", "a", "b"]
+    assert list(blocks.values) == ["base", "base (A/A)", "a", "b"]
     assert (blocks.label, blocks.unit, blocks.numbers) == ("throughput", "tps", (1, 2, 3, 4))
     ratios = blocks.ratios("a", "base")
     assert ratios[2] == pytest.approx(blocks.values["a"][1] / blocks.values["base"][1])
 
 
 def test_trials_are_in_run_order(comparison):
-    label, unit, trials = figures.trial_values(inputs(comparison.comparison_run(blocks=3, tainted=frozenset({(2, "base again")}))))
+    label, unit, trials = figures.trial_values(inputs(comparison.comparison_run(blocks=3, tainted=frozenset({(2, "base (A/A)")}))))
     assert (label, unit) == ("throughput", "tps") and [trial.order for trial in trials] == list(range(1, 10))
     assert [(trial.block, trial.base_variant) for trial in trials if trial.tainted] == [(2, "base")]
 

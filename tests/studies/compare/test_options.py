@@ -17,7 +17,7 @@ def test_a_share_is_written_in_percent_or_as_a_number(text, share):
         ({"equivalence_margin": "0%"}, "greater than 0"),
         ({"repeats": 3}, "counts blocks, not repeats"),
         ({"max_blocks": 0}, "greater than or equal to 1"),
-        ({"arms": [{"name": "a b", "study": "density"}]}, "match pattern"),
+        ({"scenarios": [{"name": "a b", "study": "density"}]}, "match pattern"),
         ({"variants": ["a"]}, "Extra inputs"),
     ],
 )

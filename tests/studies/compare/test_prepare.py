@@ -4,6 +4,7 @@ from dataclasses import replace
 import pytest
 
 from pgherd.model.capabilities import Capabilities
+from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, validation
@@ -13,6 +14,7 @@ from pgherd.studies.compare import prepare as prepare_compare_module
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.compare.prepare import prepare
 from pgherd.studies.density.options import DensityRequest
+from pgherd.studies.disk.options import DiskOptions, DiskVolume
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.tables import difference_rows
 
@@ -36,25 +38,25 @@ def prepared(**asked):
 
 
 def options_of(found, name):
-    return found.options.arm(name).options
+    return found.options.variant(name).options
 
 
 def test_one_variant_is_compared_with_the_request_without_changes():
     found = prepared(variant=("simple:protocol=simple",), seed=3, interleave="trials")
     options = found.options
-    assert [arm.name for arm in options.arms] == ["base", "simple"] and options.baseline == "base"
+    assert [variant.name for variant in options.variants] == ["base", "simple"] and options.baseline == "base"
     assert options_of(found, "base")["protocol"] == "prepared" and options_of(found, "simple")["protocol"] == "simple"
-    assert options.seed == 3 and options.most >= 6 and not options.own
+    assert options.seed == 3 and options.max_blocks >= 6 and not options.compare_findings
     trials = variants.block_trials(options, 0)
     assert {trial.state for trial in trials} == {"restarted"} and len(trials) == 3
     assert all(trial.deployment == trials[0].deployment for trial in trials)
     assert "Difference: protocol is prepared in base, simple in simple." in found.choices
-    assert sum("PostgreSQL" in choice and "from" in choice for choice in found.choices) == 1, "what goes for all arms is said once"
+    assert sum("PostgreSQL" in choice and "from" in choice for choice in found.choices) == 1, "what goes for all variants is said once"
 
 
 def test_the_first_of_several_variants_is_the_baseline():
     found = prepared(variant=("big:shared_buffers=256MB", "small:shared_buffers=32MB", "plain"))
-    assert found.options.baseline == "big" and found.options.variants == ("small", "plain")
+    assert found.options.baseline == "big" and found.options.other_variants == ("small", "plain")
     differing = found.settings[0]
     assert differing.name == "shared_buffers" and differing.why == "differs between the variants"
     assert differing.value.startswith("big: 256MB; small: 32MB; plain: ")
@@ -80,9 +82,9 @@ def test_versions_are_compared_with_what_differs_by_itself():
         pytest.skip("there is only one version of PostgreSQL here")
     (_, old_bin), (_, new_bin) = majors[0], majors[-1]
     found = prepared(variant=(f"old:pg-bin={old_bin}", f"new:pg-bin={new_bin}"))
-    assert found.options.side_by_side
+    assert found.options.in_slices
     assert found.options.defaults and all(set(values) == {"old", "new"} for values in found.options.defaults.values())
-    assert not {setting for arm in found.options.arms for setting in arm.options["settings"]} & set(found.options.defaults)
+    assert not {setting for variant in found.options.variants for setting in variant.options["settings"]} & set(found.options.defaults)
     assert any(choice.startswith("Defaults that differ between versions: ") for choice in found.choices)
     assert not prepared(variant=("x:jit=off",)).options.defaults
 
@@ -90,30 +92,30 @@ def test_versions_are_compared_with_what_differs_by_itself():
 def test_what_reads_stands_side_by_side_and_takes_turns():
     found = prepared(variant=("simple:protocol=simple",))
     (trial,) = variants.block_trials(found.options, 0)
-    assert found.options.side_by_side and found.options.most >= 25, "many blocks within the default budget"
-    assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-again", "simple"]
+    assert found.options.in_slices and found.options.max_blocks >= 25, "many blocks within the default budget"
+    assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-a-a", "simple"]
     assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
     assert any(choice.startswith("Variants are interleaved in time slices: 3 servers run at once, base twice") for choice in found.choices)
     assert found.memory <= found.surroundings.memory, "limits that nobody asked for are lowered until all fit"
     one = prepared(variant=("simple:protocol=simple",), interleave="trials")
-    assert not one.options.side_by_side and one.disk < found.disk
+    assert not one.options.in_slices and one.disk < found.disk
 
 
 def test_order_entry_begins_every_trial_fresh():
-    found = prepared(variant=("x:jit=off",), workload="orders", metric="new_orders_per_minute", host_memory="4GB")
-    assert {trial.state for trial in variants.block_trials(found.options, 0)} == {"fresh"} and not found.options.side_by_side
+    found = prepared(variant=("x:jit=off",), workload="orders", metric="nopm", host_memory="4GB")
+    assert {trial.state for trial in variants.block_trials(found.options, 0)} == {"fresh"} and not found.options.in_slices
 
 
 def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
     requests = {"a": DensityRequest(), "b": DensityRequest(huge_pages="2MB"), "c": DensityRequest(set=("huge_pages=try",))}
-    found = prepare_compare_module._off_pages(dict(requests))
+    found = prepare_compare_module._without_huge_pages(dict(requests))
     assert found["a"].set == ("huge_pages=off",) and found["b"] == requests["b"] and found["c"] == requests["c"]
-    assert prepare_compare_module._off_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
+    assert prepare_compare_module._without_huge_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
 
 
 def test_limits_of_the_run():
     found = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("steal=0.5",))
-    assert found.options.most == 30 and found.options.precision == 0.01 and found.options.equivalence == 0.05
+    assert found.options.max_blocks == 30 and found.options.precision == 0.01 and found.options.equivalence_margin == 0.05
     assert found.thresholds.steal == 0.5 == found.options.thresholds.steal
     assert found.options.budget_seconds > 260, "who names blocks wants them run"
     assert prepared(variant=("x:jit=off",), max_blocks=30, time_budget="1m").options.budget_seconds == 60
@@ -191,7 +193,7 @@ def test_at_a_given_rate_latency_decides():
         ({"variant": ("x:databases=1",)}, UsageError, "'databases' cannot differ between variants"),
         ({"variant": ("x:trace-io=true",)}, UsageError, "'trace-io' cannot differ between variants: it is the same for all"),
         (
-            {"variant": ("x:vm-memory-policy=guest-balloon,vm-memory-min=256MB",), "runtime": "vm"},
+            {"variant": ("x:vm-memory-policy=virtio-balloon,vm-memory-min=256MB",), "runtime": "vm"},
             UsageError,
             "'vm-memory-policy' cannot differ between variants",
         ),
@@ -201,42 +203,42 @@ def test_at_a_given_rate_latency_decides():
         (
             {"variant": ("x:jit=off",), "metric": "tps"},
             UsageError,
-            "no such metric; use one of throughput, new_orders",
+            "no such metric; use one of throughput, nopm",
         ),
         ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; use one of throughput"),
         ({"variant": ("x:jit=off",), "duration": "long"}, UsageError, "'long' is not a duration"),
-        ({"arms": [{"name": "a", "study": "database-size"}]}, UsageError, "only one scenario is given, 'a'"),
-        ({"arms": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a is used twice"),
+        ({"scenarios": [{"name": "a", "study": "database-size"}]}, UsageError, "only one scenario is given, 'a'"),
+        ({"scenarios": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a is used twice"),
         (
-            {"arms": [{"name": "a", "study": "database-size"}, {"name": "b", "study": "density"}]},
+            {"scenarios": [{"name": "a", "study": "database-size"}, {"name": "b", "study": "density"}]},
             UsageError,
             "different studies cannot be compared: a is database-size, b is density",
         ),
-        ({"arms": [{"name": n, "study": "compare"} for n in "ab"]}, UsageError, "a comparison cannot be compared"),
-        ({"arms": [{"name": n, "study": "hugepages"} for n in "ab"]}, UsageError, "cannot be compared, and hugepages is one"),
+        ({"scenarios": [{"name": n, "study": "compare"} for n in "ab"]}, UsageError, "a comparison cannot be compared"),
+        ({"scenarios": [{"name": n, "study": "hugepages"} for n in "ab"]}, UsageError, "cannot be compared, and hugepages is one"),
         (
-            {"arms": [{"name": n, "study": "scaling", "options": {"variant": ["x:jit=off"]} if n == "b" else {}} for n in "ab"]},
+            {"scenarios": [{"name": n, "study": "scaling", "options": {"variant": ["x:jit=off"]} if n == "b" else {}} for n in "ab"]},
             UsageError,
             "a comparison cannot be compared, and scenario 'b' is one, because it has variants; give a scenario for each",
         ),
         (
-            {"arms": [{"name": n, "study": "io-profile", "options": {"compare_setting": "jit=on,off"}} for n in "ab"]},
+            {"scenarios": [{"name": n, "study": "io-profile", "options": {"compare_setting": "jit=on,off"}} for n in "ab"]},
             UsageError,
             "a comparison cannot be compared, and scenario 'a' is one",
         ),
-        ({"arms": [{"name": n, "study": "none"} for n in "ab"]}, UsageError, "there is no study 'none'"),
-        ({"arms": [{"name": n, "study": "database-size"} for n in "ab"]}, UsageError, "scenarios 'a' and 'b' are identical"),
+        ({"scenarios": [{"name": n, "study": "none"} for n in "ab"]}, UsageError, "there is no study 'none'"),
+        ({"scenarios": [{"name": n, "study": "database-size"} for n in "ab"]}, UsageError, "scenarios 'a' and 'b' are identical"),
         (
-            {"arms": [{"name": n, "study": "database-size", "options": {"scale": [1]}} for n in "ab"]},
+            {"scenarios": [{"name": n, "study": "database-size", "options": {"scale": [1]}} for n in "ab"]},
             UsageError,
             "scenario 'a': 'scale': extra inputs",
         ),
         (
-            {"arms": [{"name": n, "study": "database-size"} for n in "ab"], "vcpus": 1},
+            {"scenarios": [{"name": n, "study": "database-size"} for n in "ab"], "vcpus": 1},
             UsageError,
             "--vcpus applies only to --variant; set it",
         ),
-        ({"arms": [{"name": n, "study": "database-size"} for n in "ab"], "variant": ("x",)}, UsageError, "do not go together"),
+        ({"scenarios": [{"name": n, "study": "database-size"} for n in "ab"], "variant": ("x",)}, UsageError, "do not go together"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_anything_starts(asked, error, message):
@@ -253,18 +255,18 @@ def test_what_postgresql_refuses_is_said_in_its_words(asked, message, monkeypatc
 
 def test_studies_are_arms_with_each_point_measured_once_per_block():
     one = {"name": "a", "study": "density", "options": {"databases": [1, 2], "scale": 1, "repeats": 4}}
-    found = prepared(arms=[one, {**one, "name": "b", "options": {**one["options"], "workload": "simple-update"}}], seed=5)
-    assert found.options.own
-    assert [arm.options["seed"] for arm in found.options.arms] == [5, 5], "the order is the comparison's own matter"
+    found = prepared(scenarios=[one, {**one, "name": "b", "options": {**one["options"], "workload": "simple-update"}}], seed=5)
+    assert found.options.compare_findings
+    assert [variant.options["seed"] for variant in found.options.variants] == [5, 5], "the order is the comparison's own matter"
     trials = variants.block_trials(found.options, 0)
     assert len(trials) == 6 and {trial.point["databases"] for trial in trials} == {1, 2}
     assert {trial.seconds() for trial in trials} == {10.0}, "a scenario says how long its trials are"
     sizes = [{"name": name, "study": "database-size", "options": {"scales": [scale]}} for name, scale in (("a", 1), ("b", 2))]
-    assert len(variants.block_trials(prepared(arms=sizes).options, 0)) == 3
+    assert len(variants.block_trials(prepared(scenarios=sizes).options, 0)) == 3
 
 
 def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp_path):
-    """The storage study's options hold those of its server: what goes for arms goes for that."""
+    """The storage study's options hold those of its server: what goes for variants goes for that."""
     scripts = {}
     for name in "ab":
         (tmp_path / name).mkdir()
@@ -273,18 +275,18 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
     shares = iter([1.0, 0.2] * 2)
     monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: next(shares))
     one = {"study": "io-profile", "options": {"scale": 1, "duration": "40s", "clients": 2}}
-    found = prepared(arms=[{"name": "a", **one}, {"name": "b", "study": "io-profile", "options": {**one["options"], "clients": 3}}])
+    found = prepared(scenarios=[{"name": "a", **one}, {"name": "b", "study": "io-profile", "options": {**one["options"], "clients": 3}}])
     assert len(variants.block_trials(found.options, 0)) == 3
-    assert {variants.study_with_options(arm)[1].of("db01")["sampling"] for arm in found.options.arms} == {0.2}
+    assert {variants.study_with_options(variant)[1].of("db01")["sampling"] for variant in found.options.variants} == {0.2}
     assert [row["option"] for row in difference_rows(found.options) if row["option"] != "settings.max_connections"] == ["clients"]
     own = [
         {"name": name, "study": "io-profile", "options": {**one["options"], "script": [str(script)]}} for name, script in scripts.items()
     ]
     monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: 1.0)
-    kept = with_inputs(LocalNode(), prepared(arms=own).options, tmp_path / "run" / "inputs")
-    for arm in kept.arms:
-        with open(variants.study_with_options(arm)[1].of("db01")["scripts"][0]["source"]) as file:
-            assert file.read() == f"SELECT '{arm.name}';\n"
+    kept = with_inputs(LocalNode(), prepared(scenarios=own).options, tmp_path / "run" / "inputs")
+    for variant in kept.variants:
+        with open(variants.study_with_options(variant)[1].of("db01")["scripts"][0]["source"]) as file:
+            assert file.read() == f"SELECT '{variant.name}';\n"
 
 
 @pytest.fixture
@@ -303,16 +305,16 @@ def _scenarios(**options):
 
 @pytest.mark.usefixtures("hypervisor")
 def test_guests_of_all_arms_share_memory_by_one_policy():
-    """A run has one: an arm's own would be reported and never run."""
-    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"vm_memory_policy": "guest-balloon", "vm_memory_min": "256MB"}
+    """A run has one: a variant's own would be reported and never run."""
+    guest, balloons = {"runtime": "vm", "memory": "512MB"}, {"vm_memory_policy": "virtio-balloon", "vm_memory_min": "256MB"}
     with pytest.raises(
-        UsageError, match=r"static \(vm_idle_tax 0.75\) in 'a' and vm_memory_policy guest-balloon \(vm_idle_tax 0.75\) in 'b'"
+        UsageError, match=r"static \(vm_idle_tax 0.75\) in 'a' and vm_memory_policy virtio-balloon \(vm_idle_tax 0.75\) in 'b'"
     ):
-        prepared(arms=_scenarios(a=guest, b={**guest, **balloons}))
+        prepared(scenarios=_scenarios(a=guest, b={**guest, **balloons}))
     with pytest.raises(UsageError, match=r"\(vm_idle_tax 0.75\) in 'a' and .* \(vm_idle_tax 0\) in 'b'"):
-        prepared(arms=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))
-    found = prepared(arms=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
-    assert found.surroundings.guest_memory.policy == "guest-balloon", "though the baseline has no guests"
+        prepared(scenarios=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))
+    found = prepared(scenarios=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
+    assert found.surroundings.guest_memory.policy == "virtio-balloon", "though the baseline has no guests"
 
 
 def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):
@@ -326,7 +328,7 @@ def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):
     kept = with_inputs(LocalNode(), found.options, tmp_path / "run" / "inputs")
     for file in files:
         file.unlink()
-    sources = {arm.name: arm.options["scripts"][0]["source"] for arm in kept.arms}
+    sources = {variant.name: variant.options["scripts"][0]["source"] for variant in kept.variants}
     texts = {}
     for name, source in sources.items():
         with open(source) as file:
@@ -341,16 +343,16 @@ def test_arms_with_the_same_files_do_not_differ_in_them(tmp_path):
     (tmp_path / "other.sql").write_text("SELECT 2;\n")
     asked = (f"a:jit=off,script={tmp_path}/mine.sql", f"b:script={tmp_path}/mine.sql", f"c:script={tmp_path}/other.sql")
     kept = with_inputs(LocalNode(), prepared(variant=asked, scale=1).options, tmp_path / "run" / "inputs")
-    sources = [arm.options["scripts"][0]["source"] for arm in kept.arms]
+    sources = [variant.options["scripts"][0]["source"] for variant in kept.variants]
     assert sources[0] == sources[1] != sources[2]
-    assert "scripts" not in {row["option"] for row in difference_rows(kept.model_copy(update={"arms": kept.arms[:2]}))}
+    assert "scripts" not in {row["option"] for row in difference_rows(kept.model_copy(update={"variants": kept.variants[:2]}))}
 
 
 def test_scenarios_have_the_same_budget_and_do_not_differ_by_what_was_free(monkeypatch):
     free = iter((8e9, 7e9, 6e9, 5e9, 4e9, 3e9, 2e9, 1e9))
     monkeypatch.setattr(LocalNode, "read", _with_free_memory(LocalNode.read, free))
     one = {"name": "a", "study": "density", "options": {"databases": [1], "scale": 1, "memory": "1GB"}}
-    request = {"arms": [one, {**one, "name": "b"}], "max_blocks": 1}
+    request = {"scenarios": [one, {**one, "name": "b"}], "max_blocks": 1}
     with pytest.raises(UsageError, match="'a' and 'b' are identical"):
         prepare(LocalNode(), CompareRequest(**request), dry=True)
 
@@ -365,3 +367,9 @@ def _with_free_memory(read, free):
         return re.sub(rb"MemAvailable: +[0-9]+ kB", b"MemAvailable: %d kB" % (next(free) // 1024), data)
 
     return changed
+
+
+def test_a_disk_variant_measures_each_test_once_and_not_twice_the_depth():
+    volume = DiskVolume(volume=Volume(name="disk0", path="/mnt"), size=2**30)
+    options = prepare_compare_module._measured_once(CompareRequest(), DiskOptions(volumes=(volume,), cores=1, memory=2**30), "warm", False)
+    assert (options.repeats, options.double_iodepth) == (1, False)

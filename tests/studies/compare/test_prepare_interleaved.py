@@ -34,15 +34,15 @@ def test_by_default_where_it_is_honest():
     plain = completed()
     made = {"a": plain, "b": plain}
     found = chosen(made)
-    assert found.together and found.said.startswith(
+    assert found.in_slices and found.explanation.startswith(
         "Variants are interleaved in time slices: 3 servers run at once, a twice (the A/A pair)"
     )
     assert set(found.memory) == {"a", "b"}
-    assert chosen(made, "cpu_per_tx").together
+    assert chosen(made, "cpu_per_tx").in_slices
     late = chosen(made, "p95")
-    assert not late.together and "p95 needs longer trials" in late.said
-    assert chosen(made, "p95", interleave="slices").together, "who asks for it gets it"
-    assert chosen(made, interleave="trials").said.startswith("Variants are interleaved by trials, as requested")
+    assert not late.in_slices and "p95 needs longer trials" in late.explanation
+    assert chosen(made, "p95", interleave="slices").in_slices, "who asks for it gets it"
+    assert chosen(made, interleave="trials").explanation.startswith("Variants are interleaved by trials, as requested")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_by_default_where_it_is_honest():
         ({"huge_page_bytes": 2**30}, "huge pages are a setting"),
         ({"transparent_huge_pages": True}, "huge pages are a setting"),
         ({"cpu_mode": "cpuset"}, "with --cpu-mode cpuset"),
-        ({"wal_dir": "/elsewhere"}, "their volumes"),
+        ({"volumes": (Volume(name="on-wal", path="/elsewhere"),), "roles": {"wal": "on-wal"}}, "their volumes"),
         ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "their volumes"),
         ({"server": "host=elsewhere"}, "an external server keeps running"),
         ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs is too small for one slice"),
@@ -64,7 +64,7 @@ def test_not_where_servers_would_disturb_each_other(options, why):
     plain = completed()
     made = {"a": plain, "b": changed(plain, **options)}
     found = chosen(made)
-    assert not found.together and found.said.startswith("Variants are interleaved by trials: ") and why in found.said
+    assert not found.in_slices and found.explanation.startswith("Variants are interleaved by trials: ") and why in found.explanation
     with pytest.raises(UsageError, match=f"--interleave slices is not possible: .*{why}"):
         chosen(made, interleave="slices")
 
@@ -72,19 +72,19 @@ def test_not_where_servers_would_disturb_each_other(options, why):
 def test_not_where_a_transaction_is_long_beside_a_turn():
     plain = completed()
     slow = {"a": plain, "b": dataclasses.replace(plain, pace=0.0042)}
-    assert "a transaction takes 4.2 ms, too long to be counted in slices of 63 ms" in chosen(slow).said
-    assert chosen({"a": plain, "b": dataclasses.replace(plain, pace=0.0003)}).together
+    assert "a transaction takes 4.2 ms, too long to be counted in slices of 63 ms" in chosen(slow).explanation
+    assert chosen({"a": plain, "b": dataclasses.replace(plain, pace=0.0003)}).in_slices
     many = {"a": plain, "b": changed(plain, clients=100)}
-    assert "with 100 clients a transaction waits too long" in chosen(many).said
+    assert "with 100 clients a transaction waits too long" in chosen(many).explanation
 
 
 def test_not_where_a_state_is_asked_for_or_memory_is_short():
     plain = completed()
     made = {"a": plain, "b": plain}
-    assert "--start-state fresh" in chosen(made, start_state="fresh").said
-    assert chosen(made, start_state="warm").together
+    assert "--start-state fresh" in chosen(made, start_state="fresh").explanation
+    assert chosen(made, start_state="warm").in_slices
     short = dataclasses.replace(plain, surroundings=plain.surroundings.model_copy(update={"memory": 300 * 2**20}))
-    assert "of memory at once, and the host's budget is 300 MB" in chosen({"a": short, "b": short}).said
+    assert "of memory at once, and the host's budget is 300 MB" in chosen({"a": short, "b": short}).explanation
 
 
 def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
@@ -99,6 +99,6 @@ def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
 def test_servers_of_somebody_else_are_up_all_the_time():
     plain = completed()
     theirs = {name: changed(plain, server=f"host={name}") for name in "ab"}
-    assert chosen(theirs).said.startswith("The external servers keep running")
+    assert chosen(theirs).explanation.startswith("The external servers keep running")
     with pytest.raises(UsageError, match="--interleave does not apply to external servers"):
         chosen(theirs, interleave="slices")

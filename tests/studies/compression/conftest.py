@@ -14,7 +14,7 @@ SOURCES = tuple(DataKind(name=name, workload=name, scale=1) for name in ("pgbenc
 @pytest.fixture
 def options():
     def make(**changes):
-        return CompressionOptions(**{"sources": SOURCES, "codecs": ("lz4", "zstd-3"), "pg_bin": "/pg/bin", "pg_version": "18.6"} | changes)
+        return CompressionOptions(**{"data": SOURCES, "codecs": ("lz4", "zstd-3"), "pg_bin": "/pg/bin", "pg_version": "18.6"} | changes)
 
     return make
 
@@ -28,14 +28,14 @@ def results(options):
         ratios = {"pgbench": 8.0, "orders": 1.5, "realistic": 1.8} | (ratios or {})
         found = []
         for number, trial in enumerate(STUDY.propose(asked, []).trials, start=1):
-            kind, form = trial.point["kind"], trial.point["form"]
+            kind, form = trial.point["data"], trial.point["form"]
             ratio = 1.0 if form == "encrypted" else ratios[kind]
             probe = {"size_bytes/public.a/b": of * SEGMENT, "segments/public.a/b": of}
             for segment in range(segments):
                 probe[f"raw_bytes/{segment}/public.a/b"] = SEGMENT
                 wobble = 1 + 0.01 * (-1) ** segment if ratio > 1 else 1.0
                 for codec in asked.codecs:
-                    for block in asked.blocks:
+                    for block in asked.block_sizes:
                         probe[f"compressed_bytes/{codec}/{block}/{segment}/public.a/b"] = SEGMENT / ratio * wobble
                         probe[f"stored_bytes/{codec}/{block}/{segment}/public.a/b"] = SEGMENT if block <= 4096 else SEGMENT / ratio * wobble
             error = "no room" if kind in failed else None

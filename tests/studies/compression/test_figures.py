@@ -10,7 +10,7 @@ from pgherd.studies.compression.study import STUDY
 
 
 def inputs(blocks=(4096, 32768, 131072), segments=5):
-    options = CompressionOptions(sources=(DataKind(name="pgbench", workload="pgbench"),), codecs=("lz4",), blocks=blocks)
+    options = CompressionOptions(data=(DataKind(name="pgbench", workload="pgbench"),), codecs=("lz4",), block_sizes=blocks)
     results = []
     for trial in STUDY.propose(options, []).trials:
         probe = {"size_bytes/t": 9e7, "segments/t": 90}

@@ -6,8 +6,6 @@ from pgherd.studies.compression.options import CompressionRequest
 from pgherd.studies.compression.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_directories")
-for library in ("lz4", "zstandard", "mimesis", "cryptography"):
-    pytest.importorskip(library)
 
 
 def prepared(**asked):
@@ -16,8 +14,8 @@ def prepared(**asked):
 
 def test_a_plain_request_is_completed(own_directories):
     found = prepared()
-    assert [(one.name, one.scale) for one in found.options.sources] == [("pgbench", 10), ("orders", 1), ("realistic", 100)]
-    assert found.options.blocks[0] == 4096 and set(found.tools) == {"lz4", "zstandard", "cryptography", "mimesis"}
+    assert [(one.name, one.scale) for one in found.options.data] == [("pgbench", 10), ("orders", 1), ("realistic", 100)]
+    assert found.options.block_sizes[0] == 4096 and set(found.tools) == {"lz4", "zstandard", "cryptography", "mimesis"}
     assert not own_directories.joinpath("cache").exists()
 
 

@@ -1,4 +1,4 @@
-"""A simulated host with a known throughput of each scheme, to test the study without PostgreSQL."""
+"""A simulated host with a known throughput of each layout, to test the study without PostgreSQL."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.result import MemoryKill, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.consolidation.options import ConsolidationOptions
+from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions
 from pgherd.studies.consolidation.propose import propose, targets
 
 GB = 2**30
-SPEED = {1: 100.0, 2: 90.0, 3: 120.0, 4: 120.0}
-"""New orders per minute and client of a busy database, by scheme."""
-SWAPPED = {1: 400.0, 2: 420.0, 3: 160.0, 4: 120.0}
+SPEED = dict(zip(LAYOUTS, (100.0, 90.0, 120.0, 120.0), strict=True))
+"""New orders per minute and client of a busy database, by layout."""
+SWAPPED = dict(zip(LAYOUTS, (400.0, 420.0, 160.0, 120.0), strict=True))
 """MB swapped out of all containers at a rate of 0.5. Linear below that."""
-KEEPS = {1: 0.4, 2: 0.4, 3: 0.8, 4: 0.9}
+KEEPS = dict(zip(LAYOUTS, (0.4, 0.4, 0.8, 0.9), strict=True))
 """Share of the throughput retained at a rate of 0.5. Linear below that."""
 
 
@@ -54,13 +54,13 @@ def memory(metrics, swapped):
         "memory.file": 512 * 2**20,
         "memory.anon": 64 * 2**20,
         "memory.swap": each,
-        "memory.refault_file": 30.0,
-        "memory.refault_anon": 12.0,
+        "memory.refaults_file": 30.0,
+        "memory.refaults_anon": 12.0,
     }
     waits = {name: 0.02 * (number + 1) for number, name in enumerate(sorted(metrics))}
     found = {name: own | seen | {"psi.memory.some": waits[name]} for name, own in metrics.items()}
     return found | {
-        "zram:zram3": {"zram.original": swapped * 2**20, "zram.used": swapped * 2**20 / 4},
+        "zram:zram3": {"zram.orig_data": swapped * 2**20, "zram.mem_used": swapped * 2**20 / 4},
         "host": {"vm.pswpin": 5.0, "vm.pswpout": 7.0},
     }
 
@@ -81,23 +81,23 @@ class Simulator:
         started, self.clock = self.clock, self.clock + trial.seconds() + 5
         killed = self.kill(trial)
         if killed:
-            kills = (MemoryKill(container=killed, processes=2, at=started + 7.25, names=("postgres",), limit="budget"),)
+            kills = (MemoryKill(container=killed, processes=2, at=started + 7.25, names=("postgres",), limit="run"),)
             return TrialResult(
                 id=str(int(started)), trial=trial, started=started, ended=self.clock, error="a server died\nits log", memory_kills=kills
             )
         rng = random.Random(trial.key())
-        scheme, rate = int(trial.point["scheme"]), float(trial.point["rate"])
-        keeps = 1 - (1 - KEEPS[scheme]) * rate / 0.5
+        layout, rate = trial.point["layout"], float(trial.point["overcommit"])
+        keeps = 1 - (1 - KEEPS[layout]) * rate / 0.5
         drift = 1 + 0.1 * trial.repeat  # blocks differ; pairs within one do not
         phases, at = [], started
         for number, phase in enumerate(trial.phases):
             at += phase.ramp
             found = []
-            for database, target in enumerate(targets(self.options, scheme)):
+            for database, target in enumerate(targets(self.options, layout)):
                 clients = self.options.plan[database][number]
                 if not clients:
                     continue
-                value = SPEED[scheme] * clients * keeps * drift * rng.gauss(1, self.noise)
+                value = SPEED[layout] * clients * keeps * drift * rng.gauss(1, self.noise)
                 first = at - 1 + (self.skew if database else 0.0)
                 found.append(
                     TargetResult(
@@ -110,10 +110,10 @@ class Simulator:
                         last=at + phase.seconds,
                     )
                 )
-            containers = {name.split("/")[1] for name in targets(self.options, scheme)}
+            containers = {name.split("/")[1] for name in targets(self.options, layout)}
             metrics = {f"container:{name}": {"cpu.usage": 3.0 / len(containers)} for name in containers}
             if self.memory:
-                metrics = memory(metrics, SWAPPED[scheme] * rate / 0.5 * drift)
+                metrics = memory(metrics, SWAPPED[layout] * rate / 0.5 * drift)
             phases.append(
                 PhaseResult(phase=phase.name, start=at, end=at + phase.seconds, overlap=1, targets=found, metrics=metrics, skew=self.skew)
             )

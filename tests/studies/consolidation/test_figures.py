@@ -15,9 +15,9 @@ from pgherd.store.samples import write_samples
 from pgherd.studies.consolidation.figures import (
     cpu_over_time,
     cpu_rates,
+    layouts,
     number,
     overcommitment,
-    schemes,
     undercommitted_trials,
 )
 
@@ -28,37 +28,36 @@ def cell(value, spread=0.0, unit="new orders/min"):
     return Finding(value=value, unit=unit, low=value - spread if spread else None, high=value + spread if spread else None)
 
 
-def row(scheme, what, value, corrected=None, percent=25, spread=0.0):
+def row(layout, value, corrected=None, percent=25, spread=0.0):
     return {
-        "buffers": percent,
-        "rate": 0.0,
-        "scheme": scheme,
-        "what": what,
+        "shared_buffers_percent": percent,
+        "overcommit": 0.0,
+        "layout": layout,
         "throughput": cell(value, spread),
-        "corrected": cell(corrected),
+        "vcpu_corrected": cell(corrected),
         "ratio": cell(None, unit="ratio"),
-        "variation": cell(3.0, unit="%"),
-        "cpu_used": cell(140.0, unit="%"),
-        "per_core": cell(3000.0),
+        "cv": cell(3.0, unit="%"),
+        "cpu_percent": cell(140.0, unit="%"),
+        "throughput_per_core": cell(3000.0),
         "trials": 3,
-        "tainted": 0,
-        "killed": 0,
+        "tainted_trials": 0,
+        "trials_with_oom_kill": 0,
     }
 
 
-ROWS = [row(1, "1/1/M", 4000.0, 4400.0, spread=100.0), row(3, "M/M/M", 5000.0, spread=100.0)]
+ROWS = [row("shared-server", 4000.0, 4400.0, spread=100.0), row("dedicated", 5000.0, spread=100.0)]
 PERIODS = [
     {
-        "buffers": 25,
-        "rate": 0.0,
-        "scheme": scheme,
+        "shared_buffers_percent": 25,
+        "overcommit": 0.0,
+        "layout": layout,
         "period": period,
         "database": f"DB_{database}",
         "clients": 30 if (period + database) % 2 == 0 else 2,
-        "throughput": cell(1000.0 * scheme + 100.0 * database),
-        "cpu_used": None,
+        "throughput": cell((1000.0 if layout == "shared-server" else 3000.0) + 100.0 * database),
+        "cpu_percent": None,
     }
-    for scheme in (1, 3)
+    for layout in ("shared-server", "dedicated")
     for period in (1, 2)
     for database in (1, 2)
 ]
@@ -78,37 +77,37 @@ def marks(figure):
 
 
 def test_databases_are_stacked_period_by_period():
-    bars = marks(schemes(inputs()))
-    third = [(bar["database"], bar["low"], bar["high"]) for bar in bars if bar["scheme"] == "3: M/M/M" and bar["period"] == 1]
+    bars = marks(layouts(inputs()))
+    third = [(bar["database"], bar["low"], bar["high"]) for bar in bars if bar["layout"] == "dedicated" and bar["period"] == 1]
     assert sorted(third) == [("DB_1", 0, 3100), ("DB_2", 3100, 6300)]
 
 
 def test_the_subtitle_has_the_clients_of_each_period():
-    subtitle = " ".join(specification(schemes(inputs()))["title"]["subtitle"])
+    subtitle = " ".join(specification(layouts(inputs()))["title"]["subtitle"])
     assert "DB_1 30, 2; DB_2 2, 30" in subtitle.replace("\N{NO-BREAK SPACE}", " ")
 
 
 def test_many_databases_are_drawn_with_the_last_ones_together():
     many = [one | {"database": f"DB_{n}"} for n in range(1, 13) for one in PERIODS[:1]]
-    names = {bar["database"] for bar in marks(schemes(inputs(periods=many)))}
+    names = {bar["database"] for bar in marks(layouts(inputs(periods=many)))}
     assert "the others" in names and len(names) <= 7
 
 
 def test_the_correction_is_drawn_with_the_measured_value():
-    points = [(one["scheme"], one["kind"], one["x"], one["low"]) for one in marks(number(inputs())) if "kind" in one]
-    assert ("1: 1/1/M", "measured", 4000, 3900) in points
-    assert ("1: 1/1/M", "with E4's correction", 4400, None) in points
-    assert not any(scheme.startswith("3") and "correction" in kind for scheme, kind, *_ in points)
+    points = [(one["layout"], one["kind"], one["x"], one["low"]) for one in marks(number(inputs())) if "kind" in one]
+    assert ("shared-server", "measured", 4000, 3900) in points
+    assert ("shared-server", "with E4's correction", 4400, None) in points
+    assert not any(layout == "dedicated" and "correction" in kind for layout, kind, *_ in points)
 
 
 def test_the_title_is_the_finding():
-    assert number(inputs()).title == "New orders/min: with 25 % buffers M/M/M 5,000, 1/1/M 4,000"
-    assert schemes(inputs()).title == "Highest throughput: M/M/M with 25 % buffers, 5,000 new orders/min"
+    assert number(inputs()).title == "New orders/min: with 25 % buffers dedicated 5,000, shared-server 4,000"
+    assert layouts(inputs()).title == "Highest throughput: dedicated with 25 % buffers, 5,000 new orders/min"
 
 
-def test_schemes_of_different_vcpus_have_the_correction_in_the_caption():
-    uneven = [one | {"corrected_ratio": cell(1.1, unit="ratio")} for one in ROWS]
-    assert "E4's correction" in schemes(inputs(uneven)).caption and "E4's correction" not in schemes(inputs()).caption
+def test_layouts_of_different_vcpus_have_the_correction_in_the_caption():
+    uneven = [one | {"vcpu_corrected_ratio": cell(1.1, unit="ratio")} for one in ROWS]
+    assert "E4's correction" in layouts(inputs(uneven)).caption and "E4's correction" not in layouts(inputs()).caption
 
 
 def test_databases_with_different_loads_have_no_fairness_figure():
@@ -117,29 +116,43 @@ def test_databases_with_different_loads_have_no_fairness_figure():
     assert str(caught.value) == ""
 
 
-@pytest.mark.parametrize("figure", [schemes, number])
+@pytest.mark.parametrize("figure", [layouts, number])
 def test_without_a_baseline_nothing_is_drawn(figure):
     with pytest.raises(FigureUnavailable, match="no undercommitted trial finished"):
         figure(inputs(rows=[], periods=[]))
 
 
 def test_the_studys_own_figures_come_before_those_of_every_study():
-    assert set(list(builders("consolidation"))[:5]) == {"schemes", "fairness", "number", "cpu_over_time", "overcommitment"}
+    assert set(list(builders("consolidation"))[:5]) == {"layouts", "fairness", "number", "cpu_over_time", "overcommitment"}
 
 
 def test_the_terminal_table_has_the_retained_throughput_only_if_overcommitted():
     plain, _ = compact_table("consolidation", ROWS, 200)
     assert not any("under-" in str(column.header) for column in plain.columns)
-    over, _ = compact_table("consolidation", [*ROWS, row(1, "1/1/M", 2000.0) | {"rate": 0.5, "normalised": cell(0.5, unit="ratio")}], 200)
+    over, _ = compact_table(
+        "consolidation",
+        [*ROWS, row("shared-server", 2000.0) | {"overcommit": 0.5, "relative_to_undercommitted": cell(0.5, unit="ratio")}],
+        200,
+    )
     assert any("under-" in str(column.header) for column in over.columns)
 
 
 def test_the_curves_of_overcommitment_have_room_on_a_terminal_with_their_intervals():
     kept = Finding(value=0.55, unit="ratio", low=0.51, high=0.59)
-    wide = [one | {"rate": 0.5, "what": "M/M/M + balloon", "normalised": kept, "ratio": kept, "corrected_ratio": kept} for one in ROWS]
+    wide = [
+        one
+        | {
+            "overcommit": 0.5,
+            "layout": "dedicated-balloon",
+            "relative_to_undercommitted": kept,
+            "ratio": kept,
+            "vcpu_corrected_ratio": kept,
+        }
+        for one in ROWS
+    ]
     table, _ = compact_table("consolidation", wide)
     heads = [str(column.header).replace("\n", " ") for column in table.columns]
-    assert heads == ["buffers %", "over- commit", "scheme", "throughput", "vs. under- committed", "vs. first"]
+    assert heads == ["shared buffers %", "over- commit", "layout", "throughput", "vs. under- committed", "vs. first"]
 
 
 def test_the_pages_first_table_is_short():
@@ -152,11 +165,13 @@ def test_the_pages_first_table_is_short():
 TARGET = "local/all/pg/bench"
 
 
-def result(number, scheme, rate=0.0, cores=(1.0, 0.5), tainted=False):
+def result(number, layout, rate=0.0, cores=(1.0, 0.5), tainted=False):
     server = Server(bin="/pg", version="18", databases=(Database(),))
     deployment = Deployment(hosts=(Host(containers=(Container(name="all", servers=(server,)),)),))
     phases = tuple(Phase(name=f"period-{n}", ramp=1, seconds=4, loads={TARGET: Load()}) for n in (1, 2))
-    trial = Trial(point={"scheme": scheme, "buffers": 25, "rate": rate}, repeat=number, deployment=deployment, phases=phases)
+    trial = Trial(
+        point={"layout": layout, "shared_buffers_percent": 25, "overcommit": rate}, repeat=number, deployment=deployment, phases=phases
+    )
     target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=100, last=110)
     phase_results = [
         PhaseResult(
@@ -198,57 +213,55 @@ def test_samples_are_drawn_if_present(tmp_path):
     readings = [(100.0 + second, "cgroup_cpu", "container:all", {"cpu.usage": 0.25 * second}) for second in range(10)]
     (tmp_path / "trials/0001").mkdir(parents=True)
     write_samples(tmp_path / "trials/0001", readings)
-    found = lines(cpu_over_time(cpu_inputs([result(1, 1)], tmp_path)))
+    found = lines(cpu_over_time(cpu_inputs([result(1, "shared-server")], tmp_path)))
     assert len(found) == 9 and {y for _, y in found} == {25}
 
 
 def test_without_samples_the_periods_means_are_drawn():
-    figure = cpu_over_time(cpu_inputs([result(1, 1)]))
+    figure = cpu_over_time(cpu_inputs([result(1, "shared-server")]))
     assert lines(figure) == [(0, 100), (4, 100), (5, 50), (9, 50)]
-    assert figure.title.startswith("1: 1/1/M used the most CPU, 75 % of a core")
+    assert figure.title.startswith("shared-server used the most CPU, 75 % of a core")
 
 
-def test_one_clean_undercommitted_trial_of_each_scheme_is_shown():
-    chosen = undercommitted_trials([result(1, 1, tainted=True), result(2, 1), result(3, 3), result(4, 3, rate=0.5)])
-    assert {key: trial.id for key, trial in chosen.items()} == {(25, 1): "0002", (25, 3): "0003"}
+def test_one_clean_undercommitted_trial_of_each_layout_is_shown():
+    chosen = undercommitted_trials(
+        [result(1, "shared-server", tainted=True), result(2, "shared-server"), result(3, "dedicated"), result(4, "dedicated", rate=0.5)]
+    )
+    assert {key: trial.id for key, trial in chosen.items()} == {(25, "shared-server"): "0002", (25, "dedicated"): "0003"}
 
 
 def test_without_cpu_nothing_is_drawn():
     with pytest.raises(FigureUnavailable, match="no undercommitted trial"):
-        cpu_over_time(cpu_inputs([result(1, 1, rate=0.5)]))
+        cpu_over_time(cpu_inputs([result(1, "shared-server", rate=0.5)]))
     with pytest.raises(FigureUnavailable, match="CPU was not measured"):
-        cpu_over_time(cpu_inputs([result(1, 1, cores=(None, None))]))
+        cpu_over_time(cpu_inputs([result(1, "shared-server", cores=(None, None))]))
 
 
 # ---- overcommitment
 
 
-WHAT = {1: "1/1/M", 3: "M/M/M"}
-
-
-def rate_row(scheme, rate, kept=None, killed=0, percent=75):
+def rate_row(layout, rate, kept=None, killed=0, percent=75):
     value = None if kept is None else Finding(value=1000 * kept, unit="tps")
     return {
-        "buffers": percent,
-        "rate": rate,
-        "scheme": scheme,
-        "what": WHAT[scheme],
+        "shared_buffers_percent": percent,
+        "overcommit": rate,
+        "layout": layout,
         "throughput": Finding(value=1000.0, unit="tps") if rate == 0 else value,
-        "normalised": Finding(value=None, unit="ratio", note="why")
+        "relative_to_undercommitted": Finding(value=None, unit="ratio", note="why")
         if rate == 0 or kept is None
         else Finding(value=kept, unit="ratio", low=kept - 0.05, high=kept + 0.05),
-        "killed": killed,
+        "trials_with_oom_kill": killed,
     }
 
 
 RATE_ROWS = [
-    *(rate_row(1, 0.0), rate_row(3, 0.0), rate_row(1, 0.3, 0.8)),
-    *(rate_row(3, 0.3, 0.95), rate_row(1, 0.55, killed=1), rate_row(3, 0.55, 0.6)),
+    *(rate_row("shared-server", 0.0), rate_row("dedicated", 0.0), rate_row("shared-server", 0.3, 0.8)),
+    *(rate_row("dedicated", 0.3, 0.95), rate_row("shared-server", 0.55, killed=1), rate_row("dedicated", 0.55, 0.6)),
 ]
 
 
 def rate_inputs(rows, runtime="cgroup", safe_rate=None):
-    findings = {} if safe_rate is None else {"honest_rate": Finding(value=safe_rate, unit="share")}
+    findings = {} if safe_rate is None else {"max_safe_overcommit": Finding(value=safe_rate, unit="share")}
     analysis = Analysis(answer="…", grade="A", tables={"consolidation": rows}, findings=findings)
     record = RunRecord(run="r", study="consolidation", options={"runtime": runtime}, started=0.0, pgherd="0", analysis=analysis)
     return FigureInputs(record=record, analysis=analysis, results=[])
@@ -263,17 +276,17 @@ def test_curves_start_undercommitted_and_have_intervals():
 def test_oom_kills_are_a_cross():
     figure = overcommitment(rate_inputs(RATE_ROWS))
     assert "A cross: OOM kills" in " ".join(specification(figure)["title"]["subtitle"])
-    without = overcommitment(rate_inputs([row for row in RATE_ROWS if not row["killed"]]))
+    without = overcommitment(rate_inputs([row for row in RATE_ROWS if not row["trials_with_oom_kill"]]))
     assert "cross" not in " ".join(specification(without)["title"]["subtitle"])
 
 
 def test_the_title_has_the_retained_throughput():
     assert overcommitment(rate_inputs(RATE_ROWS)).title == (
-        "Throughput relative to undercommitted: at 55 % overcommitment with 75 % buffers M/M/M 60 % (OOM kills: 1/1/M at 55 %)"
+        "Throughput relative to undercommitted: at 55 % overcommitment with 75 % buffers dedicated 60 % (OOM kills: shared-server at 55 %)"
     )
-    killed = [rate_row(1, 0.0), rate_row(1, 0.55, killed=1)]
+    killed = [rate_row("shared-server", 0.0), rate_row("shared-server", 0.55, killed=1)]
     assert overcommitment(rate_inputs(killed)).title == (
-        "Throughput relative to undercommitted: with 75 % buffers OOM kills: 1/1/M at 55 %"
+        "Throughput relative to undercommitted: with 75 % buffers OOM kills: shared-server at 55 %"
     )
 
 
@@ -298,4 +311,4 @@ def test_undercommitted_runs_do_not_expect_the_curves():
 
 def test_without_any_value_the_curves_are_omitted():
     with pytest.raises(FigureUnavailable, match="no overcommitted trial"):
-        overcommitment(rate_inputs([rate_row(1, 0.0), rate_row(1, 0.3)]))
+        overcommitment(rate_inputs([rate_row("shared-server", 0.0), rate_row("shared-server", 0.3)]))

@@ -10,13 +10,15 @@ import pytest
 from pgherd.cli.main import run
 from pgherd.host.facts import gather
 from pgherd.model.capabilities import Capabilities
+from pgherd.model.deployment import GuestMemory
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
-from pgherd.prepare import containers, databases, servers, volumes
+from pgherd.prepare import containers, databases, guests, servers, volumes
 from pgherd.prepare.scenarios import read_scenario
+from pgherd.runtimes.vm.acceleration import OVERHEAD
 from pgherd.studies.consolidation import prepare as module
-from pgherd.studies.consolidation.options import ConsolidationRequest
+from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions, ConsolidationRequest
 from pgherd.studies.consolidation.prepare import prepare
 from pgherd.studies.consolidation.propose import planned
 
@@ -45,7 +47,7 @@ def _settings_are_taken(monkeypatch):
 def groups():
     """Skip where memory cannot be limited."""
     try:
-        prepared(runtime="cgroup", schemes=(3,))
+        prepared(runtime="cgroup", schemes=("dedicated",))
     except CapabilityError as error:
         pytest.skip(str(error))
 
@@ -57,9 +59,9 @@ def no_swap_looked_for(monkeypatch):
 
 
 def test_a_plain_request_is_e4_in_small():
-    found = prepared(schemes=(1, 2, 3))
+    found = prepared(schemes=("shared-server", "shared-container", "dedicated"))
     options = found.options
-    assert (options.schemes, options.buffers, options.rates, options.blocks) == ((1, 2, 3), (25, 75), (0.0,), 1)
+    assert (options.schemes, options.shared_buffers_percent, options.overcommit, options.repeats) == (LAYOUTS[:3], (25, 75), (0.0,), 1)
     assert options.plan == ((30, 2, 30, 2), (2, 30, 2, 30))
     assert (options.workload, options.client_place, options.state) == ("orders", "outside", "fresh")
     assert options.share == GB and options.scale == 6, "a database of three quarters of its memory, as 3 GB in 4 GB"
@@ -69,47 +71,46 @@ def test_a_plain_request_is_e4_in_small():
 
 
 def test_memory_follows_from_warehouses_and_the_other_way_round():
-    assert prepared(schemes=(3,), scale=10, host_memory="6GB").options.share >= 10 * 113_600_000 / 0.75 * 0.95
-    found = prepared(schemes=(3,), workload="select-only").options
+    assert prepared(schemes=("dedicated",), scale=10, host_memory="6GB").options.share >= 10 * 113_600_000 / 0.75 * 0.95
+    found = prepared(schemes=("dedicated",), workload="select-only").options
     assert 0.7 * GB < found.scale * 15.6 * MB < 0.8 * GB
-    assert prepared(schemes=(3,), workload="select-only", scale=2).options.scale == 2
+    assert prepared(schemes=("dedicated",), workload="select-only", scale=2).options.scale == 2
 
 
 @pytest.mark.parametrize(("workload", "choice"), [("orders", "Scale 6 (warehouses): about "), ("select-only", "Scale 50: about ")])
 def test_a_chosen_scale_is_among_the_choices(workload, choice):
-    assert any(line.startswith(choice) for line in prepared(schemes=(3,), workload=workload).choices)
-    assert not any(line.startswith("Scale") for line in prepared(schemes=(3,), workload=workload, scale=1).choices)
+    assert any(line.startswith(choice) for line in prepared(schemes=("dedicated",), workload=workload).choices)
+    assert not any(line.startswith("Scale") for line in prepared(schemes=("dedicated",), workload=workload, scale=1).choices)
 
 
 def test_repeats_are_blocks():
-    options = prepared(schemes=(3,), repeats=3).options
-    assert (options.blocks, options.repeats) == (3, 3)
+    options = prepared(schemes=("dedicated",), repeats=3).options
+    assert (options.repeats, options.repeats) == (3, 3)
 
 
 def test_the_host_has_little_more_than_is_configured_unless_asked_for():
-    found = prepared(schemes=(3,), host_memory=None, scale=1)
+    found = prepared(schemes=("dedicated",), host_memory=None, scale=1)
     assert found.options.configured < found.options.memory <= found.options.configured * 11 / 8
     assert found.surroundings.memory == found.options.memory
-    assert prepared(schemes=(3,), scale=1).options.memory == 2 * GB
+    assert prepared(schemes=("dedicated",), scale=1).options.memory == 2 * GB
 
 
 def test_the_budget_must_hold_what_is_configured():
     with pytest.raises(
         UsageError, match=r"3 databases of 832 MB are 2.44 GB of configured memory, more than the host's budget of 2 GB; .*--overcommit"
     ):
-        prepared(databases=3, schemes=(2,), runtime="process", scale=6)
+        prepared(databases=3, schemes=("shared-container",), runtime="process", scale=6)
 
 
 def test_without_control_groups_memory_cannot_be_short():
     with pytest.raises(CapabilityError, match="--overcommit above 0 needs the cgroup runtime"):
-        prepared(schemes=(3,), overcommit=(0.3,))
-    assert any("the memory of containers is not limited" in choice for choice in prepared(schemes=(3,)).choices)
+        prepared(schemes=("dedicated",), overcommit=(0.3,))
+    assert any("the memory of containers is not limited" in choice for choice in prepared(schemes=("dedicated",)).choices)
 
 
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"schemes": (5,)}, r"there is no such scheme; use 1 \(1/1/M\), 2 \(1/M/M\), 3"),
         ({"pattern": "weekly"}, "there is no pattern 'weekly'"),
         ({"shared_buffers_percent": (95,)}, "1 to 90 %"),
         ({"overcommit": (1.0,)}, "at least 0 and below 1"),
@@ -130,7 +131,7 @@ def test_what_cannot_be_meant_is_refused(asked, told):
 def test_warehouses_that_do_not_fit_the_disk_are_refused(monkeypatch):
     monkeypatch.setattr(module, "disk_space", _full)
     with pytest.raises(UsageError, match="lower --databases or --scale"):
-        prepared(schemes=(3,))
+        prepared(schemes=("dedicated",))
 
 
 def _full(workspace, requested, databases, size, *, writes, lower, templates):
@@ -141,77 +142,87 @@ def test_golden_copies_count_on_the_disk(monkeypatch):
     asked = []
     real = module.disk_space
     monkeypatch.setattr(module, "disk_space", lambda *given, **named: asked.append((given[2], named["templates"])) or real(*given, **named))
-    for schemes in ((3,), (1,), (1, 3)):
-        prepared(schemes=schemes)
-    assert asked == [(2, 1), (2, 2), (2, 3)], "scheme 1 has a golden copy of its own, of all databases in one server"
+    for layouts in (("dedicated",), ("shared-server",), ("shared-server", "dedicated")):
+        prepared(schemes=layouts)
+    assert asked == [(2, 1), (2, 2), (2, 3)], "shared-server has a template of its own, of all databases in one server"
 
 
 @pytest.mark.usefixtures("groups", "no_swap_looked_for")
 class TestWithControlGroups:
     def test_containers_get_their_memory_and_a_rate_its_baseline(self):
-        options = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,)).options
+        options = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,)).options
         assert options.container_memory == options.share == 512 * MB
-        assert options.rates == (0.0, 0.3), "a rate is held against the undercommitted baseline"
+        assert options.overcommit == (0.0, 0.3), "a rate is held against the undercommitted baseline"
         assert len(planned(options)) == 2
 
     def test_swap_is_made_where_memory_is_short_and_confirmed(self):
-        found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
+        found = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert found.options.swap == Swap(kind="zram", size=GB) == found.surroundings.swap
         (change,) = found.confirm
         assert change.startswith("compressed swap in memory (zram) of 1 GB, switched on during the run")
         assert change in found.host_changes
-        plain = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,))
+        plain = prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,))
         assert plain.surroundings.swap == Swap(kind="none") and plain.confirm == ()
 
     def test_swap_as_asked(self):
-        found = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,), swap="file", swap_size="64MB", swap_dir="/mnt")
+        found = prepared(
+            runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,), swap="file", swap_size="64MB", swap_dir="/mnt"
+        )
         assert found.surroundings.swap == Swap(kind="file", size=64 * MB, path="/mnt")
         with pytest.raises(UsageError, match="--swap-size 64MB is set, but the run creates no swap"):
-            prepared(runtime="cgroup", schemes=(3,), swap="none", swap_size="64MB")
+            prepared(runtime="cgroup", schemes=("dedicated",), swap="none", swap_size="64MB")
 
     def test_a_host_without_zram_goes_without_and_says_so(self, monkeypatch):
         def refuse(node, swap):
             raise CapabilityError("no module zram")
 
         monkeypatch.setattr(containers.host_swap, "check", refuse)
-        found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
+        found = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert found.surroundings.swap == Swap(kind="none")
         assert any("no module zram" in choice for choice in found.choices)
         with pytest.raises(CapabilityError, match="no module zram"):
-            prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,), swap="zram")
+            prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,), swap="zram")
 
     def test_buffers_that_cannot_leave_memory_are_warned_of(self):
-        found = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.55,), shared_buffers_percent=(75,), swap="none", busy_clients=5)
+        found = prepared(
+            runtime="cgroup", schemes=("dedicated",), overcommit=(0.55,), shared_buffers_percent=(75,), swap="none", busy_clients=5
+        )
         assert any("at 55% and 75 % buffers the kernel kills servers" in choice for choice in found.choices)
 
-    def test_the_honest_rate_is_said_before_anything_starts(self):
+    def test_the_safe_overcommitment_is_said_before_anything_starts(self):
         found = prepared(
-            runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
+            runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
         )
         assert any("316 MB in total leave 708 MB of 1 GB unused: overcommitment is safe up to 69%" in c for c in found.choices)
-        unknown = prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert any("the safe overcommitment rate is not known" in choice for choice in unknown.choices)
+        unknown = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
+        assert any("the maximum safe overcommitment is not known" in choice for choice in unknown.choices)
 
     def test_a_budget_below_the_working_sets_is_refused(self):
         with pytest.raises(UsageError, match=r"--overcommit 0.8 leaves 205 MB, but the working sets need 316 MB: above 69%"):
             prepared(
-                runtime="cgroup", schemes=(3,), overcommit=(0.3, 0.8), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
+                runtime="cgroup",
+                schemes=("dedicated",),
+                overcommit=(0.3, 0.8),
+                shared_buffers_percent=(25,),
+                working_set_size=("172MB", "144MB"),
             )
 
     def test_a_budget_in_which_nothing_could_run_is_refused(self):
         with pytest.raises(UsageError, match=r"--overcommit 0.99 leaves 10.2 MB of 1 GB, but 2 servers with 32 clients need"):
-            prepared(runtime="cgroup", schemes=(3,), overcommit=(0.99,), shared_buffers_percent=(25,))
+            prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.99,), shared_buffers_percent=(25,))
 
     def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
         monkeypatch.setattr(module.hosts, "warn_of_read_ahead", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
-        assert "looked at True" in prepared(runtime="cgroup", schemes=(3,), overcommit=(0.3,), shared_buffers_percent=(25,)).choices
-        assert "looked at True" not in prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(25,)).choices
+        assert (
+            "looked at True" in prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,)).choices
+        )
+        assert "looked at True" not in prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,)).choices
 
     def test_a_container_that_cannot_hold_its_server_is_refused(self):
-        with pytest.raises(UsageError, match="scheme 3 with 75 % buffers and 200 clients needs at least"):
-            prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(75,), memory="128MB", busy_clients=200)
-        found = prepared(runtime="cgroup", schemes=(3,), shared_buffers_percent=(75,))
-        assert any("scheme 3 with 75 % buffers and 30 clients may need" in choice for choice in found.choices)
+        with pytest.raises(UsageError, match="layout dedicated with 75 % buffers and 200 clients needs at least"):
+            prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(75,), memory="128MB", busy_clients=200)
+        found = prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(75,))
+        assert any("layout dedicated with 75 % buffers and 30 clients may need" in choice for choice in found.choices)
 
 
 @pytest.fixture
@@ -225,17 +236,25 @@ def hypervisor(monkeypatch):
 
 def in_guests(**asked):
     return prepared(
-        **{"runtime": "vm", "memory": "512MB", "vcpus": 1, "schemes": (1, 3), "shared_buffers_percent": (25,), "busy_clients": 4, **asked}
+        **{
+            "runtime": "vm",
+            "memory": "512MB",
+            "vcpus": 1,
+            "schemes": ("shared-server", "dedicated"),
+            "shared_buffers_percent": (25,),
+            "busy_clients": 4,
+            **asked,
+        }
     )
 
 
 @pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
 class TestInGuests:
     def test_guests_get_their_memory_and_how_they_share_it(self):
-        found = in_guests(overcommit=(0.3,), vm_memory_policy="guest-balloon")
+        found = in_guests(overcommit=(0.3,), vm_memory_policy="virtio-balloon")
         options = found.options
         assert (options.runtime, options.container_memory, options.cpu_mode, options.client_place) == ("vm", 512 * MB, "none", "outside")
-        assert found.surroundings.guest_memory.policy == "guest-balloon" and found.surroundings.swap.kind == "zram"
+        assert found.surroundings.guest_memory.policy == "virtio-balloon" and found.surroundings.swap.kind == "zram"
         assert any(change.startswith("virtual machines (QEMU)") for change in found.host_changes)
 
     def test_the_host_needs_room_for_their_hypervisors_too(self):
@@ -257,13 +276,14 @@ class TestInGuests:
 
     def test_minima_that_do_not_fit_are_refused(self):
         with pytest.raises(
-            UsageError, match=r"--overcommit 0.7 leaves 307 MB, of which 237 MB remain for the guests of scheme 1 .* minimum is 256 MB"
+            UsageError,
+            match=r"--overcommit 0.7 leaves 307 MB, of which 237 MB remain for the guests of layout shared-server .* minimum is 256 MB",
         ):
-            in_guests(overcommit=(0.7,), vm_memory_policy="guest-balloon")
+            in_guests(overcommit=(0.7,), vm_memory_policy="virtio-balloon")
 
     def test_a_guests_own_system_is_counted(self):
-        with pytest.raises(UsageError, match="scheme 3 with 75 % buffers and 4 clients needs at least"):
-            in_guests(schemes=(3,), shared_buffers_percent=(75,), memory="384MB")
+        with pytest.raises(UsageError, match="layout dedicated with 75 % buffers and 4 clients needs at least"):
+            in_guests(schemes=("dedicated",), shared_buffers_percent=(75,), memory="384MB")
 
     def test_without_swap_it_is_said_what_happens_to_guests(self):
         found = in_guests(overcommit=(0.3,), swap="none")
@@ -279,24 +299,24 @@ class TestInGuests:
 def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
     monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "make is missing: install make")
-    options = prepared(schemes=(3, 4)).options
-    assert options.unavailable == {4: "pg_balloon cannot be built: make is missing: install make"}
-    assert options.runnable == (3,)
-    with pytest.raises(CapabilityError, match="scheme 4 is not available: pg_balloon cannot be built: make is missing"):
-        prepared(schemes=(4,))
+    options = prepared(schemes=("dedicated", "dedicated-balloon")).options
+    assert options.unavailable == {"dedicated-balloon": "pg_balloon cannot be built: make is missing: install make"}
+    assert options.runnable == ("dedicated",)
+    with pytest.raises(CapabilityError, match="layout dedicated-balloon is not available: pg_balloon cannot be built: make is missing"):
+        prepared(schemes=("dedicated-balloon",))
 
 
-def test_a_balloon_that_is_there_is_loaded_by_scheme_4_only(monkeypatch):
+def test_a_balloon_that_is_there_is_loaded_by_layout_4_only(monkeypatch):
     library = module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc")
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: library)
     monkeypatch.setattr(module.balloon_build, "ensure_balloon", lambda *_, **__: library)
-    options = prepared(schemes=(3, 4)).options
+    options = prepared(schemes=("dedicated", "dedicated-balloon")).options
     assert options.balloon["shared_preload_libraries"] == "pg_balloon"
     assert options.balloon["pg_balloon.enabled"] == "on"
     assert options.balloon["dynamic_library_path"].startswith("/made")
     assert "shared_preload_libraries" not in options.settings
     assert options.balloon["huge_pages"] == "off", "in huge pages that happen to be free it would be no balloon, and be shown as one"
-    assert "huge_pages" not in prepared(schemes=(3, 4), set=("huge_pages=off",)).options.balloon
+    assert "huge_pages" not in prepared(schemes=("dedicated", "dedicated-balloon"), set=("huge_pages=off",)).options.balloon
 
 
 def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
@@ -316,22 +336,24 @@ def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
         pytest.skip("this host is large enough for it")
     with pytest.raises(UsageError, match="--host-cores 8 is more than this host has"):
         prepare(LocalNode(), ConsolidationRequest(preset="E4"), dry=True)
-    own = module._published(ConsolidationRequest(preset="E5", host_cores=2, scale=1))
+    own = module._with_preset(ConsolidationRequest(preset="E5", host_cores=2, scale=1))
     assert (own.host_cores, own.scale, own.memory, own.vcpus) == (2, 1, "4GB", 3)
     assert own.overcommit == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
 
 
 def test_a_list_of_clients_says_itself_who_is_busy():
-    options = prepared(schemes=(3,), pattern="9,1/1,8").options
-    assert (options.high, options.low, options.plan) == (9, 1, ((9, 1), (1, 8)))
-    own = module._published(ConsolidationRequest(preset="E4", pattern="9,1/1,8"))
+    options = prepared(schemes=("dedicated",), pattern="9,1/1,8").options
+    assert (options.busy_clients, options.quiet_clients, options.plan) == (9, 1, ((9, 1), (1, 8)))
+    own = module._with_preset(ConsolidationRequest(preset="E4", pattern="9,1/1,8"))
     assert (own.busy_clients, own.quiet_clients, own.periods, own.vcpus) == (None, None, None, 3), (
         "the published clients are not meant then"
     )
 
 
 def test_the_same_seed_gives_the_same_options():
-    assert prepared(schemes=(1, 3), seed=5).options == prepared(schemes=(1, 3), seed=5).options
+    assert (
+        prepared(schemes=("shared-server", "dedicated"), seed=5).options == prepared(schemes=("shared-server", "dedicated"), seed=5).options
+    )
 
 
 def _documented():
@@ -357,3 +379,123 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
         assert one.options == other.options and one.surroundings == other.surroundings
         seconds = sum(trial.seconds() for trial in planned(one.options))
         assert seconds / (3600 if unit == "hours" else 86400) == pytest.approx(float(number), rel=0.1), "as the page says"
+
+
+# ---- memory of guests
+
+STATIC, BALLOONS = GuestMemory(), GuestMemory(policy="virtio-balloon")
+
+
+def guest_options(**changes):
+    known = {"cores": 8, "memory": 11 * GB, "vcpus": 3, "share": 4 * GB, "runtime": "vm", "pg_bin": "/pg/bin", "pg_version": "18.6"}
+    known |= {"workload": "orders", "scale": 30, "cpu_mode": "none"}
+    found = ConsolidationOptions.model_validate({**known, **changes})
+    return found.model_copy(update={"container_memory": found.share})
+
+
+def test_a_budget_holds_guests_their_hypervisors_and_the_reserve():
+    for own in OVERHEAD.values():
+        need = guests.budget_for(2, 4 * GB, own)
+        assert need == pytest.approx((8 * GB + 2 * own) / 0.98, abs=1)
+        assert guests.largest_guest(2, need, own) == pytest.approx(4 * GB, abs=2)
+        assert guests.largest_guest(40, GB, own) == 0, "there is not even room for the hypervisors"
+
+
+def test_guests_run_in_control_groups_where_those_are_the_best_there_is(monkeypatch):
+    class Best:
+        name = "cgroup"
+
+    monkeypatch.setattr(guests, "choose", lambda node, journal, facts, requested, suffix: (Best, requested))
+    assert guests.in_groups(None, None, None)
+    monkeypatch.setattr(Best, "name", "process")
+    assert not guests.in_groups(None, None, None)
+
+
+@pytest.mark.parametrize("policy", [STATIC, BALLOONS])
+def test_the_published_rates_leave_enough(policy):
+    module.require_guests_fit(guest_options(overcommit=(0.0, 0.3, 0.55)), policy)
+
+
+def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
+    tight = guest_options(schemes=("dedicated",), overcommit=(0.0, 0.75))
+    module.require_guests_fit(tight, STATIC)
+    with pytest.raises(
+        UsageError,
+        match=r"--overcommit 0.75 leaves 2 GB, of which 1.83 GB remain for the guests of layout dedicated .* minimum is 2 GB; lower",
+    ):
+        module.require_guests_fit(tight, BALLOONS)
+
+
+def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
+    with pytest.raises(UsageError, match=r"--overcommit 0.9 leaves 102 MB, but the hypervisors of layout dedicated need 128 MB"):
+        module.require_guests_fit(guest_options(share=512 * MB, schemes=("dedicated",), overcommit=(0.0, 0.9)), STATIC)
+    with pytest.raises(UsageError, match=r"need 208 MB"):
+        emulated = STATIC.model_copy(update={"overhead": OVERHEAD["tcg"]})
+        module.require_guests_fit(guest_options(share=512 * MB, schemes=("dedicated",), overcommit=(0.0, 0.85)), emulated)
+
+
+def test_a_guest_that_could_not_come_up_is_refused():
+    with pytest.raises(UsageError, match="--memory 128 MB: a guest needs 160 MB to boot"):
+        module.require_guests_fit(guest_options(share=128 * MB), STATIC)
+
+
+def test_what_becomes_of_a_guests_memory_is_said():
+    given = guest_options()
+    assert module._memory_of_guest(given, "dedicated", BALLOONS) == "its balloon leaves it at least 1 GB of its 4 GB"
+    assert module._memory_of_guest(given, "shared-server", BALLOONS) == "its balloon leaves it at least 2 GB of its 8 GB"
+    assert module._memory_of_guest(given, "dedicated", STATIC).startswith("its balloon keeps its size")
+    assert module._memory_of_guest(given, "dedicated", GuestMemory(policy="free-page-reporting")).startswith("it reports free pages")
+
+
+# ---- dry run
+
+
+def plan_options(**changes):
+    known = {
+        "cores": 8,
+        "memory": 11 * GB,
+        "vcpus": 3,
+        "container_memory": 4 * GB,
+        "share": 4 * GB,
+        "runtime": "cgroup",
+        "cpu_mode": "quota",
+        "pg_bin": "/pg/bin",
+        "pg_version": "18.6",
+        "workload": "orders",
+        "scale": 30,
+        "client_place": "outside",
+        "seconds": 600,
+        "ramp": 40,
+    }
+    return ConsolidationOptions.model_validate({**known, **changes})
+
+
+def test_each_layout_has_a_line():
+    given = plan_options(overcommit=(0.0, 0.5), unavailable={"dedicated-balloon": "make is missing"})
+    assert module.plan_lines(given, planned(given)) == [
+        "Layout shared-server: 1 container (cgroup, 3 vCPU by quota, 8 GB), in each 1 server of PostgreSQL 18.6 with 2 databases; "
+        "shared_buffers 2048MB, 6144MB.",
+        "Layout shared-container: 1 container (cgroup, 3 vCPU by quota, 8 GB), in each 2 servers of PostgreSQL 18.6 with 1 database; "
+        "shared_buffers 1024MB, 3072MB.",
+        "Layout dedicated: 2 containers (cgroup, 3 vCPU by quota, 4 GB), in each 1 server of PostgreSQL 18.6 with 1 database; "
+        "shared_buffers 1024MB, 3072MB.",
+        "Layout dedicated-balloon is not available: make is missing.",
+        "Memory: 8 GB configured, 11 GB on the host; available when overcommitted by 50 %: 4 GB.",
+        "Load: orders of scale 30 in each database, clients outside the containers: 30,2,30,2/2,30,2,30 in periods of 10 min, "
+        "each after 40 s of warm-up.",
+    ]
+
+
+def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them():
+    given = plan_options(runtime="vm", cpu_mode="none", schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,))
+    first, second, *_ = module.plan_lines(given, planned(given), GuestMemory(policy="virtio-balloon"))
+    assert first.startswith("Layout shared-server: 1 guest (vm, 3 vCPU, 8 GB)")
+    assert first.endswith("; memory of each guest: its balloon leaves it at least 2 GB of its 8 GB.")
+    assert second.startswith("Layout dedicated: 2 guests (vm, 3 vCPU, 4 GB)")
+    assert second.endswith("; memory of each guest: its balloon leaves it at least 1 GB of its 4 GB.")
+
+
+def test_without_limits_that_is_said():
+    given = plan_options(runtime="process", container_memory=None, cpu_mode="none", schemes=("dedicated",))
+    assert "2 containers (process)" in module.plan_lines(given, planned(given))[0]
+    assert "assumed (no limit is enforced)" in module.plan_lines(given, planned(given))[1]

@@ -2,6 +2,8 @@ from collections import Counter
 
 import pytest
 
+from pgherd.model.deployment import Volume
+from pgherd.studies.consolidation.options import LAYOUTS
 from pgherd.studies.consolidation.propose import deploy, planned, points, propose, shared_buffers, targets, trial
 
 GB = 2**30
@@ -12,25 +14,31 @@ def keys(trials):
 
 
 def test_a_block_holds_every_combination_once(make_options):
-    options = make_options(rates=(0.0, 0.3, 0.55), blocks=3)
-    counts = Counter((trial.point["scheme"], trial.point["buffers"], trial.point["rate"], trial.repeat) for trial in planned(options))
+    options = make_options(overcommit=(0.0, 0.3, 0.55), repeats=3)
+    counts = Counter(
+        (trial.point["layout"], trial.point["shared_buffers_percent"], trial.point["overcommit"], trial.repeat)
+        for trial in planned(options)
+    )
     assert len(counts) == 4 * 2 * 3 * 3 and set(counts.values()) == {1}
 
 
 def test_blocks_are_mixed_by_the_recorded_seed(make_options):
-    first, again, other = (keys(planned(make_options(seed=seed, blocks=2))) for seed in (7, 7, 8))
+    first, again, other = (keys(planned(make_options(seed=seed, repeats=2))) for seed in (7, 7, 8))
     assert first == again and first != other
     assert sorted(first) == sorted(other)
     blocks = [[key.partition("#")[0] for key in first if key.endswith(f"#{block}")] for block in (0, 1)]
     assert blocks[0] != blocks[1], "the order differs between blocks"
-    assert blocks[0] != [f"buffers={p['buffers']},rate={p['rate']},scheme={p['scheme']}" for p in points(make_options())]
+    assert blocks[0] != [
+        f"layout={p['layout']},overcommit={p['overcommit']},shared_buffers_percent={p['shared_buffers_percent']}"
+        for p in points(make_options())
+    ]
 
 
-def test_unavailable_schemes_are_left_out(make_options):
-    options = make_options(unavailable={4: "no compiler"})
-    assert {trial.point["scheme"] for trial in planned(options)} == {1, 2, 3}
-    proposal = propose(make_options(schemes=(4,), unavailable={4: "no compiler"}), [])
-    assert proposal.stop == "none of the requested schemes is available on this host"
+def test_unavailable_layouts_are_left_out(make_options):
+    options = make_options(unavailable={"dedicated-balloon": "no compiler"})
+    assert {trial.point["layout"] for trial in planned(options)} == {"shared-server", "shared-container", "dedicated"}
+    proposal = propose(make_options(schemes=("dedicated-balloon",), unavailable={"dedicated-balloon": "no compiler"}), [])
+    assert proposal.stop == "none of the requested layouts is available on this host"
 
 
 def test_resume_proposes_what_is_missing(make_options, simulate):
@@ -55,15 +63,15 @@ def test_a_tainted_trial_is_rerun(make_options, simulate):
 
 
 def test_killed_trials_are_not_rerun(make_options, simulate):
-    options = make_options(rates=(0.0, 0.5))
-    results = simulate(options, kill=lambda trial: "db1" if trial.point["rate"] else None).all()
+    options = make_options(overcommit=(0.0, 0.5))
+    results = simulate(options, kill=lambda trial: "db1" if trial.point["overcommit"] else None).all()
     assert len(results) == len(planned(options))
 
 
 def test_a_time_budget_ends_the_study_without_repeats_outside_a_block(make_options, simulate):
-    options = make_options(schemes=(1, 3), buffers=(25,), budget_seconds=1000)
+    options = make_options(schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,), budget_seconds=1000)
     results = simulate(options).all()
-    assert len(results) == 2, "further repeats of one scheme would have no pair"
+    assert len(results) == 2, "further repeats of one layout would have no pair"
 
 
 # ---- deployments and trials
@@ -78,66 +86,72 @@ def shape(deployment):
     )
 
 
-@pytest.mark.parametrize(("scheme", "expected"), [(1, (1, 1, 2)), (2, (1, 2, 2)), (3, (2, 2, 2)), (4, (2, 2, 2))])
-def test_shapes_are_e4s(make_options, scheme, expected):
-    assert shape(deploy(make_options(), scheme, 25, 0)) == expected
+@pytest.mark.parametrize(("layout", "expected"), list(zip(LAYOUTS, [(1, 1, 2), (1, 2, 2), (2, 2, 2), (2, 2, 2)], strict=True)))
+def test_shapes_are_e4s(make_options, layout, expected):
+    assert shape(deploy(make_options(), layout, 25, 0)) == expected
 
 
-@pytest.mark.parametrize(("scheme", "memory", "quarter", "most"), [(1, 8, 2, 6), (2, 8, 1, 3), (3, 4, 1, 3), (4, 4, 1, 3)])
-def test_memory_and_buffers_are_those_of_e4s_table(make_options, scheme, memory, quarter, most):
+@pytest.mark.parametrize(
+    ("layout", "memory", "quarter", "most"),
+    [("shared-server", 8, 2, 6), ("shared-container", 8, 1, 3), ("dedicated", 4, 1, 3), ("dedicated-balloon", 4, 1, 3)],
+)
+def test_memory_and_buffers_are_those_of_e4s_table(make_options, layout, memory, quarter, most):
     options = make_options()
-    for _, container in deploy(options, scheme, 25, 0).containers():
+    for _, container in deploy(options, layout, 25, 0).containers():
         assert (container.memory, container.vcpus) == (memory * GB, 3)
-    assert shared_buffers(options, scheme, 25) == quarter * GB
-    assert shared_buffers(options, scheme, 75) == most * GB
-    for _, _, server in deploy(options, scheme, 75, 0).servers():
+    assert shared_buffers(options, layout, 25) == quarter * GB
+    assert shared_buffers(options, layout, 75) == most * GB
+    for _, _, server in deploy(options, layout, 75, 0).servers():
         assert server.settings["shared_buffers"] == f"{most * 1024}MB"
 
 
 def test_any_number_of_databases(make_options):
     options = make_options(databases=5, plan=((3,),) * 5)
-    assert [shape(deploy(options, scheme, 25, 0)) for scheme in (1, 2, 3)] == [(1, 1, 5), (1, 5, 5), (5, 5, 5)]
-    assert next(deploy(options, 2, 25, 0).containers())[1].memory == 5 * 4 * GB
+    assert [shape(deploy(options, layout, 25, 0)) for layout in LAYOUTS[:3]] == [(1, 1, 5), (1, 5, 5), (5, 5, 5)]
+    assert next(deploy(options, "shared-container", 25, 0).containers())[1].memory == 5 * 4 * GB
 
 
 def test_overcommitment_shrinks_the_host_and_not_the_containers(make_options):
-    options = make_options(staging="locked")
-    plain, tight = deploy(options, 3, 25, 0.0), deploy(options, 3, 25, 0.5)
+    options = make_options(overcommit_by="mlock")
+    plain, tight = deploy(options, "dedicated", 25, 0.0), deploy(options, "dedicated", 25, 0.5)
     assert (plain.hosts[0].memory, tight.hosts[0].memory) == (12 * GB, 4 * GB)
-    assert tight.hosts[0].staging == "locked"
+    assert tight.hosts[0].staging == "mlock"
     assert plain.hosts[0].containers == tight.hosts[0].containers
 
 
-def test_only_scheme_4_has_the_balloon(make_options):
+def test_only_dedicated_balloon_has_the_balloon(make_options):
     options = make_options(balloon={"shared_preload_libraries": "pg_balloon"}, settings={"max_wal_senders": "0"})
     with_balloon = {
-        scheme: ["shared_preload_libraries" in server.settings for _, _, server in deploy(options, scheme, 25, 0).servers()]
-        for scheme in (1, 2, 3, 4)
+        layout: ["shared_preload_libraries" in server.settings for _, _, server in deploy(options, layout, 25, 0).servers()]
+        for layout in LAYOUTS
     }
-    assert with_balloon == {1: [False], 2: [False, False], 3: [False, False], 4: [True, True]}
+    assert with_balloon == dict(zip(LAYOUTS, ([False], [False, False], [False, False], [True, True]), strict=True))
 
 
 def test_without_limits_containers_have_no_memory(make_options):
     options = make_options(container_memory=None, runtime="process")
-    assert [container.memory for _, container in deploy(options, 1, 25, 0).containers()] == [None]
-    assert shared_buffers(options, 1, 25) == 2 * GB
+    assert [container.memory for _, container in deploy(options, "shared-server", 25, 0).containers()] == [None]
+    assert shared_buffers(options, "shared-server", 25) == 2 * GB
 
 
-@pytest.mark.parametrize("scheme", [1, 2, 3, 4])
-def test_a_trial_loads_every_database_as_the_plan_says(make_options, scheme):
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_trial_loads_every_database_as_the_plan_says(make_options, layout):
     options = make_options()
-    planned_trial = trial(options, {"scheme": scheme, "buffers": 25, "rate": 0.0}, 0, "planned")
-    clients = [[phase.loads[target].clients for target in targets(options, scheme)] for phase in planned_trial.phases]
+    planned_trial = trial(options, {"layout": layout, "shared_buffers_percent": 25, "overcommit": 0.0}, 0, "planned")
+    clients = [[phase.loads[target].clients for target in targets(options, layout)] for phase in planned_trial.phases]
     assert clients == [[30, 2], [2, 30], [30, 2], [2, 30]]
     assert {load.place for phase in planned_trial.phases for load in phase.loads.values()} == {"outside"}
     assert planned_trial.state == "fresh", "orders grow, so every trial starts from the data directory template"
 
 
 def test_failure_with_less_memory_is_expected(make_options):
-    trials = [trial(make_options(), {"scheme": 3, "buffers": 25, "rate": rate}, 0, "planned") for rate in (0.0, 0.55)]
+    trials = [
+        trial(make_options(), {"layout": "dedicated", "shared_buffers_percent": 25, "overcommit": rate}, 0, "planned")
+        for rate in (0.0, 0.55)
+    ]
     assert [planned_trial.may_die for planned_trial in trials] == [False, True]
 
 
 def test_wal_can_be_on_another_volume(make_options):
-    deployment = deploy(make_options(wal_dir="/mnt/wal"), 3, 25, 0)
+    deployment = deploy(make_options(volumes=(Volume(name="wal", path="/mnt/wal"),), roles={"wal": "wal"}), "dedicated", 25, 0)
     assert [server.volumes for _, _, server in deployment.servers()] == [{"wal": "wal"}] * 2

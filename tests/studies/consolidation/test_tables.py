@@ -12,42 +12,48 @@ def trials_of(simulator):
 
 
 def test_a_row_for_each_combination_even_if_nothing_ran(make_options):
-    options = make_options(rates=(0.0, 0.5))
-    rows = tables.scheme_rows(options, TrialsByPoint(options, []))
+    options = make_options(overcommit=(0.0, 0.5))
+    rows = tables.layout_rows(options, TrialsByPoint(options, []))
     assert len(rows) == 16
     assert all(row["throughput"].note == tables.NOT_RUN for row in rows)
 
 
-def test_only_schemes_1_and_2_have_the_correction(make_options, simulate):
-    simulator = simulate(make_options(buffers=(25,)))
-    rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
-    assert rows[1]["corrected"].value == pytest.approx(3400)
-    assert rows[1]["throughput"].value == pytest.approx(3200)
-    assert rows[3]["corrected"].value is None and "dedicated vCPUs" in rows[3]["corrected"].note
-    assert rows[1]["cpu_used"].value == pytest.approx(300)
-    assert rows[1]["ratio"].note == "the first scheme"
+def test_only_shared_layouts_have_the_correction(make_options, simulate):
+    simulator = simulate(make_options(shared_buffers_percent=(25,)))
+    rows = {row["layout"]: row for row in tables.layout_rows(simulator.options, trials_of(simulator))}
+    assert rows["shared-server"]["vcpu_corrected"].value == pytest.approx(3400)
+    assert rows["shared-server"]["throughput"].value == pytest.approx(3200)
+    assert rows["dedicated"]["vcpu_corrected"].value is None and "dedicated vCPUs" in rows["dedicated"]["vcpu_corrected"].note
+    assert rows["shared-server"]["cpu_percent"].value == pytest.approx(300)
+    assert rows["shared-server"]["ratio"].note == "the first layout"
 
 
-def test_schemes_of_different_vcpus_are_compared_with_the_correction_too(make_options, simulate):
-    simulator = simulate(make_options(buffers=(25,)))
-    rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
-    assert rows[3]["ratio"].value == pytest.approx(3840 / 3200)
-    assert rows[3]["corrected_ratio"].value == pytest.approx(3840 / 3400), "the quiet database's 200 counts twice in scheme 1 only"
-    assert rows[2]["corrected_ratio"].value == pytest.approx((2880 + 180) / 3400), "both are corrected"
-    assert rows[1]["corrected_ratio"].note == "the first scheme"
-    assert rows[3]["corrected_ratio"].published.startswith("about 1 (E4")
+def test_layouts_of_different_vcpus_are_compared_with_the_correction_too(make_options, simulate):
+    simulator = simulate(make_options(shared_buffers_percent=(25,)))
+    rows = {row["layout"]: row for row in tables.layout_rows(simulator.options, trials_of(simulator))}
+    assert rows["dedicated"]["ratio"].value == pytest.approx(3840 / 3200)
+    assert rows["dedicated"]["vcpu_corrected_ratio"].value == pytest.approx(3840 / 3400), (
+        "the quiet database's 200 counts twice in shared-server only"
+    )
+    assert rows["shared-container"]["vcpu_corrected_ratio"].value == pytest.approx((2880 + 180) / 3400), "both are corrected"
+    assert rows["shared-server"]["vcpu_corrected_ratio"].note == "the first layout"
+    assert rows["dedicated"]["vcpu_corrected_ratio"].published.startswith("about 1 (E4")
 
 
-def test_schemes_of_equal_vcpus_need_none(make_options, simulate):
-    for changes in ({"schemes": (3, 4)}, {"schemes": (1, 2)}, {"cpu_mode": "none"}):
-        simulator = simulate(make_options(buffers=(25,), **changes))
-        rows = {row["scheme"]: row for row in tables.scheme_rows(simulator.options, trials_of(simulator))}
-        assert all("corrected_ratio" not in row for row in rows.values())
-    assert rows[1]["corrected"].note == "no correction: the vCPUs of a container are not limited"
+def test_layouts_of_equal_vcpus_need_none(make_options, simulate):
+    for changes in (
+        {"schemes": ("dedicated", "dedicated-balloon")},
+        {"schemes": ("shared-server", "shared-container")},
+        {"cpu_mode": "none"},
+    ):
+        simulator = simulate(make_options(shared_buffers_percent=(25,), **changes))
+        rows = {row["layout"]: row for row in tables.layout_rows(simulator.options, trials_of(simulator))}
+        assert all("vcpu_corrected_ratio" not in row for row in rows.values())
+    assert rows["shared-server"]["vcpu_corrected"].note == "no correction: the vCPUs of a container are not limited"
 
 
 def test_periods_name_every_database_with_its_clients(make_options, simulate):
-    simulator = simulate(make_options(buffers=(25,), schemes=(3,)))
+    simulator = simulate(make_options(shared_buffers_percent=(25,), schemes=("dedicated",)))
     rows = tables.period_rows(simulator.options, trials_of(simulator))
     assert [(row["period"], row["database"], row["clients"]) for row in rows[:4]] == [
         (1, "DB_1", 30),
@@ -55,51 +61,51 @@ def test_periods_name_every_database_with_its_clients(make_options, simulate):
         (2, "DB_1", 2),
         (2, "DB_2", 30),
     ]
-    assert [isinstance(row["cpu_used"], Finding) for row in rows[:2]] == [True, False]
+    assert [isinstance(row["cpu_percent"], Finding) for row in rows[:2]] == [True, False]
 
 
 def test_available_memory_is_that_of_the_rate(make_options):
-    options = make_options(rates=(0.0, 0.5), schemes=(3,), buffers=(25,))
-    rows = tables.scheme_rows(options, TrialsByPoint(options, []))
-    assert [row["available"] for row in rows] == [None, 4096]
+    options = make_options(overcommit=(0.0, 0.5), schemes=("dedicated",), shared_buffers_percent=(25,))
+    rows = tables.layout_rows(options, TrialsByPoint(options, []))
+    assert [row["memory_available"] for row in rows] == [None, 4096]
 
 
 # ---- memory
 
 
 def test_containers_are_added_up_and_the_highest_pressure_counts(make_options, simulate):
-    simulator = simulate(make_options(schemes=(3,), buffers=(25,), rates=(0.0, 0.5)))
-    over = next(result for result in simulator.all() if result.trial.point["rate"])
+    simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,), overcommit=(0.0, 0.5)))
+    over = next(result for result in simulator.all() if result.trial.point["overcommit"])
     found = memory_use(over)
     assert found["charged"] == pytest.approx(2 * 900e6 / tables.MB)
     assert found["shared"] == 512 and found["page_cache"] == 512 and found["private"] == 128
     assert found["swapped"] == pytest.approx(160)
     assert found["refaults"] == pytest.approx(84)
     assert (found["swapped_in"], found["swapped_out"]) == (5, 7)
-    assert found["waiting"] == pytest.approx(4), "of the container with the most pressure"
-    assert found["compressed"] == pytest.approx(160) and found["compression"] == pytest.approx(4)
+    assert found["memory_pressure"] == pytest.approx(4), "of the container with the most pressure"
+    assert found["compressed"] == pytest.approx(160) and found["compression_ratio"] == pytest.approx(4)
     assert "ballooned" not in found
 
 
 def test_a_quantity_missing_in_one_period_is_absent(make_options, simulate):
-    simulator = simulate(make_options(schemes=(3,), buffers=(25,)))
+    simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,)))
     (result,) = simulator.all()
     del result.phases[1].metrics["host"]
     assert "swapped_in" not in memory_use(result) and "charged" in memory_use(result)
 
 
 def test_compression_by_zswap_is_read_from_the_containers(make_options, simulate):
-    simulator = simulate(make_options(schemes=(3,), buffers=(25,), rates=(0.0, 0.5)))
-    over = next(result for result in simulator.all() if result.trial.point["rate"])
+    simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,), overcommit=(0.0, 0.5)))
+    over = next(result for result in simulator.all() if result.trial.point["overcommit"])
     for phase in over.phases:
         del phase.metrics["zram:zram3"]
         for name in ("container:db1", "container:db2"):
             phase.metrics[name] |= {"memory.zswapped": 60.0 * tables.MB, "memory.zswap": 20.0 * tables.MB}
-    assert memory_use(over)["compressed"] == 120 and memory_use(over)["compression"] == pytest.approx(3)
+    assert memory_use(over)["compressed"] == 120 and memory_use(over)["compression_ratio"] == pytest.approx(3)
 
 
 def test_the_balloon_is_not_part_of_other_quantities(make_options, simulate):
-    simulator = simulate(make_options(schemes=(4,), buffers=(25,)))
+    simulator = simulate(make_options(schemes=("dedicated-balloon",), shared_buffers_percent=(25,)))
     (result,) = simulator.all()
     before = memory_use(result)
     for phase in result.phases:
@@ -110,93 +116,96 @@ def test_the_balloon_is_not_part_of_other_quantities(make_options, simulate):
 
 
 def test_a_row_for_each_combination_with_an_interval_from_three_blocks_on(make_options, simulate):
-    simulator = simulate(make_options(rates=(0.0, 0.5), blocks=3))
+    simulator = simulate(make_options(overcommit=(0.0, 0.5), repeats=3))
     rows = memory_rows(simulator.options, trials_of(simulator))
     assert len(rows) == 16
-    over = next(row for row in rows if (row["scheme"], row["buffers"], row["rate"]) == (1, 75, 0.5))
+    over = next(row for row in rows if (row["layout"], row["shared_buffers_percent"], row["overcommit"]) == ("shared-server", 75, 0.5))
     assert over["swapped"].value == pytest.approx(440) and over["swapped"].low is not None
     assert all(row[name].unit == unit for row in rows for name, unit in tables.UNITS.items() if name in row)
 
 
 def test_unmeasured_memory_makes_no_row_and_no_finding(make_options, simulate):
-    simulator = simulate(make_options(rates=(0.0, 0.5)), memory=False)
+    simulator = simulate(make_options(overcommit=(0.0, 0.5)), memory=False)
     trials = trials_of(simulator)
     assert memory_rows(simulator.options, trials) == []
     assert swap_findings(simulator.options, trials) == {}
 
 
 def test_separate_containers_are_compared_with_the_shared_one_at_each_rate(make_options, simulate):
-    simulator = simulate(make_options(rates=(0.0, 0.3), blocks=3))
+    simulator = simulate(make_options(overcommit=(0.0, 0.3), repeats=3))
     found = swap_findings(simulator.options, trials_of(simulator))
-    apart = found["swapped_ratio.scheme3.buffers25.rate0.3"]
+    apart = found["swapped_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.3}"]
     assert apart.value == pytest.approx(0.4) and apart.low is not None
     assert (apart.experiment, apart.published) == ("E6", f"below 0.5 ({tables.SOURCE_E6})")
-    balloon = found["swapped_balloon_ratio.buffers75.rate0.3"]
+    balloon = found["swapped_balloon_ratio{shared_buffers_percent=75,overcommit=0.3}"]
     assert balloon.value == pytest.approx(0.75) and balloon.published.startswith("about 0.8")
-    assert found["swapped_ratio.scheme3.buffers75.rate0.3"].published is None, "E6 published it for 25 % buffers"
-    assert not any("rate0." not in name for name in found)
+    assert found["swapped_ratio{layout=dedicated,shared_buffers_percent=75,overcommit=0.3}"].published is None, (
+        "E6 published it for 25 % buffers"
+    )
+    assert not any("overcommit=0." not in name for name in found)
 
 
 def test_nothing_is_published_at_other_rates_or_of_other_workloads(make_options, simulate):
-    for changes in ({"rates": (0.0, 0.5)}, {"rates": (0.0, 0.3), "workload": "select-only"}):
+    for changes in ({"overcommit": (0.0, 0.5)}, {"overcommit": (0.0, 0.3), "workload": "select-only"}):
         simulator = simulate(make_options(**changes))
         found = swap_findings(simulator.options, trials_of(simulator))
         assert found and not any(finding.published for finding in found.values())
 
 
 def test_a_few_pages_have_no_ratio(make_options, simulate):
-    simulator = simulate(make_options(rates=(0.0, 0.001)))
-    assert all("compression" not in memory_use(result) for result in simulator.all())
+    simulator = simulate(make_options(overcommit=(0.0, 0.001)))
+    assert all("compression_ratio" not in memory_use(result) for result in simulator.all())
     assert swap_findings(simulator.options, trials_of(simulator)) == {}
 
 
 def test_a_block_without_swapping_counts_as_the_minimum(make_options, simulate):
-    simulator = simulate(make_options(rates=(0.0, 0.3), blocks=3))
+    simulator = simulate(make_options(overcommit=(0.0, 0.3), repeats=3))
     results = simulator.all()
-    point = {"scheme": 3, "buffers": 25, "rate": 0.3}
+    point = {"layout": "dedicated", "shared_buffers_percent": 25, "overcommit": 0.3}
     best = next(one for one in results if one.trial.repeat == 1 and point.items() <= one.trial.point.items())
     for phase in best.phases:
         for entity in ("container:db1", "container:db2"):
             phase.metrics[entity]["memory.swap"] = 0.0
     found = swap_findings(simulator.options, TrialsByPoint(simulator.options, results))
-    ratio = found["swapped_ratio.scheme3.buffers25.rate0.3"]
+    ratio = found["swapped_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.3}"]
     assert ratio.n == 3 and ratio.value == pytest.approx((0.4 * 0.4 / (240 * 1.1)) ** (1 / 3)), "one MB over what the shared one swapped"
     assert "at most: in 1 of 3 blocks it was below 1 MB" in ratio.note
-    assert "at most" not in found["swapped_ratio.scheme3.buffers75.rate0.3"].note
-    balloon = found["swapped_balloon_ratio.buffers25.rate0.3"]
+    assert "at most" not in found["swapped_ratio{layout=dedicated,shared_buffers_percent=75,overcommit=0.3}"].note
+    balloon = found["swapped_balloon_ratio{shared_buffers_percent=25,overcommit=0.3}"]
     assert balloon.n == 2 and balloon.value == pytest.approx(0.75), "a base of zero has no ratio"
 
 
 def test_guests_have_balloons_and_no_shared_memory(make_options, simulate):
-    simulator = simulate(make_options(schemes=(3,), buffers=(25,), rates=(0.0, 0.3), runtime="vm"))
+    simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,), overcommit=(0.0, 0.3), runtime="vm"))
     results = simulator.all()
     for phase in (phase for one in results for phase in one.phases):
         for name in ("db1", "db2"):
             phase.metrics[f"guest:{name}"] = {
-                "guest.memory": 512.0 * tables.MB,
-                "guest.actual": 412.0 * tables.MB,
+                "guest.memory_configured": 512.0 * tables.MB,
+                "guest.memory_balloon_actual": 412.0 * tables.MB,
                 "qemu.anon": 300.0 * tables.MB,
             }
     row = memory_rows(simulator.options, TrialsByPoint(simulator.options, results))[-1]
     assert "shared" not in row and row["guest_balloons"].value == pytest.approx(200) and row["guest_balloons"].unit == "MB"
     assert "guest_memory" in row["guest_balloons"].note and "hypervisors'" in row["private"].note
     for phase in results[-1].phases:
-        del phase.metrics["guest:db1"]["guest.actual"]
+        del phase.metrics["guest:db1"]["guest.memory_balloon_actual"]
     assert "guest_balloons" not in memory_use(results[-1]), "the sum needs every guest"
 
 
 def test_one_block_has_no_interval(make_options, simulate):
-    simulator = simulate(make_options(rates=(0.0, 0.5)))
+    simulator = simulate(make_options(overcommit=(0.0, 0.5)))
     found = swap_findings(simulator.options, trials_of(simulator))
     assert all(finding.low is None and "one block: no interval" in finding.note for finding in found.values())
 
 
 def test_overcommitted_runs_have_the_memory_tables(make_options, simulate):
-    over, under = (simulate(make_options(rates=rates)) for rates in ((0.0, 0.3), (0.0,)))
+    over, under = (simulate(make_options(overcommit=rates)) for rates in ((0.0, 0.3), (0.0,)))
     over_tables = analyse(over.options, over.all()).tables
     assert len(over_tables["memory"]) == 16
-    assert [row["buffers"] for row in over_tables["published_e6"]] == [25, 75]
-    assert not {"memory", "published_e6"} & set(analyse(under.options, under.all()).tables)
+    assert [row["shared_buffers_percent"] for row in over_tables["published"] if row["experiment"] == "E6"] == [25, 75]
+    under_tables = analyse(under.options, under.all()).tables
+    assert "memory" not in under_tables and {row["experiment"] for row in under_tables["published"]} == {"E4"}
 
 
 # ---- published references
@@ -206,15 +215,15 @@ def test_overcommitted_runs_have_the_memory_tables(make_options, simulate):
 def test_productivity_is_throughput_over_cores_as_published(key):
     """E4's third line follows from its first two, to the rounding of the CPU column."""
     baseline = tables.BASELINES[key]
-    assert 100 * baseline.notpm / baseline.cpu == pytest.approx(baseline.per_core, rel=2e-4)
+    assert 100 * baseline.nopm / baseline.cpu == pytest.approx(baseline.per_core, rel=2e-4)
 
 
 def test_buffers_gain_as_published():
-    """E4 published +12.1 % for scheme 3 and +13.2 % for scheme 4."""
-    assert tables.published_buffers_gain(3) == pytest.approx(1.121, abs=0.0006)
-    assert tables.published_buffers_gain(4) == pytest.approx(1.132, abs=0.0006)
+    """E4 published +12.1 % for dedicated and +13.2 % for dedicated-balloon."""
+    assert tables.published_buffers_gain("dedicated") == pytest.approx(1.121, abs=0.0006)
+    assert tables.published_buffers_gain("dedicated-balloon") == pytest.approx(1.132, abs=0.0006)
 
 
 def test_an_unpublished_ratio_is_none():
-    assert tables.published_ratio(25, 3, 1) == f"{52647.45 / 45303.41:.3f} ({tables.SOURCE})"
-    assert tables.published_ratio(50, 3, 1) is None
+    assert tables.published_ratio(25, "dedicated", "shared-server") == f"{52647.45 / 45303.41:.3f} ({tables.SOURCE})"
+    assert tables.published_ratio(50, "dedicated", "shared-server") is None

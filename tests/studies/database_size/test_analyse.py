@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.database_size.analyse import PUBLISHED, published_megabytes
-from pgherd.studies.database_size.options import SCALES, SizesOptions
+from pgherd.studies.database_size.options import SCALES, DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
 MB = 2**20
@@ -14,10 +14,10 @@ MB = 2**20
 def test_a_line_is_found_and_predicts_e10(options, results):
     found = STUDY.analyse(options(), results(SCALES))
     assert found.grade == "A"
-    assert found.findings["per_scale"].value * MB == pytest.approx(15_680_000, rel=1e-6)
-    assert found.findings["fixed"].value * MB == pytest.approx(7_700_000, rel=1e-6)
+    assert found.findings["size_per_scale"].value * MB == pytest.approx(15_680_000, rel=1e-6)
+    assert found.findings["base_size"].value * MB == pytest.approx(7_700_000, rel=1e-6)
     for scale in (1000, 2500, 5000, 10000):
-        predicted = found.findings[f"size_{scale}"]
+        predicted = found.findings[f"predicted_size.{scale}"]
         # PostgreSQL 9.x made rows and catalogues a little differently, and E10 rounds to whole GB.
         assert predicted.value == pytest.approx(published_megabytes(scale), rel=0.05)
         assert predicted.low <= predicted.value <= predicted.high and predicted.confidence == 0.95
@@ -27,7 +27,7 @@ def test_a_line_is_found_and_predicts_e10(options, results):
 
 def test_the_table_has_measured_and_predicted_with_e10_beside(options, results):
     rows = STUDY.analyse(options(scales=(1, 2, 5, 10), predict=(2, 100)), results((1, 2, 5, 10))).tables["sizes"]
-    assert [(row["scale"], row["how"]) for row in rows] == [
+    assert [(row["scale"], row["source"]) for row in rows] == [
         (1, "measured"),
         (2, "measured"),
         (5, "measured"),
@@ -36,7 +36,7 @@ def test_the_table_has_measured_and_predicted_with_e10_beside(options, results):
     ]
     assert [row["published"] for row in rows] == ["23 MB", None, None, "157 MB", "1.7 GB"]
     first = rows[0]
-    assert first["size"].value == pytest.approx(sum(first[part].value for part in ("tables", "indexes", "rest")))
+    assert first["size"].value == pytest.approx(sum(first[part].value for part in ("tables", "indexes", "other")))
     assert first["size"].published == "23 MB" and rows[-1]["tables"] is None
     assert {row["size"].unit for row in rows} == {"MB"}
 
@@ -49,7 +49,7 @@ def test_parts_that_were_not_seen_are_left_out(options, results):
 def test_fewer_than_four_scales_have_no_interval_and_say_so(options, results):
     found = STUDY.analyse(options(scales=(1, 10, 50)), results((1, 10, 50)))
     assert found.grade == "B"
-    assert found.findings["size_1000"].low is None
+    assert found.findings["predicted_size.1000"].low is None
     assert any("no interval: 3 scales" in text for text in found.warnings)
 
 
@@ -82,7 +82,7 @@ def test_too_little_for_a_line_still_gives_an_answer(options, results, scales, f
 
 @given(st.dictionaries(st.integers(1, 1000), st.floats(1, 1e13), max_size=6), st.sets(st.integers(1, 20000), min_size=1, max_size=4))
 def test_any_sizes_give_an_answer(sizes, predict):
-    options = SizesOptions(pg_bin="/b", pg_version="18.6", scales=tuple(sizes) or (1,), predict=tuple(predict))
+    options = DatabaseSizeOptions(pg_bin="/b", pg_version="18.6", scales=tuple(sizes) or (1,), predict=tuple(predict))
     trials = STUDY.propose(options, []).trials
     results = [
         TrialResult(id="0001", trial=trial, started=0, ended=1, probe={"database_bytes": sizes[trial.point["scale"]]})
@@ -105,3 +105,9 @@ def test_its_units_are_postgresqls():
     assert published_megabytes(7) is None
     # pgbench makes 14.95 MB per unit of scale: in millions of bytes scale 10 would be 164.
     assert published_megabytes(10) == pytest.approx(7.4 + 14.95 * 10, rel=0.01)
+
+
+def test_scales_that_a_short_run_left_out_are_named(options, results):
+    asked = options(scales=(1, 2, 5, 10))
+    found = STUDY.analyse(asked, results((1, 2)))
+    assert "Not measured, because the run ended before: scale 5, 10" in found.warnings and found.grade == "B"

@@ -5,12 +5,12 @@ from pgherd.model.run import RunRecord
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.database_size.figures import sizes
-from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
 
 def inputs(*scales):
-    options = SizesOptions(pg_bin="/b", pg_version="18.6", scales=scales)
+    options = DatabaseSizeOptions(pg_bin="/b", pg_version="18.6", scales=scales)
     results = [
         TrialResult(id="0001", trial=trial, started=0, ended=1, probe={"database_bytes": 7.7e6 + 15.68e6 * trial.point["scale"]})
         for trial in STUDY.propose(options, []).trials

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.database_size.options import PREDICTED, SCALES, SizesRequest, deployment
+from pgherd.studies.database_size.options import PREDICTED, SCALES, DatabaseSizeRequest, deployment
 
 
 def test_scales_are_put_in_order(options):
@@ -14,7 +14,7 @@ def test_what_is_no_scale_is_refused(options, scales):
     with pytest.raises(ValidationError, match="give one or more scales, each at least 1"):
         options(scales=scales)
     with pytest.raises(ValidationError):
-        SizesRequest(predict=scales)
+        DatabaseSizeRequest(predict=scales)
 
 
 def test_one_server_with_one_database_and_no_limits(options):

@@ -2,14 +2,14 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.studies.database_size.options import SizesRequest
+from pgherd.studies.database_size.options import DatabaseSizeRequest
 from pgherd.studies.database_size.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
 def prepared(**asked):
-    return prepare(LocalNode(), SizesRequest(**asked), dry=True)
+    return prepare(LocalNode(), DatabaseSizeRequest(**asked), dry=True)
 
 
 def test_a_plain_request_is_completed(own_directories):
@@ -18,6 +18,10 @@ def test_a_plain_request_is_completed(own_directories):
     assert found.surroundings.runtime == "process", "no control group is needed where nothing runs"
     assert 800e6 < found.disk < 1e9, "the largest one decides, since they come one at a time"
     assert not own_directories.joinpath("cache").exists()
+
+
+def test_a_time_budget_is_in_seconds():
+    assert prepared(time_budget="10m").options.budget_seconds == 600 and prepared().options.budget_seconds is None
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pgherd.postgres import golden
 from pgherd.postgres.installations import Installation
 from pgherd.runner import probes
 from pgherd.runner.observer import RunObserver
-from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 from pgherd.workloads.pgbench import PgbenchFilling
 
@@ -24,10 +24,10 @@ def session(tmp_path):
 
 @pytest.fixture
 def trial():
-    return STUDY.propose(SizesOptions(pg_bin="/pg/bin", pg_version="18.6", scales=(3,)), []).trials[0]
+    return STUDY.propose(DatabaseSizeOptions(pg_bin="/pg/bin", pg_version="18.6", scales=(3,)), []).trials[0]
 
 
-SIZES = {"database_bytes": 55, "tables_bytes": 40, "indexes_bytes": 10, "rest_bytes": 5}
+SIZES = {"database_bytes": 55, "tables_bytes": 40, "indexes_bytes": 10, "other_bytes": 5}
 
 
 def copy_of(session) -> Path:

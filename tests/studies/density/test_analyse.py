@@ -20,14 +20,15 @@ from pgherd.studies.density.study import STUDY
 Build = Callable[..., DensityOptions]
 
 COLUMNS = {
-    "density": "databases cores fraction throughput perfect perfect_linear efficiency efficiency_linear cpu_per_tx efficiency_cpu p50 p95 "
-    "p99 jain min_max limited_by trials tainted published_efficiency",
-    "cpu": "databases fraction databases_cpu clients pgherd platform iowait idle steal",
-    "models": "model parameters aicc relative_error knee peak chosen",
+    "density": "databases cores_allocated allocated_share throughput ideal ideal_linear efficiency efficiency_linear cpu_per_tx "
+    "cpu_efficiency p50 p95 p99 jain_index min_max_ratio bottleneck trials tainted_trials published_efficiency",
+    "cpu": "databases allocated_share databases_cpu clients_cpu pgherd_cpu platform_cpu iowait idle steal",
+    "models": "model parameters aicc relative_error knee peak selected",
 }
 FINDINGS = (
-    "one_database slope databases_held efficiency_at_saturation end_of_linear saturation peak_throughput usl_sigma usl_kappa usl_peak knee "
-    "overhead_inferred overhead_inferred_share overhead_direct cpu_bound_evidence fairness"
+    "single_database_throughput linear_slope capacity efficiency_at_saturation linear_range_end saturation_point peak_throughput "
+    "usl_sigma usl_kappa usl_peak_load knee retrograde_ratio jain_index min_max_ratio min_max_ratio_worst "
+    "platform_overhead_inferred platform_overhead_inferred_share platform_overhead_measured cpu_limit_utilization"
 )
 
 
@@ -48,24 +49,24 @@ def test_it_is_a_study() -> None:
 def test_a_full_host(options: Build, simulate: Any) -> None:
     """Linear up to all cores, flat beyond: 8 databases fill the host, and the capacity is 8/0.85 = 9.4."""
     analysis = finished(options(), simulate(options()))
-    held = analysis.findings["databases_held"]
+    held = analysis.findings["capacity"]
     assert analysis.grade == "A"
     assert held.value == pytest.approx(8 / 0.85, rel=0.02)
     assert held.low < 8 / 0.85 < held.high
     assert analysis.answer.startswith("Capacity: 9 databases of 0.25 vCPU at 85 % efficiency (crossed at 9.")
     assert "CPU-bound: the host is full from 8 databases on" in analysis.answer
     assert "up to 6 databases are limited by their CPU quota" in analysis.answer
-    assert analysis.findings["one_database"].low < 15_000 < analysis.findings["one_database"].high
-    assert analysis.findings["slope"].value == pytest.approx(15_000, rel=0.01)
-    assert analysis.findings["end_of_linear"].value == 8
-    assert analysis.findings["end_of_linear"].high == 10
-    assert analysis.findings["saturation"].value == 8
+    assert analysis.findings["single_database_throughput"].low < 15_000 < analysis.findings["single_database_throughput"].high
+    assert analysis.findings["linear_slope"].value == pytest.approx(15_000, rel=0.01)
+    assert analysis.findings["linear_range_end"].value == 8
+    assert analysis.findings["linear_range_end"].high == 10
+    assert analysis.findings["saturation_point"].value == 8
     assert analysis.findings["peak_throughput"].value == pytest.approx(120_000, rel=0.02)
     assert analysis.findings["efficiency_at_saturation"].low < 1 < analysis.findings["efficiency_at_saturation"].high
-    assert analysis.findings["cpu_bound_evidence"].value == pytest.approx(1, abs=0.01)
+    assert analysis.findings["cpu_limit_utilization"].value == pytest.approx(1, abs=0.01)
     assert analysis.findings["knee"].value == pytest.approx(8, abs=0.3)
-    assert analysis.figures["models"]["best"] == "hinge"
-    assert [r["limited_by"] for r in analysis.tables["density"]] == ["quota"] * 5 + ["host"] * 2
+    assert analysis.figures["models"]["best"] == "piecewise-linear"
+    assert [r["bottleneck"] for r in analysis.tables["density"]] == ["cpu-quota"] * 5 + ["host-cpu"] * 2
 
 
 def test_names_are_those_that_the_report_reads(options: Build, simulate: Any) -> None:
@@ -74,14 +75,14 @@ def test_names_are_those_that_the_report_reads(options: Build, simulate: Any) ->
         for each in analysis.tables[table]:
             assert set(columns.split()) <= set(each)
     assert set(FINDINGS.split()) <= set(analysis.findings)
-    assert "platform.vm" in analysis.tables["cpu"][0]
+    assert "platform_cpu.vm" in analysis.tables["cpu"][0]
     assert {"models", "published"} <= set(analysis.figures)
-    curve_of = analysis.figures["models"]["hinge"]
+    curve_of = analysis.figures["models"]["piecewise-linear"]
     assert len(curve_of["n"]) == len(curve_of["x"])
     assert analysis.figures["published"][-1]["efficiency"] == pytest.approx(0.857, abs=5e-4)
     assert row(analysis, 8)["published_efficiency"] == pytest.approx(0.857, abs=5e-4)
     assert row(analysis, 8)["efficiency"].experiment == "E1"
-    assert analysis.findings["overhead_inferred"].experiment == "E2"
+    assert analysis.findings["platform_overhead_inferred"].experiment == "E2"
     assert Analysis.model_validate_json(analysis.model_dump_json()) == analysis
 
 
@@ -102,7 +103,7 @@ def test_every_number_has_a_reason_or_an_interval(options: Build, simulate: Any)
 
 
 def test_no_interval_reaches_beyond_what_can_be(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 8), repeats=3, repeats_one=3)
+    given = options(databases=(1, 8), repeats=3, single_database_repeats=3)
     results = simulate(given).all(planned(given))
     for result, busy in zip([r for r in results if r.trial.point["databases"] == 8], (0.0, 0.0, 0.3), strict=True):
         (phase,) = result.phases
@@ -112,20 +113,20 @@ def test_no_interval_reaches_beyond_what_can_be(options: Build, simulate: Any) -
         phase.targets[0] = first.model_copy(update={"throughput": first.throughput * (1 - busy)})
     analysis = STUDY.analyse(given, results)
     cells = [*row(analysis, 8).values(), *row(analysis, 8, "cpu").values()]
-    names = ("fairness", "fairness_min_max", "fairness_worst")
-    ratios = [row(analysis, 8)["jain"], row(analysis, 8)["min_max"], *(analysis.findings[name] for name in names)]
+    names = ("jain_index", "min_max_ratio", "min_max_ratio_worst")
+    ratios = [row(analysis, 8)["jain_index"], row(analysis, 8)["min_max_ratio"], *(analysis.findings[name] for name in names)]
     assert all(cell.low < cell.value < cell.high == 1 for cell in ratios)
-    assert row(analysis, 8, "cpu")["platform"].low == analysis.findings["overhead_direct"].low == 0
+    assert row(analysis, 8, "cpu")["platform_cpu"].low == analysis.findings["platform_overhead_measured"].low == 0
     assert all(cell.low >= 0 for cell in cells if isinstance(cell, Finding) and cell.low is not None)
 
 
 def test_what_the_platform_takes(options: Build, simulate: Any) -> None:
     """A platform that uses 0.4 of 2 cores: measured directly, and inferred only when the remaining cores are full."""
-    analysis = finished(options(), simulate(options(points=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
-    assert analysis.findings["overhead_direct"].value == pytest.approx(0.4, abs=1e-6)
-    assert analysis.findings["overhead_direct.vm"].value == pytest.approx(0.2)
+    analysis = finished(options(), simulate(options(databases=(1, 2, 4, 5, 6, 7, 8, 10)), overhead=0.4))
+    assert analysis.findings["platform_overhead_measured"].value == pytest.approx(0.4, abs=1e-6)
+    assert analysis.findings["platform_overhead_measured.vm"].value == pytest.approx(0.2)
     assert analysis.findings["knee"].value == pytest.approx(6.4, abs=0.3)
-    assert "no bound" in analysis.findings["overhead_inferred"].note
+    assert "no bound" in analysis.findings["platform_overhead_inferred"].note
     at_full = row(analysis, 8)["efficiency"]
     assert at_full.low < 0.8 < at_full.high
 
@@ -135,24 +136,24 @@ def test_super_linear_is_explained_and_does_not_flatter(options: Build, simulate
     assert row(analysis, 6)["efficiency"].value > 1.1
     assert row(analysis, 6)["efficiency_linear"].value == pytest.approx(1, abs=0.02)
     assert any("super-linear" in text for text in analysis.warnings)
-    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
-    assert analysis.findings["databases_held_one"].value is None
-    assert "slope" in analysis.findings["databases_held"].method
+    assert analysis.findings["capacity"].value == pytest.approx(8 / 0.85, rel=0.02)
+    assert analysis.findings["capacity_vs_single"].value is None
+    assert "slope" in analysis.findings["capacity"].method
     exact = finished(options(), simulate(options(), alone=0.8, noise=0))
     assert any("makes 12,000 tps, 20 % less than each database in the linear region (15,000 tps)" in text for text in exact.warnings)
 
 
 def test_a_boosted_single_database_is_explained(options: Build, simulate: Any) -> None:
-    analysis = finished(options(at=0.75), simulate(options(), alone=1.15))
+    analysis = finished(options(efficiency=0.75), simulate(options(), alone=1.15))
     assert any("boosted clocks" in text for text in analysis.warnings)
-    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.75 / 1.15, rel=0.02)
+    assert analysis.findings["capacity"].value == pytest.approx(8 / 0.75 / 1.15, rel=0.02)
 
 
 def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 3, 5, 6))
+    given = options(databases=(1, 2, 3, 5, 6))
     analysis = finished(given, simulate(given))
-    assert analysis.findings["databases_held"].value is None
-    assert "at least 6" in analysis.findings["databases_held"].note
+    assert analysis.findings["capacity"].value is None
+    assert "at least 6" in analysis.findings["capacity"].note
     assert "Capacity: at least 6 databases" in analysis.answer
     assert any("past 100 %" in text for text in analysis.warnings)
     assert analysis.figures["models"]["best"] == "linear"
@@ -160,19 +161,19 @@ def test_never_below_claims_no_more_than_was_measured(options: Build, simulate: 
 
 def test_at_least_is_no_more_than_the_interval_bears_out(options: Build, simulate: Any) -> None:
     """Nine databases have 8/9 of ideal, above 85 %, but noisy trials do not confirm it."""
-    given = options(points=(1, 2, 4, 8, 9))
+    given = options(databases=(1, 2, 4, 8, 9))
     exact, noisy = (finished(given, simulate(given, noise=noise)) for noise in (0.001, 0.03))
     assert (
         "Capacity: at least 9 databases of 0.25 vCPU at 85 % efficiency, the largest number measured (112 % of the cores)" in exact.answer
     )
-    assert "nor does the spread of its repeats" in exact.findings["databases_held"].note
+    assert "nor does the spread of its repeats" in exact.findings["capacity"].note
     assert "Capacity: at least 8 databases of 0.25 vCPU at 85 % efficiency (95 % interval from 8." in noisy.answer
     assert "; 9, the largest number measured, at 112 % of the cores, had 8" in noisy.answer
-    assert "capacity at least 8 databases (from 8." in noisy.findings["databases_held"].note
-    few = options(points=(1, 2, 4, 8, 9), repeats=1, repeats_one=1)
+    assert "capacity at least 8 databases (from 8." in noisy.findings["capacity"].note
+    few = options(databases=(1, 2, 4, 8, 9), repeats=1, single_database_repeats=1)
     single = finished(few, simulate(few, noise=0.001))
     assert "at least 9 databases" in single.answer and "too few repeats for an interval" in single.answer
-    assert "no interval: too few repeats" in single.findings["databases_held"].note
+    assert "no interval: too few repeats" in single.findings["capacity"].note
 
 
 def test_a_number_that_is_held_is_never_rounded_up() -> None:
@@ -180,7 +181,7 @@ def test_a_number_that_is_held_is_never_rounded_up() -> None:
 
 
 def test_cpu_per_transaction_where_the_rate_hides_it(options: Build, simulate: Any) -> None:
-    """The rate makes throughput linear, but every transaction costs more CPU. Only efficiency_cpu shows it."""
+    """The rate makes throughput linear, but every transaction costs more CPU. Only cpu_efficiency shows it."""
     given = options(rate=3000)
     results, _ = simulate(given).until_stop()
     for result in results:
@@ -190,24 +191,24 @@ def test_cpu_per_transaction_where_the_rate_hides_it(options: Build, simulate: A
                 metrics["cpu.usage"] *= 0.2 * (1 + 0.02 * (n - 1))
     analysis = STUDY.analyse(given, results)
     assert row(analysis, 6)["efficiency"].value == pytest.approx(1, abs=0.02)
-    assert row(analysis, 6)["efficiency_cpu"].value == pytest.approx(1 / 1.1, abs=0.02)
+    assert row(analysis, 6)["cpu_efficiency"].value == pytest.approx(1 / 1.1, abs=0.02)
 
 
 def test_what_was_not_seen_is_not_claimed(options: Build, simulate: Any) -> None:
     analysis = finished(options(), simulate(options(), metrics=False))
-    for name in ("overhead_direct", "cpu_bound_evidence", "pgherd_cpu"):
+    for name in ("platform_overhead_measured", "cpu_limit_utilization", "pgherd_cpu"):
         assert analysis.findings[name].value is None
         assert analysis.findings[name].note
     assert row(analysis, 3)["cpu_per_tx"].value is None
-    assert row(analysis, 3, "cpu")["platform"].value is None
+    assert row(analysis, 3, "cpu")["platform_cpu"].value is None
     assert "the bottleneck is unknown" in analysis.answer
-    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
+    assert analysis.findings["capacity"].value == pytest.approx(8 / 0.85, rel=0.02)
 
 
 def test_tainted_trials_do_not_count_beside_clean_ones(options: Build, simulate: Any) -> None:
     analysis = finished(options(), simulate(options(), taint=lambda t: "steal" if t.key() == "databases=6#1" else None))
     assert analysis.grade == "A"
-    assert row(analysis, 6)["tainted"] == 1
+    assert row(analysis, 6)["tainted_trials"] == 1
     assert row(analysis, 6)["trials"] == 4
     assert row(analysis, 6)["throughput"].value == pytest.approx(90_000, rel=0.02)
     assert any("1 of 24 trials are tainted, by steal (1)" in text for text in analysis.warnings)
@@ -237,19 +238,19 @@ def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options:
 
 
 def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 3, 5, 6))
+    given = options(databases=(1, 2, 3, 5, 6))
     (never,) = [text for text in finished(given, simulate(given)).look_at if "--databases" in text]
     assert never == (
         "the point at 85 % efficiency is beyond 6 databases, the largest number measured; density with --databases 1,2,3,5,6,11 "
         "also measures 11"
     )
-    near = options(at=0.81)  # the capacity is 8/0.81 = 9.9
+    near = options(efficiency=0.81)  # the capacity is 8/0.81 = 9.9
     noisy = finished(near, simulate(near, noise=0.02))
     assert "upper bound not reached" in noisy.answer
     assert any(text.startswith("the upper bound of the capacity is beyond 10 databases") for text in noisy.look_at)
     assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
-    seen = finished(options(points=(1, 2, 4, 8, 12)), simulate(options(points=(1, 2, 4, 8, 12))))
-    assert seen.findings["databases_held"].high < 12 and not any("--databases" in text for text in seen.look_at)
+    seen = finished(options(databases=(1, 2, 4, 8, 12)), simulate(options(databases=(1, 2, 4, 8, 12))))
+    assert seen.findings["capacity"].high < 12 and not any("--databases" in text for text in seen.look_at)
 
 
 def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simulate: Any) -> None:
@@ -264,7 +265,7 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
     assert match and int(match[1]) > 10 and enough and int(enough[1]) > int(match[2]), wide
     (hopeless,) = said(0.6)
     assert hopeless.endswith("try a longer --duration, or rerun on an idle machine")
-    given = options(points=(1, 2, 3), repeats=40)
+    given = options(databases=(1, 2, 3), repeats=40)
     lost = finished(given, simulate(given, noise=0.1, fail=lambda trial: "it died" if trial.repeat > 3 else None))
     (asked,) = [text for text in lost.look_at if "is known to" in text]
     assert asked.endswith("try a longer --duration, or rerun on an idle machine"), "no fewer repeats than requested are proposed"
@@ -272,14 +273,14 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:
     def said(fail: Any = lambda trial: None, **more: Any) -> list[str]:
-        given = options(points=(1, 2, 3, 5, 6), **more)
+        given = options(databases=(1, 2, 3, 5, 6), **more)
         return [text for text in finished(given, simulate(given, fail=fail)).look_at if "is beyond" in text]
 
-    (full,) = said(memory_holds=6)
+    (full,) = said(max_databases_in_memory=6)
     assert full.endswith("the largest number measured; memory is sufficient for no more: lower --memory or --scale")
-    (near,) = said(memory_holds=9)
+    (near,) = said(max_databases_in_memory=9)
     assert near.endswith("density with --databases 1,2,3,5,6,9 also measures 9")
-    (free,) = said(memory_holds=40)
+    (free,) = said(max_databases_in_memory=40)
     assert free.endswith("density with --databases 1,2,3,5,6,11 also measures 11")
     assert said(fail=lambda trial: "it died" if trial.point["databases"] == 6 else None) == [], "six are planned, and run first"
 
@@ -327,7 +328,7 @@ def test_nothing_at_all(options: Build, simulate: Any) -> None:
 
 
 def test_any_prefix_of_a_run_can_be_analysed(options: Build, simulate: Any) -> None:
-    given = options(repeats=1, repeats_one=2)
+    given = options(repeats=1, single_database_repeats=2)
     results = simulate(given).all(planned(given))
     for cut in range(len(results) + 1):
         analysis = STUDY.analyse(given, results[:cut])
@@ -335,33 +336,33 @@ def test_any_prefix_of_a_run_can_be_analysed(options: Build, simulate: Any) -> N
 
 
 def test_single_repeats_have_numbers_without_intervals(options: Build, simulate: Any) -> None:
-    given = options(repeats=1, repeats_one=1)
+    given = options(repeats=1, single_database_repeats=1)
     analysis = finished(given, simulate(given))
-    assert analysis.findings["databases_held"].value is not None
-    assert analysis.findings["databases_held"].low is None
+    assert analysis.findings["capacity"].value is not None
+    assert analysis.findings["capacity"].low is None
     assert "too few repeats" in analysis.answer
     assert any("fewer than 3 usable trials" in text for text in analysis.warnings)
     assert row(analysis, 6)["efficiency"].low is None
 
 
 def test_without_one_database_the_slope_is_perfect(options: Build, simulate: Any) -> None:
-    given = options(points=(2, 3, 5, 6, 8, 10))
+    given = options(databases=(2, 3, 5, 6, 8, 10))
     analysis = finished(given, simulate(given))
-    assert analysis.findings["one_database"].value is None
+    assert analysis.findings["single_database_throughput"].value is None
     assert row(analysis, 6)["efficiency"].value is None
-    assert analysis.findings["databases_held"].value == pytest.approx(8 / 0.85, rel=0.02)
-    assert analysis.findings["databases_held_one"].value is None
+    assert analysis.findings["capacity"].value == pytest.approx(8 / 0.85, rel=0.02)
+    assert analysis.findings["capacity_vs_single"].value is None
     assert any("a single database was not measured" in text for text in analysis.warnings)
 
 
 @pytest.mark.parametrize("only", [1, 8])
 def test_one_point_holds_nothing(options: Build, simulate: Any, only: int) -> None:
     """Efficiency is 1 there by construction."""
-    given = options(points=(only,))
+    given = options(databases=(only,))
     analysis = finished(given, simulate(given))
     assert "at least" not in analysis.answer
     assert "no capacity at 85 %" in analysis.answer
-    assert analysis.findings["databases_held"].value is None
+    assert analysis.findings["capacity"].value is None
 
 
 def test_without_a_limit_vcpus_are_no_more_than_a_way_to_count(options: Build, simulate: Any) -> None:
@@ -370,7 +371,7 @@ def test_without_a_limit_vcpus_are_no_more_than_a_way_to_count(options: Build, s
 
 
 def test_an_open_interval_has_no_end_in_the_answer(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 4, 8, 10), at=0.8, seed=1)
+    given = options(databases=(1, 2, 4, 8, 10), efficiency=0.8, seed=1)
     answers = [finished(given, simulate(given, noise=0.02, seed=seed)).answer for seed in range(4)]
     opened = [text for text in answers if "upper bound not reached" in text]
     assert opened
@@ -393,13 +394,13 @@ def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
     given = options(rate=10_000)
     analysis = finished(given, simulate(given))
     assert "at 10000 tps each" in analysis.answer
-    assert {r["limited_by"] for r in analysis.tables["density"]} == {"rate"}
+    assert {r["bottleneck"] for r in analysis.tables["density"]} == {"rate-limit"}
 
 
 def test_e1_published_table(options: Build, simulate: Any) -> None:
     """The table of E1 through the whole analysis."""
     e1 = {1: 64, 4: 256, 8: 512, 16: 1045, 24: 1540, 32: 1957, 40: 2194}
-    given = options(cores=160, vcpus=4, points=tuple(e1), repeats=1, repeats_one=1)
+    given = options(cores=160, vcpus=4, databases=tuple(e1), repeats=1, single_database_repeats=1)
 
     class Published(simulate):
         def truth(self, n: int) -> float:
@@ -407,13 +408,13 @@ def test_e1_published_table(options: Build, simulate: Any) -> None:
 
     analysis = finished(given, Published(given, noise=0))
     assert analysis.findings["efficiency_at_saturation"].value == pytest.approx(0.857, abs=5e-4)
-    assert analysis.findings["end_of_linear"].value == 32
-    assert analysis.findings["overhead_inferred"].value == pytest.approx(7.1, abs=0.1)  # published as "about 8 cores"
-    assert analysis.findings["overhead_inferred_share"].value == pytest.approx(1 - 1957 / 2048)
+    assert analysis.findings["linear_range_end"].value == 32
+    assert analysis.findings["platform_overhead_inferred"].value == pytest.approx(7.1, abs=0.1)  # published as "about 8 cores"
+    assert analysis.findings["platform_overhead_inferred_share"].value == pytest.approx(1 - 1957 / 2048)
     assert analysis.findings["knee"].value == pytest.approx(29, abs=1)
-    assert analysis.findings["usl_peak"].value is None
-    assert "is not reported" in analysis.findings["usl_peak"].note
-    assert "at least 40" in analysis.findings["databases_held"].note
+    assert analysis.findings["usl_peak_load"].value is None
+    assert "is not reported" in analysis.findings["usl_peak_load"].note
+    assert "at least 40" in analysis.findings["capacity"].note
 
 
 @pytest.mark.parametrize(("alone", "basis"), [(1.0, "single"), (0.85, "slope")])

@@ -28,7 +28,7 @@ def test_the_perfect_that_does_not_flatter(options: Build, simulate: Any, alone:
 
 
 def test_efficiency_is_read_between_points_along_the_throughput(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 6, 12))  # full at 8, which was not measured: throughput there is between those of 6 and 12
+    given = options(databases=(1, 2, 6, 12))  # full at 8, which was not measured: throughput there is between those of 6 and 12
     found, note = measured_curve(given, simulate(given, noise=0)).efficiency_at(1.0, "single")
     assert found is not None
     assert found.value == pytest.approx((6 + (8 - 6) * (8 - 6) / (12 - 6)) / 8)
@@ -36,7 +36,7 @@ def test_efficiency_is_read_between_points_along_the_throughput(options: Build, 
 
 
 def test_a_fraction_outside_the_points_is_not_read(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 3))
+    given = options(databases=(1, 2, 3))
     found, note = measured_curve(given, simulate(given)).efficiency_at(1.0, "single")
     assert found is None
     assert "no point at or around 100 %" in note
@@ -54,12 +54,12 @@ def test_held_names_its_neighbours_and_method(options: Build, simulate: Any) -> 
 def test_one_that_is_slow_alone_does_not_pull_the_crossing_down(
     options: Build, simulate: Any, points: tuple[int, ...], alone: float
 ) -> None:
-    given = options(points=points)
+    given = options(databases=points)
     assert capacity_finding(measured_curve(given, simulate(given, alone=alone, noise=0)), "slope").value == pytest.approx(8 / 0.85)
 
 
 def test_n_counts_trials(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 6, 12))
+    given = options(databases=(1, 2, 6, 12))
     found = measured_curve(given, simulate(given))
     assert found.slope.n == 6  # three each of 2 and 6 databases
     assert capacity_finding(found, "single").n == 14
@@ -69,14 +69,14 @@ def test_n_counts_trials(options: Build, simulate: Any) -> None:
 
 
 def test_a_slope_of_one_point_is_no_measure_of_it(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 12))
+    given = options(databases=(1, 12))
     own = measured_curve(given, simulate(given)).efficiency(0, "slope")
     assert (own.value, own.low) == (1.0, None)
 
 
 def test_an_open_upper_end_is_said(options: Build, simulate: Any) -> None:
     """10 databases get 80 % here: with noise the crossing is below 10 in one run and above it in another."""
-    given = options(points=(1, 2, 4, 8, 10), at=0.8)
+    given = options(databases=(1, 2, 4, 8, 10), efficiency=0.8)
     below = capacity_finding(measured_curve(given, simulate(given, noise=0.02, seed=1)), "single")
     assert below.low < below.value < below.high == 10
     assert "upper bound not reached by the largest number measured (10)" in below.note
@@ -86,13 +86,13 @@ def test_an_open_upper_end_is_said(options: Build, simulate: Any) -> None:
 
 
 def test_saturation_is_not_claimed_while_it_rises(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 2, 3, 5))
+    given = options(databases=(1, 2, 3, 5))
     found = shape_findings(measured_curve(given, simulate(given)))
-    assert found["saturation"].value is None
-    assert "still rises" in found["saturation"].note
+    assert found["saturation_point"].value is None
+    assert "still rises" in found["saturation_point"].note
     assert "still rising" in found["peak_throughput"].note
-    assert found["throughput_beyond_peak"].value == 1
-    assert found["throughput_beyond_peak"].low is None
+    assert found["retrograde_ratio"].value == 1
+    assert found["retrograde_ratio"].low is None
 
 
 def test_a_fall_beyond_the_peak(options: Build, simulate: Any) -> None:
@@ -101,27 +101,27 @@ def test_a_fall_beyond_the_peak(options: Build, simulate: Any) -> None:
             return super().truth(n) * (1 if n <= 8 else 0.8)
 
     found = shape_findings(measured_curve(options(), Falling(options())))
-    beyond = found["throughput_beyond_peak"]
+    beyond = found["retrograde_ratio"]
     assert beyond.value == pytest.approx(0.8, abs=0.03)
     assert beyond.high < 1
     assert "% below that at" in beyond.note
 
 
 def test_a_single_point_has_a_curve(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     only = measured_curve(given, simulate(given))
     assert only.single is None
     assert only.basis == "slope"
     assert capacity_finding(only, "slope").value is None
     assert "only one number" in capacity_finding(only, "slope").note
     found = shape_findings(only)
-    for name in ("end_of_linear", "saturation"):
+    for name in ("linear_range_end", "saturation_point"):
         assert found[name].value is None
         assert "only one number" in found[name].note
 
 
 def test_clean_trials_are_used_and_all_are_counted(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 4))
+    given = options(databases=(1, 4))
     host = simulate(
         given,
         taint=lambda t: "steal" if t.repeat == 0 else None,
@@ -135,7 +135,7 @@ def test_clean_trials_are_used_and_all_are_counted(options: Build, simulate: Any
 
 
 def test_tainted_trials_are_used_where_none_is_clean(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     (four,) = density_points(given, simulate(given, taint=lambda t: "steal").all(planned(given)))
     assert len(four.used) == 3
     assert not four.clean
@@ -143,20 +143,20 @@ def test_tainted_trials_are_used_where_none_is_clean(options: Build, simulate: A
 
 
 def test_points_without_numbers_are_left_out(options: Build, simulate: Any) -> None:
-    given = options(points=(1, 4))
+    given = options(databases=(1, 4))
     points = density_points(given, simulate(given, fail=lambda t: "died" if t.point["databases"] == 4 else None).all(planned(given)))
     assert [point.databases for point in points] == [1]
 
 
 def test_what_limited_most_trials(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     results = simulate(given).all(planned(given))
     results[0].phases[0].metrics.clear()
-    assert density_points(given, results)[0].limited_by == "quota"
+    assert density_points(given, results)[0].bottleneck == "cpu-quota"
 
 
 def test_a_quantity_that_nobody_saw_says_why(options: Build, simulate: Any) -> None:
-    given = options(points=(4,))
+    given = options(databases=(4,))
     (four,) = density_points(given, simulate(given, metrics=False).all(planned(given)))
     found = mean_finding(four, lambda o: o.cpu_per_tx, "ms", "not seen")
     assert (found.value, found.n, found.note) == (None, 0, "not seen")

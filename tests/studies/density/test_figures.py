@@ -29,13 +29,13 @@ def words(svg: str) -> str:
 
 def test_throughput_shows_both_perfects_models_and_what_limits_each_point(drawn8):
     text = words(drawn8[0]["throughput"].svg)
-    for said in ("ideal (single database)", "ideal (linear fit)", "best fit: hinge", "USL", "limited by the CPU quota"):
+    for said in ("ideal (single database)", "ideal (linear fit)", "best fit: piecewise linear", "USL", "limited by the CPU quota"):
         assert said in text
     for said in (
         "limited by the host",
         "has tainted trials",
         "all cores allocated",
-        "knee of the hinge: 5.6",
+        "knee of the piecewise linear model: 5.6",
         "falls below 85 % at 8.0",
     ):
         assert said in text
@@ -57,9 +57,9 @@ def test_a_super_linear_run_names_both_efficiencies_in_its_title(run8):
     assert drawing.specification(efficiency)["layer"][0]["encoding"]["y"]["scale"]["domain"][1] >= 118
 
 
-@pytest.mark.parametrize("limit", ["quota", "host", "rate", "storage", "clients", "unknown", "something new"])
+@pytest.mark.parametrize("limit", ["cpu-quota", "host-cpu", "rate-limit", "storage", "client-cpu", "unknown", "something new"])
 def test_every_limit_can_be_drawn(run8, limit):
-    rows = [{**row, "limited_by": limit} for row in run8[0].analysis.tables["density"]]
+    rows = [{**row, "bottleneck": limit} for row in run8[0].analysis.tables["density"]]
     figure = figures.throughput(inputs(changed(run8[0], tables={"density": rows})))
     assert drawing.specification(figure, validate=True)
 
@@ -73,7 +73,7 @@ def test_a_model_is_solid_within_the_data_and_dashed_beyond(run8):
 
 
 def test_an_end_that_the_data_do_not_reach_is_not_marked(run8):
-    findings = {"end_of_linear": Finding(value=10, unit="databases"), "databases_held": Finding(value=99.0, unit="databases")}
+    findings = {"linear_range_end": Finding(value=10, unit="databases"), "capacity": Finding(value=99.0, unit="databases")}
     record = changed(run8[0], findings=findings)
     marks = figures._marks(inputs(record), record.analysis.tables["density"])
     assert [text for _, text, _ in marks] == ["all cores allocated"]
@@ -100,10 +100,10 @@ def test_one_point_is_no_curve(run8):
 
 def test_small_throughputs_keep_their_unit(run8):
     rows = [
-        {**row, "throughput": Finding(value=100.0 * row["databases"], unit="tps"), "perfect": None}
+        {**row, "throughput": Finding(value=100.0 * row["databases"], unit="tps"), "ideal": None}
         for row in run8[0].analysis.tables["density"]
     ]
-    rows = [{**row, "perfect_linear": None} for row in rows]
+    rows = [{**row, "ideal_linear": None} for row in rows]
     figure = figures.throughput(inputs(changed(run8[0], tables={"density": rows}, figures={})))
     assert "title': 'transactions/s'" in str(drawing.specification(figure))
 
@@ -117,7 +117,7 @@ def test_the_real_study_fits_the_figures(run8, synthetic):
         runtime="cgroup",
         pg_bin="/x",
         pg_version="18.6",
-        points=tuple(synthetic.points(8)),
+        databases=tuple(synthetic.points(8)),
     )
     record = run8[0].model_copy(update={"analysis": STUDY.analyse(options, run8[1])})
     drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, run8[1]))
@@ -190,7 +190,7 @@ def analysis(*rows):
 
 
 def row(databases, value, fraction=None, **more):
-    return {"databases": databases, "fraction": fraction, "throughput": Finding(value=value, unit="tps"), **more}
+    return {"databases": databases, "allocated_share": fraction, "throughput": Finding(value=value, unit="tps"), **more}
 
 
 def test_rows_are_sorted_and_need_a_number():
@@ -234,7 +234,7 @@ def test_runs_without_the_table_are_left_out(run8, synthetic):
 def test_titles_carry_the_numbers_and_specifications_are_valid(run8, run40):
     runs = [("small", run8[0]), ("large", run40[0])]
     throughput, efficiency, cpu = (
-        one(runs) for one in (figures.overlay_throughput, figures.overlay_efficiency, figures.overlay_efficiency_cpu)
+        one(runs) for one in (figures.overlay_throughput, figures.overlay_efficiency, figures.overlay_cpu_efficiency)
     )
     assert throughput.title == "At the largest point within the cores: small 116.4k tps, large 2.191M tps"
     assert "small 85.6 % at 100 % of its cores, large 85.6 % at 100 % of its cores" in efficiency.title

@@ -32,22 +32,22 @@ def evidence(options: DensityOptions, host: Any) -> dict[str, Finding]:
 def test_both_ways_of_measuring_overhead(options: Build, simulate: Any) -> None:
     """The platform uses 0.8 of 2 cores. 1.2 remain, and 6 databases need 1.5."""
     findings = evidence(options(), simulate(options(), overhead=0.8))
-    assert findings["overhead_direct"].value == pytest.approx(0.8)
-    assert findings["overhead_inferred_share"].value == pytest.approx(1 - 1.2 / 1.5, abs=0.02)
-    assert findings["overhead_inferred"].value == pytest.approx(2 * (1 - 1.2 / 1.5), abs=0.04)
-    assert "upper bound" in findings["overhead_inferred"].note
-    assert {findings[name].experiment for name in ("overhead_direct", "overhead_inferred")} == {"E2"}
+    assert findings["platform_overhead_measured"].value == pytest.approx(0.8)
+    assert findings["platform_overhead_inferred_share"].value == pytest.approx(1 - 1.2 / 1.5, abs=0.02)
+    assert findings["platform_overhead_inferred"].value == pytest.approx(2 * (1 - 1.2 / 1.5), abs=0.04)
+    assert "upper bound" in findings["platform_overhead_inferred"].note
+    assert {findings[name].experiment for name in ("platform_overhead_measured", "platform_overhead_inferred")} == {"E2"}
 
 
 def test_below_a_full_host_a_quota_bounds_nothing(options: Build, simulate: Any) -> None:
     """The platform uses 0.4 of 2 cores, which the quotas leave idle: throughput at 80 % is not reduced."""
     findings = evidence(options(), simulate(options(), overhead=0.4, noise=0))
-    assert findings["overhead_inferred"].value == pytest.approx(0, abs=1e-9)
-    assert findings["overhead_direct"].value == pytest.approx(0.4)
-    assert "no bound" in findings["overhead_inferred"].note
-    assert "upper bound" not in findings["overhead_inferred"].note
-    assert "75 % of the cores" in findings["overhead_direct"].note
-    assert "no bound: the rate" in evidence(options(rate=1000), simulate(options(rate=1000)))["overhead_inferred"].note
+    assert findings["platform_overhead_inferred"].value == pytest.approx(0, abs=1e-9)
+    assert findings["platform_overhead_measured"].value == pytest.approx(0.4)
+    assert "no bound" in findings["platform_overhead_inferred"].note
+    assert "upper bound" not in findings["platform_overhead_inferred"].note
+    assert "75 % of the cores" in findings["platform_overhead_measured"].note
+    assert "no bound: the rate" in evidence(options(rate=1000), simulate(options(rate=1000)))["platform_overhead_inferred"].note
 
 
 def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: Any) -> None:
@@ -56,8 +56,8 @@ def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: An
             return super().truth(n) * (1.04 if n == 6 else 1)
 
     findings = evidence(options(), Better(options(), noise=0.001))
-    assert findings["overhead_inferred"].value is None
-    assert "above ideal" in findings["overhead_inferred"].note
+    assert findings["platform_overhead_inferred"].value is None
+    assert "above ideal" in findings["platform_overhead_inferred"].note
 
 
 def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None:
@@ -68,15 +68,15 @@ def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None
             if entity.startswith("container:"):
                 metrics["cpu.usage"] *= 0.5
     findings = evidence_findings(density_curve(given, density_points(given, results)))
-    assert findings["cpu_bound_evidence"].value == pytest.approx(0.5, abs=0.01)
-    assert findings["cpu_bound_evidence"].low is None  # points differ by design and are not repeats of each other
-    assert findings["cpu_bound_evidence"].n == 20  # five of one database, three at each of five points
+    assert findings["cpu_limit_utilization"].value == pytest.approx(0.5, abs=0.01)
+    assert findings["cpu_limit_utilization"].low is None  # points differ by design and are not repeats of each other
+    assert findings["cpu_limit_utilization"].n == 20  # five of one database, three at each of five points
 
 
 def test_without_a_limit_there_is_no_share_of_it(options: Build, simulate: Any) -> None:
     findings = evidence(options(cpu_mode="none"), simulate(options(cpu_mode="none")))
-    assert findings["cpu_bound_evidence"].value is None
-    assert "not limited" in findings["cpu_bound_evidence"].note
+    assert findings["cpu_limit_utilization"].value is None
+    assert "not limited" in findings["cpu_limit_utilization"].note
 
 
 def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
@@ -87,14 +87,14 @@ def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
         if len(targets) > 1:
             targets[0] = targets[0].model_copy(update={"throughput": targets[0].throughput / 2})
     findings = evidence_findings(density_curve(given, density_points(given, results)))
-    assert findings["fairness_min_max"].value == pytest.approx(0.5, abs=0.05)
-    assert findings["fairness"].value < 0.99
-    assert "at 8 databases" in findings["fairness"].note
+    assert findings["min_max_ratio"].value == pytest.approx(0.5, abs=0.05)
+    assert findings["jain_index"].value < 0.99
+    assert "at 8 databases" in findings["jain_index"].note
 
 
 def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
-    given = options(points=(1,))
-    assert evidence(given, simulate(given))["fairness"].value is None
+    given = options(databases=(1,))
+    assert evidence(given, simulate(given))["jain_index"].value is None
 
 
 def test_own_cost(options: Build, simulate: Any) -> None:
@@ -106,12 +106,12 @@ def test_own_cost(options: Build, simulate: Any) -> None:
 def warnings_of(options: Build, simulate: Any) -> Callable[..., list[str]]:
     """Warnings of a simulated host with more throughput than ideal at 8 databases, which use all its cores."""
 
-    def of(more: float = 1.0, cpu_factor: float = 1.0, points: tuple[int, ...] = (1, 2, 3, 5, 6, 8, 10), **host: Any) -> list[str]:
+    def of(more: float = 1.0, cpu_factor: float = 1.0, databases: tuple[int, ...] = (1, 2, 3, 5, 6, 8, 10), **host: Any) -> list[str]:
         class Better(simulate):
             def truth(self, n: int) -> float:
                 return super().truth(n) * (more if n == 8 else 1.0)
 
-        given = options(points=points)
+        given = options(databases=databases)
         results = Better(given, **host).all(planned(given))
         for result in results:
             for entity, metrics in result.phases[0].metrics.items():
@@ -163,7 +163,7 @@ def test_more_than_perfect_without_seeing_the_cpu(warnings_of: Any) -> None:
 
 
 def test_without_one_database_the_slope_is_perfect(warnings_of: Any) -> None:
-    (text,) = warnings_of(more=1.15, noise=0, points=(2, 3, 5, 6, 8, 10))
+    (text,) = warnings_of(more=1.15, noise=0, databases=(2, 3, 5, 6, 8, 10))
     assert text.startswith("Efficiency is above 100 %: 1")
     assert "than with one database" not in text
     assert "A single database was not measured, so CPU per transaction has no reference; usual causes are a clock" in text
@@ -187,7 +187,7 @@ def test_other_fractions_have_none(fraction: float) -> None:
 
 def test_the_figure_names_its_source() -> None:
     rows = published_rows()
-    assert [row["fraction"] for row in rows] == [0.025, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0]
+    assert [row["allocated_share"] for row in rows] == [0.025, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0]
     assert all("n0derunner.com" in row["source"] for row in rows)
 
 
@@ -199,21 +199,21 @@ def test_perfect_is_n_times_one_and_n_times_the_slope(options: Build, simulate: 
     rows = density_rows(measured_curve(options(), simulate(options(), alone=0.9)))
     for row in rows:
         n = row["databases"]
-        assert row["cores"] == n * 0.25
-        assert row["fraction"] == n / 8
-        assert row["perfect"].value == pytest.approx(n * rows[0]["throughput"].value)
-        assert row["perfect"].high == pytest.approx(n * rows[0]["throughput"].high)
-        assert row["efficiency"].value == pytest.approx(row["throughput"].value / row["perfect"].value)
-        assert row["efficiency_linear"].value == pytest.approx(row["throughput"].value / row["perfect_linear"].value)
+        assert row["cores_allocated"] == n * 0.25
+        assert row["allocated_share"] == n / 8
+        assert row["ideal"].value == pytest.approx(n * rows[0]["throughput"].value)
+        assert row["ideal"].high == pytest.approx(n * rows[0]["throughput"].high)
+        assert row["efficiency"].value == pytest.approx(row["throughput"].value / row["ideal"].value)
+        assert row["efficiency_linear"].value == pytest.approx(row["throughput"].value / row["ideal_linear"].value)
 
 
 def test_one_database_is_1_by_definition(options: Build, simulate: Any) -> None:
     first = density_rows(measured_curve(options(), simulate(options())))[0]
-    for name in ("efficiency", "efficiency_cpu"):
+    for name in ("efficiency", "cpu_efficiency"):
         assert first[name].value == 1
         assert first[name].low is None
         assert "by definition" in first[name].note
-    assert "by definition" in first["jain"].note
+    assert "by definition" in first["jain_index"].note
 
 
 def test_what_cpu_per_transaction_covers_is_said(options: Build, simulate: Any) -> None:
@@ -235,9 +235,9 @@ def test_percentiles_that_are_not_supported_have_a_reason(options: Build, simula
 
 def test_cpu_adds_up_to_the_host(options: Build, simulate: Any) -> None:
     for row in cpu_rows(measured_curve(options(), simulate(options(), overhead=0.3))):
-        parts = [row[name].value for name in ("databases_cpu", "clients", "pgherd", "platform", "iowait", "idle", "steal")]
+        parts = [row[name].value for name in ("databases_cpu", "clients_cpu", "pgherd_cpu", "platform_cpu", "iowait", "idle", "steal")]
         assert sum(parts) == pytest.approx(2.01)
-        assert row["platform.vm"].value == pytest.approx(0.15)
+        assert row["platform_cpu.vm"].value == pytest.approx(0.15)
 
 
 def test_without_named_parts_there_is_no_column_for_them(options: Build, simulate: Any) -> None:

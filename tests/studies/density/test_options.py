@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from pgherd.studies.density.options import DensityOptions, choose_points, deployment, next_point
+from pgherd.studies.density.options import DensityOptions, DensityRequest, choose_points, deployment, next_point
 
 
 def test_e1_itself() -> None:
@@ -42,18 +42,18 @@ def test_a_limit_is_kept_and_used(cores: float, vcpus: float, limit: int) -> Non
 
 
 def build(**more: object) -> DensityOptions:
-    given = {"cores": 2, "memory": 2**32, "vcpus": 0.25, "pg_bin": "/pg/bin", "pg_version": "18.6", "points": (1, 10, 2)}
+    given = {"cores": 2, "memory": 2**32, "vcpus": 0.25, "pg_bin": "/pg/bin", "pg_version": "18.6", "databases": (1, 10, 2)}
     return DensityOptions(**{**given, **more})
 
 
 def test_points_are_sorted_and_distinct() -> None:
-    assert build(points=(4, 1, 4, 2)).points == (1, 2, 4)
+    assert build(databases=(4, 1, 4, 2)).databases == (1, 2, 4)
 
 
 @pytest.mark.parametrize("points", [(), (0, 1), (-3,)])
 def test_points_below_one_are_refused(points: tuple[int, ...]) -> None:
     with pytest.raises(ValidationError):
-        build(points=points)
+        build(databases=points)
 
 
 def test_deployment_has_all_containers_of_the_largest_point() -> None:
@@ -69,18 +69,25 @@ def test_deployment_has_all_containers_of_the_largest_point() -> None:
 
 
 def test_names_have_one_width() -> None:
-    assert next(c.name for _, c in deployment(build(points=(1, 120))).containers()) == "db001"
+    assert next(c.name for _, c in deployment(build(databases=(1, 120))).containers()) == "db001"
 
 
 def test_a_soak_deploys_what_it_loads() -> None:
-    options = build(points=(1, 4, 8, 10), soak_seconds=600)
+    options = build(databases=(1, 4, 8, 10), soak_seconds=600)
     assert options.soak_point == 8
     assert len(list(deployment(options).containers())) == 8
-    assert build(points=(10,), soak_seconds=600).soak_point == 10
+    assert build(databases=(10,), soak_seconds=600).soak_point == 10
 
 
 @pytest.mark.parametrize(("points", "further"), [((1, 2), 11), ((1, 8, 10), 13), ((1, 20), 25)])
 def test_the_next_number_lies_past_a_full_host(points: tuple[int, ...], further: int) -> None:
     """Eight fill the host; 9.4 of them have 85 % each."""
-    options = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", points=points)
+    options = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=points)
     assert next_point(options) == further
+
+
+@pytest.mark.parametrize(("name", "default"), [("repeats", 3), ("duration", "9s"), ("warmup", "1s")])
+def test_null_means_the_default(name: str, default: object) -> None:
+    assert getattr(DensityRequest.model_validate({name: None}), name) == default
+    with pytest.raises(ValidationError):
+        DensityRequest.model_validate({name: []})

@@ -20,10 +20,10 @@ def prepared(**asked):
 def test_a_plain_request_is_completed_for_this_host():
     found = prepared()
     options = found.options
-    assert options.points[0] == 1 and options.fraction(options.points[-1]) > 1
-    assert options.repeats_one > options.repeats
+    assert options.databases[0] == 1 and options.fraction(options.databases[-1]) > 1
+    assert options.single_database_repeats > options.repeats
     assert options.settings["shared_buffers"]
-    assert options.container_memory is None or options.container_memory * options.points[-1] <= options.memory
+    assert options.container_memory is None or options.container_memory * options.databases[-1] <= options.memory
     assert any("PostgreSQL" in line for line in found.choices) and any("core" in line.lower() for line in found.choices)
     assert options.budget_seconds is not None
 
@@ -31,7 +31,7 @@ def test_a_plain_request_is_completed_for_this_host():
 def test_over_small_hosts_no_default_is_larger_than_one_of_them():
     hosts = tuple(Host(name=f"h{number}", cores=2.0, memory=2**31) for number in range(40))
     options = prepared(over=hosts, cluster="c").options
-    assert options.vcpus <= 2 and options.cores == 80 and options.points[-1] >= 40
+    assert options.vcpus <= 2 and options.cores == 80 and options.databases[-1] >= 40
 
 
 def test_the_same_seed_gives_the_same_options():
@@ -46,8 +46,8 @@ def test_without_control_groups_whole_cpus_are_given_by_affinity():
 
 def test_the_most_that_memory_holds_is_kept():
     asked = {"runtime": "process", "scale": 1, "host_memory": "1GB"}
-    holds = prepared(**asked, databases=(1, 2)).options.memory_holds
-    assert prepared(**asked, databases=(1, holds)).options.memory_holds == holds > 2
+    holds = prepared(**asked, databases=(1, 2)).options.max_databases_in_memory
+    assert prepared(**asked, databases=(1, holds)).options.max_databases_in_memory == holds > 2
     with pytest.raises(UsageError, match=f"which holds {holds};"):
         prepared(**asked, databases=(1, holds + 1))
 
@@ -64,7 +64,7 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
     with pytest.raises(UsageError, match="2 databases of 1 GB and 104 MB for its QEMU exceed .* of 2 GB, which holds 1;"):
         prepared(**asked, memory="1GB")
     assert prepared(**asked, memory="900MB").options.container_memory == 900 * 2**20
-    assert prepared(**asked, memory="1GB", vm_memory_policy="guest-balloon").options.container_memory == 2**30, (
+    assert prepared(**asked, memory="1GB", vm_memory_policy="virtio-balloon").options.container_memory == 2**30, (
         "balloons leave room for them"
     )
 

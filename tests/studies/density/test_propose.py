@@ -36,7 +36,15 @@ def test_the_plan_has_every_repeat_and_most_of_one_database(options: Build) -> N
 @settings(max_examples=40, deadline=None)
 def test_every_block_holds_every_point(seed: int, repeats: int, one: int) -> None:
     given = DensityOptions(
-        cores=2, memory=1, vcpus=0.25, pg_bin="/b", pg_version="18", points=(1, 2, 5, 8), seed=seed, repeats=repeats, repeats_one=one
+        cores=2,
+        memory=1,
+        vcpus=0.25,
+        pg_bin="/b",
+        pg_version="18",
+        databases=(1, 2, 5, 8),
+        seed=seed,
+        repeats=repeats,
+        single_database_repeats=one,
     )
     trials = list(planned(given))
     counts = Counter(databases(trial) for trial in trials)
@@ -49,13 +57,13 @@ def test_every_block_holds_every_point(seed: int, repeats: int, one: int) -> Non
 
 
 def test_another_seed_is_another_order(options: Build) -> None:
-    one, other = ([databases(t) for t in planned(options(points=tuple(range(1, 12)), seed=seed))] for seed in (1, 2))
+    one, other = ([databases(t) for t in planned(options(databases=tuple(range(1, 12)), seed=seed))] for seed in (1, 2))
     assert one != other
 
 
 def test_repeats_load_other_containers_in_turn(options: Build) -> None:
-    given = options(points=(1, 5, 10), repeats=4, repeats_one=10)
-    loaded = {n: Counter[str]() for n in given.points}
+    given = options(databases=(1, 5, 10), repeats=4, single_database_repeats=10)
+    loaded = {n: Counter[str]() for n in given.databases}
     for trial in planned(given):
         (phase,) = trial.phases
         assert len(phase.loads) == databases(trial)
@@ -76,8 +84,8 @@ def test_the_load_is_as_asked(options: Build) -> None:
     [
         ({}, ("cpu-bound", "cached", "not-client-bound")),
         ({"rate": 50}, ("rate-met", "cached", "not-client-bound")),
-        ({"intent": "io-bound"}, ("io-bound", "not-client-bound")),
-        ({"intent": "io-bound", "rate": 50}, ("io-bound", "rate-met", "not-client-bound")),
+        ({"bound_by": "io"}, ("io-bound", "not-client-bound")),
+        ({"bound_by": "io", "rate": 50}, ("io-bound", "rate-met", "not-client-bound")),
     ],
 )
 def test_intents(options: Build, more: dict[str, Any], intents: tuple[str, ...]) -> None:
@@ -129,8 +137,8 @@ def test_an_intent_that_fails_every_time_is_not_repeated(options: Build, simulat
 def test_a_small_budget_still_measures_every_point(options: Build, simulate: Any) -> None:
     given = options(budget_seconds=20)
     results, stop = simulate(given).until_stop()
-    assert {databases(result.trial) for result in results} == set(given.points)
-    assert len(results) == len(given.points) + 1
+    assert {databases(result.trial) for result in results} == set(given.databases)
+    assert len(results) == len(given.databases) + 1
     assert "budget of 20 s is used up; 8 of 23 planned" in stop
 
 
@@ -229,7 +237,9 @@ def _builders(options: Build, simulate: Any) -> None:
 @settings(max_examples=15, deadline=None)
 def test_resume_is_replay(seed: int, budget: float | None, tainted: float, repeats: int) -> None:
     """Interrupted after any prefix and gone on with, the run is the same as if it had never been interrupted."""
-    given = _BUILD["options"](points=(1, 3, 8, 10), seed=seed, budget_seconds=budget, repeats=repeats, repeats_one=repeats + 1)
+    given = _BUILD["options"](
+        databases=(1, 3, 8, 10), seed=seed, budget_seconds=budget, repeats=repeats, single_database_repeats=repeats + 1
+    )
 
     def taint(trial: Trial) -> str | None:
         return "steal" if random.Random(f"{seed} {trial.key()}").random() < tainted else None

@@ -36,7 +36,7 @@ def test_a_drifting_soak(options: Build, simulate: Any) -> None:
 
 
 def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=1800, points=(1,))
+    given = options(soak_seconds=1800, databases=(1,))
     analysis = STUDY.analyse(given, simulate(given, drift=-0.6, noise=0.001).until_stop()[0])
     assert analysis.findings["soak_drift"].value == pytest.approx(-0.6, abs=0.15)
     assert "extrapolated from less than an hour" in analysis.findings["soak_drift"].note
@@ -65,7 +65,7 @@ def test_one_window_says_nothing_of_steadiness(options: Build, simulate: Any) ->
 def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=300)
     results, _ = simulate(given).until_stop()
-    results[0].phases[2].metrics["server:db01/pg"] = {"ckpt.timed": 1 / 60, "ckpt.requested": 0.0, "vacuum.workers": 0.4}
+    results[0].phases[2].metrics["server:db01/pg"] = {"checkpoint.timed": 1 / 60, "checkpoint.requested": 0.0, "vacuum.workers": 0.4}
     marks = STUDY.analyse(given, results).tables["soak"]
     assert marks[2]["checkpoints"] == 1
     assert marks[2]["vacuum_workers"] == 0.4
@@ -175,6 +175,6 @@ def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simu
         given = options(soak_seconds=seconds)
         analysis = STUDY.analyse(given, simulate(given).until_stop()[0])
         told = {name: one for name, one in analysis.findings.items() if name.startswith("soak")}
-        assert set(told) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_variation"}
+        assert set(told) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_cv"}
         for one in told.values():
             assert (one.value is None and one.note) or one.low is not None or "no interval" in one.note

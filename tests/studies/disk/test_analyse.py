@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.model.finding import Verdict
-from pgherd.studies.disk.analyse import analyse, depth_rows, disk_rows, figure_finding, hero_rows, positive_mean, volume_rows
+from pgherd.studies.disk.analyse import analyse, depth_rows, disk_rows, headline_finding, positive_mean, summary_rows, volume_rows
 from pgherd.studies.disk.measurements import group_trials
 from pgherd.studies.disk.propose import design
 from pgherd.studies.disk.study import STUDY
@@ -13,10 +13,10 @@ def test_known_volumes_are_found(make, bank):
     assert found.grade == "A"
     assert found.findings["random_read_iops"].value == pytest.approx(40_000, rel=0.02)
     assert found.findings["sequential_write_bandwidth"].value == pytest.approx(1000 * 1.048576, rel=0.02)
-    assert found.findings["single_read_latency"].value == pytest.approx(0.2)
+    assert found.findings["qd1_read_latency"].value == pytest.approx(0.2)
     assert found.answer.startswith("Volume disk0: 8 kB random read 4") or "39," in found.answer
     assert not any("cache" in warning for warning in found.warnings), found.warnings
-    assert list(found.tables) == ["disk", "hero", "depth", "volumes"]
+    assert list(found.tables) == ["disk", "summary", "depth", "volumes"]
 
 
 def test_with_several_volumes_each_has_its_own_findings(make, bank):
@@ -33,7 +33,7 @@ def test_with_several_volumes_each_has_its_own_findings(make, bank):
         ({}, {"slope": 0.6}, "Over 5 parts of a trial, the range must be at most 20%"),
         ({"seconds": 2}, {}, "too short to judge steadiness"),
         ({"memory": 2**40}, {}, "Caches below this host"),
-        ({"rate": (70, 30), "tests": ("mix",)}, {"iops": 50}, "Rates not met on disk0: 5"),
+        ({"rate_iops": (70, 30), "tests": ("mix",)}, {"iops": 50}, "Rates not met on disk0: 5"),
     ],
 )
 def test_what_must_be_known_is_said_and_costs_the_best_grade(make, bank, changes, host, words):
@@ -45,11 +45,11 @@ def test_what_must_be_known_is_said_and_costs_the_best_grade(make, bank, changes
 
 
 def test_a_mix_is_told_as_two_rates(make, bank):
-    options = make(2, rate=(70, 30), tests=("mix", "random-read"))
+    options = make(2, rate_iops=(70, 30), tests=("mix", "random-read"))
     found = analyse(options, bank(options).all())
     assert "a mix of 140 reads and 60 writes per second" in found.answer
     for place, factor in (("disk0", 1), ("all", 2)):
-        reads, writes = (found.findings[f"mix_{side}.{place}"] for side in ("reads", "writes"))
+        reads, writes = (found.findings[f"mixed_{side}_iops.{place}"] for side in ("read", "write"))
         assert (reads.value, writes.value) == (pytest.approx(70 * factor, rel=0.02), pytest.approx(30 * factor, rel=0.02))
         assert reads.unit == "IOPS" and reads.low <= reads.value <= reads.high
     rows = {(row["volume"], row["test"]): row for row in found.tables["disk"]}
@@ -115,7 +115,7 @@ def test_each_volume_is_graded_by_itself(make, bank):
     found = analyse(options, bank(options, fail=lambda trial: "full" if trial.point["volume"] == "all" else None).all())
     assert found.grade == "C" and "No finished trial on all: the whole answer is an indication (grade C)" in found.warnings
     few = analyse(options, bank(options, taint=lambda trial: trial.point["test"] == options.tests[0]).all())
-    assert few.grade == "B" and sum(said.startswith("Only tainted trials for ") for said in few.warnings) == len(options.places())
+    assert few.grade == "B" and sum(said.startswith("Only tainted trials for ") for said in few.warnings) == len(options.targets())
 
 
 @pytest.fixture
@@ -133,35 +133,35 @@ def test_one_row_for_each_test_with_units_intervals_and_what_limited_it(measured
     read = rows["8 kB random read"]
     assert read["iops"].value == pytest.approx(40_000, rel=0.02) and read["iops"].low < read["iops"].value < read["iops"].high
     assert read["bandwidth"].unit == "MB/s" and read["bandwidth"].value == pytest.approx(read["iops"].value * 8192 / 1e6)
-    assert (read["limited_by"], read["from_cache"], read["steady"], read["trials"]) == ("device", "no", "3 of 3", 3)
+    assert (read["bottleneck"], read["from_cache"], read["steady_state"], read["trials"]) == ("device", "no", "3 of 3", 3)
     assert read["p99_9"].value is None and "fewer than ten" in read["p99_9"].note
 
 
 def test_e12_stands_beside_with_its_source(measured):
     options, groups = measured()
-    rows = {row["test"]: row for row in hero_rows(options, groups)}
-    finding = rows["8 kB random write"]["figure"]
+    rows = {row["test"]: row for row in summary_rows(options, groups)}
+    finding = rows["8 kB random write"]["result"]
     assert finding.experiment == "E12" and "618,775" in finding.published and "4 nodes" in finding.published
-    assert rows["one 8 kB read at a time"]["figure"].unit == "ms"
+    assert rows["one 8 kB read at a time"]["result"].unit == "ms"
 
 
 def test_the_hero_table_is_of_all_volumes_at_once(measured):
     options, groups = measured(2)
-    rows = {row["test"]: row for row in hero_rows(options, groups)}
-    assert rows["8 kB random read"]["figure"].value == pytest.approx(80_000, rel=0.02)
-    assert next(row for row in disk_rows(options, groups) if row["volume"] == "all")["of_sum"] == pytest.approx(1, rel=0.02)
+    rows = {row["test"]: row for row in summary_rows(options, groups)}
+    assert rows["8 kB random read"]["result"].value == pytest.approx(80_000, rel=0.02)
+    assert next(row for row in disk_rows(options, groups) if row["volume"] == "all")["concurrent_vs_sum"] == pytest.approx(1, rel=0.02)
 
 
 def test_a_cached_figure_says_so_wherever_it_stands(measured):
     options, groups = measured(cached=0.8)
-    assert "from a cache" in figure_finding(options, groups[0], groups).note
-    assert {row["from_cache"] for row in hero_rows(options, groups)} == {"yes"}
+    assert "from a cache" in headline_finding(options, groups[0], groups).note
+    assert {row["from_cache"] for row in summary_rows(options, groups)} == {"yes"}
 
 
 def test_what_twice_the_depth_makes(measured):
     options, groups = measured(latency=2.0)
     row = depth_rows(options, groups)[0]
-    assert (row["depth"], row["deeper"]) == (32, 64) and row["ratio"].value == pytest.approx(2, rel=0.05)
+    assert (row["depth"], row["double_depth"]) == (32, 64) and row["ratio"].value == pytest.approx(2, rel=0.05)
 
 
 def test_no_interval_reaches_below_zero():
@@ -172,21 +172,21 @@ def test_no_interval_reaches_below_zero():
 
 def test_what_each_volume_is(make):
     row = volume_rows(make())[0]
-    assert (row["kind"], row["direct_io"], row["distorts"], row["devices"]) == ("directory", "yes", "no", "sd0")
+    assert (row["kind"], row["direct_io"], row["loopback"], row["devices"]) == ("directory", "yes", "no", "sd0")
 
 
 HOSTS = ("a", "b", "c", "d")
 
 
 def slow_c(make, bank, **changes):
-    options = make(hosts=HOSTS, tests=("random-read", "sequential-write", "mix"), rate=(70, 30), **changes)
+    options = make(hosts=HOSTS, tests=("random-read", "sequential-write", "mix"), rate_iops=(70, 30), **changes)
     return options, bank(options, speed={"c": 0.8}).all()
 
 
 def test_all_hosts_do_the_same_in_every_trial(make):
     options = make(2, hosts=HOSTS)
     trials = design(options).planned
-    assert options.hosts == HOSTS and options.names() == ("disk0", "disk1") and options.places() == ("disk0", "disk1", "all")
+    assert options.hosts == HOSTS and options.volume_names() == ("disk0", "disk1") and options.targets() == ("disk0", "disk1", "all")
     one = next(trial for trial in trials if trial.point == {"test": "random-read", "volume": "disk1"})
     assert list(one.phases[0].loads) == ["a/disk1", "b/disk1", "c/disk1", "d/disk1"]
     assert [host.name for host in one.deployment.hosts] == list(HOSTS)
@@ -203,11 +203,11 @@ def test_a_slow_host_is_found_and_named(make, bank):
     assert whole.value == pytest.approx(sum(one.value for one in own.values())) and whole.value == pytest.approx(3.8 * 40_000, rel=0.02)
     assert own["c"].value == pytest.approx(0.8 * 40_000, rel=0.02) and own["c"].note.startswith("host c")
     assert found.findings["host_imbalance"].value == pytest.approx(0.2, abs=0.03)
-    slowest = found.findings["host_slowest"]
+    slowest = found.findings["slowest_host"]
     assert slowest.value == pytest.approx(0.8 / 0.95, abs=0.02) and slowest.high < 1 and slowest.note.startswith("host c")
     assert "4 hosts together" in found.answer and found.answer.endswith("host c is the slowest, at 84% of the hosts' mean.")
     rows = {(row["test"], row["host"]): row for row in found.tables["hosts"]}
-    assert rows["8 kB random read", "c"]["relative"].value == pytest.approx(0.8 / 0.95, abs=0.02)
+    assert rows["8 kB random read", "c"]["relative_to_mean"].value == pytest.approx(0.8 / 0.95, abs=0.02)
     assert rows["8 kB random read", "a"]["cpu_share"].value == pytest.approx(0.5)
     mix = next(row for row in found.tables["disk"] if row["test"].endswith("fixed rates"))
     assert mix["imbalance"].value is None and "fixed" in mix["imbalance"].note
@@ -217,7 +217,7 @@ def test_a_slow_host_is_found_and_named(make, bank):
 def test_hosts_that_are_alike_are_not_told_apart(make, bank):
     options = make(hosts=HOSTS, tests=("random-read",))
     found = analyse(options, bank(options).all())
-    assert "not shown to be slower" in found.findings["host_slowest"].note or found.findings["host_slowest"].value > 0.98
+    assert "not shown to be slower" in found.findings["slowest_host"].note or found.findings["slowest_host"].value > 0.98
     assert "slowest" not in found.answer
 
 
@@ -231,7 +231,7 @@ def test_a_trial_without_a_host_says_nothing_of_how_they_stand(make, bank):
         phases = [phase.model_copy(update={"targets": left})]
         cut.append(result.model_copy(update={"phases": phases, "verdicts": [gone]}))
     found = analyse(options, cut)
-    assert found.grade == "C" and found.findings["host_slowest"].value is None and found.findings["random_read_iops.c"].value is None
+    assert found.grade == "C" and found.findings["slowest_host"].value is None and found.findings["random_read_iops.c"].value is None
 
 
 def test_what_holds_for_a_volume_on_several_hosts_is_said_once(make, bank):
@@ -246,4 +246,4 @@ def test_what_holds_for_a_volume_on_several_hosts_is_said_once(make, bank):
 def test_without_a_cluster_there_are_no_hosts(make, bank):
     options = make(tests=("random-read",))
     found = analyse(options, bank(options).all())
-    assert "hosts" not in found.tables and "host_slowest" not in found.findings and "imbalance" not in found.tables["disk"][0]
+    assert "hosts" not in found.tables and "slowest_host" not in found.findings and "imbalance" not in found.tables["disk"][0]

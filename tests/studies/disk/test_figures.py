@@ -33,7 +33,7 @@ def inputs(volumes=1, **host):
 def test_each_unit_has_its_panel_and_each_bar_its_limit():
     figure = disk(inputs())
     text = str(drawing.specification(figure, validate=True))
-    for words in ("I/Os per second", "MB/s", "ms, mean of one I/O at a time", "limited by", "device", "latency"):
+    for words in ("I/Os per second", "MB/s", "ms, mean of one I/O at a time", "'title': 'bottleneck'", "device", "latency"):
         assert words in text
     assert figure.title.startswith("8 kB random read: 4") or "39,9" in figure.title
 

@@ -6,17 +6,17 @@ from pgherd.studies.disk.measurements import (
     DiskTestGroup,
     HostDiskResult,
     bottleneck,
-    concurrent_share,
+    concurrent_vs_sum,
     group_trials,
     is_cached,
     measure,
-    rate_reached,
+    rate_achieved,
 )
 from pgherd.studies.disk.propose import design
 
 
 def one(make, bank, point, volumes=1, **host):
-    options = make(volumes, rate=(70, 30), tests=("random-read", "mix", "sequential-write"))
+    options = make(volumes, rate_iops=(70, 30), tests=("random-read", "mix", "sequential-write"))
     simulated = bank(options, noise=0, **host)
     trial = next(t for t in design(options).planned if t.point == point)
     return measure(options, simulated.run(trial))
@@ -26,8 +26,8 @@ def test_ios_bytes_latency_and_the_devices_share(make, bank):
     found = one(make, bank, {"test": "random-read", "volume": "disk0"}, cached=0.25)
     assert (found.iops, found.bytes) == (40_000, 40_000 * 8192)
     assert found.latency == pytest.approx({"mean": 0.2, "p50": 0.2, "p99": 0.6})
-    assert found.device_share == pytest.approx(0.75) and found.host == pytest.approx(0.5)
-    assert found.steady.steady and found.rates is None and found.clean
+    assert found.device_io_share == pytest.approx(0.75) and found.host_cpu == pytest.approx(0.5)
+    assert found.window.steady and found.rates is None and found.clean
 
 
 def test_of_a_mix_reads_and_writes_are_apart(make, bank):
@@ -39,11 +39,11 @@ def test_all_volumes_are_added_up(make, bank):
     found = one(make, bank, {"test": "random-read", "volume": "all"}, volumes=2)
     assert found.iops == 80_000 and found.by_volume == {"disk0": 40_000, "disk1": 40_000}
     # each simulated device reports the sum of all: a share is at most 1
-    assert found.device_share == 1.0
+    assert found.device_io_share == 1.0
 
 
 def test_a_falling_trial_is_not_steady(make, bank):
-    assert not one(make, bank, {"test": "random-read", "volume": "disk0"}, slope=-0.5).steady.steady
+    assert not one(make, bank, {"test": "random-read", "volume": "disk0"}, slope=-0.5).window.steady
 
 
 def test_a_trial_without_numbers_has_none(make, bank):
@@ -54,7 +54,7 @@ def test_a_device_that_is_not_seen_says_nothing(make, bank):
     options = make()
     unseen = options.model_copy(update={"volumes": tuple(v.model_copy(update={"devices": ()}) for v in options.volumes)})
     result = bank(options).all()[0]
-    assert measure(unseen, result).device_share is None
+    assert measure(unseen, result).device_io_share is None
 
 
 def groups(make, bank, volumes=1, changes=None, **host):
@@ -70,22 +70,22 @@ def limit(options, found, test="random-read", place="disk0"):
 def test_the_depth_is_the_limit_where_twice_as_many_make_more(make, bank):
     # 32 in flight of 2 ms each are 16,000 a second, and the volume can do 40,000
     options, found = groups(make, bank, latency=2.0)
-    assert found["random-read", "disk0"].deeper_ratio == pytest.approx(2.0, rel=0.05)
-    assert limit(options, found) == "queue depth"
+    assert found["random-read", "disk0"].double_depth_ratio == pytest.approx(2.0, rel=0.05)
+    assert limit(options, found) == "iodepth"
 
 
 def test_the_device_is_the_limit_where_they_do_not(make, bank):
     options, found = groups(make, bank)
-    assert found["random-read", "disk0"].deeper_ratio == pytest.approx(1.0, rel=0.05)
-    assert limit(options, found) == "device" and limit(options, found, "single-read") == "latency"
+    assert found["random-read", "disk0"].double_depth_ratio == pytest.approx(1.0, rel=0.05)
+    assert limit(options, found) == "device" and limit(options, found, "qd1-read") == "latency"
 
 
 @pytest.mark.parametrize(
     ("host", "wanted"),
     [
         ({"cached": 0.5}, "cache"),
-        ({"busy": 0.99}, "host CPU"),
-        ({"job_cpu": 0.97}, "fio's CPU"),
+        ({"busy": 0.99}, "host-cpu"),
+        ({"job_cpu": 0.97}, "fio-cpu"),
         ({"cached": 0.05}, "device"),
     ],
 )
@@ -94,20 +94,22 @@ def test_other_limits_come_first(make, bank, host, wanted):
 
 
 def test_without_the_check_the_limit_is_unknown(make, bank):
-    assert limit(*groups(make, bank, changes={"check_depth": False})) == "unknown"
+    assert limit(*groups(make, bank, changes={"double_iodepth": False})) == "unknown"
 
 
 def test_a_mix_that_meets_its_rates_is_limited_by_them(make, bank):
-    options, found = groups(make, bank, changes={"rate": (70, 30), "tests": ("mix",)})
-    assert rate_reached(options, found["mix", "disk0"]) == pytest.approx(1.0) and limit(options, found, "mix") == "rate"
-    options, found = groups(make, bank, changes={"rate": (70, 30), "tests": ("mix",)}, iops=50)
-    assert rate_reached(options, found["mix", "disk0"]) == pytest.approx(0.5, rel=0.05) and limit(options, found, "mix") != "rate"
+    options, found = groups(make, bank, changes={"rate_iops": (70, 30), "tests": ("mix",)})
+    assert rate_achieved(options, found["mix", "disk0"]) == pytest.approx(1.0) and limit(options, found, "mix") == "rate-limit"
+    options, found = groups(make, bank, changes={"rate_iops": (70, 30), "tests": ("mix",)}, iops=50)
+    assert rate_achieved(options, found["mix", "disk0"]) == pytest.approx(0.5, rel=0.05) and limit(options, found, "mix") != "rate-limit"
 
 
 def test_volumes_that_hold_one_another_back(make, bank):
     options, found = groups(make, bank, 2, together=0.5)
-    assert concurrent_share(found["random-read", "all"], [found["random-read", f"disk{n}"] for n in (0, 1)]) == pytest.approx(0.5, rel=0.05)
-    assert limit(options, found, place="all") == "sharing"
+    assert concurrent_vs_sum(found["random-read", "all"], [found["random-read", f"disk{n}"] for n in (0, 1)]) == pytest.approx(
+        0.5, rel=0.05
+    )
+    assert limit(options, found, place="all") == "contention"
     options, found = groups(make, bank, 2)
     assert limit(options, found, place="all") == "device"
 
@@ -123,11 +125,11 @@ def test_only_what_the_same_hosts_did_is_compared():
         return DiskTestGroup(TESTS["random-read"], place, tuple(used), tuple(deeper), len(used), 0)
 
     alone = made("disk0", [on_hosts(100, "a", "b"), on_hosts(50, "a")], [on_hosts(55, "a")])
-    assert alone.deeper_ratio == pytest.approx(55 / 50)
-    assert made("disk0", [on_hosts(100, "a", "b")], [on_hosts(55, "a")]).deeper_ratio is None
-    assert made("disk0", [on_hosts(100, "a", "b")]).deeper_ratio is None
-    assert concurrent_share(made("all", [on_hosts(90, "b", "a"), on_hosts(20, "a")]), [alone]) == pytest.approx(0.9), "the most hosts"
-    assert concurrent_share(made("all", [on_hosts(20, "b")]), [alone]) is None
+    assert alone.double_depth_ratio == pytest.approx(55 / 50)
+    assert made("disk0", [on_hosts(100, "a", "b")], [on_hosts(55, "a")]).double_depth_ratio is None
+    assert made("disk0", [on_hosts(100, "a", "b")]).double_depth_ratio is None
+    assert concurrent_vs_sum(made("all", [on_hosts(90, "b", "a"), on_hosts(20, "a")]), [alone]) == pytest.approx(0.9), "the most hosts"
+    assert concurrent_vs_sum(made("all", [on_hosts(20, "b")]), [alone]) is None
 
 
 def test_memory_is_a_cache_and_what_is_not_seen_is_unknown(make, bank):

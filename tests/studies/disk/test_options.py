@@ -6,9 +6,9 @@ from pgherd.studies.disk.options import DiskRequest
 
 
 def test_a_test_loads_a_volume_with_its_own_depth(make):
-    options = make(depth=24, sequential_depth=6, engine="io_uring")
+    options = make(iodepth=24, sequential_iodepth=6, ioengine="io_uring")
     one = options.volumes[0]
-    random, large, single = (options.load(TESTS[name], one) for name in ("random-read", "sequential-write", "single-read"))
+    random, large, single = (options.load(TESTS[name], one) for name in ("random-read", "sequential-write", "qd1-read"))
     assert (random.clients, random.options["engine"], random.options["bs"]) == (24, "io_uring", "8192")
     assert (large.clients, large.options["rw"], large.options["bs"]) == (6, "write", str(2**20))
     assert (single.clients, single.threads, single.options["engine"]) == (1, 1, "psync"), "as PostgreSQL reads a block"
@@ -16,7 +16,7 @@ def test_a_test_loads_a_volume_with_its_own_depth(make):
 
 
 def test_a_mix_is_of_two_rates(make):
-    options = make(tests=(MIX,), rate=(70, 30))
+    options = make(tests=(MIX,), rate_iops=(70, 30))
     load = options.load(TESTS[MIX], options.volumes[0])
     assert load.rate == 100 and (load.options["read_rate"], load.options["write_rate"]) == ("70", "30")
     assert "rwmixread" not in load.options
@@ -30,15 +30,15 @@ def test_without_direct_io_many_jobs_keep_one_in_flight_each(make):
 
 
 def test_jobs_share_the_depth(make):
-    options = make(jobs=4, depth=32)
+    options = make(numjobs=4, iodepth=32)
     load = options.load(TESTS["random-read"], options.volumes[0])
     assert (load.clients, load.threads) == (8, 4)
 
 
 def test_places_are_each_volume_and_all(make):
-    assert make().places() == ("disk0",)
-    assert make(2).places() == ("disk0", "disk1", "all") and make(2, together=False).places() == ("disk0", "disk1")
-    assert [one.name for one in make(2).at("all")] == ["disk0", "disk1"]
+    assert make().targets() == ("disk0",)
+    assert make(2).targets() == ("disk0", "disk1", "all") and make(2, concurrent=False).targets() == ("disk0", "disk1")
+    assert [one.name for one in make(2).volumes_of("all")] == ["disk0", "disk1"]
 
 
 def test_the_deployment_has_no_server(make):

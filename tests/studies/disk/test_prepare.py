@@ -77,7 +77,7 @@ def test_volumes_are_looked_at_and_left_as_they_are(place):
     assert [one.name for one in found.options.volumes] == ["a", "disk1"]
     one = found.options.volumes[0]
     assert one.size == 64 * 2**20 and one.filesystem and found.disk == 128 * 2**20
-    assert found.options.rate == (70, 30) and "mix" in found.options.tests and found.options.depth == 4
+    assert found.options.rate_iops == (70, 30) and "mix" in found.options.tests and found.options.iodepth == 4
     assert list(place.iterdir()) == [] and f"private directory below {place}" in found.host_changes[0]
     if one.devices:
         assert any("are on the same device" in choice for choice in found.choices)
@@ -88,7 +88,7 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         pytest.skip("loop volumes need root")
     found = prepared(volume=(f"loop:128MB@{place}",))
     assert len(found.confirm) == 1 and "loop device" in found.confirm[0]
-    assert found.options.volumes[0].distorts and any("is a loop device" in choice for choice in found.choices)
+    assert found.options.volumes[0].loopback and any("is a loop device" in choice for choice in found.choices)
     assert found.options.volumes[0].size <= 0.85 * 128 * 2**20
 
 
@@ -137,7 +137,7 @@ def test_fio_that_is_missing_or_old_is_named_with_its_package():
 def test_an_engine_that_this_fio_lacks_is_refused():
     node = Node()
     node.engines = "psync\n"
-    assert prepared(node).options.engine == "psync"
+    assert prepared(node).options.ioengine == "psync"
     with pytest.raises(CapabilityError, match="no engine 'io_uring'; use one of psync"):
         prepared(node, ioengine="io_uring")
 
@@ -160,4 +160,4 @@ def test_several_hosts_have_files_of_one_size_and_each_its_own_place(place):
     assert {volume.size for volume in found.volumes} == {32 * 2**20} and (found.cores, found.seed) == (1, 3)
     assert found.fio_version == "3.33"
     with pytest.raises(UsageError, match=r"default fio engine differs \(libaio on a, psync on b\); choose one with --ioengine"):
-        over_hosts({"a": one, "b": one.model_copy(update={"engine": "psync"})})
+        over_hosts({"a": one, "b": one.model_copy(update={"ioengine": "psync"})})

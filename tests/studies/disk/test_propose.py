@@ -20,7 +20,7 @@ def test_the_depth_is_checked_last_and_on_each_volume_alone(make):
         ("sequential-write", 16),
     }
     assert {t.point["volume"] for t in deeper} == {"disk0", "disk1"}
-    assert not any("depth" in trial.point for trial in design(make(2, check_depth=False)).planned)
+    assert not any("depth" in trial.point for trial in design(make(2, double_iodepth=False)).planned)
 
 
 def test_the_order_is_shuffled_by_the_seed_alone(make):
@@ -36,8 +36,8 @@ def test_all_at_once_loads_all_volumes_in_one_phase(make):
 
 
 def test_a_run_ends_when_all_is_measured_and_tainted_trials_come_again(make, bank):
-    host = bank(make(), taint=lambda trial: trial.repeat == 0 and trial.point["test"] == "single-read")
+    host = bank(make(), taint=lambda trial: trial.repeat == 0 and trial.point["test"] == "qd1-read")
     results = host.all()
     reruns = [result.trial for result in results if result.trial.reason.startswith("rerun")]
-    assert len(reruns) == 1 and reruns[0].point["test"] == "single-read"
+    assert len(reruns) == 1 and reruns[0].point["test"] == "qd1-read"
     assert propose(host.options, results).stop == "all planned trials are done; 1 trials are tainted"

@@ -18,12 +18,12 @@ def test_duration_with_its_interval(options, results):
     assert duration.value == pytest.approx(4.0) and duration.n == 5 and duration.unit == "s"
     assert duration.high - duration.value == pytest.approx(2.7764 * 0.04 * 2.5**0.5 / 5**0.5, rel=1e-3)
     assert found.grade == "A" and found.answer.startswith("'make -j2' takes 4 (") and "6 (6 … 6) s of CPU per run" in found.answer
-    assert found.findings["cpu"].value == pytest.approx(6.0) and found.findings["host_cpu"].value == pytest.approx(1.8)
+    assert found.findings["cpu_seconds"].value == pytest.approx(6.0) and found.findings["host_cpu"].value == pytest.approx(1.8)
     assert found.findings["host_memory"].value == pytest.approx(3000)
 
 
 def test_values_from_its_output(options, results):
-    _, analyse = analysed(options, results, values=RATE)
+    _, analyse = analysed(options, results, extract=RATE)
     found = analyse(values={"rate": 250.0})
     assert found.findings["rate"].value == pytest.approx(250) and found.findings["rate"].unit == "MB/s"
     assert "rate is 250 (" in found.answer and found.tables["exec"][0]["rate"] == found.findings["rate"]
@@ -32,7 +32,7 @@ def test_values_from_its_output(options, results):
 
 
 def test_a_value_that_is_called_like_a_finding_has_its_own_name(options, results):
-    _, analyse = analysed(options, results, values=({"name": "duration", "pattern": "x"},))
+    _, analyse = analysed(options, results, extract=({"name": "duration", "pattern": "x"},))
     found = analyse(values={"duration": 9.0})
     assert found.findings["duration"].value == pytest.approx(4.0) and found.findings["value_duration"].value == pytest.approx(9.0)
 
@@ -40,20 +40,20 @@ def test_a_value_that_is_called_like_a_finding_has_its_own_name(options, results
 def test_devices_that_did_something(options, results):
     _, analyse = analysed(options, results)
     (row,) = analyse().tables["devices"]
-    assert row["device"] == "sda" and row["busy"].value == pytest.approx(25) and row["written"].value == pytest.approx(2)
+    assert row["device"] == "sda" and row["utilization"].value == pytest.approx(25) and row["write_rate"].value == pytest.approx(2)
 
 
 def test_one_that_was_ended_by_the_clock_has_no_duration(options, results):
     _, analyse = analysed(options, results, seconds=12.0)
     found = analyse()
     assert "duration" not in found.findings and "ran for 12 s per trial" in found.answer
-    assert found.findings["cpu"].unit == "cores" and found.findings["cpu"].value == pytest.approx(0.5)
+    assert found.findings["cpu_cores"].unit == "cores" and found.findings["cpu_cores"].value == pytest.approx(0.5)
 
 
 def test_tainted_trials_count_only_where_none_is_clean(options, results):
     _, analyse = analysed(options, results)
     found = analyse(tainted=(0, 4))
-    assert found.findings["duration"].n == 3 and found.grade == "A" and found.tables["exec"][0]["tainted"] == 2
+    assert found.findings["duration"].n == 3 and found.grade == "A" and found.tables["exec"][0]["tainted_trials"] == 2
     found = analyse(tainted=range(5))
     assert found.grade == "C" and found.answer.startswith("Indication only") and found.findings["duration"].n == 5
     assert "Only tainted trials: the whole answer is an indication (grade C)" in found.warnings
@@ -82,13 +82,13 @@ def test_each_host_has_its_row_and_findings(options, results):
     found = analyse()
     assert [row["host"] for row in found.tables["exec"]] == ["a", "b"] and {"duration.a", "duration.b"} <= set(found.findings)
     assert found.findings["duration"].value == found.findings["duration.a"].value, "both take the same"
-    assert found.findings["cpu"].value == pytest.approx(12) and found.findings["cpu.b"].value == pytest.approx(6)
+    assert found.findings["cpu_seconds"].value == pytest.approx(12) and found.findings["cpu_seconds.b"].value == pytest.approx(6)
     assert "on 2 hosts takes 4 (" in found.answer and "until the slowest host is finished" in found.answer
     assert found.tables["exec"][0]["host_cpu"].value is None, "only the whole was seen"
 
 
 def test_the_slowest_host_and_the_range_of_values_are_told(options, results):
-    asked = options(hosts=("a", "b"), values=RATE)
+    asked = options(hosts=("a", "b"), extract=RATE)
     slower = []
     for result in results(asked, values={"rate": 100.0}):
         phase = result.phases[0]
@@ -109,6 +109,6 @@ def test_a_short_command_is_warned_of(options, results):
 
 
 def test_figures_need_each_run(options, results):
-    _, analyse = analysed(options, results, values=RATE)
+    _, analyse = analysed(options, results, extract=RATE)
     runs = analyse(values={"rate": 1.0}, failed=(2,)).figures["runs"]
     assert [run["id"] for run in runs] == ["0001", "0002", "0004", "0005"] and runs[0]["values"] == {"rate": pytest.approx(0.98)}

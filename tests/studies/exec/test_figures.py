@@ -43,7 +43,7 @@ def test_durations_are_drawn_with_their_mean_and_interval():
 
 
 def test_each_value_has_a_panel():
-    figure = values(inputs(values=(RATE,)))
+    figure = values(inputs(extract=(RATE,)))
     assert "rate 252 MB/s" in figure.title and "rate, MB/s" in str(drawing.specification(figure, validate=True))
 
 
@@ -57,7 +57,7 @@ def test_what_there_is_not_is_not_drawn():
     with pytest.raises(FigureUnavailable, match="not sampled"):
         host(inputs(seen=False))
     with pytest.raises(FigureUnavailable, match="none of the values"):
-        values(inputs(values=(RATE,), told=False))
+        values(inputs(extract=(RATE,), told=False))
     for builder, asked in ((duration, {"seconds": 5.0}), (values, {})):
         with pytest.raises(FigureUnavailable) as reason:
             builder(inputs(**asked))
@@ -65,6 +65,6 @@ def test_what_there_is_not_is_not_drawn():
 
 
 def test_all_are_drawn_and_none_is_missed():
-    drawn, left_out = drawing.draw(inputs(values=(RATE,)))
+    drawn, left_out = drawing.draw(inputs(extract=(RATE,)))
     assert {"duration", "values", "host"} <= {one.name for one in drawn}
     assert not {"order", "seconds", "fairness"} & ({one.name for one in drawn} | set(left_out))

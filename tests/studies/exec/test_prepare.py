@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.studies.exec.options import ExecRequest, Value
+from pgherd.studies.exec.options import ExecRequest, ExtractedValue
 from pgherd.studies.exec.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_directories")
@@ -18,7 +18,7 @@ def test_a_plain_command_is_completed():
     found = prepared("sleep", "1")
     options = found.options
     assert options.command == ("sleep", "1") and options.seconds is None and options.timeout == 600 and options.repeats == 5
-    assert options.cwd == "/" and not options.privileged and options.hosts == ("local",)
+    assert options.cwd == "/" and not options.as_root and options.hosts == ("local",)
     assert found.installation is None and found.disk == 0 and "all changes by the command" in found.host_changes[0]
     assert any("Working directory /" in text for text in found.choices) and any("sleep 1" in text for text in found.choices)
 
@@ -34,7 +34,10 @@ def test_everything_that_can_be_said():
         repeats=7,
         time_budget="10m",
     ).options
-    assert options.values == (Value(name="rate", pattern="rate=([0-9.]+) MB/s", unit="MB/s"), Value(name="n", pattern="[0-9]+"))
+    assert options.extract == (
+        ExtractedValue(name="rate", pattern="rate=([0-9.]+) MB/s", unit="MB/s"),
+        ExtractedValue(name="n", pattern="[0-9]+"),
+    )
     assert options.env == {"A": "b=c", "EMPTY": ""}
     assert (options.seconds, options.ramp, options.repeats, options.budget_seconds) == (30, 5, 7, 600)
 
@@ -87,13 +90,30 @@ def test_a_program_is_looked_for_from_its_directory(tmp_path):
 
 
 def test_without_a_directory_it_is_ours(monkeypatch):
-    monkeypatch.chdir("/")
-    assert prepare(LocalNode(), ExecRequest(command=("sleep",)), True).options.cwd == "/"
+    monkeypatch.chdir("/usr")
+    found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
+    assert found.options.cwd == "/usr" and "cannot enter" not in found.choices[0]
+
+
+def test_a_current_directory_that_the_user_cannot_enter_is_replaced_unless_it_was_given(tmp_path, monkeypatch):
+    private = tmp_path / "private"
+    private.mkdir()
+    monkeypatch.chdir(private)
+    private.chmod(0o700 if os.geteuid() == 0 else 0o000)  # for root the command's user is another one
+    try:
+        found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
+        assert found.options.cwd == "/"
+        assert found.choices[0].startswith("Working directory /") and found.choices[0].endswith(f"cannot enter {private}.")
+        for asked in ({"cwd": str(private)}, {"cwd": "."}, {"command": ("./tool",)}):
+            with pytest.raises(UsageError, match=f"cannot enter {private}, the working directory"):
+                prepare(LocalNode(), ExecRequest(**{"command": ("sleep",), **asked}), True)
+    finally:
+        private.chmod(0o700)
 
 
 def test_only_root_runs_a_command_as_root(monkeypatch):
     if os.geteuid() == 0:
-        assert prepared(as_root=True).options.privileged
+        assert prepared(as_root=True).options.as_root
     else:
         with pytest.raises(CapabilityError, match="needs root"):
             prepared(as_root=True)

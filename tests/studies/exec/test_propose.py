@@ -17,7 +17,7 @@ def test_one_that_runs_on_is_ended_by_the_clock(options):
 
 
 def test_values_have_to_be_found(options):
-    trial = propose(options(values=({"name": "rate", "pattern": "x"},)), []).trials[0]
+    trial = propose(options(extract=({"name": "rate", "pattern": "x"},)), []).trials[0]
     assert trial.intents == ("exit-code", "values-found")
 
 

@@ -34,16 +34,16 @@ KINDS = {
 
 @pytest.fixture
 def build(compared):
-    def options(*kinds, uncounted="", **more):
+    def options(*kinds, counters_unavailable="", **more):
         names = kinds or tuple(KINDS)
-        arms = [{"name": name, "study": "density", "options": compared.server_options(**KINDS[name])} for name in names]
+        variants = [{"name": name, "study": "density", "options": compared.server_options(**KINDS[name])} for name in names]
         sizes = {"2MB": 2 * MB, "1GB": 1024 * MB}
         return HugepagesOptions(
-            arms=arms,
+            variants=variants,
             baseline=names[0],
-            most=14,
+            max_blocks=14,
             budget_seconds=4000,
-            uncounted=uncounted,
+            counters_unavailable=counters_unavailable,
             page_sizes={name: size for name, size in sizes.items() if name in names},
             **more,
         )

@@ -12,26 +12,26 @@ def test_published_gains_are_those_of_the_reference():
 
 
 def test_gains_hold_the_truth_and_have_the_published_ones(build, run):
-    options = build(uncounted="no counters")
+    options = build(counters_unavailable="no counters")
     analysis = STUDY.analyse(options, run(options, truth={"2MB": 1.075, "1GB": 1.12, "thp": 1.05}))
     rows = {row["pages"]: row for row in analysis.tables["hugepages"]}
     assert list(rows) == ["none", "2MB", "1GB", "thp"] and next(iter(analysis.tables)) == "hugepages"
     for kind, truth in (("2MB", 7.5), ("1GB", 12.0), ("thp", 5.0)):
         gain = rows[kind]["gain"]
-        assert gain.low < truth < gain.high and gain.unit == "%" and rows[kind]["verdict"] == "faster"
+        assert gain.low < truth < gain.high and gain.unit == "%" and rows[kind]["conclusion"] == "faster"
         assert analysis.findings[f"gain:{kind}"] == gain
     assert rows["2MB"]["gain"].experiment == "E9" and rows["2MB"]["gain"].published.startswith("+7.52 %")
     assert rows["1GB"]["gain"].published.startswith("+12.1 %") and rows["thp"]["gain"].published is None
-    assert rows["none"]["gain"].value is None and rows["none"]["verdict"] == "baseline"
-    assert (rows["2MB"]["reserved"].value, rows["2MB"]["reserved"].unit) == (829, "pages of 2MB")
-    assert rows["1GB"]["reserved"].value == 2 and rows["thp"]["reserved"].value == 0
+    assert rows["none"]["gain"].value is None and rows["none"]["conclusion"] == "baseline"
+    assert (rows["2MB"]["pages_reserved"].value, rows["2MB"]["pages_reserved"].unit) == (829, "pages of 2MB")
+    assert rows["1GB"]["pages_reserved"].value == 2 and rows["thp"]["pages_reserved"].value == 0
     assert "2MB is faster than none" in analysis.answer
 
 
 def test_missing_counters_are_unknown_with_the_reason(build, run):
-    options = build("none", "2MB", uncounted="this virtual machine does not count")
+    options = build("none", "2MB", counters_unavailable="this virtual machine does not count")
     analysis = STUDY.analyse(options, run(options))
-    for name in ("tlb_misses", "walks", "walk_cycles", "walking"):
+    for name in ("tlb_misses", "page_walks", "page_walk_cycles", "page_walk_cycle_share"):
         finding = analysis.findings[f"{name}:2MB"]
         assert finding.value is None and "unknown: this virtual machine does not count" in finding.note
     assert any("TLB misses and page walks are unknown" in warning for warning in analysis.warnings)
@@ -51,16 +51,24 @@ def test_counters_are_reported_per_transaction(build, run):
     }
     analysis = STUDY.analyse(options, run(options, noise=0.0, metrics={"server:db01/pg": seen, "host": {"memory.page_tables": 64.0 * MB}}))
     values = {
-        name: analysis.findings[f"{name}:none"].value for name in ("tlb_misses", "walks", "walk_cycles", "walking", "backed", "page_tables")
+        name: analysis.findings[f"{name}:none"].value
+        for name in ("tlb_misses", "page_walks", "page_walk_cycles", "page_walk_cycle_share", "huge_page_share", "page_tables")
     }
     assert values == pytest.approx(
-        {"tlb_misses": 4.0, "walks": 2.0, "walk_cycles": 30_000.0, "walking": 0.1, "backed": 0.75, "page_tables": 64.0}
+        {
+            "tlb_misses": 4.0,
+            "page_walks": 2.0,
+            "page_walk_cycles": 30_000.0,
+            "page_walk_cycle_share": 0.1,
+            "huge_page_share": 0.75,
+            "page_tables": 64.0,
+        }
     )
     assert not any("unknown" in warning for warning in analysis.warnings)
 
 
 def test_filling_of_page_tables_is_a_warning(build, run):
-    options = build("none", "2MB", uncounted="x")
+    options = build("none", "2MB", counters_unavailable="x")
 
     def analysed(faults):
         results = run(options, noise=0.001)
@@ -69,7 +77,9 @@ def test_filling_of_page_tables_is_a_warning(build, run):
             per_tx = faults if str(result.trial.point["variant"]).startswith("none") else 0.0
             phases = [
                 phase.model_copy(
-                    update={"metrics": {**phase.metrics, "container:db01": {"cpu.usage": 1.0, "memory.fault": per_tx * phase.throughput}}}
+                    update={
+                        "metrics": {**phase.metrics, "container:db01": {"cpu.usage": 1.0, "memory.page_faults": per_tx * phase.throughput}}
+                    }
                 )
                 for phase in result.phases
             ]
@@ -80,23 +90,23 @@ def test_filling_of_page_tables_is_a_warning(build, run):
     assert "by new connections: 3 page faults per transaction with 'none', 0 with '2MB'. A longer --warmup excludes it" in text
     quiet = analysed(0.01)
     assert not any("filling of page tables" in warning for warning in quiet.warnings)
-    assert quiet.findings["faults:none"].value == pytest.approx(0.01)
+    assert quiet.findings["page_faults:none"].value == pytest.approx(0.01)
 
 
 def test_another_baseline_has_no_published_figure(build, run):
-    options = build("2MB", "1GB", uncounted="x")
+    options = build("2MB", "1GB", counters_unavailable="x")
     analysis = STUDY.analyse(options, run(options, truth={"1GB": 1.04}))
     assert analysis.findings["gain:1GB"].published is None and analysis.findings["gain:1GB"].experiment is None
 
 
 def test_without_results_there_is_no_answer(build):
-    analysis = STUDY.analyse(build(uncounted="x"), [])
+    analysis = STUDY.analyse(build(counters_unavailable="x"), [])
     assert analysis.grade == "C" and analysis.answer.startswith("No result: no trial was run")
     assert all(row["gain"].value is None for row in analysis.tables["hugepages"])
 
 
 def test_a_page_size_that_never_starts_leaves_the_others(build, run):
-    options = build("none", "2MB", "1GB", uncounted="x")
+    options = build("none", "2MB", "1GB", counters_unavailable="x")
     fail = lambda trial: "no pages" if trial.point["variant"] == "1GB" else None  # noqa: E731
     analysis = STUDY.analyse(options, run(options, fail=fail))
     assert analysis.grade == "C" and any("1GB did not finish: no pages" in warning for warning in analysis.warnings)

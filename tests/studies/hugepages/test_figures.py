@@ -11,7 +11,7 @@ from pgherd.studies.hugepages.figures import gain
 
 def row(kind, value=None, low=None, high=None, published=None):
     finding = Finding(value=value, unit="%", low=low, high=high, experiment="E9" if published else None, published=published)
-    return {"pages": kind, "gain": finding, "throughput": Finding(value=1000.0, unit="tps"), "verdict": "faster"}
+    return {"pages": kind, "gain": finding, "throughput": Finding(value=1000.0, unit="tps"), "conclusion": "faster"}
 
 
 ROWS = [row("none"), row("2MB", 6.1, 4.0, 8.2, "+7.52 % (…)"), row("1GB", None, published="+12.1 % (…)"), row("thp", 5.0)]

@@ -15,7 +15,7 @@ def test_trials_are_those_of_a_comparison_with_counters(build):
     trials, plain = propose(options, []).trials, compare_propose(options, []).trials
     assert [trial.key() for trial in trials] == [trial.key() for trial in plain]
     assert {trial.counters for trial in trials} == {("tlb",)}
-    assert {trial.counters for trial in STUDY.propose(build(uncounted="none here"), []).trials} == {()}
+    assert {trial.counters for trial in STUDY.propose(build(counters_unavailable="none here"), []).trials} == {()}
 
 
 def test_each_page_size_is_deployed_by_its_name(build):
@@ -40,7 +40,13 @@ def test_the_study_is_registered():
 
 def test_reserved_pages_are_whole_numbers(build):
     options = build()
-    assert {name: options.reserved(name) for name in options.block_variants} == {"none": 0, "none again": 0, "2MB": 829, "1GB": 2, "thp": 0}
+    assert {name: options.reserved_pages(name) for name in options.block_variants} == {
+        "none": 0,
+        "none (A/A)": 0,
+        "2MB": 829,
+        "1GB": 2,
+        "thp": 0,
+    }
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from pgherd.analysis.histogram import histogram
 from pgherd.model.io_view import Checkpoint, DeviceSeries, DeviceView, IoView, Pattern
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.studies.io_profile.options import StorageOptions
+from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.study import STUDY
 
 MB = 2**20
@@ -31,11 +31,11 @@ def compared():
 @pytest.fixture
 def build(compared):
     def options(*names, **more):
-        arms = [
+        variants = [
             {"name": name, "study": "density", "options": compared.server_options(settings={"checkpoint_completion_target": name})}
             for name in names or ("db01",)
         ]
-        return StorageOptions(arms=arms, baseline=arms[0]["name"], most=4, budget_seconds=9000, **more)
+        return IoProfileOptions(variants=variants, baseline=variants[0]["name"], max_blocks=4, budget_seconds=9000, **more)
 
     return options
 
@@ -84,7 +84,7 @@ def result_of(trial, number=0, *, stalled=(), apart=True, traced=False, checkpoi
         first=0,
         last=60,
     )
-    server_metrics = {"server:db01/pg": {"wal.bytes": 1.0 * MB, "ckpt.buffers": 100.0, **(metrics or {})}}
+    server_metrics = {"server:db01/pg": {"wal.bytes": 1.0 * MB, "checkpoint.buffers_written": 100.0, **(metrics or {})}}
     phase = PhaseResult(
         phase="steady",
         start=1000.0,

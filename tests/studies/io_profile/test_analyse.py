@@ -10,11 +10,11 @@ from pgherd.studies.io_profile.trial_profile import profile_of
 def test_a_server_without_stalls(build, run):
     options = build()
     analysis = STUDY.analyse(options, run(options))
-    (row,) = analysis.tables["storage"]
-    assert (row["stalls"].value, row["stalled"].value, row["checkpoints"].value) == (0, 0, 2)
+    (row,) = analysis.tables["io_profile"]
+    assert (row["stalls"].value, row["stall_time_share"].value, row["checkpoints"].value) == (0, 0, 2)
     assert row["throughput"].value == pytest.approx(500) and row["throughput"].n == 3
-    assert row["wal_size"].value == pytest.approx(16) and "16–32 kB" in row["wal_size"].published
-    assert row["burst_ratio"].value == pytest.approx(10) and row["burst_ratio"].experiment == "E11"
+    assert row["wal_request_size"].value == pytest.approx(16) and "16–32 kB" in row["wal_request_size"].published
+    assert row["data_burst_to_wal_ratio"].value == pytest.approx(10) and row["data_burst_to_wal_ratio"].experiment == "E11"
     assert "WAL writes did not stall" in analysis.answer and "10.0 × the WAL's rate" in analysis.answer
     assert analysis.grade == "A" and analysis.tables["stalls"] == [] and len(analysis.tables["checkpoints"]) == 6
 
@@ -23,9 +23,9 @@ def test_stalls_are_counted_and_tied_to_checkpoints(build, run, simulated):
     options = build()
     # Seconds 15 and 16 are in the first checkpoint (8 to 20 s), 25 and 26 in none.
     analysis = STUDY.analyse(options, run(options, lambda trial, number: simulated(trial, number, stalled=(15, 16, 25, 26))))
-    (row,) = analysis.tables["storage"]
+    (row,) = analysis.tables["io_profile"]
     assert (row["stalls"].value, row["stalls_in_checkpoints"].value) == (2, 1)
-    assert row["stalled"].value == pytest.approx(100 * 4 / 60) and row["stalled"].unit == "%"
+    assert row["stall_time_share"].value == pytest.approx(100 * 4 / 60) and row["stall_time_share"].unit == "%"
     assert [bool(stall["checkpoint"]) for stall in analysis.tables["stalls"][:2]] == [True, False]
     assert "below 50 % of their medians" in row["stalls"].method
 
@@ -33,11 +33,11 @@ def test_stalls_are_counted_and_tied_to_checkpoints(build, run, simulated):
 def test_latency_inside_and_outside_of_checkpoints(build, run):
     options = build()
     analysis = STUDY.analyse(options, run(options)).findings
-    assert analysis["p95_inside"].value == pytest.approx(4.0, rel=1 / 32) and analysis["p95_outside"].value == pytest.approx(
-        2.0, rel=1 / 32
-    )
-    assert analysis["p95_ratio"].value == pytest.approx(2.0, rel=0.07) and analysis["p95_ratio"].low is not None
-    assert analysis["p95_inside"].n == 6000 and "not independent" in analysis["p95_inside"].note
+    assert analysis["p95_during_checkpoint"].value == pytest.approx(4.0, rel=1 / 32) and analysis[
+        "p95_between_checkpoints"
+    ].value == pytest.approx(2.0, rel=1 / 32)
+    assert analysis["p95_checkpoint_ratio"].value == pytest.approx(2.0, rel=0.07) and analysis["p95_checkpoint_ratio"].low is not None
+    assert analysis["p95_during_checkpoint"].n == 6000 and "not independent" in analysis["p95_during_checkpoint"].note
 
 
 def test_disagreement_of_the_views_is_a_warning(build, run, simulated):
@@ -51,8 +51,12 @@ def test_disagreement_of_the_views_is_a_warning(build, run, simulated):
 def test_data_and_wal_on_one_device_cannot_be_separated(build, run, simulated):
     options = build()
     analysis = STUDY.analyse(options, run(options, lambda trial, number: simulated(trial, number, apart=False)))
-    (row,) = analysis.tables["storage"]
-    assert row["wal_size"].value is None and row["burst_ratio"].value is None and "share a device" in row["wal_device"].note
+    (row,) = analysis.tables["io_profile"]
+    assert (
+        row["wal_request_size"].value is None
+        and row["data_burst_to_wal_ratio"].value is None
+        and "share a device" in row["wal_rate_device"].note
+    )
     assert row["stalls"].value == 0, "flushes show commits"
     assert any("the WAL has no device to itself" in warning for warning in analysis.warnings)
 
@@ -64,36 +68,39 @@ def test_too_few_checkpoints_are_a_warning(build, run, simulated):
 
 
 def test_io_bound_reports_the_share_under_1_ms(build, run, simulated):
-    options = build(io_bound=4.0)
+    options = build(memory_ratio=4.0)
     traced = STUDY.analyse(options, run(options, lambda trial, number: simulated(trial, number, traced=True)))
-    assert traced.findings["under_1ms"].published.startswith("more than 500,000 IOPS under 1 ms")
-    assert traced.findings["under_1ms"].value == pytest.approx(90, abs=1) and traced.findings["under_1ms"].experiment == "E13"
+    assert traced.findings["share_under_1ms"].published.startswith("more than 500,000 IOPS under 1 ms")
+    assert traced.findings["share_under_1ms"].value == pytest.approx(90, abs=1) and traced.findings["share_under_1ms"].experiment == "E13"
     assert "in under 1 ms" in traced.answer
-    untraced = build(io_bound=4.0, untraced="perf is not installed")
+    untraced = build(memory_ratio=4.0, trace_unavailable="perf is not installed")
     blind = STUDY.analyse(untraced, run(untraced))
-    assert blind.findings["under_1ms"].value is None and "perf is not installed" in blind.findings["under_1ms"].note
+    assert blind.findings["share_under_1ms"].value is None and "perf is not installed" in blind.findings["share_under_1ms"].note
     assert "unknown" in blind.answer and any("perf is not installed" in warning for warning in blind.warnings)
 
 
 def _with_tablespaces(options, *spaces):
     volumes = [{"name": name, "path": f"/mnt/{name}"} for name in "ab"]
     variants = [{"volumes": volumes, "tablespaces": names} for names in spaces]
-    arms = [arm.model_copy(update={"options": {**arm.options, **storage}}) for arm, storage in zip(options.arms, variants, strict=True)]
-    return options.model_copy(update={"arms": tuple(arms)})
+    variants = [
+        variant.model_copy(update={"options": {**variant.options, **storage}})
+        for variant, storage in zip(options.variants, variants, strict=True)
+    ]
+    return options.model_copy(update={"variants": tuple(variants)})
 
 
 @pytest.mark.parametrize(
     ("spaces", "noted"), [(((), ()), False), (((), ("a",)), False), ((("a", "b"),) * 2, False), (((), ("a", "b")), True)]
 )
 def test_many_disks_have_a_reference_if_their_number_differs(build, run, spaces, noted):
-    options = _with_tablespaces(build("x", "y", io_bound=4.0), *spaces)
-    rows = STUDY.analyse(options, run(options)).tables["storage"]
+    options = _with_tablespaces(build("x", "y", memory_ratio=4.0), *spaces)
+    rows = STUDY.analyse(options, run(options)).tables["io_profile"]
     assert ["several disks" in (row["iops"].published or "") for row in rows] == [noted, noted]
 
 
 def test_io_bound_variants_are_reported_with_their_iops(build, run, simulated):
     """One database over two disks: the data's device and a tablespace's count together."""
-    options = _with_tablespaces(build("one", "many", io_bound=4.0), ("a",), ("a", "b"))
+    options = _with_tablespaces(build("one", "many", memory_ratio=4.0), ("a",), ("a", "b"))
 
     def play(trial, number):
         result = simulated(trial, number, traced=True)
@@ -106,10 +113,10 @@ def test_io_bound_variants_are_reported_with_their_iops(build, run, simulated):
         return result.model_copy(update={"phases": [seen]})
 
     analysis = STUDY.analyse(options, run(options, play))
-    rows = {row["server"]: row for row in analysis.tables["storage"]}
+    rows = {row["server"]: row for row in analysis.tables["io_profile"]}
     assert rows["many"]["iops"].value == pytest.approx(2 * rows["one"]["iops"].value) and "2 ×" in rows["one"]["iops"].published
     assert f"the data's devices served {rows['one']['iops'].value:,.0f} IOPS with one, 90." in analysis.answer
-    assert "stall" not in analysis.answer and rows["many"]["under_1ms"].value == pytest.approx(90, abs=1)
+    assert "stall" not in analysis.answer and rows["many"]["share_under_1ms"].value == pytest.approx(90, abs=1)
 
 
 def test_a_comparison_reports_the_stalls_of_each_variant(build, run, simulated):
@@ -119,7 +126,7 @@ def test_a_comparison_reports_the_stalls_of_each_variant(build, run, simulated):
         return simulated(trial, number, stalled=(15, 16) if str(trial.point["variant"]).startswith("0.5") else ())
 
     analysis = STUDY.analyse(options, run(options, play))
-    rows = {row["server"]: row for row in analysis.tables["storage"]}
+    rows = {row["server"]: row for row in analysis.tables["io_profile"]}
     assert rows["0.5"]["stalls"].value == 1 and rows["0.9"]["stalls"].value == 0
     assert "0.9 had no stall" in analysis.answer and "0.5 had" in analysis.answer
     assert analysis.findings["stalls:0.5"].value == 1 and "comparison" in analysis.tables

@@ -7,7 +7,7 @@ import pytest
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders
-from pgherd.studies.io_profile.options import StorageOptions
+from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.propose import trial
 from pgherd.studies.io_profile.study import STUDY
 
@@ -27,8 +27,8 @@ def inputs(simulator):
     compared = importlib.util.module_from_spec(spec)
     sys.modules["compare_conftest"] = compared
     spec.loader.exec_module(compared)
-    arm = {"name": "db01", "study": "density", "options": compared.server_options()}
-    options = StorageOptions(arms=[arm], baseline="db01")
+    variant = {"name": "db01", "study": "density", "options": compared.server_options()}
+    options = IoProfileOptions(variants=[variant], baseline="db01")
     results = [simulator.result_of(trial(options, number), number, traced=True) for number in range(3)]
     analysis = STUDY.analyse(options, results)
     record = RunRecord(run="r", study="io-profile", options={}, started=0.0, pgherd="0", analysis=analysis)

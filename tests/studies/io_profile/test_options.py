@@ -1,26 +1,26 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.studies.io_profile.options import StorageOptions, StorageRequest
+from pgherd.studies.io_profile.options import IoProfileOptions, IoProfileRequest
 
 
 def test_several_variants_are_compared(build):
     assert build().single and not build("0.5", "0.9").single
-    assert build("0.5", "0.9").of("0.5 again")["settings"] == {"checkpoint_completion_target": "0.5"}
+    assert build("0.5", "0.9").of("0.5 (A/A)")["settings"] == {"checkpoint_completion_target": "0.5"}
 
 
 def test_options_survive_a_record(build):
-    options = build("0.5", "0.9", every=30.0)
-    assert StorageOptions.model_validate(options.model_dump(mode="json")) == options
+    options = build("0.5", "0.9", checkpoint_timeout=30.0)
+    assert IoProfileOptions.model_validate(options.model_dump(mode="json")) == options
 
 
 def test_a_variant_is_required():
     with pytest.raises(ValidationError):
-        StorageOptions(arms=(), baseline="x")
+        IoProfileOptions(variants=(), baseline="x")
 
 
 def test_everything_has_a_default():
-    request = StorageRequest()
+    request = IoProfileRequest()
     assert request.workload == "tpcb-like" and request.compare_setting is None and request.memory_ratio is None and not request.trace_io
 
 
@@ -29,4 +29,4 @@ def test_everything_has_a_default():
 )
 def test_invalid_options_are_rejected(bad):
     with pytest.raises(ValidationError):
-        StorageRequest.model_validate(bad)
+        IoProfileRequest.model_validate(bad)

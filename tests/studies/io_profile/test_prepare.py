@@ -6,7 +6,7 @@ from pgherd.host import block_trace
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.studies.io_profile import prepare as module
-from pgherd.studies.io_profile.options import StorageOptions, StorageRequest
+from pgherd.studies.io_profile.options import IoProfileOptions, IoProfileRequest
 from pgherd.studies.io_profile.prepare import prepare
 from pgherd.study.comparison.options import Variant
 
@@ -15,23 +15,23 @@ NODE = LocalNode()
 
 
 def prepared(**asked):
-    found = prepare(NODE, StorageRequest(**asked), True)
-    assert isinstance(found.options, StorageOptions) and found.study == "io-profile"
+    found = prepare(NODE, IoProfileRequest(**asked), True)
+    assert isinstance(found.options, IoProfileOptions) and found.study == "io-profile"
     return found
 
 
 def test_one_server_several_checkpoints_long():
     found = prepared(scale=5)
-    assert found.options.single and found.options.repeats == 3 and found.options.every == 30
-    (arm,) = found.options.arms
-    assert arm.options["settings"]["checkpoint_timeout"] == "30s" and arm.options["seconds"] == 95
-    assert not arm.options["read_only"] and arm.options["state"] == "fresh"
+    assert found.options.single and found.options.repeats == 3 and found.options.checkpoint_timeout == 30
+    (variant,) = found.options.variants
+    assert variant.options["settings"]["checkpoint_timeout"] == "30s" and variant.options["seconds"] == 95
+    assert not variant.options["read_only"] and variant.options["state"] == "fresh"
     assert any("one device" in choice or "Data on" in choice for choice in found.choices)
 
 
 def test_memory_is_twice_the_database_where_it_can_be_limited():
     found = prepared(scale=50)
-    memory = found.options.arms[0].options["container_memory"]
+    memory = found.options.variants[0].options["container_memory"]
     if memory is None:
         assert any("memory is not limited" in choice for choice in found.choices)
     else:
@@ -40,19 +40,20 @@ def test_memory_is_twice_the_database_where_it_can_be_limited():
 
 def test_a_setting_s_values_are_compared():
     found = prepared(scale=5, compare_setting="checkpoint_completion_target=0.5,0.9")
-    assert [arm.name for arm in found.options.arms] == ["0.5", "0.9"] and found.options.baseline == "0.5"
-    values = [arm.options["settings"].get("checkpoint_completion_target", "the default") for arm in found.options.arms]
+    assert [variant.name for variant in found.options.variants] == ["0.5", "0.9"] and found.options.baseline == "0.5"
+    values = [variant.options["settings"].get("checkpoint_completion_target", "the default") for variant in found.options.variants]
     assert values[0] == "0.5" and values[1] in ("0.9", "the default")
-    assert not found.options.side_by_side and found.options.arms[0].options["seconds"] == 65 and found.options.most == 6
+    assert not found.options.in_slices and found.options.variants[0].options["seconds"] == 65 and found.options.max_blocks == 6
 
 
 def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     (tmp_path / "wal").mkdir()
     loop = {"volumes": [{"name": "on-wal", "kind": "loop", "size": 2 * 2**30}], "roles": {"wal": "on-wal"}}
-    changes = {"here": {}, "there": loop, "beside": {"wal_dir": str(tmp_path / "wal")}, "off": {"settings": {"full_page_writes": "off"}}}
-    plain = prepared(scale=1).options.arms[0].options
-    arms = tuple(Variant(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
-    together, apart = module._devices(NODE, StorageOptions(arms=arms, baseline="here", budget_seconds=1))
+    beside = {"volumes": [{"name": "on-wal", "path": str(tmp_path / "wal")}], "roles": {"wal": "on-wal"}}
+    changes = {"here": {}, "there": loop, "beside": beside, "off": {"settings": {"full_page_writes": "off"}}}
+    plain = prepared(scale=1).options.variants[0].options
+    variants = tuple(Variant(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
+    together, apart = module._devices(NODE, IoProfileOptions(variants=variants, baseline="here", budget_seconds=1))
     assert together.startswith("here, beside, off: Warning: data and WAL are on one device")
     assert apart.startswith("there: Data on ") and apart.endswith("WAL on loop device 'on-wal'.")
 
@@ -60,10 +61,10 @@ def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
 def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of():
     volumes = [{"name": name, "kind": "loop", "size": 2**30} for name in ("w", "s1", "s2")]
     spread = {"one": ["s1"], "two": ["s1", "s2"], "shared": ["s1", "w"]}
-    plain = prepared(scale=1).options.arms[0].options
+    plain = prepared(scale=1).options.variants[0].options
     common = {**plain, "volumes": volumes, "roles": {"wal": "w"}}
-    arms = tuple(Variant(name=name, study="density", options={**common, "tablespaces": spaces}) for name, spaces in spread.items())
-    one, two, shared = module._devices(NODE, StorageOptions(arms=arms, baseline="one", budget_seconds=1))
+    variants = tuple(Variant(name=name, study="density", options={**common, "tablespaces": spaces}) for name, spaces in spread.items())
+    one, two, shared = module._devices(NODE, IoProfileOptions(variants=variants, baseline="one", budget_seconds=1))
     assert one.startswith("one: Data on ") and one.endswith("WAL on loop device 'w'; tables and indexes on loop device 's1'.")
     assert two.startswith("two: Data on ") and two.endswith("tables and indexes on loop device 's1', loop device 's2'.")
     assert shared.startswith("shared: Warning: WAL and a tablespace are on one device (loop device 'w'; data on ")
@@ -89,14 +90,14 @@ def test_beyond_the_memory():
     if prepared(scale=5).surroundings.runtime != "cgroup":
         pytest.skip("memory is limited by control groups, and none can be made here")
     found = prepared(memory_ratio=3.0, memory="256MB")
-    (arm,) = found.options.arms
-    assert (arm.options["workload"], arm.options["scale"], arm.options["intent"]) == ("random-block", 768, "io-bound")
-    assert found.options.io_bound == 3.0
-    arms = prepared(memory_ratio=3.0, memory="256MB", partitions=2, compare_setting="full_page_writes=on,off").options.arms
-    assert {one.options["settings"]["shared_buffers"] for one in arms} == {arm.options["settings"]["shared_buffers"]}
-    assert {(one.options["partitions"], one.options["scale"]) for one in arms} == {(2, 768)}
+    (variant,) = found.options.variants
+    assert (variant.options["workload"], variant.options["scale"], variant.options["bound_by"]) == ("random-block", 768, "io")
+    assert found.options.memory_ratio == 3.0
+    variants = prepared(memory_ratio=3.0, memory="256MB", partitions=2, compare_setting="full_page_writes=on,off").options.variants
+    assert {one.options["settings"]["shared_buffers"] for one in variants} == {variant.options["settings"]["shared_buffers"]}
+    assert {(one.options["partitions"], one.options["scale"]) for one in variants} == {(2, 768)}
     refused = block_trace.refused(NODE)
-    assert found.surroundings.trace == (not refused) and found.options.untraced == refused
+    assert found.surroundings.trace == (not refused) and found.options.trace_unavailable == refused
 
 
 @pytest.mark.parametrize(
@@ -112,15 +113,18 @@ def test_beyond_the_memory():
 )
 def test_what_contradicts_itself_is_said(asked, message):
     with pytest.raises(UsageError, match=message):
-        prepare(NODE, StorageRequest(**asked), True)
+        prepare(NODE, IoProfileRequest(**asked), True)
 
 
 def test_names_of_variants():
-    assert module._variants(StorageRequest(compare_setting="max_wal_size=64MB, 1GB")) == ("64MB:max_wal_size=64MB", "1GB:max_wal_size=1GB")
+    assert module._variants(IoProfileRequest(compare_setting="max_wal_size=64MB, 1GB")) == (
+        "64MB:max_wal_size=64MB",
+        "1GB:max_wal_size=1GB",
+    )
 
 
 @pytest.mark.parametrize(("variants", "blocks"), [(1, 6), (2, 6), (3, 7), (4, 7), (5, 8)])
 def test_a_comparison_has_as_many_blocks_as_it_takes_to_decide(variants, blocks):
     """By the rank test's own count: the rarest pattern of signs has a probability of 2 · 2⁻ⁿ."""
     share = 0.05 / max(1, variants - 1)
-    assert module._least_blocks(variants) == blocks and 2 * 2.0**-blocks <= share < 2 * 2.0 ** -(blocks - 1)
+    assert module._min_blocks(variants) == blocks and 2 * 2.0**-blocks <= share < 2 * 2.0 ** -(blocks - 1)

@@ -28,4 +28,4 @@ def test_tainted_trials_are_run_again_within_the_budget(build, run, simulated):
 def test_variants_are_compared_in_blocks(build, run):
     results = run(build("0.5", "0.9"))
     sides = [result.trial.point["variant"] for result in results]
-    assert set(sides) == {"0.5", "0.5 again", "0.9"} and len(sides) % 3 == 0
+    assert set(sides) == {"0.5", "0.5 (A/A)", "0.9"} and len(sides) % 3 == 0

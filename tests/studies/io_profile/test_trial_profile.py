@@ -10,9 +10,9 @@ from pgherd.study.device_io import io_rows
 def test_the_two_devices_are_separate(build, simulated):
     profile = profile_of(simulated(trial(build(), 0)))
     assert profile.wal_separate and (profile.data.name, profile.wal.name) == ("sda", "sdb")
-    assert (profile.wal_written, profile.wal_generated) == (pytest.approx(2.0), pytest.approx(1.0))
-    assert profile.checkpoint_written == pytest.approx(100 * 8192 / 2**20) and profile.relations_written is None
-    assert profile.stalls == () and profile.stalled_seconds == 0 and profile.share_under_1ms is None
+    assert (profile.wal_rate_device, profile.wal_rate_postgres) == (pytest.approx(2.0), pytest.approx(1.0))
+    assert profile.checkpoint_write_rate == pytest.approx(100 * 8192 / 2**20) and profile.relation_write_rate is None
+    assert profile.stalls == () and profile.stall_seconds == 0 and profile.share_under_1ms is None
 
 
 def test_a_wal_device_on_the_datas_device_passes_through(build, simulated):
@@ -28,15 +28,17 @@ def test_a_wal_device_on_the_datas_device_passes_through(build, simulated):
         return result.model_copy(update={"phases": [phase.model_copy(update={"io": io})]})
 
     profile = profile_of(seen(["253:0"]))
-    assert profile.wal_separate and profile.wal_passes_through and profile.wal_written == pytest.approx(2.0), (
+    assert profile.wal_separate and profile.wal_passes_through and profile.wal_rate_device == pytest.approx(2.0), (
         "what the WAL's own device sees is the WAL's"
     )
-    assert profile.burst_ratio is None and profile.data_written is None
+    assert profile.burst_ratio is None and profile.data_rate_device is None
     analysis = STUDY.analyse(build(), [seen(["253:0"])])
     assert any("passes its requests on to the data's" in warning for warning in analysis.warnings)
-    assert all("burst_ratio" not in row or row["burst_ratio"].value is None for row in io_rows([seen(["253:0"])])[0])
+    assert all(
+        "data_burst_to_wal_ratio" not in row or row["data_burst_to_wal_ratio"].value is None for row in io_rows([seen(["253:0"])])[0]
+    )
     separate = profile_of(seen([]))
-    assert not separate.wal_passes_through and separate.burst_ratio == pytest.approx(10) and separate.data_written is not None
+    assert not separate.wal_passes_through and separate.burst_ratio == pytest.approx(10) and separate.data_rate_device is not None
 
 
 @pytest.mark.parametrize("role", ["data", "tablespace"])
@@ -51,11 +53,11 @@ def test_a_wal_device_below_data_is_not_separate(build, simulated, role):
     seen = result.model_copy(update={"phases": [phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})]})
     profile = profile_of(seen)
     assert not profile.wal_separate and not profile.wal_passes_through
-    assert (profile.burst_ratio, profile.wal_written, profile.data_written) == (None, None, None)
+    assert (profile.burst_ratio, profile.wal_rate_device, profile.data_rate_device) == (None, None, None)
     analysis = STUDY.analyse(build(), [seen])
     assert any("the WAL has no device to itself" in warning for warning in analysis.warnings)
     assert not any("pg_stat_wal" in warning for warning in analysis.warnings), "sdb's writes are not compared with PostgreSQL's WAL"
-    assert all("burst_ratio" not in row or row["burst_ratio"].value is None for row in io_rows([seen])[0])
+    assert all("data_burst_to_wal_ratio" not in row or row["data_burst_to_wal_ratio"].value is None for row in io_rows([seen])[0])
 
 
 def test_failed_trials_and_those_without_a_view_have_no_profile(build, simulated):

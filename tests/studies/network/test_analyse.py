@@ -8,32 +8,32 @@ from pgherd.studies.network.study import STUDY
 def test_a_link_bound_by_latency_is_told_with_what_it_means(options, results):
     found = STUDY.analyse(options(), results())
     assert found.grade == "A" and "limited by latency" in found.answer and "20 Gbit/s with 8 streams, and 3 Gbit/s with one" in found.answer
-    assert found.findings["streams_for_90"].value == 8
-    one = found.findings["one_stream"]
+    assert found.findings["streams_for_90pct"].value == 8
+    one = found.findings["single_stream_throughput"]
     assert one.value == pytest.approx(3) and one.low < 3 < one.high and one.n == 3 and one.published.startswith("4.8 Gbit/s (cloud)")
-    assert one.note == "limited by latency" and "limited" not in found.findings["replication_limit"].note
-    assert found.findings["replication_limit"].value == pytest.approx(375) and found.findings["replication_limit"].unit == "MB/s"
+    assert one.note == "limited by latency" and "limited" not in found.findings["single_stream_mb_per_s"].note
+    assert found.findings["single_stream_mb_per_s"].value == pytest.approx(375) and found.findings["single_stream_mb_per_s"].unit == "MB/s"
     assert found.findings["rtt_idle"].value == 0.5 and found.findings["round_trips_per_second"].value == 2000
     assert any("MB/s (2 streams reach 2 times" in text for text in found.look_at)
 
 
 def test_a_link_that_one_stream_fills_is_bound_by_bandwidth(options, results):
     found = STUDY.analyse(options(), results(each=0.2, full=0.2))
-    assert "limited by bandwidth" in found.answer and found.findings["streams_for_90"].value == 1 and "200 Mbit/s" in found.answer
-    assert found.findings["one_stream"].note == "limited by bandwidth"
+    assert "limited by bandwidth" in found.answer and found.findings["streams_for_90pct"].value == 1 and "200 Mbit/s" in found.answer
+    assert found.findings["single_stream_throughput"].note == "limited by bandwidth"
 
 
 def test_of_one_stream_alone_nothing_is_said_of_several(options, results):
     asked = options(streams=(1,))
     found = STUDY.analyse(asked, results(asked))
     assert found.answer.endswith("with one stream (several were not measured); the bottleneck of one stream is unknown.")
-    assert (found.findings["streams_for_90"].value, found.findings["streams_for_90"].note) == (None, "only one stream was measured")
+    assert (found.findings["streams_for_90pct"].value, found.findings["streams_for_90pct"].note) == (None, "only one stream was measured")
 
 
 def test_a_tool_that_is_busy_itself_is_said(options, results):
     found = STUDY.analyse(options(), results(cpu=0.99))
     assert any("used 99% of a CPU" in text for text in found.warnings)
-    assert found.findings["one_stream"].note == "limited by iperf3's CPU"
+    assert found.findings["single_stream_throughput"].note == "limited by iperf3's CPU"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_eight_streams_have_eight_threads_from_iperf3_3_16_on(options, results, 
     """Each stream takes 0.3 of a CPU: 2.4 CPUs of eight threads are none too many, of one they would be."""
     asked = options(iperf3_version=version)
     found = STUDY.analyse(asked, results(asked, cpu=lambda streams: 0.3 * max(streams, 1)))
-    assert found.findings["one_stream"].note == f"limited by {bound}"
+    assert found.findings["single_stream_throughput"].note == f"limited by {bound}"
 
 
 def test_throughput_that_still_grows_asks_for_more_streams(options, results):
@@ -55,7 +55,7 @@ def test_throughput_that_still_grows_asks_for_more_streams(options, results):
 def test_the_table_has_the_published_figures_beside(options, results):
     rows = STUDY.analyse(options(), results()).tables["network"]
     assert [row["streams"] for row in rows] == ["idle (1 Mbit/s)", 1, 2, 4, 8]
-    assert rows[4]["published"].startswith("23 Gbit/s (cloud)") and rows[0]["published"] is None and rows[1]["of_best"] == "15%"
+    assert rows[4]["published"].startswith("23 Gbit/s (cloud)") and rows[0]["published"] is None and rows[1]["relative_to_peak"] == "15%"
     assert rows[2]["rtt"].value == 2.5 and rows[2]["retransmits"].value == 2
 
 
@@ -74,7 +74,9 @@ def test_namespaces_are_never_taken_for_a_network(options, results):
 def test_several_links_are_told_apart(options, results):
     asked = options(links=(Link(name="db2", host="db2"), Link(name="db3", host="db3")))
     found = STUDY.analyse(asked, results(asked))
-    assert {"one_stream.db2", "one_stream.db3"} <= set(found.findings) and {row["link"] for row in found.tables["network"]} == {
+    assert {"single_stream_throughput.db2", "single_stream_throughput.db3"} <= set(found.findings) and {
+        row["link"] for row in found.tables["network"]
+    } == {
         "db2",
         "db3",
     }
@@ -149,11 +151,11 @@ def test_every_pair_is_measured_alone_by_its_two_hosts(between):
 
 def test_the_ends_of_the_range_are_named_with_their_pairs(between):
     found = STUDY.analyse(between, measured(between, FULL))
-    slow, fast = found.findings["pair_slowest"], found.findings["pair_fastest"]
+    slow, fast = found.findings["slowest_pair"], found.findings["fastest_pair"]
     assert slow.value == pytest.approx(5.0) and slow.note.startswith("c → a; with 2 streams") and slow.low < 5 < slow.high
     assert fast.value == pytest.approx(9.4) and fast.note.startswith("b → a; with 4 streams")
     assert found.findings["pair_imbalance"].value == pytest.approx(1 - 5 / 9.4)
-    assert found.findings["replication_limit"].value == pytest.approx(375) and found.findings["replication_limit"].unit == "MB/s"
+    assert found.findings["single_stream_mb_per_s"].value == pytest.approx(375) and found.findings["single_stream_mb_per_s"].unit == "MB/s"
     assert found.findings["rtt_idle"].value == pytest.approx(0.1) and found.findings["rtt_loaded"].value == pytest.approx(0.94)
     assert found.findings["retransmits"].value == 4 and found.findings["round_trips_per_second"].value == pytest.approx(10_000)
     assert found.answer.startswith(
@@ -171,11 +173,11 @@ def test_the_matrix_has_a_row_for_each_sender(between):
     assert list(matrix["a"]) == ["from", "to a", "to b", "to c"] and matrix["a"]["to a"] is None
     assert matrix["c"]["to a"].value == pytest.approx(5.0) and matrix["a"]["to c"].value == pytest.approx(6.0)
     pairs = {(row["from"], row["to"]): row for row in tables["pairs"]}
-    assert pairs["a", "b"]["one_stream"].value == pytest.approx(3) and pairs["a", "b"]["bound"] == "latency"
+    assert pairs["a", "b"]["single_stream_throughput"].value == pytest.approx(3) and pairs["a", "b"]["bottleneck"] == "latency"
     assert (pairs["c", "a"]["streams"], pairs["c", "a"]["trials"], pairs["c", "a"]["retransmits"].value) == (2, 12, 2)
     hosts = {row["host"]: row for row in tables["hosts"]}
-    assert hosts["a"]["sends"].value == pytest.approx(7.5) and hosts["a"]["receives"].value == pytest.approx(7.2)
-    assert hosts["c"]["relative"].value == pytest.approx(5.9 / 7) and "no interval" in hosts["c"]["sends"].note
+    assert hosts["a"]["send_throughput"].value == pytest.approx(7.5) and hosts["a"]["receive_throughput"].value == pytest.approx(7.2)
+    assert hosts["c"]["relative_to_mean"].value == pytest.approx(5.9 / 7) and "no interval" in hosts["c"]["send_throughput"].note
     assert list(tables)[-1] == "network" and {row["link"] for row in tables["network"]} == set(FULL)
 
 
@@ -183,13 +185,13 @@ def test_pairs_of_a_lost_host_are_said_to_be_missing(between):
     lost = ("a/c", "b/c", "c/a", "c/b")
     found = STUDY.analyse(between, measured(between, FULL, lost=lost))
     assert found.grade == "C" and "No result for a/c, b/c, c/a, c/b: no trial with one stream" in " ".join(found.warnings)
-    assert found.findings["pair_slowest"].note.startswith("a → b") and found.tables["matrix"][2]["to a"] is None
-    assert found.tables["hosts"][2]["sends"].value is None and "2 pairs of 3 hosts" in found.answer
+    assert found.findings["slowest_pair"].note.startswith("a → b") and found.tables["matrix"][2]["to a"] is None
+    assert found.tables["hosts"][2]["send_throughput"].value is None and "2 pairs of 3 hosts" in found.answer
 
 
 def test_no_host_is_called_slow_unless_all_pairs_were_measured(between):
     found = STUDY.analyse(between, measured(between, FULL, lost=("a/b",)))
-    slowest = found.findings["host_slowest"]
+    slowest = found.findings["slowest_host"]
     assert slowest.value is None and slowest.note == "not measured: a → b" and "slowest links" not in found.answer
 
 

@@ -7,9 +7,9 @@ from pgherd.studies.network.link_results import (
     PUBLISHED_STREAMS,
     format_speed,
     group_trials,
-    link_limit,
+    link_bottleneck,
     published_text,
-    replication_limit,
+    replication_bandwidth,
     round_trips,
 )
 
@@ -23,12 +23,12 @@ def test_clean_trials_count_where_there_are_any(options, results):
 
 def test_the_limit_of_a_link_takes_one_stream(results):
     groups = group_trials(results(), "db2")
-    assert link_limit(groups, "").bound == "latency"
-    assert link_limit({streams: group for streams, group in groups.items() if streams != 1}, "") is None
+    assert link_bottleneck(groups, "").kind == "latency"
+    assert link_bottleneck({streams: group for streams, group in groups.items() if streams != 1}, "") is None
 
 
 def test_throughput_and_round_trips_in_other_words():
-    found = replication_limit(Finding(value=8.0, low=7.0, high=9.0, unit="Gbit/s", n=3))
+    found = replication_bandwidth(Finding(value=8.0, low=7.0, high=9.0, unit="Gbit/s", n=3))
     assert (found.value, found.low, found.high, found.unit) == (1000, 875, 1125, "MB/s")
     trips = round_trips(Finding(value=0.5, low=0.4, high=0.8, unit="ms", n=3))
     assert (trips.value, trips.low, trips.high) == (2000, 1250, 2500)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import pytest
@@ -11,9 +11,10 @@ import pytest
 from pgherd.model.finding import Verdict
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.scaling.options import ScalingOptions, Variant
+from pgherd.studies.scaling.options import ScalingOptions, ScalingVariant
 from pgherd.studies.scaling.propose import propose
 from pgherd.study.database_options import DatabaseOptions
+from simulated_run import SimulatedRun
 
 CORES = 4
 
@@ -39,9 +40,10 @@ class Shape:
 
 
 @dataclass
-class Server:
+class Server(SimulatedRun):
     """Servers on a host of four cores, by variant; a third of the CPU that a server and its clients use is pgbench's."""
 
+    propose = staticmethod(propose)
     options: ScalingOptions
     shapes: Mapping[str, Shape] = field(default_factory=lambda: {"": Shape()})
     noise: float = 0.01
@@ -98,20 +100,6 @@ class Server:
             }
         return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=[result], metrics=metrics)
 
-    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 500) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
-
 
 BASE = {"cores": CORES, "memory": 2**32, "vcpus": CORES, "runtime": "cgroup", "pg_bin": "/pg/bin", "pg_version": "18.6", "threads": CORES}
 
@@ -129,7 +117,7 @@ def shape() -> type[Shape]:
 @pytest.fixture
 def options() -> Callable[..., ScalingOptions]:
     def build(**more: object) -> ScalingOptions:
-        return ScalingOptions(**{**BASE, "clients": (1, 2, 3, 4, 6, 8, 12, 16), "most": 32, **more})
+        return ScalingOptions(**{**BASE, "clients": (1, 2, 3, 4, 6, 8, 12, 16), "max_clients": 32, **more})
 
     return build
 
@@ -139,6 +127,8 @@ def variants(options: Callable[..., ScalingOptions]) -> Callable[..., ScalingOpt
     """Options of variants, each with its changes to the server's options."""
 
     def build(changes: Mapping[str, Mapping[str, object]], **more: object) -> ScalingOptions:
-        return options(variants=tuple(Variant(name=n, options=DatabaseOptions(**{**BASE, **own})) for n, own in changes.items()), **more)
+        return options(
+            variants=tuple(ScalingVariant(name=n, options=DatabaseOptions(**{**BASE, **own})) for n, own in changes.items()), **more
+        )
 
     return build

@@ -21,14 +21,14 @@ from pgherd.studies.scaling.study import STUDY
 Build = Callable[..., ScalingOptions]
 
 COLUMNS = {
-    "scaling": "clients clients_per_core throughput efficiency_linear cpu_per_tx server_cpu_per_tx client_share p50 p95 p99 limited_by "
-    "trials tainted",
-    "cpu": "clients databases_cpu clients_cpu pgherd platform iowait idle steal",
-    "models": "model parameters aicc relative_error knee peak chosen",
+    "scaling": "clients clients_per_core throughput efficiency_linear cpu_per_tx server_cpu_per_tx client_cpu_share p50 p95 p99 bottleneck "
+    "trials tainted_trials",
+    "cpu": "clients databases_cpu clients_cpu pgherd_cpu platform_cpu iowait idle steal",
+    "models": "model parameters aicc relative_error knee peak selected",
 }
 FINDINGS = (
-    "peak_throughput peak_clients slope end_of_linear saturation throughput_beyond_peak server_cpu_per_tx client_cpu_share p95_at_peak "
-    "usl_lambda usl_sigma usl_kappa usl_peak knee pgherd_cpu"
+    "peak_throughput peak_clients linear_slope linear_range_end saturation_point retrograde_ratio server_cpu_per_tx client_cpu_share "
+    "p95_at_peak usl_lambda usl_sigma usl_kappa usl_peak_load knee pgherd_cpu"
 )
 
 
@@ -51,16 +51,16 @@ def test_a_known_curve(options: Build, server: Any) -> None:
     assert peak.value == pytest.approx(58_000, rel=0.01)
     assert peak.low < 58_000 < peak.high
     assert analysis.findings["peak_clients"].value == 10
-    assert analysis.findings["slope"].low < 10_000 < analysis.findings["slope"].high
-    assert (analysis.findings["end_of_linear"].value, analysis.findings["end_of_linear"].high) == (4, 6)
-    assert analysis.findings["saturation"].value == 10
-    assert analysis.findings["throughput_beyond_peak"].value == pytest.approx(0.948, abs=0.01)
-    assert "5." in analysis.findings["throughput_beyond_peak"].note and "below" in analysis.findings["throughput_beyond_peak"].note
+    assert analysis.findings["linear_slope"].low < 10_000 < analysis.findings["linear_slope"].high
+    assert (analysis.findings["linear_range_end"].value, analysis.findings["linear_range_end"].high) == (4, 6)
+    assert analysis.findings["saturation_point"].value == 10
+    assert analysis.findings["retrograde_ratio"].value == pytest.approx(0.948, abs=0.01)
+    assert "5." in analysis.findings["retrograde_ratio"].note and "below" in analysis.findings["retrograde_ratio"].note
     assert analysis.answer.startswith("One PostgreSQL 18.6 on 4 cores peaks at 5")
     assert "tps (select-only) with 10 clients; it scales linearly up to 4 clients; 16 clients make 5." in analysis.answer
     assert analysis.findings["client_cpu_share"].value == pytest.approx(1 / 3)
     assert any("pgbench shares the cores with the server, and used 33 % of their CPU" in text for text in analysis.warnings)
-    assert [row["limited_by"] for row in analysis.tables["scaling"]] == ["few clients"] * 4 + ["host"] * 5
+    assert [row["bottleneck"] for row in analysis.tables["scaling"]] == ["too-few-clients"] * 4 + ["host-cpu"] * 5
 
 
 def test_names_are_those_that_the_report_reads(options: Build, server: Any) -> None:
@@ -70,7 +70,7 @@ def test_names_are_those_that_the_report_reads(options: Build, server: Any) -> N
             assert set(columns.split()) <= set(each), table
             assert "variant" not in each
     assert set(FINDINGS.split()) <= set(analysis.findings)
-    assert analysis.figures["models"]["best"] in ("usl", "hinge")
+    assert analysis.figures["models"]["best"] in ("usl", "piecewise-linear")
     assert Analysis.model_validate_json(analysis.model_dump_json()) == analysis
 
 
@@ -117,7 +117,7 @@ def test_a_peak_at_the_edge_is_not_claimed(options: Build, server: Any, shape: A
     given = options(clients=(1, 2, 3, 4), refine=False)
     analysis = finished(given, server(given, {"": shape(knee=100)}))
     assert analysis.findings["peak_clients"].value is None
-    assert analysis.findings["saturation"].value is None
+    assert analysis.findings["saturation_point"].value is None
     assert "the peak is beyond the data" in analysis.findings["peak_throughput"].note
     assert analysis.answer.startswith("One PostgreSQL 18.6 on 4 cores makes ")
     assert (
@@ -130,7 +130,7 @@ def test_a_peak_at_the_edge_is_not_claimed(options: Build, server: Any, shape: A
 def test_a_flat_top_reports_the_smallest_sufficient_number(options: Build, server: Any, shape: Any) -> None:
     given = options(budget_seconds=None)
     analysis = finished(given, server(given, {"": shape(knee=6, slope=0.01, peak=100)}, noise=0.002))
-    assert analysis.findings["saturation"].value == 6
+    assert analysis.findings["saturation_point"].value == 6
     assert "; 6 clients already make 9" in analysis.answer
 
 
@@ -138,20 +138,20 @@ def test_one_number_of_clients_has_no_scaling(options: Build, server: Any) -> No
     given = options(clients=(4,), refine=False)
     analysis = finished(given, server(given))
     assert "scaling is unknown with one number of clients" in analysis.answer
-    for name in ("peak_clients", "end_of_linear", "saturation"):
+    for name in ("peak_clients", "linear_range_end", "saturation_point"):
         assert analysis.findings[name].value is None
 
 
 def test_published_values_are_given_for_comparable_runs(options: Build, variants: Build, server: Any, shape: Any) -> None:
     analysis = finished(options(), server(options()))
-    assert analysis.findings["end_of_linear"].experiment == "E3"
-    assert "8 → 20 clients" in str(analysis.findings["end_of_linear"].published)
-    assert "VMware" in str(analysis.findings["end_of_linear"].published)
-    assert analysis.findings["saturation"].published is None
+    assert analysis.findings["linear_range_end"].experiment == "E3"
+    assert "8 → 20 clients" in str(analysis.findings["linear_range_end"].published)
+    assert "VMware" in str(analysis.findings["linear_range_end"].published)
+    assert analysis.findings["saturation_point"].published is None
     tpcb = options(scripts=(Script(source="builtin:tpcb-like"),), read_only=False)
     analysis = finished(tpcb, server(tpcb))
-    assert "beyond 48 clients" in str(analysis.findings["saturation"].published)
-    assert analysis.findings["end_of_linear"].published is None
+    assert "beyond 48 clients" in str(analysis.findings["saturation_point"].published)
+    assert analysis.findings["linear_range_end"].published is None
     assert any("one of 10 rows of branches (--scale), with up to" in text for text in analysis.warnings)
     own = options(scripts=(Script(source="/own.sql"),), read_only=False)
     assert not any(finding.published for finding in finished(own, server(own)).findings.values())
@@ -168,10 +168,10 @@ def test_variants_are_compared_with_the_first(variants: Build, server: Any, shap
     assert peak.experiment == "E3" and "4 ×" in str(peak.published)
     assert analysis.findings["slope_ratio.new"].low < 1.2 < analysis.findings["slope_ratio.new"].high
     assert analysis.findings["slope_ratio.new"].published is None
-    linear = analysis.findings["linear_ratio.new"]
+    linear = analysis.findings["linear_range_ratio.new"]
     assert linear.value == 1.5
     assert (linear.low, linear.high) == (6 / 6, 8 / 4), "the ends are between 6 and 8, and between 4 and 6"
-    assert "8 → 20" in str(analysis.findings["linear_ratio.new"].published)
+    assert "8 → 20" in str(analysis.findings["linear_range_ratio.new"].published)
     assert analysis.findings["peak_ratio.same"].low < 1 < analysis.findings["peak_ratio.same"].high
     assert analysis.findings["peak_throughput.old"].value == pytest.approx(56_000, rel=0.02)
     assert "'old' peaks at 5" in analysis.answer and "'new' at" in analysis.answer
@@ -183,11 +183,11 @@ def test_variants_are_compared_with_the_first(variants: Build, server: Any, shap
     assert [row["settings"] for row in analysis.tables["variants"]] == ["jit=default", "jit=default", "jit=off"]
     rows = [row for row in analysis.tables["scaling"] if row["variant"] == "new"]
     assert [row["clients"] for row in rows] == list(given.clients)
-    at_one = rows[0]["ratio"]
+    at_one = rows[0]["ratio_to_baseline"]
     assert isinstance(at_one, Finding) and at_one.low < 1.2 < at_one.high
     drawn = analysis.figures["variant_models"]
     assert list(drawn) == ["old", "new", "same"] and "models" not in analysis.figures
-    highest = {name: max(one["hinge"]["x"]) for name, one in drawn.items()}
+    highest = {name: max(one["piecewise-linear"]["x"]) for name, one in drawn.items()}
     assert highest == pytest.approx({name: max(map(shapes[name], given.clients)) for name in shapes}, rel=0.1)
 
 
@@ -201,8 +201,8 @@ def test_runtimes_are_compared_with_virtual_and_physical(variants: Build, server
 def test_a_linear_region_without_an_end_gives_no_ratio(variants: Build, server: Any, shape: Any) -> None:
     given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 2, 4), refine=False)
     analysis = finished(given, server(given, {"a": shape(knee=2), "b": shape(knee=99)}, noise=0.002))
-    assert analysis.findings["linear_ratio.b"].value is None
-    assert "the data end before the linear region does: b" in analysis.findings["linear_ratio.b"].note
+    assert analysis.findings["linear_range_ratio.b"].value is None
+    assert "the data end before the linear region does: b" in analysis.findings["linear_range_ratio.b"].note
     assert "still rising" in analysis.findings["peak_ratio.b"].note
 
 
@@ -240,7 +240,7 @@ def test_no_trials(options: Build, server: Any) -> None:
 def test_any_subset_of_trials_can_be_analysed(seed: int, noise: float, keep: int) -> None:
     from tests.studies.scaling.conftest import BASE, Server
 
-    given_options = ScalingOptions(**{**BASE, "clients": (1, 2, 4, 8), "most": 16, "seed": seed})
+    given_options = ScalingOptions(**{**BASE, "clients": (1, 2, 4, 8), "max_clients": 16, "seed": seed})
     results = Server(given_options, noise=noise, seed=seed).all(planned(given_options))
     analysis = STUDY.analyse(given_options, results[::keep])
     assert analysis.answer

@@ -11,10 +11,10 @@ import pytest
 
 from pgherd.model.load import Script
 from pgherd.studies.scaling.curve import (
-    FEW_CLIENTS,
+    TOO_FEW_CLIENTS,
     ScalingCurve,
-    client_share,
-    end_of_linear,
+    client_cpu_share,
+    linear_range_end,
     published_linear_region,
     published_ratio,
     published_saturation,
@@ -64,7 +64,7 @@ def test_intervals_grow_with_the_noise(measured: Callable[..., ScalingCurve]) ->
     widths = []
     for noise in (0.005, 0.04):
         found = shape_findings(measured(noise=noise))
-        widths.append([found[name].high - found[name].low for name in ("peak_throughput", "slope")])
+        widths.append([found[name].high - found[name].low for name in ("peak_throughput", "linear_slope")])
     assert all(wide > 3 * narrow for narrow, wide in zip(*widths, strict=True))
 
 
@@ -72,22 +72,22 @@ def test_a_noisy_flat_top_may_have_its_peak_at_several_numbers(measured: Callabl
     found = shape_findings(measured(shape(slope=0.0, peak=100), noise=0.02))
     assert found["peak_clients"].low < found["peak_clients"].high
     assert found["peak_clients"].low <= found["peak_clients"].value <= found["peak_clients"].high
-    assert found["saturation"].value == 4
-    assert found["end_of_linear"].low <= 4
+    assert found["saturation_point"].value == 4
+    assert found["linear_range_end"].low <= 4
 
 
 def test_bottleneck_of_a_point_below_the_peak(measured: Callable[..., ScalingCurve], shape: Any) -> None:
-    assert measured(noise=0).limits() == [FEW_CLIENTS] * 4 + ["host"] * 4
+    assert measured(noise=0).limits() == [TOO_FEW_CLIENTS] * 4 + ["host-cpu"] * 4
     idle = measured(shape(knee=2, slope=0.0, peak=100), noise=0, clients=(1, 2, 3, 4))
-    assert idle.limits() == [FEW_CLIENTS, "unknown", "unknown", "unknown"], "cores are idle, and more clients make no more"
+    assert idle.limits() == [TOO_FEW_CLIENTS, "unknown", "unknown", "unknown"], "cores are idle, and more clients make no more"
 
 
 def test_an_end_that_the_noise_may_move_past_the_data_has_no_interval(measured: Callable[..., ScalingCurve], shape: Any) -> None:
     # Five clients make 94 % of linear: by this noise that may be 95 %.
-    found = end_of_linear(measured(shape(knee=4, slope=0.7, peak=100), clients=(1, 2, 3, 4, 5), noise=0.02, seed=3))
+    found = linear_range_end(measured(shape(knee=4, slope=0.7, peak=100), clients=(1, 2, 3, 4, 5), noise=0.02, seed=3))
     assert (found.value, found.low) == (4, None)
     assert "by the spread of the repeats the region may extend past the last number measured" in found.note
-    open_end = end_of_linear(measured(shape(knee=100), clients=(1, 2, 4), noise=0.01))
+    open_end = linear_range_end(measured(shape(knee=100), clients=(1, 2, 4), noise=0.01))
     assert (open_end.value, open_end.low, open_end.high) == (4, None, None)
     assert "the data end before the linear region does" in open_end.note
 
@@ -98,7 +98,7 @@ def test_few_repeats_have_values_without_intervals(measured: Callable[..., Scali
     for finding in shape_findings(line).values():
         assert finding.value is not None
         assert finding.confidence is None
-    assert "too few repeats" in shape_findings(line)["slope"].note
+    assert "too few repeats" in shape_findings(line)["linear_slope"].note
 
 
 def test_points_are_those_of_one_variant(variants: Build, server: Any, shape: Any) -> None:
@@ -129,10 +129,10 @@ def test_the_cpu_of_server_and_clients(options: Build, server: Any) -> None:
     (point,) = scaling_points(given, server(given, noise=0).all(planned(given)))
     # The clients run inside the container and use a third of its 3.2 cores.
     assert server_cpu_per_tx(point.used[0]) == pytest.approx(1000 * 3.2 * 2 / 3 / 40_000)
-    assert client_share(point.used[0]) == pytest.approx(1 / 3)
+    assert client_cpu_share(point.used[0]) == pytest.approx(1 / 3)
     (unseen,) = scaling_points(given, server(given, metrics=False).all(planned(given)))
     assert server_cpu_per_tx(unseen.used[0]) is None
-    assert client_share(unseen.used[0]) is None
+    assert client_cpu_share(unseen.used[0]) is None
 
 
 def test_published_values_are_for_their_workload(options: Build) -> None:

@@ -20,34 +20,44 @@ def about(value: float | None, spread: float = 0.0, unit: str = "tps") -> Findin
     return Finding(value=value, unit=unit, low=value * (1 - spread), high=value * (1 + spread), confidence=0.95)
 
 
-def row(clients: int, tps: float, *, variant: str | None = None, limit: str = "host", p99: float | None = 1.0) -> dict:
+def row(clients: int, tps: float, *, variant: str | None = None, limit: str = "host-cpu", p99: float | None = 1.0) -> dict:
     ms = 1000 * clients / tps
-    own = {} if variant is None else {"variant": variant, "ratio": about(1.0)}
+    own = {} if variant is None else {"variant": variant, "ratio_to_baseline": about(1.0)}
     return {
         **own,
         "clients": clients,
         "clients_per_core": clients / 4,
         "throughput": about(tps, 0.02),
         "server_cpu_per_tx": about(0.05, 0.01, "ms"),
-        "client_share": about(0.3),
+        "client_cpu_share": about(0.3),
         "p50": about(ms, 0.02, "ms"),
         "p95": about(2 * ms, 0.02, "ms"),
         "p99": about(None if p99 is None else 3 * ms, 0.02, "ms"),
-        "limited_by": limit,
+        "bottleneck": limit,
         "trials": 3,
-        "tainted": 1 if clients == 8 else 0,
+        "tainted_trials": 1 if clients == 8 else 0,
     }
 
 
-CURVE = [(1, 10_000, "few clients"), (2, 20_000, "few clients"), (4, 39_000, "host"), (8, 45_000, "host"), (16, 43_000, "host")]
+CURVE = [
+    (1, 10_000, "too-few-clients"),
+    (2, 20_000, "too-few-clients"),
+    (4, 39_000, "host-cpu"),
+    (8, 45_000, "host-cpu"),
+    (16, 43_000, "host-cpu"),
+]
 FINDINGS = {
     "peak_clients": about(8, unit="clients"),
-    "slope": about(10_000, unit="tps per client"),
-    "end_of_linear": Finding(value=4, unit="clients", low=4, high=8),
-    "saturation": about(8, unit="clients"),
+    "linear_slope": about(10_000, unit="tps per client"),
+    "linear_range_end": Finding(value=4, unit="clients", low=4, high=8),
+    "saturation_point": about(8, unit="clients"),
     "knee": about(4.4, unit="clients"),
 }
-MODELS = {"hinge": {"n": [0, 4.4, 16], "x": [0, 44_000, 46_000]}, "usl": {"n": [0, 8, 16], "x": [0, 45_000, 42_000]}, "best": "hinge"}
+MODELS = {
+    "piecewise-linear": {"n": [0, 4.4, 16], "x": [0, 44_000, 46_000]},
+    "usl": {"n": [0, 8, 16], "x": [0, 45_000, 42_000]},
+    "best": "piecewise-linear",
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +76,8 @@ def one(record) -> FigureInputs:
 
 def two(record) -> FigureInputs:
     rows = [row(n, tps * times, variant=name) for name, times in (("old", 1.0), ("new", 1.4)) for n, tps, _ in CURVE]
-    ratio = {"variant": "new", "to": "old", "peak_ratio": about(1.4, 0.02, "ratio"), "slope_ratio": about(1.4, 0.01, "ratio")}
-    ratio |= {"linear_ratio": about(None, unit="ratio"), "cpu_ratio": about(0.7, unit="ratio")}
+    ratio = {"variant": "new", "baseline": "old", "peak_ratio": about(1.4, 0.02, "ratio"), "slope_ratio": about(1.4, 0.01, "ratio")}
+    ratio |= {"linear_range_ratio": about(None, unit="ratio"), "server_cpu_per_tx_ratio": about(0.7, unit="ratio")}
     return inputs(record, rows, {"peak_ratio.new": about(1.4, 0.02, "ratio")}, ratios=[ratio])
 
 
@@ -84,7 +94,13 @@ def test_one_curve_states_its_peak_and_marks_what_bends_it(record):
     figure = figures.throughput(one(record))
     assert figure.title == "Throughput peaks at 45k transactions/s with 8 clients; it is linear up to 4 clients"
     said = words(figure)
-    for text in ("best fit: hinge", "one client per core", "linear up to 4", "95 % of the peak from 8 on", "knee of the hinge: 4.4"):
+    for text in (
+        "best fit: piecewise linear",
+        "one client per core",
+        "linear up to 4",
+        "95 % of the peak from 8 on",
+        "knee of the piecewise linear model: 4.4",
+    ):
         assert text in said
     for text in ("limited by the number of clients", "limited by the host's cores", "has tainted trials", "clients"):
         assert text in said
@@ -93,7 +109,7 @@ def test_one_curve_states_its_peak_and_marks_what_bends_it(record):
 
 
 def test_a_peak_beyond_the_data_is_not_claimed(record):
-    findings = {**FINDINGS, "peak_clients": about(None, unit="clients"), "end_of_linear": about(16, unit="clients")}
+    findings = {**FINDINGS, "peak_clients": about(None, unit="clients"), "linear_range_end": about(16, unit="clients")}
     rows = [row(n, 10_000 * n) for n in (1, 4, 16)]
     assert figures.throughput(inputs(record, rows, findings)).title == (
         "The highest measured throughput is 160k transactions/s with 16 clients, and the peak is at more clients; it is linear up to 16 "
@@ -176,7 +192,7 @@ ROWS = [
     {"variant": "c", "clients": 2, "throughput": value_of(None)},
     {"clients": None, "throughput": value_of(5)},
 ]
-ANALYSIS = Analysis(answer="", grade="A", tables={"scaling": ROWS}, findings={"slope.b": value_of(3), "slope": value_of(7)})
+ANALYSIS = Analysis(answer="", grade="A", tables={"scaling": ROWS}, findings={"linear_slope.b": value_of(3), "linear_slope": value_of(7)})
 
 
 def test_a_series_of_each_variant_in_ascending_order():
@@ -187,7 +203,7 @@ def test_a_series_of_each_variant_in_ascending_order():
     assert last_clients(found) == 4
     assert len({(one.colour, one.shape) for one in found}) == 2
     assert len(found[1].shown) == MAX_VARIANT_LABEL and found[1].shown.endswith("…")
-    assert found[0].finding(ANALYSIS, "slope").value == 3
+    assert found[0].finding(ANALYSIS, "linear_slope").value == 3
     assert variant_series(ANALYSIS, "cpu", "idle") == []
 
 
@@ -202,7 +218,7 @@ def test_points_carry_their_intervals():
 def test_without_variants_the_findings_have_no_name_added():
     rows = [{"clients": 1, "throughput": value_of(10)}]
     (one,) = variant_series(ANALYSIS.model_copy(update={"tables": {"scaling": rows}}), "scaling", "throughput")
-    assert one.name == "" and one.finding(ANALYSIS, "slope").value == 7
+    assert one.name == "" and one.finding(ANALYSIS, "linear_slope").value == 7
 
 
 MODEL = {"n": [0, 1, 2, 4, 8], "x": [0, 9_000, 17_000, 30_000, 40_000]}
@@ -217,7 +233,7 @@ def scaling(record, factor=1.0, variants=("",), models=True):
         for name in variants
         for n, x in zip(MODEL["n"][1:], MODEL["x"][1:], strict=True)
     ]
-    fitted = {"hinge": {"n": MODEL["n"], "x": [factor * x for x in MODEL["x"]]}, "best": "hinge"}
+    fitted = {"piecewise-linear": {"n": MODEL["n"], "x": [factor * x for x in MODEL["x"]]}, "best": "piecewise-linear"}
     drawn = ({"models": fitted} if variants == ("",) else {"variant_models": dict.fromkeys(variants, fitted)}) if models else {}
     return record.model_copy(
         update={"study": "scaling", "analysis": Analysis(answer="", grade="A", tables={"scaling": rows}, figures=drawn)}

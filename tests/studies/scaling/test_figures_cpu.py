@@ -20,11 +20,17 @@ def about(value: float | None, unit: str) -> Finding:
 
 def scaling(clients: int, server: float | None, share: float | None, **more: str) -> dict:
     tps = Finding(value=10_000.0 * min(clients, 4), unit="tps")
-    return {**more, "clients": clients, "throughput": tps, "server_cpu_per_tx": about(server, "ms"), "client_share": about(share, "ratio")}
+    return {
+        **more,
+        "clients": clients,
+        "throughput": tps,
+        "server_cpu_per_tx": about(server, "ms"),
+        "client_cpu_share": about(share, "ratio"),
+    }
 
 
 def cores(clients: int, busy: float, **more: str) -> dict:
-    parts = {"databases_cpu": busy * 0.7, "clients_cpu": busy * 0.3, "pgherd": 0.01, "platform": 0.02, "iowait": 0.0, "steal": 0.0}
+    parts = {"databases_cpu": busy * 0.7, "clients_cpu": busy * 0.3, "pgherd_cpu": 0.01, "platform_cpu": 0.02, "iowait": 0.0, "steal": 0.0}
     cells = {name: Finding(value=value, unit="cores") for name, value in parts.items()}
     return {**more, "clients": clients, **cells, "idle": Finding(value=4 - busy - 0.03, unit="cores")}
 
@@ -71,7 +77,7 @@ def test_cores_are_stacked_and_the_first_full_point_is_named(record):
     spec = drawing.specification(figure)
     names = {row.get("name") for held in spec["datasets"].values() for row in json.loads(held)}
     assert {"server", "clients", "idle"} <= names
-    shared = cores(8, 2.9) | {"platform": Finding(value=1.05, unit="cores"), "idle": Finding(value=0.02, unit="cores")}
+    shared = cores(8, 2.9) | {"platform_cpu": Finding(value=1.05, unit="cores"), "idle": Finding(value=0.02, unit="cores")}
     assert figures_cpu.cpu(inputs(record, [], [cores(1, 0.9), shared])).title == (
         "From 8 clients on, all of the 4 cores are busy; other processes use up to 1.05 of them"
     )

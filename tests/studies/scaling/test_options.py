@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from pgherd.model.load import Script
-from pgherd.studies.scaling.options import ScalingOptions, choose_clients, plural, scripts_of
+from pgherd.studies.scaling.options import ScalingOptions, ScalingRequest, choose_clients, plural, scripts_of
 
 Build = Callable[..., ScalingOptions]
 
@@ -43,7 +43,7 @@ def test_clients_are_sorted_and_must_exist(options: Build) -> None:
     with pytest.raises(ValidationError, match="0 clients cannot be measured"):
         options(clients=(0, 1))
     with pytest.raises(ValidationError, match="configured for 4 clients, but 16 are planned"):
-        options(most=4)
+        options(max_clients=4)
 
 
 def test_variants_have_names_of_their_own(variants: Build, options: Build) -> None:
@@ -59,3 +59,10 @@ def test_loads_and_clients_in_words(options: Build) -> None:
     assert scripts_of(options()) == "select-only"
     assert scripts_of(options(scripts=(Script(source="/a/b/mine.sql"), Script(source="builtin:tpcb-like")))) == "mine.sql, tpcb-like"
     assert (plural(1), plural(8)) == ("1 client", "8 clients")
+
+
+@pytest.mark.parametrize(("name", "default"), [("repeats", 3), ("duration", "9s"), ("warmup", "1s")])
+def test_null_means_the_default(name: str, default: object) -> None:
+    assert getattr(ScalingRequest.model_validate({name: None}), name) == default
+    with pytest.raises(ValidationError):
+        ScalingRequest.model_validate({name: []})

@@ -27,7 +27,7 @@ def test_a_plain_request_is_one_server_with_all_cores():
     assert options.clients[0] == 1 and options.clients[-1] >= 2 * options.cores
     assert (options.vcpus, options.cpu_mode, options.container_memory) == (options.cores, "none", None)
     assert options.client_place == "outside" and options.refine and options.variants == ()
-    assert int(options.settings["max_connections"]) >= options.most + 5, "a peak past the planned clients can be looked for"
+    assert int(options.settings["max_connections"]) >= options.max_clients + 5, "a peak past the planned clients can be looked for"
     assert options.budget_seconds >= sum(trial.seconds() for trial in planned(options))
     assert found.study == "scaling"
 
@@ -38,7 +38,7 @@ def test_the_same_seed_gives_the_same_options():
 
 def test_the_clients_that_were_asked_for_and_no_others():
     options = prepared(clients=(4, 1, 9)).options
-    assert (options.clients, options.most, options.refine) == ((1, 4, 9), 9, False)
+    assert (options.clients, options.max_clients, options.refine) == ((1, 4, 9), 9, False)
 
 
 def test_limits_that_were_asked_for_hold():
@@ -97,7 +97,7 @@ def test_one_variant_alone_is_held_against_the_request_as_it_is():
 def test_variants_with_fewer_cpus_are_measured_with_the_same_clients():
     found = prepared(variant=("whole", "part:vcpus=1"), runtime="process").options
     assert {1, 2, 3, 4} <= set(found.clients)
-    assert found.clients[-1] <= found.most
+    assert found.clients[-1] <= found.max_clients
     assert found.budget_seconds > sum(trial.seconds() for trial in planned(found))
 
 

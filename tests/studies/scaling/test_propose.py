@@ -74,10 +74,10 @@ def test_further_points_come_where_the_curve_is_least_certain(options: Build, se
 
 
 def test_a_peak_at_the_edge_is_looked_for_beyond_it(options: Build, server: Any, shape: Any) -> None:
-    given = options(clients=(1, 2, 4), budget_seconds=600, most=16)
+    given = options(clients=(1, 2, 4), budget_seconds=600, max_clients=16)
     results, _ = server(given, {"": shape(knee=9.0, slope=0.0)}).until_stop()
     assert max(clients(result.trial) for result in results) > 9
-    results, _ = server(options(clients=(1, 2, 4), most=4, budget_seconds=600), {"": shape(knee=9.0)}).until_stop()
+    results, _ = server(options(clients=(1, 2, 4), max_clients=4, budget_seconds=600), {"": shape(knee=9.0)}).until_stop()
     assert max(clients(result.trial) for result in results) == 4, "the server is not set up for more"
 
 

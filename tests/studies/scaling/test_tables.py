@@ -23,11 +23,11 @@ def curves_of(options: ScalingOptions, host: Any) -> list[ScalingCurve]:
 def test_a_row_of_every_number_of_clients(options: Build, server: Any) -> None:
     given = options(clients=(1, 4, 8))
     one, four, eight = scaling_rows(curves_of(given, server(given, noise=0)))
-    assert (one["clients"], one["clients_per_core"], one["trials"], one["tainted"]) == (1, 0.25, 3, 0)
+    assert (one["clients"], one["clients_per_core"], one["trials"], one["tainted_trials"]) == (1, 0.25, 3, 0)
     assert one["p99"].value is None and one["p99"].note
     assert four["p99"].value == pytest.approx(3 * 1000 * 4 / 40_000)
     assert eight["efficiency_linear"].value == pytest.approx(52 / 80)
-    assert "variant" not in one and "ratio" not in one
+    assert "variant" not in one and "ratio_to_baseline" not in one
 
 
 def test_cpu_per_transaction_names_its_scope(options: Build, server: Any) -> None:
@@ -39,7 +39,7 @@ def test_cpu_per_transaction_names_its_scope(options: Build, server: Any) -> Non
 def test_variants_have_their_ratio_to_the_first(variants: Build, server: Any, shape: Any) -> None:
     given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4))
     rows = scaling_rows(curves_of(given, server(given, {"a": shape(), "b": shape(each=5_000)}, noise=0)))
-    assert [(row["variant"], row["clients"], row["ratio"].value) for row in rows] == [
+    assert [(row["variant"], row["clients"], row["ratio_to_baseline"].value) for row in rows] == [
         ("a", 1, 1.0),
         ("a", 4, 1.0),
         ("b", 1, pytest.approx(0.5)),
@@ -95,6 +95,6 @@ def test_variant_rows(variants: Build) -> None:
 def test_the_servers_cpu_is_compared_where_it_was_seen(variants: Build, server: Any, shape: Any) -> None:
     given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4, 10))
     shapes = {"a": shape(), "b": shape(each=12_500)}
-    seen = ratio_findings(ratio_curves(given, server(given, shapes, noise=0.002)))["cpu_ratio.b"]
+    seen = ratio_findings(ratio_curves(given, server(given, shapes, noise=0.002)))["server_cpu_per_tx_ratio.b"]
     assert seen.low < 0.8 < seen.high
-    assert ratio_findings(ratio_curves(given, server(given, shapes, metrics=False)))["cpu_ratio.b"].value is None
+    assert ratio_findings(ratio_curves(given, server(given, shapes, metrics=False)))["server_cpu_per_tx_ratio.b"].value is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
@@ -13,16 +13,18 @@ from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.working_set.options import WorkingSetOptions
 from pgherd.studies.working_set.propose import propose
+from simulated_run import SimulatedRun
 
 MB = 2**20
 KILLED = "container db01 exceeded its memory limit, and the kernel killed 1 process in it"
 
 
 @dataclass
-class Server:
+class Server(SimulatedRun):
     """One server: containers below ``lives`` MB do not live, up to ``memory`` MB they save ``reads`` per transaction in a straight line,
     and shared buffers up to ``buffers`` MB save a little copying. By number of clients."""
 
+    propose = staticmethod(propose)
     options: WorkingSetOptions
     memory: dict[int, float] = field(default_factory=lambda: {30: 250.0, 2: 200.0})
     buffers: dict[int, float] = field(default_factory=lambda: {30: 100.0, 2: 60.0})
@@ -37,7 +39,7 @@ class Server:
     clock: float = 1_000_000.0
 
     def truth(self, trial: Trial) -> float:
-        clients, memory, buffers = (int(trial.point[name]) for name in ("clients", "memory", "buffers"))
+        clients, memory, buffers = (int(trial.point[name]) for name in ("clients", "memory", "shared_buffers"))
         if trial.point["sweep"] == "memory":
             time = 1 + 2 * max(0.0, 1 - memory / self.memory[clients])
         else:
@@ -68,13 +70,13 @@ class Server:
                 "cpu.usage": 1.0,
                 "memory.usage": (memory - 5.0) * MB,
                 "memory.inactive_file": 20.0 * MB,
-                "memory.refault_file": missing * tps,
-                "memory.refault_anon": 0.0,
+                "memory.refaults_file": missing * tps,
+                "memory.refaults_anon": 0.0,
                 "memory.swap": 0.0,
                 "psi.memory.some": 0.0,
                 "psi.io.some": min(missing, 0.9),
             },
-            "server:db01/pg": {"db.blks_read": max(0.0, 1 - int(trial.point["buffers"]) / 90) * tps, "buffers.reused": 70.0 * MB},
+            "server:db01/pg": {"db.blks_read": max(0.0, 1 - int(trial.point["shared_buffers"]) / 90) * tps, "buffers.reused": 70.0 * MB},
         }
         ms = 1000 * clients / tps
         result = TargetResult(
@@ -91,20 +93,6 @@ class Server:
         )
         return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=[played], verdicts=verdicts)
 
-    def all(self, trials: Iterable[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 400) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
-
 
 BASE = {
     "cores": 2,
@@ -114,12 +102,12 @@ BASE = {
     "pg_bin": "/pg/bin",
     "pg_version": "18.6",
     "clients": (30, 2),
-    "buffers": 64,
+    "shared_buffers": 64,
     "memory_sizes": (100, 150, 200, 250, 300, 350),
-    "buffer_sizes": (16, 32, 64, 96, 128, 160),
-    "most": 4000,
-    "configured": 400,
-    "database": 128,
+    "shared_buffers_sizes": (16, 32, 64, 96, 128, 160),
+    "max_container": 4000,
+    "configured_memory": 400,
+    "database_size": 128,
     "repeats": 1,
     "seconds": 3.0,
     "ramp": 1.0,

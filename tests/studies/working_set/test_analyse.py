@@ -6,7 +6,7 @@ import pytest
 from pytest import approx
 
 from pgherd.model.finding import Finding
-from pgherd.studies.working_set.analyse import analyse, difference_rows, summary_rows, sweep_rows
+from pgherd.studies.working_set.analyse import analyse, extra_memory_rows, summary_rows, sweep_rows
 from pgherd.studies.working_set.curves import SweepTrials
 from pgherd.studies.working_set.findings import headroom
 
@@ -25,7 +25,7 @@ def test_headroom_below_zero_allows_no_overcommitment():
 
 
 def test_working_sets_above_the_configured_memory_leave_no_headroom(analysed):
-    text = analysed(configured=200).answer
+    text = analysed(configured_memory=200).answer
     assert "2 databases of 200 MB would need " in text and "so that no overcommitment is safe" in text and "of headroom" not in text
 
 
@@ -43,14 +43,19 @@ def analysed(server, options):
 def test_working_sets(analysed):
     analysis = analysed()
     assert analysis.grade == "A"
-    for name, truth in (("working_set.30", 250), ("working_set.2", 200), ("buffers.30", 100), ("buffers.2", 60)):
+    for name, truth in (
+        ("working_set.30", 250),
+        ("working_set.2", 200),
+        ("shared_buffers_needed.30", 100),
+        ("shared_buffers_needed.2", 60),
+    ):
         finding = analysis.findings[name]
         assert finding.value == approx(truth, rel=0.06)
         assert finding.low <= truth * 1.01 and finding.high >= truth * 0.99
         assert finding.confidence == 0.95 and finding.unit == "MB" and finding.n >= 6 and "plateau" in finding.method
     assert "another machine" in analysis.findings["working_set.30"].published
     assert analysis.findings["working_set.30"].published.startswith("1376 MB")
-    assert analysis.findings["buffers.2"].published.startswith("524 MB")
+    assert analysis.findings["shared_buffers_needed.2"].published.startswith("524 MB")
     assert analysis.answer.startswith("The container's working set is 2")
 
 
@@ -58,31 +63,36 @@ def test_headroom_and_rate(analysed):
     analysis = analysed().findings
     assert analysis["configured"].value == 800
     assert analysis["headroom"].value == approx(800 - analysis["working_set.30"].value - analysis["working_set.2"].value)
-    assert analysis["honest_rate"].value == approx(analysis["headroom"].value / 800, abs=0.01)
-    assert analysis["honest_rate"].low < analysis["honest_rate"].value < analysis["honest_rate"].high
-    assert analysis["honest_rate"].published.startswith("69 %")
+    assert analysis["max_safe_overcommit"].value == approx(analysis["headroom"].value / 800, abs=0.01)
+    assert analysis["max_safe_overcommit"].low < analysis["max_safe_overcommit"].value < analysis["max_safe_overcommit"].high
+    assert analysis["max_safe_overcommit"].published.startswith("69 %")
 
 
 def test_indirect_estimates(analysed):
     analysis = analysed().findings
-    assert analysis["working_set_by_misses.30"].low <= 250 <= analysis["working_set_by_misses.30"].high + 10
-    assert analysis["working_set_by_use.30"].note.startswith("at ")
-    assert analysis["buffers_by_misses.2"].low < 90 <= analysis["buffers_by_misses.2"].value
-    assert analysis["buffers_by_use.2"].value == approx(70)
-    assert 230 <= analysis["working_set_by_pressure.30"].value <= 300
+    assert analysis["working_set_from_misses.30"].low <= 250 <= analysis["working_set_from_misses.30"].high + 10
+    assert analysis["working_set_from_memory_in_use.30"].note.startswith("at ")
+    assert analysis["shared_buffers_needed_from_misses.2"].low < 90 <= analysis["shared_buffers_needed_from_misses.2"].value
+    assert analysis["shared_buffers_needed_from_memory_in_use.2"].value == approx(70)
+    assert 230 <= analysis["working_set_from_psi.30"].value <= 300
 
 
 def test_no_indirect_estimates_without_metrics(analysed):
     analysis = analysed(metrics=False)
     assert analysis.findings["working_set.30"].value is not None
-    for name in ("working_set_by_misses.30", "working_set_by_use.30", "working_set_by_pressure.30", "buffers_by_use.2"):
+    for name in (
+        "working_set_from_misses.30",
+        "working_set_from_memory_in_use.30",
+        "working_set_from_psi.30",
+        "shared_buffers_needed_from_memory_in_use.2",
+    ):
         assert analysis.findings[name].value is None
         assert analysis.findings[name].note
 
 
 def test_a_dip_is_found_where_there_is_one(analysed):
     with_dip = analysed(dip=0.2, repeats=2, memory_sizes=(100, 120, 128, 132, 160, 200, 250, 300, 350), refine=False)
-    finding = with_dip.findings["dip.memory"]
+    finding = with_dip.findings["double_buffering_dip.memory"]
     assert finding.value < 0.9
     assert finding.high < 1
     assert finding.note.startswith("a dip")
@@ -90,14 +100,14 @@ def test_a_dip_is_found_where_there_is_one(analysed):
 
 def test_no_dip_is_reported_only_if_the_data_show_it(analysed):
     without = analysed(repeats=2, memory_sizes=(100, 120, 128, 132, 160, 200, 250, 300, 350), refine=False, noise=0.003)
-    assert without.findings["dip.memory"].note.startswith("no dip of 3 %")
+    assert without.findings["double_buffering_dip.memory"].note.startswith("no dip of 3 %")
     nothing = analysed(memory_sizes=(150, 180, 200, 250, 300, 350), refine=False)
-    assert nothing.findings["dip.memory"].value is None
-    assert "no trial with shared buffers at 45–55 %" in nothing.findings["dip.memory"].note
+    assert nothing.findings["double_buffering_dip.memory"].value is None
+    assert "no trial with shared buffers at 45–55 %" in nothing.findings["double_buffering_dip.memory"].note
 
 
 def test_flat_curves_have_no_working_set(analysed):
-    analysis = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, most=360, refine=False)
+    analysis = analysed(vary=("memory",), memory={30: 1.0, 2: 1.0}, max_container=360, refine=False)
     assert analysis.findings["working_set.30"].value is None
     assert "the knee, if any, is below" in analysis.findings["working_set.30"].note
     assert analysis.findings["headroom"].value is None
@@ -106,9 +116,9 @@ def test_flat_curves_have_no_working_set(analysed):
 
 
 def test_a_size_out_of_memory_is_a_point_and_no_failure(analysed):
-    analysis = analysed(sweeps=("memory",), lives=140.0)
+    analysis = analysed(vary=("memory",), lives=140.0)
     rows = {(row["clients"], row["memory"]): row for row in analysis.tables["sweep"]}
-    assert rows[30, 100]["state"] == "does not live"
+    assert rows[30, 100]["state"] == "out-of-memory"
     assert rows[30, 100]["throughput"] is None
     assert isinstance(rows[30, 350]["throughput"], Finding)
     assert any("out of memory at " in warning and "OOM kills" in warning for warning in analysis.warnings)
@@ -116,15 +126,15 @@ def test_a_size_out_of_memory_is_a_point_and_no_failure(analysed):
 
 
 def test_a_cliff(analysed):
-    analysis = analysed(sweeps=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
+    analysis = analysed(vary=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
     finding = analysis.findings["working_set.2"]
     assert finding.low < 163 <= finding.value == finding.high
     assert finding.confidence is None
-    assert analysis.tables["working-set"][0]["shape"] == "lives or not"
+    assert analysis.tables["working-set"][0]["shape"] == "cliff"
 
 
 def test_tainted_trials_make_an_indication(analysed):
-    analysis = analysed(sweeps=("memory",), taint=lambda trial: True)
+    analysis = analysed(vary=("memory",), taint=lambda trial: True)
     assert analysis.grade == "C"
     assert "only tainted trials" in analysis.findings["working_set.30"].note
 
@@ -134,7 +144,7 @@ def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
 
     def noisy(least):
         return analysed(
-            sweeps=("memory",), refine=False, max_reruns=0, taint=lambda t: t.point["clients"] == 2 and t.point["memory"] >= least
+            vary=("memory",), refine=False, max_reruns=0, taint=lambda t: t.point["clients"] == 2 and t.point["memory"] >= least
         )
 
     some = noisy(340)
@@ -147,7 +157,7 @@ def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
 def test_a_deviation_from_e7_is_reported(analysed):
     analysis = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
     assert any("deviation" in warning for warning in analysis.warnings)
-    assert any("deviation" in str(row["from"]) for row in analysis.tables["difference"])
+    assert any("deviation" in str(row["from"]) for row in analysis.tables["extra_memory"])
 
 
 def test_no_trials(options):
@@ -177,7 +187,7 @@ def test_no_trial_finished(server, options):
 def curves(server, options):
     own = options(budget_seconds=600.0)
     results, _ = server(own, lives=130.0).until_stop()
-    return own, [SweepTrials(curve, results) for sweep in own.sweeps for curve in own.curves(sweep)]
+    return own, [SweepTrials(curve, results) for sweep in own.vary for curve in own.curves(sweep)]
 
 
 def test_one_row_for_each_curve(curves):
@@ -188,8 +198,8 @@ def test_one_row_for_each_curve(curves):
         ("shared buffers", 30),
         ("shared buffers", 2),
     ]
-    assert rows[0]["shape"] == "a knee" and rows[0]["dead"] == "100" and rows[0]["tainted"] == 0
-    assert rows[2]["by_pressure"] is None and rows[0]["by_pressure"].value
+    assert rows[0]["shape"] == "knee" and rows[0]["out_of_memory_sizes"] == "100" and rows[0]["tainted_trials"] == 0
+    assert rows[2]["from_psi"] is None and rows[0]["from_psi"].value
 
 
 def test_one_row_for_each_size(curves):
@@ -197,15 +207,15 @@ def test_one_row_for_each_size(curves):
     rows = sweep_rows(own, measured)
     assert len(rows) == sum(len(each.sizes) for each in measured)
     first = rows[0]
-    assert (first["memory"], first["state"], first["throughput"]) == (100, "does not live", None)
-    lived = next(row for row in rows if row["state"] == "lives")
-    assert lived["throughput"].value > 0 and lived["fitted"] > 0 and lived["swapped"] == 0
-    assert 0 < lived["buffers_share"] < 1 and lived["reused_buffers"] == pytest.approx(70)
-    assert {row["memory"] - row["buffers"] for row in rows if row["varied"] == "shared buffers" and row["clients"] == 2} == {
-        difference_rows(own, measured)[1]["difference"]
+    assert (first["memory"], first["state"], first["throughput"]) == (100, "out-of-memory", None)
+    measured_sizes = next(row for row in rows if row["state"] == "ok")
+    assert measured_sizes["throughput"].value > 0 and measured_sizes["fitted"] > 0 and measured_sizes["swapped"] == 0
+    assert 0 < measured_sizes["shared_buffers_share"] < 1 and measured_sizes["hot_buffers"] == pytest.approx(70)
+    assert {row["memory"] - row["shared_buffers"] for row in rows if row["varied"] == "shared buffers" and row["clients"] == 2} == {
+        extra_memory_rows(own, measured)[1]["extra_memory"]
     }
 
 
 def test_no_difference_without_the_second_sweep(server, options):
-    own = options(sweeps=("memory",))
-    assert difference_rows(own, []) == []
+    own = options(vary=("memory",))
+    assert extra_memory_rows(own, []) == []

@@ -18,70 +18,73 @@ def ran(server, options, sizes, **more):
 def test_a_curve_has_no_trials_of_others(server, options):
     own = options()
     simulated = server(own)
-    others = [trial_at(own, SweepCurve("memory", 2), 300, 0, 0, "planned"), trial_at(own, SweepCurve("buffers", 30), 64, 90, 0, "planned")]
+    others = [
+        trial_at(own, SweepCurve("memory", 2), 300, 0, 0, "planned"),
+        trial_at(own, SweepCurve("shared-buffers", 30), 64, 90, 0, "planned"),
+    ]
     found = SweepTrials(CURVE, simulated.all([*others, trial_at(own, CURVE, 200, 0, 0, "planned")]))
-    assert found.sizes == found.lived == [200]
+    assert found.sizes == found.measured_sizes == [200]
 
 
 def test_clean_trials_count_before_tainted_ones(server, options):
     found = ran(server, options, (200, 200, 300), taint=lambda trial: trial.repeat != 0)
     assert [result.trial.repeat for result in found.used] == [0, 2]
-    assert found.lived == [200, 300]
+    assert found.measured_sizes == [200, 300]
 
 
 def test_ended_for_memory_once_is_dead(server, options):
     found = ran(server, options, (100, 200), lives=150.0)
-    assert found.dead == [100]
-    assert found.lived == [200]
+    assert found.out_of_memory_sizes == [100]
+    assert found.measured_sizes == [200]
 
 
 def test_reported_kills_count_too(server, options):
     found = ran(server, options, (100, 200), fail=lambda trial: "ended while starting" if trial.point["memory"] == 100 else None)
-    assert found.dead == []
+    assert found.out_of_memory_sizes == []
     kill = MemoryKill(container="db01", processes=1, at=0.0, names=("postgres (1)",), limit="container")
     results = [result.model_copy(update={"memory_kills": (kill,)}) if result.error else result for result in found.trials]
-    assert SweepTrials(CURVE, results).dead == [100]
+    assert SweepTrials(CURVE, results).out_of_memory_sizes == [100]
 
 
 def test_failed_for_another_reason_is_dead_only_the_second_time(server, options):
     def broken(trial):
         return "no idea" if trial.point["memory"] == 100 else None
 
-    assert ran(server, options, (100, 200), fail=broken).dead == []
-    assert ran(server, options, (100, 200, 100), fail=broken).dead == [100]
+    assert ran(server, options, (100, 200), fail=broken).out_of_memory_sizes == []
+    assert ran(server, options, (100, 200, 100), fail=broken).out_of_memory_sizes == [100]
 
 
 def test_what_is_smaller_than_the_dead_is_dead(server, options):
     def broken(trial):
         return "no idea" if trial.point["memory"] == 80 else None
 
-    assert ran(server, options, (80, 100, 200), fail=broken, lives=150.0).dead == [80, 100]
+    assert ran(server, options, (80, 100, 200), fail=broken, lives=150.0).out_of_memory_sizes == [80, 100]
 
 
 def test_what_lived_once_is_not_dead(server, options):
     found = ran(server, options, (100, 100), fail=lambda trial: "memory limit" if trial.repeat == 0 else None)
-    assert found.dead == [] and found.lived == [100]
+    assert found.out_of_memory_sizes == [] and found.measured_sizes == [100]
 
 
 def test_the_difference_of_e7(server, options):
-    own = options(budget_seconds=900.0, sweeps=("memory", "buffers"))
+    own = options(budget_seconds=900.0, vary=("memory", "shared-buffers"))
     results, _ = server(own, noise=0.0).until_stop()
     assert extra_memory(own, results, 30) == (250 - 64, "container working set − its shared buffers, as in E7")
 
 
 def test_a_server_needs_some_memory_in_addition_to_its_buffers(server, options):
-    own = options(buffers=190)
+    own = options(shared_buffers=190)
     curve = SweepCurve("memory", 2)
     results = server(own, noise=0.0).all([trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes])
-    beyond, why = extra_memory(own, results, 2)
-    assert beyond == 27 and "since E7's rule gives 10 MB: a deviation" in why
+    extra, why = extra_memory(own, results, 2)
+    assert extra == 27 and "since E7's rule gives 10 MB: a deviation" in why
 
 
 def test_without_a_knee_the_largest_or_the_smallest_size_is_used(server, options):
     own = options()
     curve = SweepCurve("memory", 30)
     trials = [trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes]
-    beyond, why = extra_memory(own, server(own, memory={30: 900.0}).all(trials), 30)
-    assert beyond == 350 - 64 and why.startswith("largest container") and why.endswith("a deviation")
-    beyond, why = extra_memory(own, server(own, memory={30: 1.0}, noise=0.001).all(trials), 30)
-    assert beyond == 69 and why.startswith("smallest container") and why.endswith("a deviation")
+    extra, why = extra_memory(own, server(own, memory={30: 900.0}).all(trials), 30)
+    assert extra == 350 - 64 and why.startswith("largest container") and why.endswith("a deviation")
+    extra, why = extra_memory(own, server(own, memory={30: 1.0}, noise=0.001).all(trials), 30)
+    assert extra == 69 and why.startswith("smallest container") and why.endswith("a deviation")

@@ -22,9 +22,9 @@ def tps(size: float, knee: float) -> float:
     return 20_000 / (1 + 1.5 * max(0.0, 1 - size / knee))
 
 
-SIZES = {"memory": (100, 140, 180, 220, 250, 300, 350), "buffers": (16, 32, 64, 96, 128, 160)}
-KNEES = {("memory", 30): 240.0, ("memory", 2): 200.0, ("buffers", 30): 100.0, ("buffers", 2): None}
-VARIED = {"memory": "container memory", "buffers": "shared buffers"}
+SIZES = {"memory": (100, 140, 180, 220, 250, 300, 350), "shared-buffers": (16, 32, 64, 96, 128, 160)}
+KNEES = {("memory", 30): 240.0, ("memory", 2): 200.0, ("shared-buffers", 30): 100.0, ("shared-buffers", 2): None}
+VARIED = {"memory": "container memory", "shared-buffers": "shared buffers"}
 
 
 def analysed(dead: tuple[int, ...] = (80,)) -> Analysis:
@@ -38,27 +38,27 @@ def analysed(dead: tuple[int, ...] = (80,)) -> Analysis:
                     "varied": VARIED[sweep],
                     "clients": clients,
                     "memory": size if sweep == "memory" else size + 150,
-                    "buffers": 64 if sweep == "memory" else size,
+                    "shared_buffers": 64 if sweep == "memory" else size,
                     "throughput": None if gone else about(tps(size, knee or 1.0), 0.03),
                     "refaults": None if gone else max(0.0, 1 - size / (knee or 1.0)),
-                    "waiting": None if gone else 0.4 * max(0.0, 1 - size / (knee or 1.0)),
-                    "state": "does not live" if gone else "lives",
+                    "memory_or_io_pressure": None if gone else 0.4 * max(0.0, 1 - size / (knee or 1.0)),
+                    "state": "out-of-memory" if gone else "ok",
                 }
             )
         line = [[float(size), tps(size, knee or 1.0)] for size in range(SIZES[sweep][0], end + 1, 4)]
         low, high = (knee and knee * 0.95, knee and knee * 1.04)
         curves.append({"sweep": sweep, "clients": clients, "kind": "knee" if knee else "flat", "knee": knee, "low": low, "high": high})
-        curves[-1] |= {"line": line, "dead": list(dead) if sweep == "memory" else []}
+        curves[-1] |= {"line": line, "out_of_memory_sizes": list(dead) if sweep == "memory" else []}
         finding = about(knee, 0.04, "MB")
-        findings[f"{'working_set' if sweep == 'memory' else 'buffers'}.{clients}"] = finding
+        findings[f"{'working_set' if sweep == 'memory' else 'shared_buffers_needed'}.{clients}"] = finding
         summary.append(
             {
                 "varied": VARIED[sweep],
                 "clients": clients,
                 "working_set": finding,
-                "by_misses": about(knee and knee * 1.1, 0.05, "MB"),
-                "by_use": about(210.0, 0.0, "MB"),
-                "by_pressure": about(250.0, 0.0, "MB") if sweep == "memory" else None,
+                "from_misses": about(knee and knee * 1.1, 0.05, "MB"),
+                "from_memory_in_use": about(210.0, 0.0, "MB"),
+                "from_psi": about(250.0, 0.0, "MB") if sweep == "memory" else None,
             }
         )
     return Analysis(
@@ -83,7 +83,7 @@ def texts(figure: drawing.Figure) -> str:
     return " ".join(ElementTree.fromstring(svg).itertext())
 
 
-@pytest.mark.parametrize("name", ["memory", "buffers", "misses", "estimates"])
+@pytest.mark.parametrize("name", ["memory", "shared_buffers", "misses", "estimates"])
 def test_every_figure_follows_its_schema_and_is_drawn(inputs, name):
     figure = drawing.builders("working-set")[name](inputs(analysed()))
     assert drawing.specification(figure, validate=True)
@@ -94,7 +94,7 @@ def test_the_sentence_gives_each_load_its_knee(inputs):
     assert figures.memory(inputs(analysed())).title == (
         "Container memory is sufficient from 240 MB (230–250) with 30 clients, 200 MB (192–208) with 2 clients"
     )
-    assert "no knee with 2 clients" in figures.buffers(inputs(analysed())).title
+    assert "no knee with 2 clients" in figures.shared_buffers(inputs(analysed())).title
 
 
 def test_loads_are_named_at_their_curves(inputs):
@@ -106,7 +106,7 @@ def test_a_sweep_that_was_not_requested_has_no_reason(inputs):
     found = analysed()
     memory = found.model_copy(update={"figures": {"curves": [c for c in found.figures["curves"] if c["sweep"] == "memory"]}})
     with pytest.raises(FigureUnavailable) as why:
-        figures.buffers(inputs(memory))
+        figures.shared_buffers(inputs(memory))
     assert str(why.value) == ""
 
 

@@ -12,10 +12,10 @@ from pgherd.studies.working_set.findings import (
     PUBLISHED_HEADROOM,
     PUBLISHED_RATE,
     PUBLISHED_SIZES,
-    by_misses,
-    by_pressure,
-    by_use,
     dip_finding,
+    from_memory_in_use,
+    from_misses,
+    from_psi,
     headroom,
     headroom_findings,
     published_dip,
@@ -33,18 +33,18 @@ def known(value, low=None, high=None):
 
 
 def test_e7(options):
-    own = options(configured=4096)
+    own = options(configured_memory=4096)
     found = headroom_findings(own, {30: known(1376.0), 2: known(1152.0)})
     assert found["configured"].value == 8192
     assert found["headroom"].value == 5664
-    assert found["honest_rate"].value == approx(0.69, abs=0.005)
-    assert found["headroom"].published.startswith("5664 MB") and found["honest_rate"].published.startswith("69 %")
+    assert found["max_safe_overcommit"].value == approx(0.69, abs=0.005)
+    assert found["headroom"].published.startswith("5664 MB") and found["max_safe_overcommit"].published.startswith("69 %")
 
 
 def test_intervals_come_from_the_ends(options):
-    found = headroom_findings(options(configured=400), {30: known(250.0, 240.0, 270.0), 2: known(200.0, 190.0, 205.0)})
+    found = headroom_findings(options(configured_memory=400), {30: known(250.0, 240.0, 270.0), 2: known(200.0, 190.0, 205.0)})
     assert (found["headroom"].low, found["headroom"].value, found["headroom"].high) == (325, 350, 370)
-    assert found["honest_rate"].low == approx(325 / 800) and found["honest_rate"].high == approx(370 / 800)
+    assert found["max_safe_overcommit"].low == approx(325 / 800) and found["max_safe_overcommit"].high == approx(370 / 800)
     assert found["headroom"].n == 18
 
 
@@ -112,9 +112,9 @@ SIZES = (100, 150, 200, 240, 260, 300)
 
 @pytest.fixture
 def measured(server, options):
-    def build(curve=MEMORY, sizes=SIZES, beyond=0, **more):
+    def build(curve=MEMORY, sizes=SIZES, extra=0, **more):
         own = options()
-        return SweepTrials(curve, server(own, **more).all([trial_at(own, curve, size, beyond, 0, "planned") for size in sizes]))
+        return SweepTrials(curve, server(own, **more).all([trial_at(own, curve, size, extra, 0, "planned") for size in sizes]))
 
     return build
 
@@ -134,7 +134,7 @@ def changed(found: SweepTrials, entity: str, name: str, take) -> SweepTrials:
 
 
 def test_misses_end_between_two_sizes(measured):
-    finding = by_misses(measured())
+    finding = from_misses(measured())
     assert (finding.low, finding.value, finding.high) == (240, 260, 260)
     assert finding.confidence is None and "at most 5 %" in finding.method
 
@@ -148,69 +148,69 @@ def test_a_guest_is_measured_by_its_kernel(measured):
         deployment = result.trial.deployment.model_copy(update={"hosts": (guest,)})
         (phase,) = result.phases
         own = phase.metrics["container:db01"]
-        seen = {"vm.refault_file": own["memory.refault_file"], "memory.total": 300 * MB, "memory.available": 100 * MB}
+        seen = {"vm.refault_file": own["memory.refaults_file"], "memory.total": 300 * MB, "memory.available": 100 * MB}
         metrics = {**phase.metrics, "guest:db01": seen, "container:db01": {"memory.usage": 1e9}}
         trial = result.trial.model_copy(update={"deployment": deployment})
         return result.model_copy(update={"trial": trial, "phases": [phase.model_copy(update={"metrics": metrics})]})
 
     before = measured()
     found = SweepTrials(before.curve, [inside_a_guest(result) for result in before.trials])
-    assert by_misses(found).value == by_misses(before).value
-    use = by_use(found)
+    assert from_misses(found).value == from_misses(before).value
+    use = from_memory_in_use(found)
     assert use.value == 200 and "less available memory of the guest" in use.method
-    assert by_pressure(found).value is None
+    assert from_psi(found).value is None
 
 
 def test_swapping_in_is_a_miss_too(measured):
-    found = changed(measured(), "container:db01", "memory.refault_anon", lambda size: 5000.0 if size < 280 else 0.0)
-    assert by_misses(found).value == 300
+    found = changed(measured(), "container:db01", "memory.refaults_anon", lambda size: 5000.0 if size < 280 else 0.0)
+    assert from_misses(found).value == 300
     assert refaults(found.trials[0]) > refaults(measured().trials[0])
 
 
 def test_misses_of_shared_buffers(measured):
-    finding = by_misses(measured(SweepCurve("buffers", 2), (16, 32, 64, 96, 128), 100))
+    finding = from_misses(measured(SweepCurve("shared-buffers", 2), (16, 32, 64, 96, 128), 100))
     assert (finding.low, finding.value) == (64, 96)
 
 
 def test_misses_that_were_not_seen_or_never_end(measured):
-    unseen = by_misses(changed(measured(), "container:db01", "memory.refault_file", lambda size: None))
+    unseen = from_misses(changed(measured(), "container:db01", "memory.refaults_file", lambda size: None))
     assert unseen.value is None and "older kernels" in unseen.note
-    endless = by_misses(changed(measured(), "container:db01", "memory.refault_file", lambda size: 10_000.0))
+    endless = from_misses(changed(measured(), "container:db01", "memory.refaults_file", lambda size: 10_000.0))
     assert endless.value is None and "even at the largest size" in endless.note
-    none = by_misses(changed(measured(), "container:db01", "memory.refault_file", lambda size: 0.0))
+    none = from_misses(changed(measured(), "container:db01", "memory.refaults_file", lambda size: 0.0))
     assert none.value is None and "even at the smallest size" in none.note
 
 
 def test_one_dip_is_not_enough_memory(measured):
     """From that size on: a size in between that happens to miss little does not count."""
-    found = changed(measured(), "container:db01", "memory.refault_file", lambda size: 0.0 if size in (150, 300) else 10_000.0)
-    assert by_misses(found).value == 300
+    found = changed(measured(), "container:db01", "memory.refaults_file", lambda size: 0.0 if size in (150, 300) else 10_000.0)
+    assert from_misses(found).value == 300
 
 
 def test_use_at_the_largest_size(measured):
-    finding = by_use(measured())
+    finding = from_memory_in_use(measured())
     assert finding.value == approx(300 - 5 - 20) and finding.note.startswith("at 300 MB")
-    assert by_use(measured(SweepCurve("buffers", 2), (16, 32, 64, 96, 128), 100)).value == approx(70)
-    assert by_use(changed(measured(), "container:db01", "memory.inactive_file", lambda size: None)).value is None
+    assert from_memory_in_use(measured(SweepCurve("shared-buffers", 2), (16, 32, 64, 96, 128), 100)).value == approx(70)
+    assert from_memory_in_use(changed(measured(), "container:db01", "memory.inactive_file", lambda size: None)).value is None
 
 
 def test_pressure(measured):
-    finding = by_pressure(measured())
+    finding = from_psi(measured())
     assert (finding.low, finding.value) == (240, 260)
     more = changed(measured(), "container:db01", "psi.memory.some", lambda size: 0.2 if size < 300 else 0.0)
-    assert by_pressure(more).value == 300
-    assert "largest size" in by_pressure(changed(measured(), "container:db01", "psi.memory.some", lambda size: 0.2)).note
-    assert "page cache" in by_pressure(measured(SweepCurve("buffers", 2), (16, 32, 64, 96), 100)).note
+    assert from_psi(more).value == 300
+    assert "largest size" in from_psi(changed(measured(), "container:db01", "psi.memory.some", lambda size: 0.2)).note
+    assert "page cache" in from_psi(measured(SweepCurve("shared-buffers", 2), (16, 32, 64, 96), 100)).note
 
 
 def test_no_interval_below_the_smallest_size(measured):
-    finding = by_pressure(changed(measured(), "container:db01", "psi.io.some", lambda size: 0.0))
+    finding = from_psi(changed(measured(), "container:db01", "psi.io.some", lambda size: 0.0))
     assert finding.value == 100 and finding.low is None and "smallest size" in finding.note
 
 
 def test_published_values_for_the_same_loads_only():
     assert published_working_set(SweepCurve("memory", 30)).startswith("1376 MB")
-    assert published_working_set(SweepCurve("buffers", 2)).startswith("524 MB")
+    assert published_working_set(SweepCurve("shared-buffers", 2)).startswith("524 MB")
     assert published_working_set(SweepCurve("memory", 8)) is None
     assert published_headroom((2, 30)).startswith("5664 MB of 2 × 4096 MB")
     assert published_rate((30,)) is None

@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
-from pgherd.studies.working_set.options import GUEST, LEAST_BUFFERS, MB, SweepCurve, WorkingSetRequest, least_beside
+from pgherd.studies.working_set.options import GUEST_SYSTEM_MB, MB, MIN_SHARED_BUFFERS_MB, SweepCurve, WorkingSetRequest, min_extra_memory
 
 
 def test_the_deployment_of_a_size(options):
@@ -17,32 +17,34 @@ def test_the_deployment_of_a_size(options):
 
 
 def test_curves_are_one_for_each_load(options):
-    assert options().curves("buffers") == (SweepCurve("buffers", 30), SweepCurve("buffers", 2))
+    assert options().curves("shared-buffers") == (SweepCurve("shared-buffers", 30), SweepCurve("shared-buffers", 2))
     assert str(SweepCurve("memory", 2)) == "memory.2"
 
 
-@pytest.mark.parametrize("wrong", [{"clients": (2, 2)}, {"clients": (0,)}, {"memory_sizes": ()}, {"buffer_sizes": ()}, {"buffers": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"clients": (2, 2)}, {"clients": (0,)}, {"memory_sizes": ()}, {"shared_buffers_sizes": ()}, {"shared_buffers": 0}]
+)
 def test_what_makes_no_sense(options, wrong):
     with pytest.raises(ValidationError):
         options(**wrong)
 
 
 def test_a_sweep_that_is_not_made_needs_no_sizes(options):
-    assert options(sweeps=("memory",), buffer_sizes=()).sizes("buffers") == ()
+    assert options(vary=("memory",), shared_buffers_sizes=()).sizes("shared-buffers") == ()
 
 
 def test_more_clients_need_more_beside_the_buffers():
-    assert 0 < least_beside(2, "cgroup") < least_beside(30, "cgroup")
+    assert 0 < min_extra_memory(2, "cgroup") < min_extra_memory(30, "cgroup")
 
 
 def test_a_guest_needs_its_own_system_beside_them_too():
-    assert least_beside(2, "vm") == least_beside(2, "cgroup") + GUEST
-    assert least_beside(1, "vm") + LEAST_BUFFERS >= LEAST_MEMORY // MB, "the second sweep's smallest guest comes up"
+    assert min_extra_memory(2, "vm") == min_extra_memory(2, "cgroup") + GUEST_SYSTEM_MB
+    assert min_extra_memory(1, "vm") + MIN_SHARED_BUFFERS_MB >= LEAST_MEMORY // MB, "the second sweep's smallest guest comes up"
 
 
 def test_defaults():
     asked = WorkingSetRequest()
-    assert asked.vary == ("memory", "buffers") and asked.workload == "random-block"
+    assert asked.vary == ("memory", "shared-buffers") and asked.workload == "random-block"
     assert asked.client_placement == "outside" and asked.start_state == "restarted" and asked.precision == 0.05
 
 
@@ -60,3 +62,9 @@ def test_what_is_wrong(given):
 
 def test_precision_in_per_cent():
     assert WorkingSetRequest(precision="3%").precision == 0.03
+
+
+def test_an_explicit_null_means_the_default():
+    nulls = dict.fromkeys(("repeats", "duration", "warmup", "vary", "memory_sizes", "precision", "start_state", "preset"))
+    assert WorkingSetRequest.model_validate(nulls) == WorkingSetRequest()
+    assert not WorkingSetRequest.model_validate(nulls).model_fields_set

@@ -9,7 +9,7 @@ from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import containers
 from pgherd.runtimes.vm.acceleration import OVERHEAD
-from pgherd.studies.working_set.options import GUEST, WorkingSetRequest
+from pgherd.studies.working_set.options import GUEST_SYSTEM_MB, WorkingSetRequest
 from pgherd.studies.working_set.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("own_directories")
@@ -25,13 +25,13 @@ def prepared(**asked):
 def test_a_plain_request():
     found = prepared(host_memory="2GB")
     options = found.options
-    assert options.clients == (30, 2) and options.sweeps == ("memory", "buffers")
+    assert options.clients == (30, 2) and options.vary == ("memory", "shared-buffers")
     assert options.workload == "random-block" and options.read_only and options.state == "restarted"
-    assert options.buffers == pytest.approx(options.database / 2, abs=1)
-    assert options.memory_sizes[0] > options.buffers and options.memory_sizes[-1] > options.buffers + options.database
-    assert any(0.45 <= options.buffers / size <= 0.55 for size in options.memory_sizes), "the dip is looked for"
-    assert options.buffer_sizes[0] < options.database / 4 and options.buffer_sizes[-1] > options.database
-    assert options.refine and options.difference is None
+    assert options.shared_buffers == pytest.approx(options.database_size / 2, abs=1)
+    assert options.memory_sizes[0] > options.shared_buffers and options.memory_sizes[-1] > options.shared_buffers + options.database_size
+    assert any(0.45 <= options.shared_buffers / size <= 0.55 for size in options.memory_sizes), "the dip is looked for"
+    assert options.shared_buffers_sizes[0] < options.database_size / 4 and options.shared_buffers_sizes[-1] > options.database_size
+    assert options.refine and options.extra_memory is None
     assert options.budget_seconds <= 270, "a default run ends within five minutes"
     assert found.study == "working-set"
     assert any("swap" in choice.lower() for choice in found.choices)
@@ -66,7 +66,7 @@ def test_the_hosts_swap_is_used_unless_something_else_is_said():
 
 def test_sizes_as_asked_and_no_others():
     options = prepared(memory_sizes=("200MB", "100MB", "0.5GB"), host_memory="2GB", vary=("memory",), scale=32).options
-    assert options.memory_sizes == (100, 200, 512) and options.buffer_sizes == () and not options.refine
+    assert options.memory_sizes == (100, 200, 512) and options.shared_buffers_sizes == () and not options.refine
 
 
 @pytest.fixture
@@ -82,10 +82,10 @@ class TestInGuests:
     def test_a_guest_is_booted_for_every_size(self):
         found = prepared(runtime="vm", host_memory="2GB", scale=64)
         options = found.options
-        assert (options.runtime, options.state, options.least) == ("vm", "fresh", 160)
+        assert (options.runtime, options.state, options.min_container) == ("vm", "fresh", 160)
         assert options.vcpus == int(options.vcpus) and options.cpu_mode == "none"
-        assert options.most == 2048 * 0.98 // 1 - 64, "the hypervisor's own memory is the host's too"
-        assert options.memory_sizes[0] >= options.buffers + GUEST
+        assert options.max_container == 2048 * 0.98 // 1 - 64, "the hypervisor's own memory is the host's too"
+        assert options.memory_sizes[0] >= options.shared_buffers + GUEST_SYSTEM_MB
         assert any("Guests have no swap" in choice for choice in found.choices)
 
     @pytest.mark.parametrize(
@@ -134,3 +134,11 @@ def test_what_does_not_go_with_it(asked):
 def test_other_runtimes_cannot_limit_memory():
     with pytest.raises(CapabilityError, match="needs the cgroup runtime"):
         prepare(LocalNode(), WorkingSetRequest(runtime="process"), dry=True)
+
+
+def test_an_explicit_null_leaves_the_default_and_the_preset_as_they_are():
+    options = prepared(warmup=None, repeats=None, host_memory="2GB", scale=32).options
+    assert (options.ramp, options.repeats) == (1.5, 1)
+    given = {"preset": "E7", "workload": "random-block", "scale": 32, "shared_buffers": "16MB", "host_memory": "2GB"}
+    options = prepared(**given, warmup=None, repeats=None, clients=None).options
+    assert (options.ramp, options.repeats, options.clients) == (60, 2, (30, 2))

@@ -7,12 +7,14 @@ from itertools import pairwise
 import pytest
 
 from pgherd.studies.working_set.curves import SweepTrials, extra_memory
-from pgherd.studies.working_set.options import CONTAINER, SweepCurve
+from pgherd.studies.working_set.options import CONTAINER, SweepCurve, coordinate_of
 from pgherd.studies.working_set.propose import next_size, propose, trial_at, worst_case
 
 
 def sizes(results, sweep, clients):
-    return sorted({r.trial.point[sweep] for r in results if r.trial.point["sweep"] == sweep and r.trial.point["clients"] == clients})
+    return sorted(
+        {r.trial.point[coordinate_of(sweep)] for r in results if r.trial.point["sweep"] == sweep and r.trial.point["clients"] == clients}
+    )
 
 
 def test_begins_with_all_sizes_of_memory_in_mixed_order(options):
@@ -21,7 +23,7 @@ def test_begins_with_all_sizes_of_memory_in_mixed_order(options):
     assert sorted(points) == sorted((c, s) for c in (30, 2) for s in options().memory_sizes)
     assert points != sorted(points) and points != sorted(points, reverse=True)
     assert any(a[0] != b[0] for a, b in pairwise(points))
-    assert {t.point["buffers"] for t in first.trials} == {64}
+    assert {t.point["shared_buffers"] for t in first.trials} == {64}
     other = propose(options(seed=2), [])
     assert [t.key() for t in other.trials] != [t.key() for t in first.trials]
 
@@ -31,13 +33,13 @@ def test_the_container_is_as_large_as_the_point_says(options):
         (container,) = trial.deployment.hosts[0].containers
         assert container.name == CONTAINER
         assert container.memory == trial.point["memory"] * 2**20
-        assert container.servers[0].settings["shared_buffers"] == f"{trial.point['buffers']}MB"
+        assert container.servers[0].settings["shared_buffers"] == f"{trial.point['shared_buffers']}MB"
         assert trial.state == options().state
         assert trial.may_die and trial.looks == ("buffers",)
 
 
 def test_goes_on_near_the_knee(server, options):
-    results, stop = server(options(sweeps=("memory",), budget_seconds=600.0), noise=0.04).until_stop()
+    results, stop = server(options(vary=("memory",), budget_seconds=600.0), noise=0.04).until_stop()
     added = [r.trial.point for r in results if r.trial.reason.startswith("added") and r.trial.point["sweep"] == "memory"]
     assert added
     near = [p for p in added if abs(p["memory"] - {30: 250, 2: 200}[p["clients"]]) <= 60]
@@ -52,27 +54,27 @@ def test_goes_on_near_the_knee(server, options):
 def test_the_second_sweep_uses_the_first(server, options):
     results, _ = server(options()).until_stop()
     for clients, knee in ((30, 250), (2, 200)):
-        beyond = {
-            r.trial.point["memory"] - r.trial.point["buffers"]
+        extra = {
+            r.trial.point["memory"] - r.trial.point["shared_buffers"]
             for r in results
-            if r.trial.point["sweep"] == "buffers" and r.trial.point["clients"] == clients
+            if r.trial.point["sweep"] == "shared-buffers" and r.trial.point["clients"] == clients
         }
-        assert len(beyond) == 1
-        assert abs(beyond.pop() - (knee - 64)) <= 20
+        assert len(extra) == 1
+        assert abs(extra.pop() - (knee - 64)) <= 20
     order = [r.trial.point["sweep"] for r in results]
-    assert order == sorted(order, reverse=True)  # all of memory, then all of buffers
+    assert order == sorted(order)  # all of memory, then all of shared buffers
 
 
 def test_a_given_difference_needs_no_first_sweep(server, options):
-    own = options(sweeps=("buffers",), memory_sizes=(), difference=90)
+    own = options(vary=("shared-buffers",), memory_sizes=(), extra_memory=90)
     results, _ = server(own).until_stop()
-    assert {r.trial.point["memory"] - r.trial.point["buffers"] for r in results} == {90}
+    assert {r.trial.point["memory"] - r.trial.point["shared_buffers"] for r in results} == {90}
     assert extra_memory(own, results, 2) == (90, "as requested")
 
 
 def test_without_a_first_sweep_the_difference_is_a_deviation(options):
-    beyond, why = extra_memory(options(sweeps=("buffers",)), [], 2)
-    assert beyond > 128 and "deviation" in why
+    extra, why = extra_memory(options(vary=("shared-buffers",)), [], 2)
+    assert extra > 128 and "deviation" in why
 
 
 def test_ends_within_its_budget(server, options):
@@ -85,7 +87,7 @@ def test_ends_within_its_budget(server, options):
 
 def test_the_first_sweep_leaves_room_for_the_second(server, options):
     results, _ = server(options(budget_seconds=260.0, precision=0.001)).until_stop()
-    assert sizes(results, "buffers", 30) and sizes(results, "buffers", 2)
+    assert sizes(results, "shared-buffers", 30) and sizes(results, "shared-buffers", 2)
 
 
 def test_sizes_out_of_memory_are_not_tried_again(server, options):
@@ -103,24 +105,24 @@ def test_sizes_out_of_memory_are_not_tried_again(server, options):
 
 def test_a_cliff_is_bisected(server, options):
     """The server is equally fast at every size with enough memory, so that the run searches the smallest one."""
-    own = options(sweeps=("memory",), budget_seconds=900.0)
+    own = options(vary=("memory",), budget_seconds=900.0)
     results, _ = server(own, memory={30: 1.0, 2: 1.0}, lives=163.0).until_stop()
     for clients in (30, 2):
         measured = SweepTrials(SweepCurve("memory", clients), results)
         assert measured.knee.kind == "cliff"
-        assert measured.dead[-1] < 163 <= measured.lived[0]
-        assert measured.lived[0] - measured.dead[-1] <= 0.1 * measured.lived[0] + 1
+        assert measured.out_of_memory_sizes[-1] < 163 <= measured.measured_sizes[0]
+        assert measured.measured_sizes[0] - measured.out_of_memory_sizes[-1] <= 0.1 * measured.measured_sizes[0] + 1
 
 
 def test_a_knee_beyond_the_largest_size_is_searched_there(server, options):
-    own = options(sweeps=("memory",), budget_seconds=1500.0)
+    own = options(vary=("memory",), budget_seconds=1500.0)
     results, _ = server(own, memory={30: 700.0, 2: 500.0}).until_stop()
     assert max(sizes(results, "memory", 30)) > 700
     assert SweepTrials(SweepCurve("memory", 30), results).knee.kind == "knee"
 
 
 def test_never_beyond_what_the_host_has(server, options):
-    own = options(budget_seconds=1500.0, most=400)
+    own = options(budget_seconds=1500.0, max_container=400)
     results, stop = server(own, memory={30: 900.0, 2: 900.0}).until_stop()
     assert max(r.trial.point["memory"] for r in results) <= 400
     assert stop
@@ -133,7 +135,7 @@ def test_given_sizes_and_no_others(server, options):
 
 
 def test_one_rerun_of_a_size_without_a_clean_trial(server, options):
-    own = options(sweeps=("memory",), refine=False)
+    own = options(vary=("memory",), refine=False)
     results, _ = server(own, taint=lambda trial: trial.point["memory"] == 200).until_stop()
     again = [r for r in results if r.trial.reason.startswith("rerun")]
     assert {r.trial.point["memory"] for r in again} == {200}
@@ -141,7 +143,7 @@ def test_one_rerun_of_a_size_without_a_clean_trial(server, options):
 
 
 def test_failures_for_another_reason_are_tried_once_more(server, options):
-    own = options(sweeps=("memory",), refine=False)
+    own = options(vary=("memory",), refine=False)
     once = set()
 
     def fail(trial):
@@ -151,8 +153,8 @@ def test_failures_for_another_reason_are_tried_once_more(server, options):
         return None
 
     results, _ = server(own, fail=fail).until_stop()
-    assert SweepTrials(SweepCurve("memory", 2), results).dead == []
-    assert 300 in SweepTrials(SweepCurve("memory", 2), results).lived
+    assert SweepTrials(SweepCurve("memory", 2), results).out_of_memory_sizes == []
+    assert 300 in SweepTrials(SweepCurve("memory", 2), results).measured_sizes
 
 
 def test_ends_when_nothing_lives(server, options):
@@ -183,10 +185,10 @@ CURVE = SweepCurve("memory", 30)
 def after(server, options):
     """The next size after these, each measured once in their order."""
 
-    def found(sizes, *, turn=0, curve=CURVE, beyond=0, own=None, **more):
+    def found(sizes, *, turn=0, curve=CURVE, extra=0, own=None, **more):
         own = own or options()
-        trials = [trial_at(own, curve, size, beyond, number, "planned") for number, size in enumerate(sizes)]
-        return next_size(own, SweepTrials(curve, server(own, **more).all(trials)), turn, beyond)
+        trials = [trial_at(own, curve, size, extra, number, "planned") for number, size in enumerate(sizes)]
+        return next_size(own, SweepTrials(curve, server(own, **more).all(trials)), turn, extra)
 
     return found
 
@@ -210,14 +212,14 @@ def test_a_few_lucky_trials_are_not_enough(after):
 
 def test_beyond_the_largest_as_far_as_the_host_goes(after, options):
     assert after(SIZES, memory={30: 900.0}) == round(350 * 1.35)
-    assert after(SIZES, memory={30: 900.0}, own=options(most=380)) == 380
-    assert after(SIZES, memory={30: 900.0}, own=options(most=352)) is None
+    assert after(SIZES, memory={30: 900.0}, own=options(max_container=380)) == 380
+    assert after(SIZES, memory={30: 900.0}, own=options(max_container=352)) is None
 
 
 def test_below_the_smallest_down_to_the_shared_buffers(after):
     assert after(SIZES, memory={30: 1.0}, noise=0.0) == 75
     assert after((65, *SIZES), memory={30: 1.0}, noise=0.0) is None
-    assert after((16, 32, 64, 96), curve=SweepCurve("buffers", 30), beyond=100, buffers={30: 1.0}, noise=0.0) == 12
+    assert after((16, 32, 64, 96), curve=SweepCurve("shared-buffers", 30), extra=100, buffers={30: 1.0}, noise=0.0) == 12
 
 
 def test_both_ends_once_more_where_noise_hides_the_knee(after):

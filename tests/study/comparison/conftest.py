@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.study.comparison.propose import propose
+from simulated_run import SimulatedRun
 
 
 def verdict(check: str, result: str = "pass", kind: str = "noise") -> Verdict:
@@ -29,19 +30,20 @@ def server_options(**changes: Any) -> dict[str, Any]:
         "vcpus": 1,
         "pg_bin": "/pg/bin",
         "pg_version": "18.6",
-        "points": (1,),
+        "databases": (1,),
         "repeats": 1,
-        "repeats_one": 1,
+        "single_database_repeats": 1,
     }
     given |= {"seconds": 5.0, "ramp": 0.5, "state": "restarted"}
     return DensityOptions(**{**given, **changes}).model_dump(mode="json")
 
 
 @dataclass
-class Simulator:
-    """``truth`` is each arm's throughput as a factor of 10,000 tps; ``noise`` each trial's own, ``drift`` that of the host per hour.
+class Simulator(SimulatedRun):
+    """``truth`` is each variant's throughput as a factor of 10,000 tps; ``noise`` each trial's own, ``drift`` that of the host per hour.
     ``taint`` and ``fail`` say why a trial is so; ``metrics`` are the windows' metrics beside CPU."""
 
+    propose = staticmethod(propose)
     options: CompareOptions
     truth: dict[str, float] = field(default_factory=dict)
     noise: float = 0.01
@@ -67,7 +69,7 @@ class Simulator:
 
         def factor(side: str) -> float:
             """Of one of a trial's sides: each has noise of its own."""
-            true = self.truth.get(self.options.arm(side).name, 1.0)
+            true = self.truth.get(self.options.variant(side).name, 1.0)
             return factors.setdefault(side, true * math.exp(rng.gauss(0, self.noise)) * (1 + self.drift * hours))
 
         phases = []
@@ -93,7 +95,7 @@ class Simulator:
                     )
                 )
             metrics = {f"container:{target.split('/')[1]}": {"cpu.usage": 1.0} for target in phase.loads}
-            metrics["host"] = {"ctxt": 20_000.0}
+            metrics["host"] = {"context_switches": 20_000.0}
             for entity, values in self.metrics.items():
                 metrics[entity] = {**metrics.get(entity, {}), **values}
             phases.append(
@@ -104,20 +106,6 @@ class Simulator:
         verdicts += [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.intents]
         return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, verdicts=verdicts)
 
-    def all(self, trials: Sequence[Trial]) -> list[TrialResult]:
-        return [self.run(trial) for trial in trials]
-
-    def until_stop(self, most: int = 1000) -> tuple[list[TrialResult], str]:
-        """The whole run, as the runner does it."""
-        results: list[TrialResult] = []
-        while len(results) < most:
-            proposal = propose(self.options, results)
-            if proposal.stop is not None:
-                return results, proposal.stop
-            assert proposal.trials
-            results += self.all(proposal.trials)
-        raise AssertionError("the study never stops")
-
 
 @pytest.fixture
 def simulate() -> type[Simulator]:
@@ -126,17 +114,17 @@ def simulate() -> type[Simulator]:
 
 @pytest.fixture
 def server() -> Callable[..., dict[str, Any]]:
-    """The complete options of one server, as an arm holds them."""
+    """The complete options of one server, as a variant holds them."""
     return server_options
 
 
 @pytest.fixture
 def options() -> Callable[..., CompareOptions]:
-    """Options of a comparison of ``base`` with ``other``, or of the arms given."""
+    """Options of a comparison of ``base`` with ``other``, or of the variants given."""
 
-    def build(arms: dict[str, dict[str, Any]] | None = None, study: str = "density", **more: Any) -> CompareOptions:
-        arms = arms or {"base": server_options(), "other": server_options(protocol="simple")}
-        made = tuple(Variant(name=name, study=study, options=given) for name, given in arms.items())
-        return CompareOptions(**{"arms": made, "baseline": next(iter(arms)), "most": 14, **more})
+    def build(variants: dict[str, dict[str, Any]] | None = None, study: str = "density", **more: Any) -> CompareOptions:
+        variants = variants or {"base": server_options(), "other": server_options(protocol="simple")}
+        made = tuple(Variant(name=name, study=study, options=given) for name, given in variants.items())
+        return CompareOptions(**{"variants": made, "baseline": next(iter(variants)), "max_blocks": 14, **more})
 
     return build

@@ -20,13 +20,13 @@ def test_a_difference_is_told_with_its_interval(options, simulate):
     assert found.grade == "A" and not [warning for warning in found.warnings if not warning.startswith("Left out")]
     ratio = found.findings["ratio:other:throughput"]
     assert ratio.low < 0.8 < ratio.high and ratio.unit == "" and ratio.n == len(results) // 3 == found.findings["blocks"].value
-    floor = found.findings["floor:throughput"]
-    assert floor.low < 1 < floor.high
+    aa_ratio = found.findings["aa_ratio:throughput"]
+    assert aa_ratio.low < 1 < aa_ratio.high
     first = found.tables["comparison"][0]
-    assert first["metric"] == "throughput" and first["primary"] == 1 and first["verdict"] == "slower" and first["decision"] == "lower"
-    assert first["better"] == "higher" and first["ratio"] == ratio and first["floor"].value == floor.value
+    assert first["metric"] == "throughput" and first["primary"] == 1 and first["conclusion"] == "slower" and first["outcome"] == "lower"
+    assert first["better_direction"] == "higher" and first["ratio_to_baseline"] == ratio and first["aa_ratio"].value == aa_ratio.value
     assert first["baseline"].value == pytest.approx(10_000, rel=0.02) and first["value"].unit == "tps"
-    assert row(found, "other", "p95")["verdict"] == "slower" and row(found, "other", "cpu_per_tx")["verdict"] == "higher cost"
+    assert row(found, "other", "p95")["conclusion"] == "slower" and row(found, "other", "cpu_per_tx")["conclusion"] == "higher cost"
     assert any(text.startswith("other differs significantly from base in other metrics: CPU per transaction +2") for text in found.look_at)
     assert len(found.tables["blocks"]) == len(results)
     assert found.tables["differences"] == [{"option": "protocol", "base": "prepared", "other": "simple"}]
@@ -51,21 +51,26 @@ def test_where_no_server_is_deployed_nobody_misses_what_only_servers_have(option
 def test_equal_things_are_said_to_be_equal(options, simulate):
     found, _ = told(options(budget_seconds=1e6), simulate, noise=0.002)
     assert found.answer.startswith("other and base do not differ by more than 2 %") and found.grade == "A"
-    assert found.tables["comparison"][0]["verdict"] == "no difference beyond 2 %"
+    assert found.tables["comparison"][0]["conclusion"] == "equivalent (±2 %)"
 
 
 def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
     found, _ = told(options(budget_seconds=1e6), simulate, noise=0.05)
     first = found.tables["comparison"][0]
     assert found.answer.startswith("No difference between other and base established yet")
-    assert first["verdict"] == "cannot tell" and first["more"] > 0 and f"about {first['more']} more blocks" in found.answer
+    assert (
+        first["conclusion"] == "inconclusive"
+        and first["blocks_needed"] > 0
+        and f"about {first['blocks_needed']} more blocks" in found.answer
+    )
     assert any(
-        text.startswith(f"A run that is likely to decide: --max-blocks {14 + first['more']} --time-budget ") for text in found.look_at
+        text.startswith(f"A run that is likely to decide: --max-blocks {14 + first['blocks_needed']} --time-budget ")
+        for text in found.look_at
     )
 
 
 def test_a_budget_that_ends_it_between_looks_still_gives_an_interval(options, simulate):
-    made = options(most=40, budget_seconds=20 * 8.5)
+    made = options(max_blocks=40, budget_seconds=20 * 8.5)
     found, results = told(made, simulate, truth={"other": 0.8}, noise=0.001)
     assert found.findings["ratio:other:throughput"].low is not None, f"{len(results)} trials"
 
@@ -82,7 +87,7 @@ def test_a_block_that_was_run_again_costs_no_grade_and_one_that_was_not_does(opt
 
 
 def test_tainted_throughout_is_an_indication(options, simulate):
-    found, _ = told(options(most=8, max_reruns=1), simulate, truth={"other": 0.8}, taint=lambda trial: "steal")
+    found, _ = told(options(max_blocks=8, max_reruns=1), simulate, truth={"other": 0.8}, taint=lambda trial: "steal")
     assert found.grade == "C" and found.answer.startswith("Indication only: other is slower than base")
     assert "they are used as fallback" in found.warnings[0]
     assert found.findings["ratio:other:throughput"].note.startswith("only tainted blocks")
@@ -99,7 +104,7 @@ def test_a_baseline_that_differs_from_itself_is_called_into_question(options, si
     results, _ = simulate(options(budget_seconds=1e6), noise=0.01).until_stop()
 
     def slower(result):
-        if result.trial.point["variant"] != "base again":
+        if result.trial.point["variant"] != "base (A/A)":
             return result
         phase = result.phases[0]
         targets = [target.model_copy(update={"throughput": target.throughput * 0.9}) for target in phase.targets]
@@ -129,13 +134,13 @@ def test_failures_are_told(options, simulate):
 
 
 def test_several_variants_and_points_with_a_studys_own_findings(options, server, simulate):
-    arms_ = {name: server(points=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
-    made = options(arms_, own=True, budget_seconds=1e6)
+    arms_ = {name: server(databases=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
+    made = options(arms_, compare_findings=True, budget_seconds=1e6)
     found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
     assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer
-    assert row(found, "simple", "throughput@databases=4")["verdict"] == "slower"
-    own = row(found, "simple", "slope")
-    assert own["verdict"] == "lower" and own["better"] == "" and own["unit"]
+    assert row(found, "simple", "throughput@databases=4")["conclusion"] == "slower"
+    own = row(found, "simple", "linear_slope")
+    assert own["conclusion"] == "lower" and own["better_direction"] == "" and own["unit"]
 
 
 def test_a_steadier_metric_is_recommended_where_the_one_asked_for_cannot_tell(options, simulate):

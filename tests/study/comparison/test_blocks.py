@@ -16,7 +16,7 @@ def tainted(*numbers):
 def test_only_whole_blocks_are_blocks(options, simulate):
     results = run(simulate, options(), 3)
     assert [block.number for block in complete_blocks(options(), results[:-1])] == [0, 1]
-    assert set(complete_blocks(options(), results)[2].results) == {"base", "base again", "other"}
+    assert set(complete_blocks(options(), results)[2].results) == {"base", "base (A/A)", "other"}
 
 
 def test_one_tainted_trial_taints_its_block(options, simulate):
@@ -79,18 +79,18 @@ def test_values_stand_block_by_block_on_every_side(options, simulate):
     series = all_series(made, blocks(made, simulate, truth={"other": 1.5}, noise=0.0))["throughput"]
     assert dict(series.values) == {
         "base": pytest.approx([10_000] * 3),
-        "base again": pytest.approx([10_000] * 3),
+        "base (A/A)": pytest.approx([10_000] * 3),
         "other": pytest.approx([15_000] * 3),
     }
-    assert series.why_not(made) == ""
+    assert series.unusable_reason(made) == ""
 
 
 def test_every_metric_is_there_and_says_why_it_cannot_be_compared(options, simulate):
     made = options()
     every = all_series(made, blocks(made, simulate, p99=False, metrics={"server:db01/pg": {"wal.bytes": 100.0}}))
-    assert every["p99"].why_not(made) == "fewer than ten sampled transactions beyond p99"
-    assert every["memory"].why_not(made).startswith("this runtime does not measure")
-    assert every["wal_per_tx"].why_not(made) == "too small in base (0.01 bytes)"
+    assert every["p99"].unusable_reason(made) == "fewer than ten sampled transactions beyond p99"
+    assert every["memory"].unusable_reason(made).startswith("this runtime does not measure")
+    assert every["wal_per_tx"].unusable_reason(made) == "too small in base (0.01 bytes)"
 
 
 def test_the_metric_that_decides(options, simulate):
@@ -102,10 +102,10 @@ def test_the_metric_that_decides(options, simulate):
 
 
 def test_a_studys_own_finding_can_decide(options, server, simulate):
-    arms_ = {"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")}
-    made = options(arms_, own=True, metric="efficiency_at_saturation")
+    arms_ = {"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")}
+    made = options(arms_, compare_findings=True, metric="efficiency_at_saturation")
     found = blocks(made, simulate, count=2, noise=0.0)
     series = primary_series(made, found)
     assert series.metric.unit == "ratio" and series.values["b"] == pytest.approx([1.0, 1.0], rel=0.01)
     with pytest.raises(KeyError, match="no trial has the metric 'nonsense'; available: throughput, cpu_per_tx"):
-        primary_series(options(arms_, own=True, metric="nonsense"), found)
+        primary_series(options(arms_, compare_findings=True, metric="nonsense"), found)

@@ -32,21 +32,21 @@ def test_metrics_are_those_of_the_window_per_transaction(options, simulate):
             "p99": 0.4,
             "memory": 64,
             "wal_per_tx": 500,
-            "io_per_tx": 300,
-            "switches_per_tx": 2,
+            "device_bytes_per_tx": 300,
+            "context_switches_per_tx": 2,
         }
     )
 
 
 def test_what_was_not_seen_is_absent(options, simulate):
     seen = metrics.metric_values(results(options, simulate, p99=False))
-    assert {"p99", "memory", "wal_per_tx", "io_per_tx"}.isdisjoint(seen) and "p95" in seen
+    assert {"p99", "memory", "wal_per_tx", "device_bytes_per_tx"}.isdisjoint(seen) and "p95" in seen
     failed = results(options, simulate, fail=lambda trial: "no")
     assert metrics.metric_values(failed) == {}
 
 
 def test_several_points_have_each_metric_and_their_geometric_mean(options, server, simulate):
-    made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
     found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
     seen = metrics.metric_values(found, "throughput")
     assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 20_000})
@@ -56,7 +56,7 @@ def test_several_points_have_each_metric_and_their_geometric_mean(options, serve
 
 def test_a_point_at_a_given_rate_is_left_out_of_the_mean(options, server, simulate):
     """A link's idle trickle is as fast on every link: with it a loss of 5 % would look like less."""
-    made = options({"a": server(points=(1, 4)), "b": server(points=(1, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
     found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
     found.sort(key=lambda result: result.trial.point["databases"])
     for change in ({"options": {"rate": "1M"}}, {"rate": 100.0}):
@@ -81,9 +81,9 @@ def test_a_probes_readings_are_metrics_too(options, simulate):
 
 
 def test_an_arms_own_findings(options, server, simulate):
-    made = options({"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")})
     found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "a"]
-    own = metrics.study_findings(made.arm("a"), found)
+    own = metrics.study_findings(made.variant("a"), found)
     assert own["efficiency_at_saturation"].value == pytest.approx(1.0, rel=0.01)
     assert all(finding.value is not None for finding in own.values())
 
@@ -91,19 +91,19 @@ def test_an_arms_own_findings(options, server, simulate):
 @pytest.mark.parametrize("name", metrics.METRICS)
 def test_every_metric_can_be_told(name):
     metric = metrics.METRICS[name]
-    assert metric.better in ("higher", "lower") and metric.words[0] != metric.words[1] and metric.absent and metric.unit
+    assert metric.better_direction in ("higher", "lower") and metric.words[0] != metric.words[1] and metric.absent and metric.unit
 
 
 def test_words_go_with_what_is_better():
     assert metrics.METRICS["throughput"].words == ("faster", "slower")
     assert metrics.METRICS["p95"].words == ("slower", "faster")
     assert metrics.METRICS["cpu_per_tx"].words == ("higher cost", "lower cost")
-    unknown = metrics.metric("usl_peak", "tps")
-    assert unknown.better == "" and unknown.words == ("higher", "lower") and unknown.unit == "tps"
+    unknown = metrics.metric("usl_peak_load", "tps")
+    assert unknown.better_direction == "" and unknown.words == ("higher", "lower") and unknown.unit == "tps"
 
 
 def test_only_servers_under_load_count(options, simulate):
-    made = options(side_by_side=True)
+    made = options(interleave="slices")
     (trial,) = variants.block_trials(made, 1)
     own, other = variants.container_names(made)["base"], variants.container_names(made)["other"]
     wal = {f"server:{own}/pg": {"wal.bytes": 20_000.0}, f"server:{other}/pg": {"wal.bytes": 5e9}}
@@ -113,15 +113,15 @@ def test_only_servers_under_load_count(options, simulate):
     assert metrics.metric_values([result])["wal_per_tx"] == pytest.approx(6.0, rel=1e-6), "a third of the window's transactions are its own"
 
 
-def test_new_orders_per_minute(options, simulate):
+def test_nopm(options, simulate):
     made = options()
     result = simulate(made).run(variants.block_trials(made, 0)[0])
-    assert "new_orders_per_minute" not in metrics.metric_values([result])
+    assert "nopm" not in metrics.metric_values([result])
     phase = result.phases[0]
     target = phase.targets[0].model_copy(update={"new_orders_per_minute": 1234.0})
     entered = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
-    assert metrics.metric_values([entered])["new_orders_per_minute"] == 1234.0
-    assert metrics.METRICS["new_orders_per_minute"].better == "higher"
+    assert metrics.metric_values([entered])["nopm"] == 1234.0
+    assert metrics.METRICS["nopm"].better_direction == "higher"
 
 
 @pytest.fixture
@@ -142,11 +142,11 @@ def test_throughput_is_named_after_what_is_counted(options, simulate, fio):
 
 
 def test_nothing_is_told_per_transaction_where_there_are_none(fio):
-    found = {name: metrics.metric_for(name, [fio]) for name in (*metrics.METRICS, "switches_per_tx@volume=a")}
+    found = {name: metrics.metric_for(name, [fio]) for name in (*metrics.METRICS, "context_switches_per_tx@volume=a")}
     for one in found.values():
         assert "transaction" not in one.label + one.absent and one.unit != "tps", one
-    assert found["cpu_per_tx"].label == "CPU per I/O" and found["io_per_tx"].label == "device I/O per I/O"
-    assert found["switches_per_tx@volume=a"].label == "context switches per I/O at volume=a"
+    assert found["cpu_per_tx"].label == "CPU per I/O" and found["device_bytes_per_tx"].label == "device I/O per I/O"
+    assert found["context_switches_per_tx@volume=a"].label == "context switches per I/O at volume=a"
     assert "sampled I/Os" in found["p95"].absent
 
 
@@ -155,12 +155,12 @@ def test_nothing_is_told_per_transaction_where_there_are_none(fio):
     [
         ("random_read_iops", "higher", "faster"),
         ("sequential_write_bandwidth.data", "higher", "faster"),
-        ("single_write_latency", "lower", "slower"),
-        ("single_write_latency.data.db2", "lower", "slower"),
-        ("rate_reached", "", "higher"),
+        ("qd1_write_latency", "lower", "slower"),
+        ("qd1_write_latency.data.db2", "lower", "slower"),
+        ("rate_achieved", "", "higher"),
         ("host_imbalance", "", "higher"),
     ],
 )
 def test_of_a_volumes_figures_it_is_known_what_is_better(name, better, more):
     found = metrics.metric(name, "x")
-    assert (found.better, found.words[0], found.unit) == (better, more, "x") and "iops" not in found.label
+    assert (found.better_direction, found.words[0], found.unit) == (better, more, "x") and "iops" not in found.label

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.analysis.sequential import looks
+from pgherd.analysis.group_sequential import analysis_schedule
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.propose import propose, worst_case
 
@@ -13,7 +13,7 @@ def test_the_first_batch_is_one_block(options):
 
 def test_a_clear_difference_ends_it_at_the_first_look(options, simulate):
     results, stop = simulate(options(), truth={"other": 0.8}).until_stop()
-    first = looks(14)[0]
+    first = analysis_schedule(14)[0]
     assert len(results) == 3 * first < 3 * 14
     assert stop.startswith(f"{first} blocks, enough for a conclusion; other: the 95 % interval")
 
@@ -27,10 +27,10 @@ def test_no_difference_goes_on_until_it_is_certain_or_all_blocks_are_run(options
 
 
 def test_several_variants_share_one_error_rate(options, server, simulate):
-    made = options({"a": server(), "b": server(protocol="simple"), "c": server(protocol="extended")}, most=30, budget_seconds=1e6)
+    made = options({"a": server(), "b": server(protocol="simple"), "c": server(protocol="extended")}, max_blocks=30, budget_seconds=1e6)
     results, stop = simulate(made, truth={"b": 0.8, "c": 0.9}).until_stop()
     blocks = len(results) // 4
-    assert blocks in looks(30, 0.025) and "b: the 97.5 % interval" in stop and "c: the 97.5 % interval" in stop
+    assert blocks in analysis_schedule(30, 0.025) and "b: the 97.5 % interval" in stop and "c: the 97.5 % interval" in stop
 
 
 @pytest.mark.parametrize("metric", ["p95", "cpu_per_tx"])
@@ -41,13 +41,13 @@ def test_another_metric_decides(options, simulate, metric):
 
 def test_precision_goes_on_after_the_verdict(options, simulate):
     how = {"truth": {"other": 0.5}, "noise": 0.05}
-    soon, _ = simulate(options(budget_seconds=1e6, most=40), **how).until_stop()
-    late, _ = simulate(options(budget_seconds=1e6, most=40, precision=0.03), **how).until_stop()
+    soon, _ = simulate(options(budget_seconds=1e6, max_blocks=40), **how).until_stop()
+    late, _ = simulate(options(budget_seconds=1e6, max_blocks=40, precision=0.03), **how).until_stop()
     assert len(soon) < len(late)
 
 
 def test_the_budget_ends_it(options, simulate):
-    results, stop = simulate(options(most=40, budget_seconds=100), noise=0.2).until_stop()
+    results, stop = simulate(options(max_blocks=40, budget_seconds=100), noise=0.2).until_stop()
     assert len(results) == 15, "five blocks of three trials of 6.5 s"
     assert stop == "the budget of 100 s is used up; 5 blocks were run"
 
@@ -77,15 +77,15 @@ def test_a_tainted_block_is_run_again_as_a_whole(options, simulate):
     results, _ = simulate(
         made, truth={"other": 0.8}, taint=lambda trial: "steal" if trial.repeat == 2 and trial.point["variant"] == "other" else None
     ).until_stop()
-    first = looks(14)[0]
+    first = analysis_schedule(14)[0]
     again = [result.trial for result in results if result.trial.reason != "planned"]
     assert len(results) == 3 * (first + 1)
-    assert {trial.point["variant"] for trial in again} == {"base", "base again", "other"} and {trial.repeat for trial in again} == {first}
+    assert {trial.point["variant"] for trial in again} == {"base", "base (A/A)", "other"} and {trial.repeat for trial in again} == {first}
     assert {trial.reason for trial in again} == {"rerun of block 2: other failed steal"}
 
 
 def test_reruns_are_bounded(options, simulate):
-    made = options(most=8, max_reruns=3, budget_seconds=1e6)
+    made = options(max_blocks=8, max_reruns=3, budget_seconds=1e6)
     results, stop = simulate(made, taint=lambda trial: "steal").until_stop()
     assert len(results) == 3 * 11
     assert stop == "11 blocks were run, 3 of them as reruns, and 11 are tainted"
@@ -103,12 +103,12 @@ def test_one_failure_does_not_end_it(options, simulate):
     results, stop = simulate(
         made, truth={"other": 0.8}, fail=lambda trial: "no" if trial.repeat == 0 and trial.point["variant"] == "other" else None
     ).until_stop()
-    assert "enough for a conclusion" in stop and len(results) == 3 * (looks(14)[0] + 1)
+    assert "enough for a conclusion" in stop and len(results) == 3 * (analysis_schedule(14)[0] + 1)
 
 
 def test_a_metric_that_nothing_has_ends_it(options, server, simulate):
     arms_ = {"a": server(), "b": server(protocol="simple")}
-    results, stop = simulate(options(arms_, own=True, metric="nonsense", budget_seconds=1e6)).until_stop()
+    results, stop = simulate(options(arms_, compare_findings=True, metric="nonsense", budget_seconds=1e6)).until_stop()
     assert stop.startswith("no trial has the metric 'nonsense'") and len(results) == 6, "two blocks show it as well as seven"
     results, stop = simulate(options(metric="memory", budget_seconds=1e6)).until_stop()
     assert stop == "memory cannot be compared: this runtime does not measure a container's memory" and len(results) == 6
@@ -125,8 +125,8 @@ def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simul
 
 def test_side_by_side_restarts_are_reckoned_with(options, server, simulate):
     """Each block begins with a restart, which takes longer than going on."""
-    made = options({"a": server(seconds=1.7, ramp=0.3), "b": server(seconds=1.7, ramp=0.3, protocol="simple")}, side_by_side=True)
-    made = made.model_copy(update={"most": 40, "budget_seconds": 70.0})
+    made = options({"a": server(seconds=1.7, ramp=0.3), "b": server(seconds=1.7, ramp=0.3, protocol="simple")}, interleave="slices")
+    made = made.model_copy(update={"max_blocks": 40, "budget_seconds": 70.0})
     simulator = simulate(made, noise=0.2, overhead=lambda trial: 1.1 if trial.state == "restarted" else 0.1)
     results, stop = simulator.until_stop()
     assert len(results) == 10 and stop == "the budget of 70 s is used up; 10 blocks were run", "10 of 6.5 s fit, 11 do not"

@@ -1,8 +1,8 @@
 import random
 
+from pgherd.analysis.block_ratios import paired_ratio
+from pgherd.analysis.group_sequential import Decision
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import paired_ratio
-from pgherd.analysis.sequential import Decision
 from pgherd.analysis.two_sample import joint
 from pgherd.study.comparison import tables, variants
 from pgherd.study.comparison.analyse import analyse
@@ -46,12 +46,12 @@ def test_one_row_per_trial_in_the_order_of_the_run(options, simulate):
     rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert [row["order"] for row in rows] == [1, 2, 3] and {row["block"] for row in rows} == {0}
     assert [row["trial"] for row in rows] == ["0001", "0002", "0003"]
-    assert rows[0]["throughput"] == results[0].phases[0].throughput and rows[0]["tainted"] == 0
+    assert rows[0]["throughput"] == results[0].phases[0].throughput and rows[0]["tainted_trials"] == 0
     assert "memory" not in rows[0] and "point" not in rows[0], "what nobody saw has no column"
 
 
 def test_points_are_told_where_there_are_several(options, server, simulate):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")})
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2), protocol="simple")})
     results = simulate(made).all(variants.block_trials(made, 0))
     rows = tables.block_rows(made, complete_blocks(made, results), results)
     assert {row["point"] for row in rows} == {"databases 1", "databases 2"}
@@ -68,10 +68,10 @@ ONE = Estimate(1.1, 1.0, 1.2, 0.95, 3, "m")
 
 def test_the_metric_that_decides_comes_first(options):
     series = {
-        name: MetricSeries(metric(name), dict.fromkeys(("base", "base again", "other"), (1.0, 2.0))) for name in ("throughput", "p95")
+        name: MetricSeries(metric(name), dict.fromkeys(("base", "base (A/A)", "other"), (1.0, 2.0))) for name in ("throughput", "p95")
     }
-    series["p99"] = MetricSeries(metric("p99"), dict.fromkeys(("base", "base again", "other"), (None, None)))
-    decision = Decision("cannot tell", ONE, True, None, "")
+    series["p99"] = MetricSeries(metric("p99"), dict.fromkeys(("base", "base (A/A)", "other"), (None, None)))
+    decision = Decision("inconclusive", ONE, True, None, "")
     block = Block(0, {}, ())
     found = ComparisonEstimates(
         options(), [block], [block] * 3, series["p95"], series, {"other": decision}, {"other": {"throughput": ONE}}, {}
@@ -94,7 +94,7 @@ def placed(result):
 
 def compared(options, simulate, blocks=16, **truth):
     """``truth``: what the variant gains on each host."""
-    made = options(hosts=tuple(truth), most=blocks)
+    made = options(hosts=tuple(truth), max_blocks=blocks)
     results = []
     simulators = {host: simulate(made, truth={"other": gain}, seed=number) for number, (host, gain) in enumerate(truth.items())}
     for number in range(blocks):
@@ -108,7 +108,7 @@ def test_each_host_has_the_ratio_of_its_own_blocks(options, simulate):
     found = compared(options, simulate, a=1.2, b=1.2)
     rows = {row["host"]: row for row in found.tables["by_host"]}
     assert set(rows) == {"a", "b"} and {row["blocks"] for row in rows.values()} == {8}
-    assert all(abs(row["ratio"].value - 1.2) < 0.03 and row["variant"] == "other" for row in rows.values())
+    assert all(abs(row["ratio_to_baseline"].value - 1.2) < 0.03 and row["variant"] == "other" for row in rows.values())
     assert not any("disagree" in warning for warning in found.warnings)
     assert {row["host"] for row in found.tables["blocks"]} == {"a", "b"}
 
@@ -144,5 +144,5 @@ def test_one_host_has_no_table_of_hosts(options, simulate):
 
 def test_a_host_without_blocks_has_no_ratio(options, simulate):
     found = compared(options, simulate, blocks=1, a=1.2, b=1.2)
-    ratio = {row["host"]: row["ratio"] for row in found.tables["by_host"]}
+    ratio = {row["host"]: row["ratio_to_baseline"] for row in found.tables["by_host"]}
     assert ratio["b"].value is None and "no block of this host" in ratio["b"].note and ratio["a"].value is not None

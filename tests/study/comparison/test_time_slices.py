@@ -10,7 +10,7 @@ from pgherd.study.comparison.propose import propose
 
 @pytest.fixture
 def made(options):
-    return options(side_by_side=True, most=20, budget_seconds=1e6)
+    return options(interleave="slices", max_blocks=20, budget_seconds=1e6)
 
 
 def test_each_side_has_what_is_its_own(made, simulate):
@@ -30,7 +30,9 @@ def test_context_switches_are_those_of_its_turns(made, simulate):
     (result,) = simulate(made, noise=0.0).all(variants.block_trials(made, 0))
     one = time_slices.split_variants([result])[0]
     own = result.phases[0].targets[0].turns
-    assert one.phases[0].metrics["host"] == {"ctxt": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)}
+    assert one.phases[0].metrics["host"] == {
+        "context_switches": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)
+    }
     unseen = [
         target.model_copy(update={"turns": [turn.model_copy(update={"switches": None}) for turn in target.turns]})
         for target in result.phases[0].targets
@@ -69,7 +71,7 @@ def test_a_difference_is_found_and_told_block_by_block(made, simulate):
     assert ratio.low < 0.9 < ratio.high and found.answer.startswith("other is slower than base")
     rows = found.tables["blocks"]
     assert [row["order"] for row in rows[:4]] == [1, 1, 1, 2] and {row["variant"] for row in rows[:3]} == set(made.block_variants)
-    switches = next(row for row in found.tables["comparison"] if row["metric"] == "switches_per_tx")
+    switches = next(row for row in found.tables["comparison"] if row["metric"] == "context_switches_per_tx")
     assert switches["baseline"].value == pytest.approx(2.0, rel=0.05), "10,000 a turn of half a second, at 10,000 tps"
     assert any("device I/O per transaction: with time slices all variants share the devices" in said for said in found.warnings)
 
@@ -78,4 +80,4 @@ def test_a_tainted_block_is_run_again(made, simulate):
     simulator = simulate(made, taint=lambda trial: "steal" if trial.repeat == 1 else None)
     results, _ = simulator.until_stop()
     again = [result for result in results if result.trial.reason.startswith("rerun")]
-    assert [result.trial.reason for result in again] == ["rerun of block 1: all by turns failed steal"]
+    assert [result.trial.reason for result in again] == ["rerun of block 1: all-interleaved failed steal"]

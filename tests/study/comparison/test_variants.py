@@ -7,15 +7,17 @@ from pgherd.study.comparison import variants
 
 
 def test_an_arm_measures_each_of_its_points_once(options, server):
-    made = options({"a": server(points=(1, 2, 4), repeats=3, repeats_one=5), "b": server(points=(1, 2, 4), protocol="simple")})
-    assert [trial.point["databases"] for trial in sorted(variants.planned_trials(made.arm("a")), key=lambda t: t.key())] == [1, 2, 4]
+    made = options(
+        {"a": server(databases=(1, 2, 4), repeats=3, single_database_repeats=5), "b": server(databases=(1, 2, 4), protocol="simple")}
+    )
+    assert [trial.point["databases"] for trial in sorted(variants.planned_trials(made.variant("a")), key=lambda t: t.key())] == [1, 2, 4]
 
 
 def test_a_block_has_every_side_once_in_a_shuffled_order_of_its_own(options):
     made = options(seed=3)
     blocks = [variants.block_trials(made, number) for number in range(30)]
     orders = Counter(tuple(trial.point["variant"] for trial in block) for block in blocks)
-    assert all(sorted(order) == ["base", "base again", "other"] for order in orders)
+    assert all(sorted(order) == ["base", "base (A/A)", "other"] for order in orders)
     assert len(orders) == 6, "30 blocks of three see every order"
     assert blocks == [variants.block_trials(made, number) for number in range(30)]
     assert [variants.block_trials(options(seed=4), number) for number in range(30)] != blocks
@@ -24,17 +26,17 @@ def test_a_block_has_every_side_once_in_a_shuffled_order_of_its_own(options):
 
 
 def test_sides_take_turns_at_each_point(options, server):
-    made = options({"a": server(points=(1, 2, 4)), "b": server(points=(1, 2, 4), protocol="simple")})
+    made = options({"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")})
     block = variants.block_trials(made, 0)
     assert len(block) == 9
     for place in range(0, 9, 3):
         turn = block[place : place + 3]
-        assert {trial.point["variant"] for trial in turn} == {"a", "a again", "b"}
+        assert {trial.point["variant"] for trial in turn} == {"a", "a (A/A)", "b"}
         assert len({trial.point["databases"] for trial in turn}) == 1
 
 
 def test_arms_of_different_points_are_measured_one_after_the_other(options, server):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 3))})
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 3))})
     order = [trial.point["variant"] for trial in variants.block_trials(made, 0)]
     assert sum(one != other for one, other in pairwise(order)) == 2
 
@@ -51,23 +53,23 @@ def test_of_the_intents_only_that_of_the_load_generator_stays(options):
 
 
 def test_results_go_back_to_the_study_as_its_own(options, server, simulate):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")})
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2), protocol="simple")})
     results = simulate(made).all(variants.block_trials(made, 7))
-    own = variants.as_study_results(made.arm("b"), [result for result in results if result.trial.point["variant"] == "b"])
+    own = variants.as_study_results(made.variant("b"), [result for result in results if result.trial.point["variant"] == "b"])
     assert sorted(result.trial.key() for result in own) == ["databases=1#0", "databases=2#0"]
     single = options()
-    own = variants.as_study_results(single.arm("base"), simulate(single).all(variants.block_trials(single, 2))[:1])
+    own = variants.as_study_results(single.variant("base"), simulate(single).all(variants.block_trials(single, 2))[:1])
     assert [result.trial.point for result in own] == [{"databases": 1}]
 
 
 def test_side_by_side_all_are_up_and_take_turns(options, server):
-    made = options({"Base.1": server(), "base-1": server(protocol="simple"), "small": server(vcpus=0.5)}, side_by_side=True)
+    made = options({"Base.1": server(), "base-1": server(protocol="simple"), "small": server(vcpus=0.5)}, interleave="slices")
     names = variants.container_names(made)
-    assert set(names) == {"Base.1", "Base.1 again", "base-1", "small"} and len(set(names.values())) == 4
+    assert set(names) == {"Base.1", "Base.1 (A/A)", "base-1", "small"} and len(set(names.values())) == 4
     for number in range(4):
         (trial,) = variants.block_trials(made, number)
         assert trial.state == "restarted", "all get new places in memory, for all alike"
-        assert trial.key() == f"variant=all by turns#{number}"
+        assert trial.key() == f"variant=all-interleaved#{number}"
         up = {container.name: container for _, container in trial.deployment.containers()}
         assert set(up) == set(names.values())
         assert [up[names[side]].vcpus for side in names] == [0.5 if side == "small" else 1 for side in names]
@@ -84,17 +86,17 @@ def test_side_by_side_all_are_up_and_take_turns(options, server):
 
 
 def test_side_by_side_each_point_is_a_trial(options, server):
-    made = options({"a": server(points=(1, 2)), "b": server(points=(1, 2), protocol="simple")}, side_by_side=True)
+    made = options({"a": server(databases=(1, 2)), "b": server(databases=(1, 2), protocol="simple")}, interleave="slices")
     two = variants.block_trials(made, 1)
-    assert sorted(trial.key() for trial in two) == ["databases=1,variant=all by turns#1", "databases=2,variant=all by turns#1"]
+    assert sorted(trial.key() for trial in two) == ["databases=1,variant=all-interleaved#1", "databases=2,variant=all-interleaved#1"]
     assert [trial.state for trial in two] == ["restarted", "warm"]
 
 
 def test_a_pair_of_its_own_has_a_server_of_its_own(options):
-    made = options(side_by_side=True)
+    made = options(interleave="slices")
     (trial,) = variants.block_trials(made, 1)
     of = trial.phases[0].turns.of
-    assert of["base"] != of["base again"] and len(trial.phases[0].loads) == 3
+    assert of["base"] != of["base (A/A)"] and len(trial.phases[0].loads) == 3
 
 
 def test_whole_blocks_take_turns_on_the_hosts(options):

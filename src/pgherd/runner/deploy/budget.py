@@ -55,7 +55,7 @@ class Budget:
         Raises TrialError if it requests more than the run has.
         """
         requested = self._requested(trial)
-        if requested != (self._current or (self._run_memory, "limit")) or self._pending_limit:
+        if requested != (self._current or (self._run_memory, "cgroup-limit")) or self._pending_limit:
             return True
         return trial.state != "warm" and self._lowered_after_warmup(requested[0])
 
@@ -94,7 +94,7 @@ class Budget:
         memory, staging = self._requested(trial)
         self.close()
         self._pending_limit = self._lowered_after_warmup(memory)
-        self._change(*((self._run_memory, "limit") if self._pending_limit else (memory, staging)))
+        self._change(*((self._run_memory, "cgroup-limit") if self._pending_limit else (memory, staging)))
         self._current = (memory, staging)
 
     def tighten(self) -> None:
@@ -117,8 +117,8 @@ class Budget:
     def _change(self, memory: int, staging: str) -> None:
         runtime = self._runtime()
         try:
-            runtime.change_budget(self._run_memory if staging == "locked" else memory)
-            if staging == "locked" and memory < self._run_memory:
+            runtime.change_budget(self._run_memory if staging == "mlock" else memory)
+            if staging == "mlock" and memory < self._run_memory:
                 self._lock_memory(runtime, self._run_memory - memory)
         except CapabilityError as error:
             raise TrialError(f"{format_bytes(memory)} of memory for all containers cannot be set: {error}") from None
@@ -165,10 +165,10 @@ class Budget:
         host = trial.deployment.hosts[0] if trial.deployment.hosts else Host()
         external = host.containers and all(container.runtime == "external" for container in host.containers)  # not limited by this run
         if host.memory is None or not self._run_memory or host.memory == self._run_memory or external:
-            return self._run_memory, "limit"
+            return self._run_memory, "cgroup-limit"
         if host.memory > self._run_memory:
             if not self.groups():  # no limit is enforced
-                return self._run_memory, "limit"
+                return self._run_memory, "cgroup-limit"
             raise TrialError(
                 f"the trial's deployment requires {format_bytes(host.memory)} of memory, but the run has {format_bytes(self._run_memory)}"
             )

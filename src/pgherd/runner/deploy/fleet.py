@@ -11,7 +11,7 @@ from typing import Literal
 from pgherd.host import processes
 from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import ContainerView, GroupView, ProcessView, View
+from pgherd.metrics.sampler import CgroupView, ContainerView, ProcessView, SamplingView
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Server
 from pgherd.model.errors import TrialError
@@ -70,7 +70,7 @@ class Fleet:
         self.account = session.account
         self.scratch = session.work / "out"
         self.watched: list[ProcessView] = []
-        self._groups: list[GroupView] = []
+        self._groups: list[CgroupView] = []
         self._session = session
         self._installations = dict(installations)
         self._watcher = watcher
@@ -186,7 +186,7 @@ class Fleet:
             self._scripts[script] = stage(self.node, [script], directory)[0]
         return self._scripts[script]
 
-    def view(self) -> View:
+    def view(self) -> SamplingView:
         """Return the running containers and servers."""
         containers = [
             ContainerView(name, room.groups, self._pids(name))
@@ -201,11 +201,11 @@ class Fleet:
         surroundings = self._session.surroundings
         trace = surroundings is not None and surroundings.trace
         budget = self._budget
-        return View(
+        return SamplingView(
             [*containers, *budget.views()],
             [*servers, *self._attached.views()],
             groups=self._groups,
-            budget=budget.groups(),
+            run_cgroup=budget.groups(),
             swap=budget.swap(),
             trace=trace,
             guests=self._guests.views(),
@@ -395,7 +395,7 @@ class Fleet:
         observed = concerns(server) and not self._is_guest(key)
         for database in server.databases:
             clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if observed else None)
-        view = View(servers=[candidate for candidate in self.view().servers if candidate.name == "/".join(key)])
+        view = SamplingView(servers=[candidate for candidate in self.view().servers if candidate.name == "/".join(key)])
         for source in samplers.sources(view):
             if source.kind == "sql":
                 self._instances[key].sql(source.statement)

@@ -18,7 +18,7 @@ from typing import Literal
 from pgherd.host import processes
 from pgherd.host.cgroup_base import Hierarchy, Layout, read_layout
 from pgherd.host.kernel_files import text_of
-from pgherd.metrics.sampler import GroupView, ProcessView
+from pgherd.metrics.sampler import CgroupView, ProcessView
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Node
 
@@ -43,7 +43,7 @@ class Watched:
     """Processes and cgroups to sample."""
 
     processes: list[ProcessView] = field(default_factory=list)
-    groups: list[GroupView] = field(default_factory=list)
+    groups: list[CgroupView] = field(default_factory=list)
 
 
 def parse(texts: Sequence[str], layout: Layout) -> tuple[Part, ...]:
@@ -111,7 +111,7 @@ def watch(node: Node, texts: Sequence[str]) -> Watched:
             pids = [pid for pid in _pids_named(node, part.name) if not _in_one_of(node, pid, group_names)]
             watched.processes.extend(ProcessView(part.entity, pid) for pid in pids)
         elif (group := _group(node, part.name, layout)) is not None:
-            watched.groups.append(GroupView(part.entity, group))
+            watched.groups.append(CgroupView(part.entity, group))
     return watched
 
 

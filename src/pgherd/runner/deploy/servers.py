@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 
 from pgherd.host import cgroup_memory, processes
 from pgherd.host.cgroup_memory import Victim
-from pgherd.metrics.balloon import THERE
+from pgherd.metrics.pg_balloon import THERE
 from pgherd.metrics.sampler import ServerView
 from pgherd.model.deployment import Container, Database, Server
 from pgherd.model.errors import PgherdError, TrialError, UsageError
@@ -309,5 +309,5 @@ def with_victims(kill: MemoryKill, victims: Sequence[Victim]) -> MemoryKill:
         return kill
     by_container = any(victim.limited == victim.group for victim in matching)
     names = tuple(f"{victim.process} ({victim.pid})" for victim in matching[: kill.processes])
-    limit: Literal["container", "budget"] = "container" if by_container else "budget"
+    limit: Literal["container", "run"] = "container" if by_container else "run"
     return kill.model_copy(update={"at": min(matching[0].at, kill.at), "names": names, "limit": limit})

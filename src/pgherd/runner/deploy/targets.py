@@ -18,7 +18,7 @@ from pgherd.drivers import fio
 from pgherd.host import namespaces, processes
 from pgherd.host.namespaces import Namespaces
 from pgherd.host.undo import Kill
-from pgherd.metrics.sampler import ProcessView, View
+from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.model.deployment import Link
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Script
@@ -76,7 +76,7 @@ class Stage(Protocol):
         """Return a copy of the script that the drivers' user can read."""
         ...
 
-    def view(self) -> View:
+    def view(self) -> SamplingView:
         """Return the containers and servers that can be sampled."""
         ...
 

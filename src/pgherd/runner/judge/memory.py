@@ -65,5 +65,5 @@ def words(kill: MemoryKill) -> str:
     victims = ", ".join(kill.names) or f"{kill.processes} process{'' if kill.processes == 1 else 'es'}"
     unnamed = kill.processes - len(kill.names)
     remainder = f" and {unnamed} more" if kill.names and unnamed > 0 else ""
-    limit = {"container": ", at the container's limit", "budget": ", at the limit of all containers together", None: ""}[kill.limit]
+    limit = {"container": ", at the container's limit", "run": ", at the limit of all containers together", None: ""}[kill.limit]
     return f"{kill.container}: {victims}{remainder} killed{limit}"

@@ -322,7 +322,7 @@ def _rate_of(phase: PhaseResult, trial: Trial, number: int, *names: str) -> floa
 def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     read_only = all(load.read_only for load in trial.phases[number].loads.values())
     wanted = f"≤ {limits.checkpoints:.0f} in the window" + ("" if read_only else " (warning only, because the load writes)")
-    rate = _rate_of(phase, trial, number, "ckpt.timed", "ckpt.requested")
+    rate = _rate_of(phase, trial, number, "checkpoint.timed", "checkpoint.requested")
     if rate is None:
         return _verdict("checkpoints", None, "not seen", wanted, "the servers' statistics could not be read", warn=True)
     count = rate * phase.seconds

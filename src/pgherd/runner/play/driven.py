@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.analysis import memory_accounting
-from pgherd.drivers.driver import Span, Window
+from pgherd.drivers.driver import DriverSpan, MeasuredWindow
 from pgherd.metrics import aggregate
-from pgherd.metrics.cgroup import BUDGET
+from pgherd.metrics.cgroup import RUN_CGROUP
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
@@ -96,14 +96,14 @@ def _decoded(files: dict[str, bytes]) -> dict[str, str]:
     return {name: data.decode(errors="replace") for name, data in files.items()}
 
 
-def _spans(played: PlayedPhase, files: dict[str, dict[str, bytes]]) -> dict[str, Span]:
+def _spans(played: PlayedPhase, files: dict[str, dict[str, bytes]]) -> dict[str, DriverSpan]:
     try:
         return {driver.target: driver.span(_decoded(files[driver.target]), played.stop) for driver in played.running}
     except ValueError as error:
         raise TrialError(str(error)) from None
 
 
-def _common(played: PlayedPhase, spans: dict[str, Span]) -> Common:
+def _common(played: PlayedPhase, spans: dict[str, DriverSpan]) -> Common:
     return Common(
         earliest=min([span.first for span in spans.values()], default=played.start),
         first=max([played.start, *(span.first for span in spans.values())]),
@@ -143,7 +143,7 @@ def _result(
     for driver in played.running:
         turns = _within(played.turns.get(driver.target, ()), start, end)
         counted, lead = (phase.turns.counted, phase.turns.lead) if phase.turns else (0.0, 0.0)
-        window = Window(start, end, played.stop, tuple(Span(turn.begun, turn.ended) for turn in turns), counted, lead)
+        window = MeasuredWindow(start, end, played.stop, tuple(DriverSpan(turn.begun, turn.ended) for turn in turns), counted, lead)
         try:
             result = driver.result(_decoded(files[driver.target]), window)
         except ValueError as error:
@@ -206,15 +206,15 @@ def memory_account(readings: Iterable[SpoolReading], start: float, end: float) -
     for time, sampler, entity, values in readings:
         if sampler != "cgroup_memory":
             continue
-        if entity == BUDGET and "memory.limit" in values:
+        if entity == RUN_CGROUP and "memory.limit" in values:
             limit.append((time, values["memory.limit"]))
         if "memory.usage" not in values:
             continue
-        if entity == BUDGET:
+        if entity == RUN_CGROUP:
             charged.append((time, values["memory.usage"]))
         elif entity.startswith(_CONTAINER):
             containers.setdefault(entity, []).append((time, values["memory.usage"]))
-    accounting = memory_accounting.account(memory_accounting.seconds(limit, charged, containers), start, end)
+    accounting = memory_accounting.balance(memory_accounting.instants(limit, charged, containers), start, end)
     if accounting is None:
         return None
     worst = accounting.worst

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import View
+from pgherd.metrics.sampler import SamplingView
 from pgherd.model.errors import TrialError
 from pgherd.node.protocol import Sampling
 from pgherd.runner.deploy.targets import Stage
@@ -41,7 +41,7 @@ class GuestSampling:
             for name, room in rooms.items():
                 assert room.node is not None
                 spool = self._directory / f"guest-{name}.jsonl"
-                self._guests.append(_SampledGuest(room, spool, room.node.sample(samplers.sources(View()), str(spool))))
+                self._guests.append(_SampledGuest(room, spool, room.node.sample(samplers.sources(SamplingView()), str(spool))))
             self._record(self._directory / "spool.jsonl")
         except OSError as error:
             raise TrialError(f"a guest cannot be sampled: {error}") from None

@@ -15,14 +15,14 @@ from pathlib import Path
 
 from pgherd.analysis.checkpoints import latency_fields
 from pgherd.analysis.io_pattern import patterns
-from pgherd.drivers.pgbench_output import Logged, read_logs
+from pgherd.drivers.pgbench_output import LoggedTransaction, read_logs
 from pgherd.host import block_devices, block_trace
 from pgherd.host.block_devices import Device
 from pgherd.metrics.aggregate import near
 from pgherd.metrics.block_events import Trace, parse
 from pgherd.metrics.checkpoint_log import checkpoints
 from pgherd.metrics.diskstats import device_series, guest_series
-from pgherd.metrics.sampler import GuestView, ServerView, View
+from pgherd.metrics.sampler import GuestView, SamplingView, ServerView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.errors import CapabilityError
 from pgherd.model.io_view import BlockRequest, Checkpoint, DeviceRole, DeviceView, IoView, TraceCost
@@ -122,7 +122,7 @@ def _logs(node: Node, servers: Sequence[ServerView]) -> dict[str, str]:
 class Watching:
     """I/O view of one running trial. End it with ``stop`` or ``abandon``, then call ``onto``."""
 
-    def __init__(self, node: Node, view: View, directory: Path, known: Layout | None = None) -> None:
+    def __init__(self, node: Node, view: SamplingView, directory: Path, known: Layout | None = None) -> None:
         """Find the devices (unless they are ``known``), and start tracing if the view requests it."""
         self._node, self._directory = node, directory
         self._layout = layout(node, view.servers, view.guests, view.volumes) if known is None else known
@@ -204,7 +204,7 @@ class Watching:
             ),
         )
 
-    def _logged(self, phase: PhaseResult) -> Iterator[Logged]:
+    def _logged(self, phase: PhaseResult) -> Iterator[LoggedTransaction]:
         """Yield logged transactions of the phase's databases from the files of its drivers."""
         for target in phase.targets:
             if target.driver != "pgbench":
@@ -236,7 +236,7 @@ def require_traceable(node: Node, wanted: bool) -> list[str]:
     return ["perf traces block requests; the report shows the overhead."]
 
 
-def begin(node: Node, view: View, directory: Path) -> Watching:
+def begin(node: Node, view: SamplingView, directory: Path) -> Watching:
     """Observe the devices below a view's servers and volumes. What cannot be observed is listed in the view, and does
     not fail.
     """

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgherd.drivers import registry as drivers
-from pgherd.drivers.command import ENDED, Ending
-from pgherd.drivers.driver import Driver, Endpoint, Span, Window
+from pgherd.drivers.command import ENDED, CommandExit
+from pgherd.drivers.driver import Driver, DriverSpan, Endpoint, MeasuredWindow
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import ContainerView, ProcessView, View
+from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
@@ -70,7 +70,7 @@ class Running:
         running.program = launch.command.argv[0]
         return running
 
-    def span(self, files: Mapping[str, str], stop: float) -> Span:
+    def span(self, files: Mapping[str, str], stop: float) -> DriverSpan:
         """Return the instants of the host's clock between which it generated load; ``stop`` is when it was signalled.
 
         Raises as the driver's ``span``.
@@ -78,13 +78,15 @@ class Running:
         if self.clock is None:
             return self.driver.span(files, self.started, stop)
         span = self.driver.span(files, self.started, self.told or self.clock.guest(stop))
-        return Span(self.clock.host(span.first), self.clock.host(span.last))
+        return DriverSpan(self.clock.host(span.first), self.clock.host(span.last))
 
-    def result(self, files: Mapping[str, str], window: Window) -> TargetResult:
+    def result(self, files: Mapping[str, str], window: MeasuredWindow) -> TargetResult:
         """Return what it counted in a window of the host's clock. Raises as the driver's ``result``."""
         if self.clock is None:
             return self.driver.result(self.load, files, self.started, window, self.target)
-        guest_window = Window(self.clock.guest(window.start), self.clock.guest(window.end), self.told or self.clock.guest(window.stop))
+        guest_window = MeasuredWindow(
+            self.clock.guest(window.start), self.clock.guest(window.end), self.told or self.clock.guest(window.stop)
+        )
         counted = self.driver.result(self.load, files, self.started, guest_window, self.target)
         return counted.model_copy(update={"first": self.clock.host(counted.first), "last": self.clock.host(counted.last)})
 
@@ -150,7 +152,7 @@ def launches(node: Node, phase: Phase, stage: Stage, scratch: Path) -> list[Laun
 
 def process_sources(processes: list[ProcessView]) -> list[Source]:
     """Return sources of processes only; the host's sources were added at the start."""
-    return samplers.samplers()["processes"].sources(View(processes=processes))
+    return samplers.samplers()["processes"].sources(SamplingView(processes=processes))
 
 
 def driver_sources(running: list[Running], stage: Stage, node: Node) -> list[Source]:
@@ -159,7 +161,7 @@ def driver_sources(running: list[Running], stage: Stage, node: Node) -> list[Sou
     processes = [ProcessView(f"driver:{driver.target}", driver.process.pid) for driver in local]
     inside = [(stage.reach(driver.target).room, driver.process.pid) for driver in local if driver.load.place == "inside"]
     containers = [ContainerView(room.container, {}, [pid]) for room, pid in inside if room.container and not room.groups]
-    return samplers.samplers()["processes"].sources(View(containers=containers, processes=processes))
+    return samplers.samplers()["processes"].sources(SamplingView(containers=containers, processes=processes))
 
 
 def code_words(code: int) -> str:
@@ -195,7 +197,7 @@ def wait_until_ended(node: Node, until: float, running: list[Running], stage: St
                 code = driver.process.wait(min(remaining, _POLL_INTERVAL_S if len(waiting) == 1 else _SHARED_WAIT_S))
                 driver.ended = driver.node.now()
                 _end_session(driver)
-                driver.node.write(str(driver.output / ENDED), Ending(code, driver.ended).written())
+                driver.node.write(str(driver.output / ENDED), CommandExit(code, driver.ended).written())
         stage.check()
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from pgherd.metrics import registry as samplers
-from pgherd.metrics.sampler import ProcessView, View
+from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.model.errors import TrialError
 from pgherd.model.result import PhaseResult, Turn
 from pgherd.model.trial import Trial
@@ -251,6 +251,6 @@ def _quietly_stop(sampling: Sampling) -> None:
         sampling.stop()
 
 
-def _backends(view: View, sampling: Sampling) -> list[ProcessView]:
+def _backends(view: SamplingView, sampling: Sampling) -> list[ProcessView]:
     pids = sampling.backends()
     return [ProcessView(f"backend:{s.name}", pids[s.conninfo]) for s in view.servers if s.pid and s.conninfo in pids]

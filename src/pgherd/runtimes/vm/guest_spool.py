@@ -45,7 +45,7 @@ def entity(name: str, name_in_guest: str, renames: Mapping[str, str] | None = No
     kind, colon, rest = name_in_guest.partition(":")
     if name_in_guest == "host":
         return f"guest:{name}"
-    if kind in ("disk", "swap", "zram", "budget"):
+    if kind in ("disk", "swap", "zram", "run-cgroup"):
         return f"guest-{kind}:{name}{'/' if colon else ''}{rest}"
     return f"guest-{name_in_guest}" if kind == "container" else name_in_guest
 

@@ -85,7 +85,7 @@ def build(
     boot = _boot_image(chosen, cache_dir, scratch) if hypervisor.functional_only else _readable(chosen, cache_dir, scratch)
     record_time("unpacking the kernel")
     initrd = _first_file_system(chosen, cache_dir, scratch)
-    record_time("first file system")
+    record_time("initramfs")
     root = root_image.ensure(node, installation, account, cache_dir, scratch, extra=extra, again=again, say=say)
     record_time("root image")
     return Images(chosen, boot, initrd, root, hypervisor, seconds)
@@ -148,7 +148,7 @@ def list_all(cache_dir: str) -> list[Kept]:
     cache = root_image.home(cache_dir)
     cached = [_kept("kernel package", path) for path in sorted(cache.glob("kernel/*"))]
     cached += [_kept("kernel", path) for path in sorted([*cache.glob("kernel-*.elf"), *cache.glob("kernel-*.image")])]
-    cached += [_kept("first file system", path) for path in sorted(cache.glob("initrd-*.cpio"))]
+    cached += [_kept("initramfs", path) for path in sorted(cache.glob("initrd-*.cpio"))]
     cached += [
         Kept("root image", image.path, image.bytes, image.made, f"PostgreSQL {image.version} of {image.bin}")
         for image in root_image.list_all(cache_dir)

@@ -18,7 +18,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from pgherd.host.libraries import missing_libraries
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
 
@@ -90,22 +89,20 @@ def _plain(name: str) -> str:
 
 
 def read_module(path: Path) -> bytes:
-    """Return a module's uncompressed contents. Distributions use xz, gzip or zstd. Raises CapabilityError."""
+    """Return a module's uncompressed contents. Distributions use xz, gzip or zstd."""
     data = path.read_bytes()
     if path.suffix == ".xz":
         return lzma.decompress(data)
     if path.suffix == ".gz":
         return gzip.decompress(data)
     if path.suffix == ".zst":
-        return _unzstd(data, str(path))
+        return _unzstd(data)
     return data
 
 
-def _unzstd(data: bytes, name: str) -> bytes:
-    try:
-        import zstandard
-    except ImportError:
-        raise missing_libraries(f"{name}, compressed with zstd,", ["zstandard"]) from None
+def _unzstd(data: bytes) -> bytes:
+    import zstandard
+
     return zstandard.ZstdDecompressor().decompressobj().decompress(data)
 
 
@@ -227,7 +224,7 @@ def uncompressed(data: bytes) -> bytes | None:
         elif payload.startswith(b"\x1f\x8b"):
             kernel = zlib.decompressobj(31).decompress(payload)
         elif payload.startswith(b"\x28\xb5\x2f\xfd"):
-            kernel = _unzstd(payload, "the kernel")
+            kernel = _unzstd(payload)
         else:
             return None
     except (lzma.LZMAError, zlib.error, CapabilityError):

@@ -20,7 +20,7 @@ from pgherd.report.html_model import metric_label
 from pgherd.report.trial_figures import drift
 from pgherd.study.comparison import metrics
 from pgherd.study.comparison.answers import as_change, percent_change
-from pgherd.study.comparison.options import AGAIN_SUFFIX
+from pgherd.study.comparison.options import AA_SUFFIX
 
 MarkRow = dict[str, object]
 
@@ -37,8 +37,8 @@ DEFAULT_MARGIN = 0.02
 class MetricChange:
     """One metric of one variant against the baseline, as ratios.
 
-    ``low`` and ``high`` are None without an interval. ``floor`` is the A/A pair's interval, or its ratio on both sides of 1. ``better``
-    is the better direction, '' if that is unknown.
+    ``low`` and ``high`` are None without an interval. ``aa_interval`` is the interval of the A/A pair, or its ratio on both sides of 1.
+    ``better_direction`` is '' if it is unknown.
     """
 
     variant: str
@@ -46,9 +46,9 @@ class MetricChange:
     value: float
     low: float | None
     high: float | None
-    better: str
+    better_direction: str
     primary: bool
-    floor: tuple[float, float] | None
+    aa_interval: tuple[float, float] | None
 
     @property
     def certain(self) -> bool:
@@ -60,9 +60,9 @@ class MetricChange:
         if self.low is None or self.high is None:
             return "unclear"
         if self.certain:
-            if self.better not in ("higher", "lower"):
+            if self.better_direction not in ("higher", "lower"):
                 return "differs"
-            return "better" if (self.low > 1) == (self.better == "higher") else "worse"
+            return "better" if (self.low > 1) == (self.better_direction == "higher") else "worse"
         return "equal" if self.low >= 1 / (1 + margin) and self.high <= 1 + margin else "unclear"
 
 
@@ -70,7 +70,7 @@ class MetricChange:
 class TrialValue:
     """Value of the deciding metric in one trial, with its block, its position in the run and its variant.
 
-    ``variant`` of the baseline's second trial in a block is the baseline's name with ``again``. ``point`` is '' if there is only one.
+    ``variant`` of the baseline's second trial in a block is the baseline's name with ``(A/A)``. ``point`` is '' if there is only one.
     """
 
     block: int
@@ -82,8 +82,8 @@ class TrialValue:
 
     @property
     def base_variant(self) -> str:
-        """The variant without ``again``: both trials of the A/A pair run the same server."""
-        return self.variant.removesuffix(AGAIN_SUFFIX)
+        """The variant without ``(A/A)``: both trials of the A/A pair run the same server."""
+        return self.variant.removesuffix(AA_SUFFIX)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def metric_changes(inputs: FigureInputs) -> list[MetricChange]:
 
 
 def _metric_change(row: Row) -> MetricChange | None:
-    ratio = row.get("ratio")
+    ratio = row.get("ratio_to_baseline")
     value = finite(ratio)
     if not isinstance(ratio, Finding) or value is None or value <= 0:
         return None
@@ -125,9 +125,9 @@ def _metric_change(row: Row) -> MetricChange | None:
         value=value,
         low=low if has_interval else None,
         high=high if has_interval else None,
-        better=str(row.get("better") or ""),
+        better_direction=str(row.get("better_direction") or ""),
         primary=bool(row.get("primary")),
-        floor=_aa_interval(row.get("floor")),
+        aa_interval=_aa_interval(row.get("aa_ratio")),
     )
 
 
@@ -149,7 +149,7 @@ def variant_names(changes: Sequence[MetricChange]) -> list[str]:
 
 def equivalence_margin(inputs: FigureInputs) -> float:
     """Return the equivalence margin of the run."""
-    return finite(inputs.record.options.get("equivalence")) or DEFAULT_MARGIN
+    return finite(inputs.record.options.get("equivalence_margin")) or DEFAULT_MARGIN
 
 
 def baseline_name(inputs: FigureInputs) -> str:
@@ -175,7 +175,7 @@ def block_values(inputs: FigureInputs) -> BlockValues:
         raise FigureUnavailable("no block has a value of the deciding metric")
     values = {clean(variant): [finite(value) for value in numbers] for variant, numbers in metric["values"].items()}
     first = baseline_name(inputs)
-    ordered = sorted(values, key=lambda variant: (variant != first, variant != first + AGAIN_SUFFIX))
+    ordered = sorted(values, key=lambda variant: (variant != first, variant != first + AA_SUFFIX))
     numbers = tuple(int(number) for number in series.get("blocks", ()))
     return BlockValues(metric_label(metric), clean(metric.get("unit") or ""), numbers, {variant: values[variant] for variant in ordered})
 
@@ -195,7 +195,7 @@ def _trial_value(row: Row, metric: str) -> TrialValue | None:
     if value is None or value <= 0 or block is None or order is None:
         return None
     point = clean(row.get("point") or "")
-    return TrialValue(int(block), order, clean(row.get("variant", "")), point, value, bool(row.get("tainted")))
+    return TrialValue(int(block), order, clean(row.get("variant", "")), point, value, bool(row.get("tainted_trials")))
 
 
 # ---- changes with their intervals
@@ -245,7 +245,7 @@ def forest(inputs: FigureInputs) -> Figure:
     panels = [_panel(variant_changes[:MAX_METRICS], name, first, domain, margin, styles) for name, variant_changes in by_variant.items()]
     title = _forest_title(by_variant, margin)
     subtitle = f"Bars are intervals, on a scale of ratios. Between the dashed lines (±{margin * 100:g} %) two values count as equal."
-    if any(change.floor for change in shown):
+    if any(change.aa_interval for change in shown):
         subtitle += f" Grey: {first} against itself."
     if any(_outside(end, domain) for change in shown for end in (change.value, change.low, change.high)):
         subtitle += " An arrow: the value or its interval is beyond the axis."
@@ -277,7 +277,7 @@ def _domain(changes: Sequence[MetricChange], margin: float) -> tuple[float, floa
     """
     needed, requested = 1.5 * math.log1p(margin), 0.0
     for change in changes:
-        ends = [abs(math.log(end)) for end in (change.value, change.low, change.high, *(change.floor or ())) if end]
+        ends = [abs(math.log(end)) for end in (change.value, change.low, change.high, *(change.aa_interval or ())) if end]
         requested = max(requested, *ends)
         needed = max(needed, *ends) if change.primary else needed
     reach = min(max(needed, requested), 3 * needed) * 1.06
@@ -304,11 +304,11 @@ def _panel(
     x = _change_axis(first, domain, width)
     y = alt.Y("row:N", sort=None, title=None, axis=alt.Axis(labelLimit=320, labelPadding=10, ticks=False, domain=False))
     rows = [_forest_row(change, row_name, text, margin, domain) for change, row_name, text in zip(changes, names, texts, strict=True)]
-    banded = [row for row in rows if row["floor_low"] is not None]
+    banded = [row for row in rows if row["aa_low"] is not None]
     band = alt.Chart(data(banded)).mark_bar(color=_BAND, height={"band": 0.72})
     edges = alt.Chart(data([{"x": 1 / (1 + margin)}, {"x": 1 + margin}])).mark_rule(color=_EDGE, strokeDash=[4, 3], strokeWidth=1.2)
     layers = [
-        *([band.encode(x=_same_axis(x, "floor_low:Q"), x2=alt.X2("floor_high:Q"), y=y)] if banded else []),
+        *([band.encode(x=_same_axis(x, "aa_low:Q"), x2=alt.X2("aa_high:Q"), y=y)] if banded else []),
         edges.encode(x=x),
         alt.Chart(data([{"x": 1}])).mark_rule(color=INK, strokeWidth=1.2).encode(x=x),
         *_interval_bars(rows, x, y),
@@ -326,7 +326,7 @@ def _forest_row(change: MetricChange, name: str, text: str, margin: float, domai
     """Return a change clipped to the axis. ``left`` and ``right`` are True where it extends beyond the axis."""
     kind, style = _OUTCOMES[change.outcome(margin)]
     low, high = change.low or change.value, change.high or change.value
-    floor = [min(max(end, domain[0]), domain[1]) for end in change.floor or ()]
+    aa_ends = [min(max(end, domain[0]), domain[1]) for end in change.aa_interval or ()]
     return {
         "row": name,
         "x": None if _outside(change.value, domain) else change.value,
@@ -337,9 +337,9 @@ def _forest_row(change: MetricChange, name: str, text: str, margin: float, domai
         "colour": style.stroke,
         "kind": kind,
         "text": text,
-        "direction": _DIRECTIONS.get(change.better, ""),
-        "floor_low": floor[0] if floor else None,
-        "floor_high": floor[1] if floor else None,
+        "direction": _DIRECTIONS.get(change.better_direction, ""),
+        "aa_low": aa_ends[0] if aa_ends else None,
+        "aa_high": aa_ends[1] if aa_ends else None,
     }
 
 
@@ -408,10 +408,10 @@ def _variant_styles(variants: Sequence[str], first: str) -> dict[str, MarkStyle]
     """Return a black circle for the baseline, a hollow one for its second trial, and a colour and shape for each variant."""
     styles = {}
     for variant in variants:
-        if variant in (first, first + AGAIN_SUFFIX):
+        if variant in (first, first + AA_SUFFIX):
             styles[variant] = MarkStyle(BLACK if variant == first else "#ffffff", BLACK, "circle")
         else:
-            colour, shape = _VARIANTS[sum(name not in (first, first + AGAIN_SUFFIX) for name in styles) % len(_VARIANTS)]
+            colour, shape = _VARIANTS[sum(name not in (first, first + AA_SUFFIX) for name in styles) % len(_VARIANTS)]
             styles[variant] = MarkStyle(colour, colour, shape)
     return styles
 
@@ -434,7 +434,7 @@ def pairs(inputs: FigureInputs) -> Figure:
     title = f"Blocks in which {blocks.label} is higher than that of {first}: {', '.join(counts)}"
     subtitle = (
         "Above: each block's values, baseline and variant joined. Below: the change within each block. Drift from block to block does "
-        f"not affect it. {first + AGAIN_SUFFIX} is the A/A pair."
+        f"not affect it. {first + AA_SUFFIX} is the A/A pair."
     )
     if any(change.low is not None for change in deciding):
         subtitle += " Dashed lines with a band: the estimates with their intervals."
@@ -468,7 +468,7 @@ def _values_panel(blocks: BlockValues, first: str, styles: Mapping[str, MarkStyl
             rows.append({"x": block + shifts[variant], "y": value, "variant": variant})
             base = by_variant.get(first, {}).get(block)
             if variant != first and base is not None:
-                colour = _JOIN if variant == first + AGAIN_SUFFIX else styles[variant].stroke
+                colour = _JOIN if variant == first + AA_SUFFIX else styles[variant].stroke
                 joins.append(([(block + shifts[first], base), (block + shifts[variant], value)], colour, 1.2, [1, 0]))
     domain = _padded([value for values in blocks.values.values() for value in values if value is not None])
     x = _block_axis(blocks.numbers, None)
@@ -531,7 +531,7 @@ def order(inputs: FigureInputs) -> Figure:
         raise FigureUnavailable("fewer than four trials: too few to estimate a drift")
     first, last = baseline_name(inputs), round(trials[-1].order)
     present = {trial.variant for trial in trials}
-    in_table_order = [first, first + AGAIN_SUFFIX, *variant_names(metric_changes(inputs))]
+    in_table_order = [first, first + AA_SUFFIX, *variant_names(metric_changes(inputs))]
     variants = [name for name in in_table_order if name in present] + sorted(present - set(in_table_order))
     relative = len({trial.point for trial in trials}) > 1
     deviations = _deviations(trials)

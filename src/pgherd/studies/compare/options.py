@@ -21,7 +21,7 @@ class CompareRequest(BlocksRequest):
     variant: tuple[str, ...] = option(
         (), "Variant to compare (repeatable); the first is the baseline.", metavar="NAME:KEY=VALUE,…", repeated=True
     )
-    arms: tuple[ScenarioVariant, ...] = option((), "Scenario files to compare.", positional="[SCENARIO…]")
+    scenarios: tuple[ScenarioVariant, ...] = option((), "Scenario files to compare.", positional="[SCENARIO…]")
     interleave: Literal["slices", "trials"] | None = option(
         None, "Alternate variants in time slices of a trial, or by trials.", metavar="HOW", computed="slices where valid"
     )

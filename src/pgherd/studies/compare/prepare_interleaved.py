@@ -20,135 +20,137 @@ from pgherd.study.comparison.metrics import DEFAULT_METRIC
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.workloads.registry import find
 
-SECONDS, RAMP = 40 * time_slices.SLICE_S, 0.3
+MEASURED_S, WARMUP_S = 40 * time_slices.SLICE_S, 0.3
 """Seconds of load on each server in a block, in slices, and of the warm-up before the first slice, in which all servers are loaded."""
-EXTRA = 1.5
+OVERHEAD_S = 1.5
 """Additional seconds of a trial that contains a whole block: the restart of the servers and the end of the drivers."""
-SAMPLING = 0.3
+MIN_SAMPLED_SHARE = 0.3
 """Minimum share of transactions that are logged. The transactions of a slice are counted from the log."""
-SLOWEST, MOST_CLIENTS = 0.001, 32
+MAX_TRANSACTION_S, MAX_CLIENTS = 0.001, 32
 """Maximum duration of a transaction in seconds, and maximum number of clients. Beyond them a transaction probably takes more than a
 tenth of the counted part of a slice."""
-STEADY = ("throughput", "cpu_per_tx")
+SHORT_TRIAL_METRICS = ("throughput", "cpu_per_tx")
 """Metrics that are as precise in two seconds as in a longer time. A latency percentile needs more transactions."""
-DISK_RESERVE = 512 * 2**20
+DISK_RESERVE_BYTES = 512 * 2**20
 _ROUND = 64 * 2**20
 
 
 @dataclass(frozen=True)
-class Arrangement:
+class InterleavingPlan:
     """Selected kind of interleaving, and a sentence that explains it.
 
-    ``together`` is True if all servers run at once and their loads alternate in slices. ``memory`` is then the memory limit of each
+    ``in_slices`` is True if all servers run at once and their loads alternate in slices. ``memory`` is then the memory limit of each
     variant's container in bytes (None: no limit).
     """
 
-    together: bool
-    said: str
+    in_slices: bool
+    explanation: str
     memory: Mapping[str, int | None] = field(default_factory=dict)
 
 
-def choose(asked: CompareRequest, requests: Mapping[str, Model], made: Mapping[str, PreparedStudy], metric: str | None) -> Arrangement:
+def choose(
+    request: CompareRequest, requests: Mapping[str, Model], prepared: Mapping[str, PreparedStudy], metric: str | None
+) -> InterleavingPlan:
     """Choose between slices and trials.
 
     Args:
-        asked: the request of the comparison.
+        request: the request of the comparison.
         requests: the request of each variant by name, the baseline first.
-        made: the same requests, completed for interleaved trials.
-        metric: the compared metric. None: the default one.
+        prepared: the same requests, completed for interleaved trials.
+        metric: the compared metric. None: the default variant.
 
     Raises:
         UsageError: the user requests slices, and they are not possible.
     """
-    if asked.interleave == "trials":
-        return Arrangement(False, "Variants are interleaved by trials, as requested: each trial starts the server of its variant.")
-    if all(getattr(one.options, "server", None) for one in made.values()):
-        if asked.interleave is not None:
+    if request.interleave == "trials":
+        return InterleavingPlan(False, "Variants are interleaved by trials, as requested: each trial starts the server of its variant.")
+    if all(getattr(variant.options, "server", None) for variant in prepared.values()):
+        if request.interleave is not None:
             raise UsageError("--interleave does not apply to external servers, which --dsn names; leave --interleave out")
-        return Arrangement(False, "The external servers keep running; each trial loads one of them in its current state.")
-    given: dict[str, int | None] = {}
-    why = _why_not(asked, made)
-    if not why:
-        given, why = _room(requests, made)
-    if why and asked.interleave is not None:
-        raise UsageError(f"--interleave slices is not possible: {why}; leave it out, or give --interleave trials")
-    if not why and asked.interleave is None and (metric or DEFAULT_METRIC) not in STEADY:
-        why = f"{metric} needs longer trials, of which a run holds few (--interleave slices requests short ones)"
-    if why:
-        return Arrangement(False, f"Variants are interleaved by trials: {why}.")
-    each = sorted({limit for limit in given.values() if limit is not None})
+        return InterleavingPlan(False, "The external servers keep running; each trial loads one of them in its current state.")
+    limits_by_variant: dict[str, int | None] = {}
+    reason = _reason_against_slices(request, prepared)
+    if not reason:
+        limits_by_variant, reason = _memory_limits(requests, prepared)
+    if reason and request.interleave is not None:
+        raise UsageError(f"--interleave slices is not possible: {reason}; leave it out, or give --interleave trials")
+    if not reason and request.interleave is None and (metric or DEFAULT_METRIC) not in SHORT_TRIAL_METRICS:
+        reason = f"{metric} needs longer trials, of which a run holds few (--interleave slices requests short ones)"
+    if reason:
+        return InterleavingPlan(False, f"Variants are interleaved by trials: {reason}.")
+    each = sorted({limit for limit in limits_by_variant.values() if limit is not None})
     quota = ""
-    if any(one.cpu_mode == "quota" for one in map(_options, made.values())):
+    if any(variant.cpu_mode == "quota" for variant in map(_options, prepared.values())):
         quota = f", a CPU quota with a period of {1000 * time_slices.QUOTA_PERIOD_S:g} ms"
     limits = f", with {' or '.join(format_bytes(limit) for limit in each)} of memory" if each else ""
-    said = (
-        f"Variants are interleaved in time slices: {len(made) + 1} servers run at once, {next(iter(made))} twice (the A/A pair), each in a "
-        f"separate container{limits}{quota}. Their loads alternate in slices of {1000 * time_slices.SLICE_S:g} ms. All servers restart "
-        "before each block, so that none keeps a favourable memory layout."
+    explanation = (
+        f"Variants are interleaved in time slices: {len(prepared) + 1} servers run at once, {next(iter(prepared))} twice (the A/A pair), "
+        f"each in a separate container{limits}{quota}. Their loads alternate in slices of {1000 * time_slices.SLICE_S:g} ms. All servers "
+        "restart before each block, so that none keeps a favourable memory layout."
     )
-    return Arrangement(True, said, given)
+    return InterleavingPlan(True, explanation, limits_by_variant)
 
 
-def _why_not(asked: CompareRequest, made: Mapping[str, PreparedStudy]) -> str:
+def _reason_against_slices(request: CompareRequest, prepared: Mapping[str, PreparedStudy]) -> str:
     """Return the reason against time slices, or an empty string if they are possible."""
-    if not asked.variant:
+    if not request.variant:
         return "each scenario is a complete study with a separate deployment"
-    if interference := _interference([one.options for one in made.values() if isinstance(one.options, DatabaseOptions)]):
+    if interference := _interference([variant.options for variant in prepared.values() if isinstance(variant.options, DatabaseOptions)]):
         return interference
-    if "start_state" in asked.model_fields_set and asked.start_state != "warm":
-        return f"--start-state {asked.start_state} applies to every trial"
-    if slow := [one.pace for one in made.values() if one.pace is not None and one.pace > SLOWEST]:
+    if "start_state" in request.model_fields_set and request.start_state != "warm":
+        return f"--start-state {request.start_state} applies to every trial"
+    if slow := [variant.pace for variant in prepared.values() if variant.pace is not None and variant.pace > MAX_TRANSACTION_S]:
         return f"a transaction takes {1000 * max(slow):.3g} ms, too long to be counted in slices of {1000 * time_slices.SLICE_S:g} ms"
-    if (clients := max(getattr(one.options, "clients", None) or 1 for one in made.values())) > MOST_CLIENTS:
+    if (clients := max(getattr(variant.options, "clients", None) or 1 for variant in prepared.values())) > MAX_CLIENTS:
         return f"with {clients} clients a transaction waits too long to be counted in slices of {1000 * time_slices.SLICE_S:g} ms"
-    return _no_disk(made)
+    return _no_disk(prepared)
 
 
 def _interference(options: Sequence[DatabaseOptions]) -> str:
     """Return the reason why the servers would disturb each other, or an empty string if they would not."""
-    if any(one.server is not None for one in options):
+    if any(variant.server is not None for variant in options):
         return "an external server keeps running between slices"
-    if any(one.rate is not None for one in options):
+    if any(variant.rate is not None for variant in options):
         return "at a given rate transactions do not wait for their slice"
-    if small := [one.vcpus for one in options if one.cpu_mode == "quota" and one.vcpus < time_slices.MIN_VCPUS]:
+    if small := [variant.vcpus for variant in options if variant.cpu_mode == "quota" and variant.vcpus < time_slices.MIN_VCPUS]:
         return f"a CPU quota of {min(small):g} vCPUs is too small for one slice (the minimum is {time_slices.MIN_VCPUS:g})"
-    if any(capabilities_of(one.runtime).own_kernel for one in options):
+    if any(capabilities_of(variant.runtime).own_kernel for variant in options):
         return "clients in guests cannot be stopped and continued instantly"
-    if not all(one.read_only for one in options):
+    if not all(variant.read_only for variant in options):
         return "delayed writes of one server would happen during the slices of another"
-    if any(one.huge_page_bytes or one.transparent_huge_pages is not None for one in options):
+    if any(variant.huge_page_bytes or variant.transparent_huge_pages is not None for variant in options):
         return "huge pages are a setting of the whole host"
-    if any(one.cpu_mode == "cpuset" for one in options):
+    if any(variant.cpu_mode == "cpuset" for variant in options):
         return "with --cpu-mode cpuset each server would run on different CPUs"
-    if any(one.wal_dir or one.volumes for one in options):
+    if any(variant.volumes for variant in options):
         return "their volumes would be used by all servers at once, and might be too small for all of them"
     return ""
 
 
-def _no_disk(made: Mapping[str, PreparedStudy]) -> str:
+def _no_disk(prepared: Mapping[str, PreparedStudy]) -> str:
     """Return the reason if the data of all servers does not fit on the disk, else an empty string."""
-    need, free = disk(made), shutil.disk_usage(_existing(paths.cache_dir())).free
-    if need + DISK_RESERVE > free:
+    need, free = disk(prepared), shutil.disk_usage(_existing(paths.cache_dir())).free
+    if need + DISK_RESERVE_BYTES > free:
         return f"the servers need {format_bytes(need)} of disk at once, and {format_bytes(free)} are free"
     return ""
 
 
-def _room(requests: Mapping[str, Model], made: Mapping[str, PreparedStudy]) -> tuple[dict[str, int | None], str]:
+def _memory_limits(requests: Mapping[str, Model], prepared: Mapping[str, PreparedStudy]) -> tuple[dict[str, int | None], str]:
     """Return the memory limit of each variant's container, and the reason if the memory is insufficient ('' if it is sufficient).
 
     A limit that the user sets stays. The other variants share the remaining memory, because default limits are generous.
     """
-    baseline = next(iter(made))
-    budget = min(one.surroundings.memory for one in made.values())
-    limits = {name: _options(one).container_memory for name, one in made.items()}
-    fixed = {name: one.memory for name, one in made.items() if limits[name] is None or getattr(requests[name], "memory", None)}
-    times = {name: 2 if name == baseline else 1 for name in made}
+    baseline = next(iter(prepared))
+    budget = min(variant.surroundings.memory for variant in prepared.values())
+    limits = {name: _options(variant).container_memory for name, variant in prepared.items()}
+    fixed = {name: variant.memory for name, variant in prepared.items() if limits[name] is None or getattr(requests[name], "memory", None)}
+    times = {name: 2 if name == baseline else 1 for name in prepared}
     free = sum(count for name, count in times.items() if name not in fixed)
-    left = budget - sum(need * times[name] for name, need in fixed.items())
-    share = left // max(free, 1) // _ROUND * _ROUND
-    least = {name: _needed(_options(one)) for name, one in made.items() if name not in fixed}
-    if left < 0 or any(need > share for need in least.values()):
-        need = sum({**least, **fixed}[name] * count for name, count in times.items())
+    remaining = budget - sum(need * times[name] for name, need in fixed.items())
+    share = remaining // max(free, 1) // _ROUND * _ROUND
+    minimum = {name: _needed(_options(variant)) for name, variant in prepared.items() if name not in fixed}
+    if remaining < 0 or any(need > share for need in minimum.values()):
+        need = sum({**minimum, **fixed}[name] * count for name, count in times.items())
         return (
             {},
             f"the servers need {format_bytes(need)} of memory at once, and the host's budget is {format_bytes(budget)} (--host-memory)",
@@ -164,30 +166,30 @@ def _needed(options: DatabaseOptions) -> int:
     return memory_needed(max(size, data), getattr(options, "clients", 1))
 
 
-def _options(prepared: PreparedStudy) -> DatabaseOptions:
-    assert isinstance(prepared.options, DatabaseOptions)
-    return prepared.options
+def _options(variant: PreparedStudy) -> DatabaseOptions:
+    assert isinstance(variant.options, DatabaseOptions)
+    return variant.options
 
 
-def logged(options: Model) -> Model:
+def with_sampling(options: Model) -> Model:
     """Return the options of a variant with enough logged transactions to count those of each slice."""
     assert isinstance(options, DatabaseOptions)
-    return options.model_copy(update={"sampling": max(options.sampling, SAMPLING)})
+    return options.model_copy(update={"sampling": max(options.sampling, MIN_SAMPLED_SHARE)})
 
 
-def disk(made: Mapping[str, PreparedStudy]) -> int:
+def disk(prepared: Mapping[str, PreparedStudy]) -> int:
     """Return the disk space in bytes of all servers, including the second one of the baseline.
 
     The value of each variant includes a template and the data directory of one server.
     """
-    return sum(one.disk for one in made.values()) + next(iter(made.values())).disk // 2
+    return sum(variant.disk for variant in prepared.values()) + next(iter(prepared.values())).disk // 2
 
 
-def memory(made: Mapping[str, PreparedStudy], given: Mapping[str, int | None]) -> int:
-    """Return the memory in bytes of all servers with the memory limits ``given``, including the second server of the baseline."""
-    each = {name: given.get(name) or one.memory for name, one in made.items()}
-    return sum(each.values()) + each[next(iter(made))]
+def memory(prepared: Mapping[str, PreparedStudy], limits_by_variant: Mapping[str, int | None]) -> int:
+    """Return the memory in bytes of all servers with these memory limits, including the second server of the baseline."""
+    each = {name: limits_by_variant.get(name) or variant.memory for name, variant in prepared.items()}
+    return sum(each.values()) + each[next(iter(prepared))]
 
 
 def _existing(path: Path) -> Path:
-    return next(one for one in (path, *path.parents) if one.exists())
+    return next(directory for directory in (path, *path.parents) if directory.exists())

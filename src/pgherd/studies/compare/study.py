@@ -29,12 +29,12 @@ STUDY = Study(
             columns=(
                 Column("variant", "variant"),
                 Column("metric", "metric"),
-                Column("change", "ratio", "change"),
-                Column("conclusion", "verdict"),
-                Column("A/A", "floor", "at most"),
+                Column("change", "ratio_to_baseline", "change"),
+                Column("conclusion", "conclusion"),
+                Column("A/A", "aa_ratio", "at most"),
                 Column("baseline", "baseline", "with unit"),
             ),
-            main=("variant", "metric", "baseline", "value", "change", "verdict", "A/A"),
+            main=("variant", "metric", "baseline", "value", "change", "conclusion", "A/A"),
             ratios_as_changes=True,
         )
     },

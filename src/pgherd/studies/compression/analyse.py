@@ -82,12 +82,15 @@ def analyse(options: CompressionOptions, results: Sequence[TrialResult]) -> Anal
     readings: dict[DataForm, Relations] = {}
     warnings: list[str] = []
     for result in results:
-        kind, form = str(result.trial.point["kind"]), str(result.trial.point["form"])
+        kind, form = str(result.trial.point["data"]), str(result.trial.point["form"])
         relations: Relations = {name: relation for name, relation in segments_by_relation(result.probe).items() if relation.raw}
         if result.error is not None or not relations:
             warnings.append(f"{_data_text(kind, form)} could not be compressed: {result.error or 'no data was read'}")
         else:
             readings[kind, form] = relations
+    tried = {(str(result.trial.point["data"]), str(result.trial.point["form"])) for result in results}
+    if left := [_data_text(one.name, form) for one in options.data for form in options.forms if (one.name, form) not in tried]:
+        warnings.append(f"Not compressed, because the run ended before: {', '.join(left)}")
     codec, block = options.headline
     findings: dict[str, Finding] = {}
     for (kind, form), relations in readings.items():
@@ -147,7 +150,7 @@ def _filler_findings(findings: Mapping[str, Finding]) -> dict[str, Finding]:
             low, high = filler.low / realistic.high, filler.high / realistic.low
             note = "from the worst cases of both intervals, so it is wider than 95 %"
             estimate = Estimate(factor, low, high, 0.95, n, method, note)
-        factors[f"{kind}_against_realistic"] = as_finding(estimate, "×")
+        factors[f"ratio_{kind}_vs_realistic"] = as_finding(estimate, "×")
     return factors
 
 
@@ -155,7 +158,7 @@ def _filler_warning(findings: Mapping[str, Finding], codec: str, block: int) -> 
     """Return the warning about machine-made data if the results show the problem."""
     parts = []
     for kind, description in (("pgbench", "pgbench's filler"), ("orders", "order entry's random letters")):
-        factor = findings.get(f"{kind}_against_realistic")
+        factor = findings.get(f"ratio_{kind}_vs_realistic")
         if factor is None or factor.value is None or factor.low is None or factor.high is None:
             continue
         filler, realistic = findings[f"ratio_{kind}"].value, findings["ratio_realistic"].value
@@ -186,13 +189,13 @@ def _tables(options: CompressionOptions, readings: Mapping[DataForm, Relations])
     codec, block = options.headline
     rows: list[Row] = []
     for (kind, form), relations in readings.items():
-        row: Row = {"kind": kind, "form": form, "size": format_bytes(sum(relation.size for relation in relations.values()))}
+        row: Row = {"data": kind, "form": form, "size": format_bytes(sum(relation.size for relation in relations.values()))}
         sampled = sum(len(relation.raw) for relation in relations.values())
         row["segments"] = f"{sampled} of {sum(relation.segments for relation in relations.values())}"
         row |= {name: _ratio(relations, name, block) for name in options.codecs}
-        row[f"{codec} in sectors"] = _ratio(relations, codec, block, stored=True)
+        row[f"{codec}_4k"] = _ratio(relations, codec, block, stored=True)
         if any(name == FILE_SYSTEM for relation in relations.values() for name, _ in relation.compressed):
-            row["file system"] = _ratio(relations, FILE_SYSTEM, 0)
+            row["file_system"] = _ratio(relations, FILE_SYSTEM, 0)
         row["published"] = _published_fields(kind, form).get("published")
         rows.append(row)
     return {"compression": rows, "ratios": _ratio_rows(options, readings), "relations": _relation_rows(readings, codec, block)}
@@ -202,13 +205,13 @@ def _ratio_rows(options: CompressionOptions, readings: Mapping[DataForm, Relatio
     """Return a row per kind, form, codec and block size, with the ratio of the codec and the ratio after rounding up to sectors."""
     rows: list[Row] = []
     for (kind, form), relations in readings.items():
-        pairs = [(codec, block) for codec in options.codecs for block in options.blocks]
+        pairs = [(codec, block) for codec in options.codecs for block in options.block_sizes]
         pairs += sorted({pair for relation in relations.values() for pair in relation.compressed if pair[0] == FILE_SYSTEM})
         for codec, block in pairs:
             by_file_system = codec == FILE_SYSTEM
-            row: Row = {"kind": kind, "form": form, "codec": codec, "block": format_bytes(block) if block else "its own"}
+            row: Row = {"data": kind, "form": form, "codec": codec, "block": format_bytes(block) if block else "its own"}
             row["ratio"] = None if by_file_system else _ratio(relations, codec, block)
-            row["stored"] = _ratio(relations, codec, block, stored=not by_file_system)
+            row["ratio_4k"] = _ratio(relations, codec, block, stored=not by_file_system)
             rows.append(row)
     return rows
 
@@ -222,7 +225,7 @@ def _relation_rows(readings: Mapping[DataForm, Relations], codec: str, block: in
         total = sum(relation.size for relation in relations.values())
         for name, relation in sorted(relations.items(), key=lambda pair: -pair[1].size):
             share = f"{relation.size / total:.1%}" if total else None
-            row: Row = {"kind": kind, "relation": name, "size": format_bytes(relation.size), "share": share}
+            row: Row = {"data": kind, "relation": name, "size": format_bytes(relation.size), "share": share}
             row["segments"] = f"{len(relation.raw)} of {relation.segments}"
             row["ratio"] = _ratio({name: relation}, codec, block)
             rows.append(row)
@@ -233,7 +236,7 @@ def _grade(options: CompressionOptions, readings: Mapping[DataForm, Relations], 
     """Return the grade. A: every kind was compressed in every form, with no wide interval. C: none was. B: all other cases."""
     if not readings:
         return "C"
-    complete = len(readings) == len(options.sources) * len(options.forms)
+    complete = len(readings) == len(options.data) * len(options.forms)
     return "A" if complete and all(_is_narrow(findings[_finding_name(*key)]) for key in readings) else "B"
 
 
@@ -246,11 +249,11 @@ def _is_narrow(finding: Finding) -> bool:
 def _answer(options: CompressionOptions, findings: Mapping[str, Finding]) -> str:
     codec, block = options.headline
     parts = []
-    for source in options.sources:
-        finding = findings.get(_finding_name(source.name, PLAIN))
+    for kind in options.data:
+        finding = findings.get(_finding_name(kind.name, PLAIN))
         if finding is None or finding.value is None:
             continue
-        parts.append(f"{source.name} {finding.value:.3g}:1" if finding.value >= INCOMPRESSIBLE_RATIO else f"{source.name} not at all")
+        parts.append(f"{kind.name} {finding.value:.3g}:1" if finding.value >= INCOMPRESSIBLE_RATIO else f"{kind.name} not at all")
     if not parts:
         return "No result: no data was compressed."
     text = f"With {codec} in blocks of {format_bytes(block)} data compresses: {', '.join(parts)}"

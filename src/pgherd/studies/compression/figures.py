@@ -27,7 +27,7 @@ def kinds(inputs: FigureInputs) -> Figure:
     codecs = inputs.record.options.get("codecs", [])
     points: list[dict[str, Any]] = []
     for row in inputs.analysis.tables.get(STUDY, []):
-        label = clean(row.get("kind")) + ("" if row.get("form") == "plain" else ", encrypted first")
+        label = clean(row.get("data")) + ("" if row.get("form") == "plain" else ", encrypted first")
         for codec in codecs:
             cell = row.get(codec)
             value = finite(cell)
@@ -70,25 +70,25 @@ def kinds(inputs: FigureInputs) -> Figure:
 def blocks(inputs: FigureInputs) -> Figure:
     """Draw the ratio by block size at the headline codec, by kind. Dashed lines include rounding up to 4 kB sectors."""
     codec = inputs.analysis.figures.get("headline", {}).get("codec", "")
-    sizes = [int(size) for size in inputs.record.options.get("blocks", [])]
+    sizes = [int(size) for size in inputs.record.options.get("block_sizes", [])]
     rows = [row for row in inputs.analysis.tables.get("ratios", []) if row.get("codec") == codec and row.get("form") == "plain"]
-    names = list(dict.fromkeys(clean(row.get("kind")) for row in rows))
+    names = list(dict.fromkeys(clean(row.get("data")) for row in rows))
     if len(sizes) < 2 or not rows:
         raise FigureUnavailable("fewer than two block sizes were compressed")
     labels = [format_bytes(size) for size in sizes]
     points: list[dict[str, Any]] = []
     for row in rows:
-        for series, cell in (("codec", row.get("ratio")), ("sectors", row.get("stored"))):
+        for series, cell in (("codec", row.get("ratio")), ("sectors", row.get("ratio_4k"))):
             value = finite(cell)
             if value:
-                points.append({"kind": clean(row.get("kind")), "block": clean(row.get("block")), "y": value, "which": series})
+                points.append({"kind": clean(row.get("data")), "block": clean(row.get("block")), "y": value, "series": series})
     top = max(float(point["y"]) for point in points)
     x = alt.X("block:O", sort=labels, title="block size", axis=alt.Axis(labelAngle=0))
     scale = alt.Scale(type="log", domain=[0.9, top * 1.15], nice=False)
     y = alt.Y("y:Q", scale=scale, title="bytes before ÷ after (logarithmic)", axis=alt.Axis(values=_ticks(top), format="~g"))
     colour = alt.Color("kind:N", scale=alt.Scale(domain=names, range=_colours(names)), legend=alt.Legend(title=None))
     legend = alt.Legend(title=None, labelExpr="datum.label == 'codec' ? 'as compressed' : 'stored in 4 kB sectors'")
-    dash = alt.StrokeDash("which:N", scale=alt.Scale(domain=["codec", "sectors"], range=[[1, 0], [4, 3]]), legend=legend)
+    dash = alt.StrokeDash("series:N", scale=alt.Scale(domain=["codec", "sectors"], range=[[1, 0], [4, 3]]), legend=legend)
     source = alt.Chart(data(points))
     sentence = f"{clean(codec)}: larger blocks compress better, and small ones gain little if storage is allocated in sectors"
     if not _grows(points, labels):
@@ -105,7 +105,7 @@ def blocks(inputs: FigureInputs) -> Figure:
 
 def _grows(points: Sequence[dict[str, Any]], labels: Sequence[str]) -> bool:
     """Return True if every kind compresses better in the largest block than in the smallest, and sectors cost the smallest some."""
-    ratios = {(point["kind"], point["which"], point["block"]): float(point["y"]) for point in points}
+    ratios = {(point["kind"], point["series"], point["block"]): float(point["y"]) for point in points}
     names = {point["kind"] for point in points}
     first, last = labels[0], labels[-1]
     try:

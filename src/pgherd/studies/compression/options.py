@@ -26,8 +26,8 @@ SCALES = {"pgbench": 10, "orders": 1, "realistic": 100}
 """Default scale of each kind of data. The databases have 150 MB, 130 MB and 50 MB."""
 
 CODECS = ("lz4", "zstd-1", "zstd-3", "zstd-9")
-BLOCKS = (4096, 8192, 16384, 32768, 131072, 1048576)
-SAMPLES = 48
+BLOCK_SIZES = (4096, 8192, 16384, 32768, 131072, 1048576)
+SEGMENTS = 48
 
 FILE_SYSTEM = "file-system"
 """Name in place of a codec, for compression by the file system."""
@@ -35,18 +35,18 @@ FILE_SYSTEM = "file-system"
 PLAIN, ENCRYPTED = "plain", "encrypted"
 
 
-POSSIBLE_BLOCKS = tuple(512 << power for power in range(12))
+POSSIBLE_BLOCK_SIZES = tuple(512 << power for power in range(12))
 """Possible block sizes in bytes: powers of two from 512 to a segment."""
 
 
-def _blocks(sizes: tuple[int, ...]) -> tuple[int, ...]:
-    if not sizes or any(size not in POSSIBLE_BLOCKS for size in sizes):
+def _ascending(sizes: tuple[int, ...]) -> tuple[int, ...]:
+    if not sizes or any(size not in POSSIBLE_BLOCK_SIZES for size in sizes):
         wrong = ", ".join(format_bytes(size) for size in sizes)
         raise ValueError(f"a block is a power of two from 512 bytes to 1 MB, not {wrong or 'nothing'}")
     return tuple(sorted(set(sizes)))
 
 
-BlockSizes = Annotated[tuple[int, ...], AfterValidator(_blocks)]
+BlockSizes = Annotated[tuple[int, ...], AfterValidator(_ascending)]
 """Block sizes in bytes, in ascending order without duplicates."""
 
 
@@ -64,25 +64,26 @@ class DataKind(Model):
 
 
 class CompressionOptions(StudyOptions):
-    """Complete options of a compression run. ``samples`` is the number of segments per kind of data, and ``seed`` selects them.
+    """Complete options of a compression run. ``segments`` is the number of segments per kind of data, and ``seed`` selects them.
 
     ``pg_bin`` is empty if pgherd starts no server.
     """
 
-    sources: tuple[DataKind, ...]
+    data: tuple[DataKind, ...]
     codecs: tuple[str, ...] = CODECS
-    blocks: BlockSizes = BLOCKS
-    samples: int = Field(SAMPLES, ge=4)
+    block_sizes: BlockSizes = BLOCK_SIZES
+    segments: int = Field(SEGMENTS, ge=4)
     encrypt: bool = True
     filesystem: str | None = None
     pg_bin: str = ""
     pg_version: str = ""
     seed: int = 1
+    budget_seconds: float | None = Field(None, gt=0)
 
     @property
     def headline(self) -> tuple[str, int]:
         """Return the codec and block size of the main result: the first codec, and 32 kB if it is measured, otherwise the middle size."""
-        return self.codecs[0], 32768 if 32768 in self.blocks else self.blocks[len(self.blocks) // 2]
+        return self.codecs[0], 32768 if 32768 in self.block_sizes else self.block_sizes[len(self.block_sizes) // 2]
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -90,15 +91,15 @@ class CompressionOptions(StudyOptions):
         return (PLAIN, ENCRYPTED) if self.encrypt else (PLAIN,)
 
 
-def deployment(options: CompressionOptions, source: DataKind) -> Deployment:
+def deployment(options: CompressionOptions, kind: DataKind) -> Deployment:
     """Return the deployment for a kind of data: a server for generated data, otherwise only this host."""
-    if source.workload is None:
+    if kind.workload is None:
         return Deployment(hosts=(Host(),))
-    server = Server(bin=options.pg_bin, version=options.pg_version, databases=(Database(workload=source.workload, scale=source.scale),))
+    server = Server(bin=options.pg_bin, version=options.pg_version, databases=(Database(workload=kind.workload, scale=kind.scale),))
     return Deployment(hosts=(Host(containers=(Container(name="db01", servers=(server,)),)),))
 
 
-SIZES = ("4k", "8k", "16k", "32k", "128k", "1M")
+BLOCK_SIZE_TEXTS = ("4k", "8k", "16k", "32k", "128k", "1M")
 
 
 class CompressionRequest(SampleRequest):
@@ -108,8 +109,8 @@ class CompressionRequest(SampleRequest):
     dsn: str | None = option(None, "Database to sample; read only.", metavar="DSN")
     dir: str | None = option(None, "Directory to sample; read only.", metavar="DIR")
     codecs: tuple[str, ...] = option(CODECS, "Codecs: lz4, zstd-LEVEL.", metavar="CODEC,…", web=True)
-    block_sizes: tuple[str, ...] = option(SIZES, "Block sizes, each compressed separately.", metavar="SIZE,…", web=True)
-    segments: int = option(SAMPLES, "1 MB segments to read per kind of data.", metavar="N", web=True, filled="16", ge=4)
+    block_sizes: tuple[str, ...] = option(BLOCK_SIZE_TEXTS, "Block sizes, each compressed separately.", metavar="SIZE,…", web=True)
+    segments: int = option(SEGMENTS, "1 MB segments to read per kind of data.", metavar="N", web=True, filled="16", ge=4)
     encrypt: bool = option(True, "Also test encrypted data.")
     filesystem: str | None = option(None, "Also write to this btrfs or ZFS directory.", metavar="DIR")
     seed: int | None = option(None, "Seed for the choice of segments.", metavar="N", computed="random", web=True)

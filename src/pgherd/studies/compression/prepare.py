@@ -1,4 +1,4 @@
-"""Completion of a compression request: the kinds of data, read access, and the compression libraries."""
+"""Completion of a compression request: the kinds of data, read access, and the codecs."""
 
 from __future__ import annotations
 
@@ -13,64 +13,72 @@ from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, external, golden, installations
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.studies.compression import probe, probe_codecs
-from pgherd.studies.compression.options import KINDS, POSSIBLE_BLOCKS, SCALES, SEGMENT, CompressionOptions, CompressionRequest, DataKind
+from pgherd.studies.compression import probe
+from pgherd.studies.compression.options import (
+    KINDS,
+    POSSIBLE_BLOCK_SIZES,
+    SCALES,
+    SEGMENT,
+    CompressionOptions,
+    CompressionRequest,
+    DataKind,
+)
 from pgherd.workloads.registry import fillings
 
 MEMORY = 512 * 2**20
 """Memory in bytes of a server during the load, and of the compression of a segment."""
 
 
-def prepare(node: Node, asked: CompressionRequest, dry: bool) -> PreparedStudy:
+def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy:
     """Complete a compression request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    sources, sizes = _sources(asked), _blocks(asked.block_sizes)
-    for name in asked.codecs:
-        probe_codecs.require_codec(name)
-    realistic = any(source.workload == "realistic" for source in sources)
-    probe_codecs.require_libraries(*probe_codecs.libraries_for(asked.codecs, encrypts=asked.encrypt, realistic=realistic))
+    kinds, sizes = _kinds(request), _blocks(request.block_sizes)
+    for name in request.codecs:
+        probe.require_codec(name)
+    realistic = any(kind.workload == "realistic" for kind in kinds)
     facts = gather(node)
-    account = server_account(asked.run_as)
+    account = server_account(request.run_as)
     cache = paths.cache_dir()
-    generated = [source for source in sources if source.workload is not None]
-    installation = installations.choose(node, asked.pg_bin, asked.pg_version) if generated else None
+    generated = [kind for kind in kinds if kind.workload is not None]
+    installation = installations.choose(node, request.pg_bin, request.pg_version) if generated else None
     choices = [] if installation is None else [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
     need = 0
     if generated:
-        contents = [fillings(node, [Database(workload=str(one.workload), scale=one.scale)]) for one in generated]
+        contents = [fillings(node, [Database(workload=str(kind.workload), scale=kind.scale)]) for kind in generated]
         # All templates stay, and the largest one is cloned.
         need = sum(map(golden.needed_bytes, contents)) + max(map(golden.needed_bytes, contents))
-        disk.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(one.name for one in generated)}")
-    for source in sources:
-        if source.dsn is not None:
-            server = external.look(source.dsn, option="--dsn")
+        disk.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(kind.name for kind in generated)}")
+    for kind in kinds:
+        if kind.dsn is not None:
+            server = external.look(kind.dsn, option="--dsn")
             choices.append(f"Database {server.database} of PostgreSQL {server.version} ({format_bytes(server.bytes)}) is only read.")
-        if source.directory is not None:
-            choices.append(f"Directory {source.directory} is only read.")
+        if kind.directory is not None:
+            choices.append(f"Directory {kind.directory} is only read.")
     changes = (
         [f"loaded databases in {cache / 'golden'} (they stay there)", f"a clone of one of them in {cache / 'work'}"] if generated else []
     )
-    if asked.filesystem is not None:
-        kind = probe.require_compressing(node, asked.filesystem)
-        choices.append(f"{asked.filesystem} is on {kind}; its result depends on the compression settings of the file system.")
-        size = format_bytes(asked.segments * SEGMENT)
-        changes.append(f"a private directory below {asked.filesystem} with up to about {size}, removed after each trial")
+    if request.filesystem is not None:
+        file_system = probe.require_compressing(node, request.filesystem)
+        choices.append(f"{request.filesystem} is on {file_system}; its result depends on the compression settings of the file system.")
+        size = format_bytes(request.segments * SEGMENT)
+        changes.append(f"a private directory below {request.filesystem} with up to about {size}, removed after each trial")
     memory = min(MEMORY, facts.memory)
     return PreparedStudy(
         study="compression",
         options=CompressionOptions(
-            sources=sources,
-            codecs=asked.codecs,
-            blocks=sizes,
-            samples=asked.segments,
-            encrypt=asked.encrypt,
-            filesystem=None if asked.filesystem is None else os.path.abspath(asked.filesystem),
+            data=kinds,
+            codecs=request.codecs,
+            block_sizes=sizes,
+            segments=request.segments,
+            encrypt=request.encrypt,
+            filesystem=None if request.filesystem is None else os.path.abspath(request.filesystem),
             pg_bin="" if installation is None else installation.bin,
             pg_version="" if installation is None else installation.version,
-            seed=asked.seed if asked.seed is not None else random.randrange(2**31),
+            seed=request.seed if request.seed is not None else random.randrange(2**31),
+            budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
         ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),
@@ -81,34 +89,34 @@ def prepare(node: Node, asked: CompressionRequest, dry: bool) -> PreparedStudy:
         host_changes=tuple(changes),
         disk=need,
         memory=memory,
-        tools=probe_codecs.versions(asked.codecs, encrypts=asked.encrypt, realistic=realistic),
+        tools=probe.versions(request.codecs, encrypts=request.encrypt, realistic=realistic),
     )
 
 
-def _sources(asked: CompressionRequest) -> tuple[DataKind, ...]:
-    if not asked.codecs:
+def _kinds(request: CompressionRequest) -> tuple[DataKind, ...]:
+    if not request.codecs:
         raise UsageError("--codecs names no codec; give one, such as lz4")
-    sources = [] if asked.data == ("none",) else [_kind(word) for word in asked.data]
-    if asked.dsn is not None:
-        sources.append(DataKind(name="database", dsn=external.normalize_dsn(asked.dsn, "--dsn")))
-    if asked.dir is not None:
-        directory = os.path.abspath(asked.dir)
+    kinds = [] if request.data == ("none",) else [_kind(word) for word in request.data]
+    if request.dsn is not None:
+        kinds.append(DataKind(name="database", dsn=external.normalize_dsn(request.dsn, "--dsn")))
+    if request.dir is not None:
+        directory = os.path.abspath(request.dir)
         if not os.path.isdir(directory):
-            raise UsageError(f"--dir {asked.dir}: the directory does not exist; give an existing one")
+            raise UsageError(f"--dir {request.dir}: the directory does not exist; give an existing one")
         if not os.access(directory, os.R_OK | os.X_OK):
-            raise UsageError(f"--dir {asked.dir} cannot be read; run pgherd as a user with read access")
-        sources.append(DataKind(name="directory", directory=directory))
-    twice = {source.name for source in sources if sum(other.name == source.name for other in sources) > 1}
+            raise UsageError(f"--dir {request.dir} cannot be read; run pgherd as a user with read access")
+        kinds.append(DataKind(name="directory", directory=directory))
+    twice = {kind.name for kind in kinds if sum(other.name == kind.name for other in kinds) > 1}
     if twice:
         raise UsageError(f"--data names {', '.join(sorted(twice))} more than once; give each kind of data once")
-    if not sources:
+    if not kinds:
         raise UsageError("there is no data to compress; give --data, --dsn or --dir")
-    return tuple(sources)
+    return tuple(kinds)
 
 
 def _blocks(words: tuple[str, ...]) -> tuple[int, ...]:
     sizes = tuple(parse_bytes(word) for word in words)
-    wrong = [word for word, size in zip(words, sizes, strict=True) if size not in POSSIBLE_BLOCKS]
+    wrong = [word for word, size in zip(words, sizes, strict=True) if size not in POSSIBLE_BLOCK_SIZES]
     if wrong or not words:
         raise UsageError(
             f"--block-sizes: a block is a power of two from 512 bytes to 1 MB, such as 8k, not {', '.join(wrong) or 'nothing'}"

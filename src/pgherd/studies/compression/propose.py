@@ -8,6 +8,7 @@ from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.compression.options import CompressionOptions, DataKind, deployment
+from pgherd.study import sample_schedule
 
 
 def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -15,27 +16,23 @@ def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Prop
 
     Every form reads the same segments, so one trial each is enough. Failed trials are not repeated.
     """
-    finished = {result.trial.key() for result in results}
-    trials = tuple(_trial(options, source, form) for source in options.sources for form in options.forms)
-    remaining = tuple(trial for trial in trials if trial.key() not in finished)
-    if not remaining:
-        return Proposal(stop="every kind of data has been compressed in every form", worst_case=len(trials))
-    return Proposal(trials=remaining, worst_case=len(trials))
+    trials = tuple(_trial(options, kind, form) for kind in options.data for form in options.forms)
+    return sample_schedule.propose(trials, results, options.budget_seconds, "every kind of data has been compressed in every form")
 
 
-def _trial(options: CompressionOptions, source: DataKind, form: str) -> Trial:
+def _trial(options: CompressionOptions, kind: DataKind, form: str) -> Trial:
     request = {
         "codecs": ",".join(options.codecs),
-        "blocks": ",".join(map(str, options.blocks)),
-        "samples": str(options.samples),
+        "blocks": ",".join(map(str, options.block_sizes)),
+        "samples": str(options.segments),
         "seed": str(options.seed),
         "form": form,
     }
-    request |= {name: value for name in ("dsn", "directory") if (value := getattr(source, name)) is not None}
+    request |= {name: value for name in ("dsn", "directory") if (value := getattr(kind, name)) is not None}
     request |= {"filesystem": options.filesystem} if options.filesystem else {}
     return Trial(
-        point={"kind": source.name, "form": form},
-        deployment=deployment(options, source),
+        point={"data": kind.name, "form": form},
+        deployment=deployment(options, kind),
         state="fresh",
         phases=(),
         probe="compression",

@@ -14,7 +14,7 @@ STUDY = Study(
         ("pgherd compression --data realistic,pgbench@50 --codecs lz4,zstd-19", ""),
         ("pgherd compression --data none --dsn postgresql://me@db/sales", "your data, read-only"),
     ),
-    common=(*("data", "dsn", "dir", "codecs", "block-sizes", "segments", "encrypt", "filesystem", "seed", "dry-run"),),
+    common=(*("data", "dsn", "dir", "codecs", "block-sizes", "segments", "encrypt", "filesystem", "seed", "time-budget", "dry-run"),),
     request="CompressionRequest",
     resolved="CompressionOptions",
     web=("data", "codecs", "block-sizes", "segments"),

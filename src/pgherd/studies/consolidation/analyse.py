@@ -11,33 +11,33 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.consolidation import tables
-from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions
+from pgherd.studies.consolidation.options import BALLOON, DEDICATED, PLAIN, ConsolidationOptions
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.tables import Row, throughput_of
 from pgherd.studies.consolidation.trials import ConsolidationTrial, TrialsByPoint, shares_cpu
-from pgherd.study.findings import as_finding, missing
+from pgherd.study.findings import as_finding, labelled_name, missing
 from pgherd.study.grade import fallback_warnings, grade_of, majority_clean, qualify_answer, shortened_list, trial_warnings
 from pgherd.study.trial_schedule import Point
 
-_ROW_FINDINGS = ("throughput", "corrected", "variation", "cpu_used", "per_core", "ratio", "corrected_ratio", "normalised")
+_ROW_FINDINGS = (
+    *("throughput", "vcpu_corrected", "cv", "cpu_percent", "throughput_per_core"),
+    *("ratio", "vcpu_corrected_ratio", "relative_to_undercommitted"),
+)
 """Columns of the table ``consolidation`` that are findings, too."""
 
 
 def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> Analysis:
     """Return the findings and tables of the run. Missing, tainted and killed trials are reported and never raise."""
     trials = TrialsByPoint(options, results)
-    rows = tables.scheme_rows(options, trials)
+    rows = tables.layout_rows(options, trials)
     findings = _row_findings(rows) | _buffers_gains(options, trials) | _overcommitment_findings(options, trials)
     findings |= _switch_skew(trials) | _working_sets(options) | tables.swap_findings(options, trials)
-    over = options.enters_orders and any(options.rates)
     all_tables = {
         "consolidation": rows,
         "periods": tables.period_rows(options, trials),
-        "memory_kills": tables.kill_rows(trials),
-        "published_e4": tables.published_rows() if options.enters_orders else [],
-        "memory": tables.memory_rows(options, trials) if any(options.rates) else [],
-        "published_e5": tables.reading_rows(options, tables.READINGS_E5) if over else [],
-        "published_e6": tables.reading_rows(options, tables.READINGS_E6) if over else [],
+        "oom_kills": tables.kill_rows(trials),
+        "memory": tables.memory_rows(options, trials) if any(options.overcommit) else [],
+        "published": tables.published_rows(options) if options.enters_orders else [],
     }
     run_grade, text = grade(options, trials), answer_of(options, trials, rows)
     return Analysis(
@@ -53,41 +53,41 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
 # ---- findings
 
 
-def name_of(quantity: str, *, scheme: int, buffers: int, rate: float) -> str:
-    """Return a finding's name: ``throughput.scheme3.buffers25``, or ``normalised.scheme3.buffers25.rate0.3`` if overcommitted."""
-    return f"{quantity}.scheme{scheme}.buffers{buffers}" + (f".rate{rate:g}" if rate else "")
+def name_of(quantity: str, point: Point) -> str:
+    """Return a finding's name: ``cv{layout=dedicated,shared_buffers_percent=25}``, followed by ``overcommit`` if it is above 0."""
+    return labelled_name(quantity, **{name: value for name, value in point.items() if name != "overcommit" or value})
 
 
 def _row_findings(rows: Sequence[Row]) -> dict[str, Finding]:
     findings: dict[str, Finding] = {}
     for row in rows:
-        if "rate" not in row:
+        if "overcommit" not in row:
             continue
-        scheme, percent, rate = int(_as_float(row["scheme"])), int(_as_float(row["buffers"])), _as_float(row["rate"])
+        point: Point = {name: _coordinate(row[name]) for name in ("layout", "shared_buffers_percent", "overcommit")}
         for quantity in _ROW_FINDINGS:
             cell = row.get(quantity)
             if isinstance(cell, Finding) and cell.value is not None:
-                findings[name_of(quantity, scheme=scheme, buffers=percent, rate=rate)] = cell
+                findings[name_of(quantity, point)] = cell
     return findings
 
 
-def _as_float(cell: object) -> float:
-    return float(cell) if isinstance(cell, int | float) else 0.0
+def _coordinate(cell: object) -> int | float | str:
+    return cell if isinstance(cell, int | float) else str(cell)
 
 
 def _buffers_gains(options: ConsolidationOptions, trials: TrialsByPoint) -> dict[str, Finding]:
-    """Return each scheme's throughput with the largest buffers over that with the smallest, undercommitted."""
+    """Return each layout's throughput with the largest buffers over that with the smallest, undercommitted."""
     findings = {}
-    small, large = options.buffers[0], options.buffers[-1]
-    for scheme in options.runnable if small != large else ():
+    small, large = options.shared_buffers_percent[0], options.shared_buffers_percent[-1]
+    for layout in options.runnable if small != large else ():
         ratio = overcommitment.block_ratio(
-            trials.values({"scheme": scheme, "buffers": large, "rate": 0.0}, throughput_of),
-            trials.values({"scheme": scheme, "buffers": small, "rate": 0.0}, throughput_of),
+            trials.values({"layout": layout, "shared_buffers_percent": large, "overcommit": 0.0}, throughput_of),
+            trials.values({"layout": layout, "shared_buffers_percent": small, "overcommit": 0.0}, throughput_of),
         )
-        gain = tables.published_buffers_gain(scheme) if (small, large) == (25, 75) and options.enters_orders else None
+        gain = tables.published_buffers_gain(layout) if (small, large) == (25, 75) and options.enters_orders else None
         reference = None if gain is None else f"{gain:.3f} ({tables.SOURCE})"
         experiment = "E4" if reference else None
-        name = f"buffers_ratio.scheme{scheme}"
+        name = labelled_name("shared_buffers_ratio", layout=layout)
         if ratio is None:
             findings[name] = missing("ratio", "no block has a value of both", experiment=experiment, published=reference)
         else:
@@ -96,33 +96,34 @@ def _buffers_gains(options: ConsolidationOptions, trials: TrialsByPoint) -> dict
 
 
 def _overcommitment_findings(options: ConsolidationOptions, trials: TrialsByPoint) -> dict[str, Finding]:
-    """Return, at each rate, the retained throughput of separate containers over a shared one's, and the balloon's effect (E5)."""
+    """Return, at each level, the retained throughput of separate containers over a shared one's, and the balloon's effect (E5)."""
     findings = {}
-    shared = next((scheme for scheme in options.runnable if scheme not in APART), None)
-    for percent in options.buffers:
-        for rate in [rate for rate in options.rates if rate > 0]:
-            for scheme in [scheme for scheme in options.runnable if scheme in APART and shared is not None]:
-                point: Point = {"scheme": scheme, "buffers": percent, "rate": rate}
-                shared_point: Point = {"scheme": shared or 0, "buffers": percent, "rate": rate}
+    shared = next((layout for layout in options.runnable if layout not in DEDICATED), None)
+    for percent in options.shared_buffers_percent:
+        for level in [level for level in options.overcommit if level > 0]:
+            for layout in [layout for layout in options.runnable if layout in DEDICATED and shared is not None]:
+                point: Point = {"layout": layout, "shared_buffers_percent": percent, "overcommit": level}
+                shared_point: Point = {"layout": shared or "", "shared_buffers_percent": percent, "overcommit": level}
                 ratio = overcommitment.ratio_of_ratios(
                     trials.values(point, throughput_of),
-                    trials.values({**point, "rate": 0.0}, throughput_of),
+                    trials.values({**point, "overcommit": 0.0}, throughput_of),
                     trials.values(shared_point, throughput_of),
-                    trials.values({**shared_point, "rate": 0.0}, throughput_of),
+                    trials.values({**shared_point, "overcommit": 0.0}, throughput_of),
                 )
                 if ratio is not None:
-                    note = f"retained throughput of scheme {scheme} over that of scheme {shared}"
-                    reference = tables.published_retained_ratio(percent, scheme, rate) if options.enters_orders else None
-                    findings[name_of("held_better", scheme=scheme, buffers=percent, rate=rate)] = _e5_finding(ratio, note, reference)
-            if {3, BALLOON} <= set(options.runnable):
+                    note = f"retained throughput of {layout} over that of {shared}"
+                    reference = tables.published_retained_ratio(percent, layout, level) if options.enters_orders else None
+                    findings[name_of("retention_ratio", point)] = _e5_finding(ratio, note, reference)
+            if {PLAIN, BALLOON} <= set(options.runnable):
                 ratio = overcommitment.block_ratio(
-                    trials.values({"scheme": BALLOON, "buffers": percent, "rate": rate}, throughput_of),
-                    trials.values({"scheme": 3, "buffers": percent, "rate": rate}, throughput_of),
+                    trials.values({"layout": BALLOON, "shared_buffers_percent": percent, "overcommit": level}, throughput_of),
+                    trials.values({"layout": PLAIN, "shared_buffers_percent": percent, "overcommit": level}, throughput_of),
                 )
                 if ratio is not None:
-                    note = f"scheme {BALLOON} over scheme 3: effect of the database balloon"
-                    reference = tables.published_balloon_ratio(percent, rate) if options.enters_orders else None
-                    findings[f"balloon_ratio.buffers{percent}.rate{rate:g}"] = _e5_finding(ratio, note, reference)
+                    note = f"{BALLOON} over {PLAIN}: effect of the database balloon"
+                    reference = tables.published_balloon_ratio(percent, level) if options.enters_orders else None
+                    name = labelled_name("balloon_gain_ratio", shared_buffers_percent=percent, overcommit=level)
+                    findings[name] = _e5_finding(ratio, note, reference)
     return findings
 
 
@@ -151,14 +152,14 @@ def _switch_skew(trials: TrialsByPoint) -> dict[str, Finding]:
 
 
 def _working_sets(options: ConsolidationOptions) -> dict[str, Finding]:
-    """Return the working sets' sum and the largest safe overcommitment rate if the working sets are known."""
-    safe_rate, needed = options.honest(), options.needed()
-    if safe_rate is None or needed is None:
+    """Return the working sets' sum and the maximum safe overcommitment if the working sets are known."""
+    safe_level, needed = options.max_safe_overcommit(), options.needed()
+    if safe_level is None or needed is None:
         return {}
     note = f"working sets from the options; {options.configured >> 20} MB are configured"
     return {
-        "working_sets": Finding(value=needed / 2**20, unit="MB", n=1, method="sum of the busiest period", note=note),
-        "honest_rate": Finding(value=safe_rate, unit="share", n=1, method="1 − working sets ÷ configured memory (E7)", note=note),
+        "working_sets_total": Finding(value=needed / 2**20, unit="MB", n=1, method="sum of the busiest period", note=note),
+        "max_safe_overcommit": Finding(value=safe_level, unit="share", n=1, method="1 − working sets ÷ configured memory (E7)", note=note),
     }
 
 
@@ -175,7 +176,7 @@ def grade(options: ConsolidationOptions, trials: TrialsByPoint) -> Grade:
     blocks_of = [trials.by_block(point) for point in points(options) if not _all_killed(trials.all_at(point))]
     clean = [_rests_on_clean(blocks) for blocks in blocks_of if any(blocks)]
     used = {trial.key for blocks in blocks_of for trial in blocks if trial is not None}
-    complete = options.blocks >= LEAST and all(trial is not None and trial.clean for blocks in blocks_of for trial in blocks)
+    complete = options.repeats >= LEAST and all(trial is not None and trial.clean for blocks in blocks_of for trial in blocks)
     return grade_of(clean, used, trials.results, whole=complete)
 
 
@@ -198,14 +199,14 @@ def _taint_warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> lis
         warnings.append(f"No finished trial for {shortened_list(absent)}")
     clean = {name: _rests_on_clean(blocks) for name, blocks in blocks_of.items() if name not in absent}
     tainted = shortened_list([name for name, is_clean in clean.items() if not is_clean])
-    what = "Only tainted trials" if options.blocks == 1 else "Tainted trials in half of the blocks or more"
+    what = "Only tainted trials" if options.repeats == 1 else "Tainted trials in half of the blocks or more"
     return warnings + fallback_warnings(list(clean.values()), tainted, what=what)
 
 
 def _combination(point: Point) -> str:
-    """Return ``M/M/M with 25 % buffers, 40 % overcommitted``."""
-    rate = f", {100 * _as_float(point['rate']):g} % overcommitted" if point["rate"] else ""
-    return f"{SCHEMES[int(point['scheme'])]} with {point['buffers']} % buffers{rate}"
+    """Return ``dedicated with 25 % buffers, 40 % overcommitted``."""
+    level = f", {100 * float(point['overcommit']):g} % overcommitted" if point["overcommit"] else ""
+    return f"{point['layout']} with {point['shared_buffers_percent']} % buffers{level}"
 
 
 def _all_killed(results: Sequence[TrialResult]) -> bool:
@@ -219,7 +220,7 @@ _TOO_FEW_BLOCKS = {1: ONE_BLOCK, 2: "two blocks: no interval"}
 
 
 def answer_of(options: ConsolidationOptions, trials: TrialsByPoint, rows: Sequence[Row]) -> str:
-    """Return the answer: throughput undercommitted, retained throughput at the highest rate, and OOM kills.
+    """Return the answer: throughput undercommitted, retained throughput at the highest level, and OOM kills.
 
     Without an interval the answer claims no difference.
     """
@@ -228,78 +229,79 @@ def answer_of(options: ConsolidationOptions, trials: TrialsByPoint, rows: Sequen
         killed = any(result.memory_kills for result in trials.results)
         return f"No result: {'every trial had OOM kills' if killed else 'no trial finished'}."
     parts, any_result = [], False
-    for percent in options.buffers:
-        of_buffers = [row for row in measured if row["buffers"] == percent]
-        undercommitted = [row for row in of_buffers if row["rate"] == 0]
+    for percent in options.shared_buffers_percent:
+        of_buffers = [row for row in measured if row["shared_buffers_percent"] == percent]
+        undercommitted = [row for row in of_buffers if row["overcommit"] == 0]
         texts = [_baseline_text(options, undercommitted) if undercommitted else "", _retained_text(of_buffers)]
         any_result = any_result or any(texts)
-        texts.append(oom_text([row for row in rows if row.get("buffers") == percent]))
+        texts.append(oom_text([row for row in rows if row.get("shared_buffers_percent") == percent]))
         if any(texts):
             parts.append(f"with {percent} % buffers " + "; ".join(filter(None, texts)))
     if not any_result:
-        parts.insert(0, "no scheme has an undercommitted baseline to compare with")
+        parts.insert(0, "no layout has an undercommitted baseline to compare with")
     text = "; ".join(parts)
-    few = _TOO_FEW_BLOCKS.get(options.blocks)
+    few = _TOO_FEW_BLOCKS.get(options.repeats)
     ending = f" ({few}, so no difference is claimed)" if few and len(measured) > 1 else ""
     return f"{text[0].upper()}{text[1:]}{ending}."
 
 
 def _baseline_text(options: ConsolidationOptions, rows: Sequence[Row]) -> str:
-    """Return ``M/M/M reaches 1.12 (1.08 … 1.17) × 1/1/M``, or the scheme with the highest throughput if no difference is certain."""
+    """Return ``dedicated reaches 1.12 (1.08 … 1.17) × shared-server``, or the best layout if no difference is certain."""
     best = max(rows, key=lambda row: _value(row["throughput"]) or 0.0)
     number = f"{_value(best['throughput']):,.0f} {options.unit}"
     if len(rows) == 1:
-        return f"{best['what']} reaches {number}"
-    first = SCHEMES[options.runnable[0]]
+        return f"{best['layout']} reaches {number}"
+    first = options.runnable[0]
     ratios = [(row, ratio) for row in rows if isinstance(ratio := row.get("ratio"), Finding) and ratio.value is not None]
     certain = [
         (row, ratio) for row, ratio in ratios if ratio.low is not None and ratio.high is not None and not ratio.low <= 1 <= ratio.high
     ]
     if certain:
-        return "; ".join(f"{row['what']} reaches {_times(ratio)} × {first}{_corrected_text(options, row)}" for row, ratio in certain)
-    highest = f"{best['what']} has the highest throughput, {number}"
+        return "; ".join(f"{row['layout']} reaches {_times(ratio)} × {first}{_corrected_text(options, row)}" for row, ratio in certain)
+    highest = f"{best['layout']} has the highest throughput, {number}"
     if any(ratio.low is not None for _, ratio in ratios):
-        return f"no scheme certainly differs from {first}; {highest}"
+        return f"no layout certainly differs from {first}; {highest}"
     best_ratio = next((ratio for row, ratio in ratios if row is best), None)
     against = "" if best_ratio is None else f", {_times(best_ratio)} × {first}{_corrected_text(options, best)}"
-    if against and options.blocks not in _TOO_FEW_BLOCKS:  # enough blocks were planned, but too few have both schemes
+    if against and options.repeats not in _TOO_FEW_BLOCKS:  # enough blocks were planned, but too few have both layouts
         against += " (no interval)"
     return f"{highest}{against}"
 
 
 def _corrected_text(options: ConsolidationOptions, row: Row) -> str:
-    """Return ``, 1.06 × with E4's correction for vCPUs`` if only one of the two schemes shares vCPUs."""
-    ratio = row.get("corrected_ratio")
+    """Return ``, 1.06 × with E4's correction for vCPUs`` if only one of the two layouts shares vCPUs."""
+    ratio = row.get("vcpu_corrected_ratio")
     if not isinstance(ratio, Finding) or ratio.value is None:
         return ""
-    first, scheme = options.runnable[0], int(str(row["scheme"]))
-    if shares_cpu(options, first) == shares_cpu(options, scheme):
+    first, layout = options.runnable[0], str(row["layout"])
+    if shares_cpu(options, first) == shares_cpu(options, layout):
         return ""
     return f", {_times(ratio)} × with E4's correction for vCPUs"
 
 
 def oom_text(rows: Sequence[Row]) -> str:
-    """Return the combinations without a value because of OOM kills: ``OOM kills: 1/1/M at 55 %, M/M/M at 40 % and at 55 %``.
+    """Return the combinations without a value because of OOM kills: ``OOM kills: shared-server at 55 %, dedicated at 40 % and at 55 %``.
 
     '' if there is none.
     """
-    rates: dict[str, list[str]] = {}
+    levels: dict[str, list[str]] = {}
     for row in rows:
-        rate = row.get("rate")
-        if row.get("killed") and isinstance(rate, int | float) and _value(row.get("throughput")) is None:
-            rates.setdefault(str(row["what"]), []).append(f"at {100 * rate:g} %" if rate else "undercommitted")
-    text = ", ".join(f"{layout} {' and '.join(at)}" for layout, at in rates.items())
+        level = row.get("overcommit")
+        if row.get("trials_with_oom_kill") and isinstance(level, int | float) and _value(row.get("throughput")) is None:
+            levels.setdefault(str(row["layout"]), []).append(f"at {100 * level:g} %" if level else "undercommitted")
+    text = ", ".join(f"{layout} {' and '.join(at)}" for layout, at in levels.items())
     return f"OOM kills: {text}" if text else ""
 
 
 def _retained_text(rows: Sequence[Row]) -> str:
-    """Return ``throughput at 55 % overcommitment relative to undercommitted: 1/1/M 41 %, M/M/M 62 %``."""
-    rates = sorted({rate for row in rows if isinstance(rate := row["rate"], float) and rate > 0 and _value(row["normalised"]) is not None})
-    if not rates:
+    """Return ``throughput at 55 % overcommitment relative to undercommitted: shared-server 41 %, dedicated 62 %``."""
+    measured = [row for row in rows if _value(row.get("relative_to_undercommitted")) is not None]
+    levels = sorted({level for row in measured if isinstance(level := row["overcommit"], float) and level > 0})
+    if not levels:
         return ""
-    retained = [row for row in rows if row["rate"] == rates[-1] and _value(row["normalised"]) is not None]
-    text = ", ".join(f"{row['what']} {_percent(row['normalised'])}" for row in retained)
-    return f"throughput at {100 * rates[-1]:g} % overcommitment relative to undercommitted: {text}"
+    retained = [row for row in measured if row["overcommit"] == levels[-1]]
+    text = ", ".join(f"{row['layout']} {_percent(row['relative_to_undercommitted'])}" for row in retained)
+    return f"throughput at {100 * levels[-1]:g} % overcommitment relative to undercommitted: {text}"
 
 
 def _times(ratio: Finding) -> str:
@@ -321,31 +323,31 @@ def _value(cell: object) -> float | None:
 
 def _warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> list[str]:
     warnings = []
-    if options.blocks < LEAST:
-        blocks = "One block" if options.blocks == 1 else f"{options.blocks} blocks"
+    if options.repeats < LEAST:
+        blocks = "One block" if options.repeats == 1 else f"{options.repeats} blocks"
         warnings.append(f"{blocks}: no interval, so no difference is claimed. --repeats {LEAST} or more gives intervals")
-    for scheme, reason in options.unavailable.items():
-        warnings.append(f"Scheme {scheme} ({SCHEMES[scheme]}) was not measured: {reason}")
+    for layout, reason in options.unavailable.items():
+        warnings.append(f"Layout {layout} was not measured: {reason}")
     if options.runtime == "cgroup":
         warnings.append(
             "With runtime cgroup all containers share one kernel and its page cache, and there are no guest balloons. The result does not "
             "apply to virtual machines and is not judged against E5's published curve. E4's table is shown for its shape"
         )
     elif options.runtime == "process":
-        warnings.append("Without cgroups the databases' memory is not limited: the schemes differ only in their servers, buffers and vCPUs")
+        warnings.append("Without cgroups the databases' memory is not limited: the layouts differ only in their servers, buffers and vCPUs")
     elif capabilities_of(options.runtime).own_kernel:
         warnings.append(
-            "The hypervisors' memory is taken from the guests' total, so schemes 3 and 4, with more guests, have less of it. Guests have "
+            "The hypervisors' memory is taken from the guests' total, so dedicated layouts, with more guests, have less of it. Guests have "
             "no swap: the host compresses or swaps guest memory that their balloons do not return, and the guests do not notice"
         )
-    if any(shares_cpu(options, scheme) for scheme in options.runnable) and any(scheme in APART for scheme in options.runnable):
+    if any(shares_cpu(options, layout) for layout in options.runnable) and any(layout in DEDICATED for layout in options.runnable):
         total = options.databases * options.vcpus
         warnings.append(
-            f"Schemes 3 and 4 have {total:g} vCPUs in all, schemes 1 and 2 {options.vcpus:g}, as in E4. E4's correction counts the quiet "
-            "databases' throughput of schemes 1 and 2 twice, and is shown in addition to the measured values"
+            f"Dedicated layouts have {total:g} vCPUs in all, shared ones {options.vcpus:g}, as in E4. E4's correction counts the quiet "
+            "databases' throughput of shared layouts twice, and is shown in addition to the measured values"
         )
-    if any(options.rates) and options.honest() is None:
-        warnings.append("The largest safe overcommitment rate is unknown without working sets ('pgherd working-set' measures them)")
+    if any(options.overcommit) and options.max_safe_overcommit() is None:
+        warnings.append("The maximum safe overcommitment is unknown without working sets ('pgherd working-set' measures them)")
     killed = sorted({kill.container for result in trials.results for kill in result.memory_kills})
     if killed:
         count = sum(bool(result.memory_kills) for result in trials.results)
@@ -357,8 +359,8 @@ def _warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> list[str]
 
 def _next_steps(options: ConsolidationOptions) -> list[str]:
     steps = []
-    if options.blocks < LEAST:
+    if options.repeats < LEAST:
         steps.append(f"--repeats {LEAST}: intervals, so that differences can be claimed")
-    if not any(options.rates) and capabilities_of(options.runtime).memory_limit:
-        steps.append("--overcommit 0,0.2,0.4,0.55: the effect of overcommitted memory on each scheme")
+    if not any(options.overcommit) and capabilities_of(options.runtime).memory_limit:
+        steps.append("--overcommit 0,0.2,0.4,0.55: the effect of overcommitted memory on each layout")
     return steps

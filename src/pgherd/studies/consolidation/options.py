@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from pgherd.analysis import overcommitment
 from pgherd.model.deployment import Staging
@@ -13,14 +13,19 @@ from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.studies.consolidation.load_patterns import Plan
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
-from pgherd.study.option import option, redefined
+from pgherd.study.option import option, redefined, without_nulls
 from pgherd.study.swap_options import SwapRequest
 
-SCHEMES = {1: "1/1/M", 2: "1/M/M", 3: "M/M/M", 4: "M/M/M + balloon"}
-"""Numbers of containers, servers and databases of each scheme. M is the number of databases."""
-APART = (3, 4)
-"""Schemes with a separate container for every database."""
-BALLOON = 4
+Layout = Literal["shared-server", "shared-container", "dedicated", "dedicated-balloon"]
+"""Containers and servers of the databases, schemes 1 to 4 of E4. One server with all databases; one container with a server per database; a
+container and a server per database; the same with pg_balloon in every server."""
+SHARED_SERVER: Layout = "shared-server"
+SHARED_CONTAINER: Layout = "shared-container"
+PLAIN: Layout = "dedicated"
+BALLOON: Layout = "dedicated-balloon"
+LAYOUTS: tuple[Layout, ...] = (SHARED_SERVER, SHARED_CONTAINER, PLAIN, BALLOON)
+DEDICATED = (PLAIN, BALLOON)
+"""Layouts with a separate container for every database."""
 ORDERS = "orders"
 
 
@@ -29,38 +34,38 @@ class ConsolidationOptions(DatabaseOptions):
 
     ``container_memory`` (bytes) and ``vcpus`` are the limits of a container with one database. If ``container_memory`` is None, the
     runtime cannot limit it, and shared buffers are a part of ``share``. ``seconds`` and ``ramp`` apply to each period, and ``plan`` is
-    the number of clients of each database in each period. ``unavailable`` maps unavailable schemes to the reason. ``balloon`` holds
-    additional settings for the servers of scheme 4. ``working_sets`` is the container memory in bytes that a busy and a quiet database
-    need.
+    the number of clients of each database in each period. ``unavailable`` maps unavailable layouts to the reason. ``balloon`` holds
+    additional settings for the servers of dedicated-balloon. ``working_set_size`` is the container memory in bytes that a busy and a quiet
+    database need. ``repeats`` is the number of blocks: each holds a trial of every combination.
     """
 
     databases: int = Field(2, ge=2)
-    schemes: tuple[int, ...] = (1, 2, 3, 4)
-    unavailable: dict[int, str] = Field(default_factory=dict)
-    buffers: tuple[int, ...] = (25, 75)
-    rates: tuple[float, ...] = (0.0,)
+    schemes: tuple[Layout, ...] = LAYOUTS
+    unavailable: dict[Layout, str] = Field(default_factory=dict)
+    shared_buffers_percent: tuple[int, ...] = (25, 75)
+    overcommit: tuple[float, ...] = (0.0,)
     share: int = Field(
         gt=0, description="memory of each database in bytes: the limit of its container, or the assumed size without a limit"
     )
-    high: int = Field(30, ge=1)
-    low: int = Field(2, ge=1)
+    busy_clients: int = Field(30, ge=1)
+    quiet_clients: int = Field(2, ge=1)
     pattern: str = "alternating"
     plan: Plan = ((30, 2, 30, 2), (2, 30, 2, 30))
-    blocks: int = Field(1, ge=1)
+    repeats: int = Field(1, ge=1)
     swap: Swap | None = None
-    staging: Staging = "limit"
+    overcommit_by: Staging = "cgroup-limit"
     balloon: dict[str, str] = Field(default_factory=dict)
-    working_sets: tuple[int, ...] = ()
+    working_set_size: tuple[int, ...] = ()
 
     @property
     def configured(self) -> int:
-        """Return the configured memory of all containers in bytes. It is the same in every scheme."""
+        """Return the configured memory of all containers in bytes. It is the same in every layout."""
         return self.share * self.databases
 
     @property
-    def runnable(self) -> tuple[int, ...]:
-        """Return the schemes that are available on this host."""
-        return tuple(scheme for scheme in self.schemes if scheme not in self.unavailable)
+    def runnable(self) -> tuple[Layout, ...]:
+        """Return the layouts that are available on this host."""
+        return tuple(layout for layout in self.schemes if layout not in self.unavailable)
 
     @property
     def enters_orders(self) -> bool:
@@ -72,31 +77,31 @@ class ConsolidationOptions(DatabaseOptions):
         """Return the unit of throughput: new orders per minute for the workload orders, otherwise tps."""
         return "new orders/min" if self.enters_orders else "tps"
 
-    def available(self, rate: float) -> int:
-        """Return the memory in bytes for all containers at an overcommitment rate. At rate 0 it is the host's share."""
-        return overcommitment.available(self.configured, rate) if rate > 0 else self.memory
+    def available_memory(self, overcommit: float) -> int:
+        """Return the memory in bytes for all containers at an overcommitment level. At level 0 it is the host's share."""
+        return overcommitment.available_memory(self.configured, overcommit) if overcommit > 0 else self.memory
 
     def needed(self) -> int | None:
         """Return the maximum sum of the databases' working sets in a period, in bytes. None: the working sets are not known.
 
         A database with more clients than a quiet one is busy. If there are no quiet databases, all are busy.
         """
-        if not self.working_sets:
+        if not self.working_set_size:
             return None
-        busy, quiet = self.working_sets[0], self.working_sets[-1]
-        most = self.low if self.low < self.high else 0
-        return max(sum(busy if clients > most else quiet for clients in period) for period in zip(*self.plan, strict=True))
+        busy, quiet = self.working_set_size[0], self.working_set_size[-1]
+        quiet_limit = self.quiet_clients if self.quiet_clients < self.busy_clients else 0
+        return max(sum(busy if clients > quiet_limit else quiet for clients in period) for period in zip(*self.plan, strict=True))
 
-    def honest(self) -> float | None:
-        """Return the safe overcommitment rate: the largest one at which the working sets fit. None: they are not known."""
+    def max_safe_overcommit(self) -> float | None:
+        """Return the safe overcommitment: the highest level at which the working sets fit. None: they are not known."""
         needed = self.needed()
-        return None if needed is None else overcommitment.honest_rate(self.configured, [needed])
+        return None if needed is None else overcommitment.max_safe_overcommit(self.configured, [needed])
 
 
-Paper = Literal["E4", "E5", "E6"]
+Preset = Literal["E4", "E5", "E6"]
 
 
-def _rate(value: object) -> object:
+def _share(value: object) -> object:
     """Convert a text such as ``30%`` or ``0.3`` to 0.3. Other values stay unchanged."""
     if not isinstance(value, str):
         return value
@@ -104,18 +109,18 @@ def _rate(value: object) -> object:
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:
-        raise ValueError("a rate is written as 0.3 or 30%") from None
+        raise ValueError("a level is written as 0.3 or 30%") from None
 
 
-Rate = Annotated[float, BeforeValidator(_rate)]
+Level = Annotated[float, BeforeValidator(_share)]
 """A share, written as ``0.3`` or ``30%``."""
 
 
 class ConsolidationRequest(SwapRequest, DatabaseRequest):
     """Options of ``pgherd consolidation`` as given on the command line or in a scenario.
 
-    ``memory`` and ``vcpus`` are the limits of a container with one database (schemes 3 and 4). A container with all databases
-    (schemes 1 and 2) has the same vCPUs, and the memory of all databases, as in E4.
+    ``memory`` and ``vcpus`` are the limits of a container with one database (dedicated layouts). A container with all databases
+    (shared layouts) has the same vCPUs, and the memory of all databases, as in E4.
     """
 
     LEFT_OUT: ClassVar[dict[str, str]] = {
@@ -130,10 +135,15 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     }
 
     databases: int | None = option(None, "Databases sharing the host.", metavar="N", computed="2", web=True, filled="2", ge=2, le=64)
-    schemes: tuple[int, ...] | None = option(
-        None, "1: 1/1/M, 2: 1/M/M, 3: M/M/M, 4: as 3 with pg_balloon.", metavar="N,…", computed="all", web=True, filled="2,3"
+    schemes: tuple[Layout, ...] | None = option(
+        None,
+        "shared-server, shared-container, dedicated, dedicated-balloon.",
+        metavar="NAME,…",
+        computed="all",
+        web=True,
+        filled="shared-container,dedicated",
     )
-    overcommit: tuple[Rate, ...] | None = option(
+    overcommit: tuple[Level, ...] | None = option(
         None, "Overcommitment levels, 1 − available/configured memory.", metavar="X,…", computed="0"
     )
     shared_buffers_percent: tuple[int, ...] | None = option(
@@ -144,9 +154,9 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     quiet_clients: int | None = option(None, "Clients of a quiet database.", metavar="N", computed="2", web=True, ge=1)
     periods: int | None = option(None, "Periods per trial.", metavar="N", computed="4", web=True, ge=1, le=96)
     period_length: str | None = option(None, "Measured length of each period.", metavar="TIME", computed="8s", web=True, filled="5s")
-    overcommit_by: Staging = option("limit", "Method to withhold memory: limit or locked.", metavar="HOW")
+    overcommit_by: Staging = option("cgroup-limit", "Method to withhold memory: cgroup-limit or mlock.", metavar="HOW")
     working_set_size: tuple[str, ...] = option((), "Memory a busy (and quiet) database needs.", metavar="BUSY[,QUIET]")
-    preset: Paper | None = option(None, "Use a published set-up: E4, E5 or E6.", metavar="NAME")
+    preset: Preset | None = option(None, "Use a published set-up: E4, E5 or E6.", metavar="NAME")
     workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "orders")
     scale: int | None = redefined(DatabaseRequest, "scale", None, computed="warehouses in 3/4 of its memory", filled="1")
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="an equal share of 3/4 of the cores")
@@ -154,14 +164,19 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     repeats: int | None = redefined(
         DatabaseRequest, "repeats", None, help="Repeats of every combination; 3 or more give intervals.", computed="1"
     )
-    warmup: str | None = redefined(DatabaseRequest, "warmup", "3s")
+    warmup: str = redefined(DatabaseRequest, "warmup", "3s")
     time_budget: str | None = redefined(DatabaseRequest, "time_budget", None, computed="none")
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
     start_state: State = redefined(DatabaseRequest, "start_state", "fresh")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_default(cls, values: Any) -> Any:
+        return without_nulls(values)
+
     @field_validator("working_set_size")
     @classmethod
-    def _one_or_two(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        if len(given) > 2:
+    def _one_or_two(cls, sizes: tuple[str, ...]) -> tuple[str, ...]:
+        if len(sizes) > 2:
             raise ValueError("give at most two sizes: the working set of a busy database, then that of a quiet one")
-        return given
+        return sizes

@@ -1,14 +1,19 @@
-"""Completion of a consolidation request: scale and memory of the databases, the plan of clients, swap and the balloon."""
+"""Completion of a consolidation request: scale and memory of the databases, the plan of clients, swap and the balloon.
+
+The dry-run output of the study is here, too.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import GuestMemory, RuntimeName
+from pgherd.model.deployment import Container, GuestMemory, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
+from pgherd.model.trial import Trial
+from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import balloon_build, huge_pages
 from pgherd.postgres import settings as server_settings
@@ -22,22 +27,35 @@ from pgherd.prepare.load import database_size
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.prepare.workspace import Workspace
-from pgherd.studies.consolidation import load_patterns, prepare_guests
-from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions, ConsolidationRequest
-from pgherd.studies.consolidation.propose import points, shared_buffers
+from pgherd.runtimes import balloon_law
+from pgherd.runtimes.balloon_law import moves
+from pgherd.runtimes.balloon_manager import law_guest
+from pgherd.runtimes.vm.qemu import LEAST_MEMORY
+from pgherd.studies.consolidation import load_patterns
+from pgherd.studies.consolidation.options import (
+    BALLOON,
+    DEDICATED,
+    LAYOUTS,
+    SHARED_CONTAINER,
+    SHARED_SERVER,
+    ConsolidationOptions,
+    ConsolidationRequest,
+    Layout,
+)
+from pgherd.studies.consolidation.propose import deploy, points, shared_buffers
 from pgherd.workloads.registry import find
 
 _MB, _GB = 2**20, 2**30
-SHARE = _GB
+DEFAULT_MEMORY = _GB
 """Default memory of each database. With 75 % of it in shared buffers, 30 clients still fit into the rest."""
-DATABASE = 0.75
+DATABASE_SHARE = 0.75
 """Default size of a database as a share of its memory. E4 has 3 GB in 4 GB."""
-HOST = 11 / 8
+HOST_RATIO = 11 / 8
 """Default memory of the host as a multiple of the configured memory. E4 has 8 GB configured on 12 GB, of which an idle container takes
 1 GB."""
-CPU = 0.75
+CPU_SHARE = 0.75
 """Default share of the host's cores for the containers of all databases. E4 has 2 × 3 vCPUs on 8 cores, and the rest is for clients."""
-PERIOD = "8s"
+PERIOD_LENGTH = "8s"
 E4: dict[str, Any] = {
     "databases": 2,
     "host_cores": 8.0,
@@ -50,26 +68,26 @@ E4: dict[str, Any] = {
     "periods": 4,
     "period_length": "10m",
     "warmup": "40s",
-    "schemes": (1, 2, 3, 4),
+    "schemes": LAYOUTS,
     "shared_buffers_percent": (25, 75),
 }
 """The set-up of E4. Its host has 12 GB, of which an idle container takes 1 GB."""
-PAPERS: dict[str, dict[str, Any]] = {
+PRESETS: dict[str, dict[str, Any]] = {
     "E4": E4,
-    "E5": E4 | {"overcommit": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "overcommit_by": "locked"},
-    "E6": E4 | {"overcommit": (0.0, 0.3), "overcommit_by": "locked"},
+    "E5": E4 | {"overcommit": (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55), "overcommit_by": "mlock"},
+    "E6": E4 | {"overcommit": (0.0, 0.3), "overcommit_by": "mlock"},
 }
 
 # Memory that cannot be reclaimed: the idle processes of a server, and the private pages of a backend.
-_LEAST_SERVER, _LEAST_BACKEND = 12 * _MB, _MB
+_MIN_SERVER_BYTES, _MIN_BACKEND_BYTES = 12 * _MB, _MB
 
 
 def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    request = _published(request)
+    request = _with_preset(request)
     databases = request.databases or 2
-    plan, high, low = _load(request, databases)
-    schemes, buffers, rates = _schemes(request.schemes), _percents(request.shared_buffers_percent), _rates(request.overcommit)
+    plan, busy, quiet = _load(request, databases)
+    layouts, buffers, levels = _layouts(request.schemes), _percents(request.shared_buffers_percent), _levels(request.overcommit)
     with prepare_databases(node, request, dry) as preparation:
         workspace, facts, runtime = preparation.workspace, preparation.facts, preparation.runtime
         policy = None if preparation.guests is None else preparation.guests.policy
@@ -77,21 +95,21 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         scale, share, about_share = _scale_and_memory(request, databases, facts.memory_available, policy)
         load = replace(preparation.load, scale=scale)
         host = preparation.share
-        cpu = choose_cpu(preparation.containers, CPU * host.cores / databases)
+        cpu = choose_cpu(preparation.containers, CPU_SHARE * host.cores / databases)
         if any(name.partition("=")[0].strip() == "shared_buffers" for name in request.set):
             raise UsageError("--set shared_buffers: consolidation varies this setting; give --shared-buffers-percent instead")
-        least = databases * share if policy is None else budget_for(databases, share, policy.overhead)
-        _require_budget(host.memory, databases, share, least)
+        minimum = databases * share if policy is None else budget_for(databases, share, policy.overhead)
+        _require_budget(host.memory, databases, share, minimum)
         if request.host_memory is None:
             # At most the share of E4, because memory that is withheld in a trial may have to be locked, and other runs may need the rest.
-            host = replace(host, memory=min(host.memory, max(int(databases * share * HOST), least)))
+            host = replace(host, memory=min(host.memory, max(int(databases * share * HOST_RATIO), minimum)))
         preparation = replace(preparation, load=load, containers=replace(preparation.containers, share=host))
         limited = runtime == "cgroup" or (policy is not None and guests.in_groups(node, workspace.journal, facts))
         if not limited:
-            _require_limits_unused(preparation.containers, request.swap, any(rates))
+            _require_limits_unused(preparation.containers, request.swap, any(levels))
         size = database_size(workspace, preparation.servers, load)
-        # Scheme 1 uses a template with all databases. The other schemes use a template with one database.
-        copies = (databases if 1 in schemes else 0) + (set(schemes) != {1})
+        # shared-server uses a template with all databases. The other layouts use a template with one database.
+        copies = (databases if SHARED_SERVER in layouts else 0) + (set(layouts) != {SHARED_SERVER})
         copies *= 2 if policy is not None else 1  # a disk image of each template is built too
         disk = disk_space(
             workspace,
@@ -111,10 +129,10 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
             cached=False,
         )
         balloon = BalloonChoice()
-        if BALLOON in schemes:
+        if BALLOON in layouts:
             balloon = _balloon(workspace, preparation.servers.usable, runtime, any(facts.huge_pages.values()), settings.settings)
-        if balloon.unavailable and set(schemes) == {BALLOON}:
-            raise CapabilityError(f"scheme {BALLOON} is not available: {balloon.unavailable}")
+        if balloon.unavailable and set(layouts) == {BALLOON}:
+            raise CapabilityError(f"layout {BALLOON} is not available: {balloon.unavailable}")
         memory = share if limited or policy is not None else None
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         swap, about_swap = None, list[str]()
@@ -123,7 +141,7 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
                 node,
                 request,
                 size=databases * share,
-                overcommitted=any(rates),
+                overcommitted=any(levels),
                 cache=workspace.cache,
                 facts=facts,
                 budget=host.memory,
@@ -131,26 +149,25 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
         options = ConsolidationOptions(
             **database_options(preparation, limits, size, settings),
             databases=databases,
-            schemes=schemes,
+            schemes=layouts,
             unavailable={BALLOON: balloon.unavailable} if balloon.unavailable else {},
-            buffers=buffers,
-            rates=rates,
+            shared_buffers_percent=buffers,
+            overcommit=levels,
             share=share,
-            high=high,
-            low=low,
+            busy_clients=busy,
+            quiet_clients=quiet,
             pattern=request.pattern,
             plan=plan,
-            blocks=request.repeats or 1,
             repeats=request.repeats or 1,
-            seconds=parse_seconds(request.period_length or PERIOD),
-            ramp=parse_seconds(request.warmup or "0s"),
+            seconds=parse_seconds(request.period_length or PERIOD_LENGTH),
+            ramp=parse_seconds(request.warmup),
             threads=request.threads or 1,
             swap=swap,
-            staging=request.overcommit_by,
+            overcommit_by=request.overcommit_by,
             balloon=balloon.settings,
-            working_sets=tuple(parse_bytes(text) for text in request.working_set_size),
+            working_set_size=tuple(parse_bytes(text) for text in request.working_set_size),
         )
-        options = options.model_copy(update={"max_reruns": max(2, len(points(options)) * options.blocks // 8)})
+        options = options.model_copy(update={"max_reruns": max(2, len(points(options)) * options.repeats // 8)})
         prepared = complete(
             preparation,
             "consolidation",
@@ -163,13 +180,12 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
                 *about_share,
                 *([] if limited or policy is not None else [_warn_of_no_limit(share)]),
                 *size.messages,
-                *disk.messages,
                 *settings.messages,
                 *balloon.messages,
                 *limits.messages,
                 *about_swap,
                 *_check_memory(options, policy),
-                *(hosts.warn_of_read_ahead(node, facts, str(workspace.directory)) if any(rates) else []),
+                *(hosts.warn_of_read_ahead(node, facts, str(workspace.directory)) if any(levels) else []),
             ),
         )
     return with_swap(prepared, options.swap)
@@ -197,11 +213,11 @@ def _buffers_row(percents: tuple[int, ...], *, given: bool) -> Row:
     return Row("shared_buffers", values, "128MB", "set by --shared-buffers-percent" if given else "as E4")
 
 
-def _published(request: ConsolidationRequest) -> ConsolidationRequest:
+def _with_preset(request: ConsolidationRequest) -> ConsolidationRequest:
     """Return the request with the values of its preset, if it has one. Options that the user sets override the preset."""
     if request.preset is None:
         return request
-    preset = PAPERS[request.preset]
+    preset = PRESETS[request.preset]
     if load_patterns.is_listed(request.pattern):  # the pattern defines the clients of each period
         preset = {name: value for name, value in preset.items() if name not in ("busy_clients", "quiet_clients", "periods")}
     return ConsolidationRequest.model_validate(preset | {name: getattr(request, name) for name in request.model_fields_set})
@@ -215,17 +231,13 @@ def _load(request: ConsolidationRequest, databases: int) -> tuple[load_patterns.
                 raise UsageError(f"{option} {value} needs a named pattern, but --pattern {request.pattern} lists clients; leave one out")
         plan = load_patterns.client_plan(request.pattern, databases=databases, periods=request.periods, high=0, low=0)
         return plan, *load_patterns.client_range(plan)
-    high, low = request.busy_clients or 30, request.quiet_clients or 2
-    return load_patterns.client_plan(request.pattern, databases=databases, periods=request.periods, high=high, low=low), high, low
+    busy, quiet = request.busy_clients or 30, request.quiet_clients or 2
+    return load_patterns.client_plan(request.pattern, databases=databases, periods=request.periods, high=busy, low=quiet), busy, quiet
 
 
-def _schemes(requested: tuple[int, ...] | None) -> tuple[int, ...]:
-    schemes = requested or tuple(SCHEMES)
-    unknown = [scheme for scheme in schemes if scheme not in SCHEMES]
-    if unknown:
-        known = ", ".join(f"{number} ({label})" for number, label in SCHEMES.items())
-        raise UsageError(f"--schemes {unknown[0]}: there is no such scheme; use {known}")
-    return tuple(sorted(set(schemes)))
+def _layouts(requested: tuple[Layout, ...] | None) -> tuple[Layout, ...]:
+    """Return the layouts, in the order of E4's schemes."""
+    return tuple(layout for layout in LAYOUTS if layout in (requested or LAYOUTS))
 
 
 def _percents(requested: tuple[int, ...] | None) -> tuple[int, ...]:
@@ -238,15 +250,15 @@ def _percents(requested: tuple[int, ...] | None) -> tuple[int, ...]:
     return tuple(sorted(set(percents)))
 
 
-def _rates(requested: tuple[float, ...] | None) -> tuple[float, ...]:
-    """Return the overcommitment rates in ascending order, with the baseline 0."""
-    rates = requested or (0.0,)
-    wrong = [rate for rate in rates if not 0 <= rate < 1]
+def _levels(requested: tuple[float, ...] | None) -> tuple[float, ...]:
+    """Return the overcommitment levels in ascending order, with the baseline 0."""
+    levels = requested or (0.0,)
+    wrong = [level for level in levels if not 0 <= level < 1]
     if wrong:
         raise UsageError(
-            f"--overcommit {wrong[0]:g}: a rate of overcommitment is 1 − available ÷ configured memory, at least 0 and below 1, such as 0.3"
+            f"--overcommit {wrong[0]:g}: overcommitment is 1 − available ÷ configured memory, at least 0 and below 1, such as 0.3"
         )
-    return tuple(sorted({0.0, *rates}))
+    return tuple(sorted({0.0, *levels}))
 
 
 def _scale_and_memory(
@@ -259,27 +271,29 @@ def _scale_and_memory(
         share = parse_bytes(request.memory)
     else:
         free = parse_bytes(request.host_memory) if request.host_memory else int(memory_available * 0.8)
-        held = 0 if request.scale is None else int((size_of(request.scale) or 0) / DATABASE)
-        most = free // databases if policy is None else guests.largest_guest(databases, free, policy.overhead)
-        share = max(min(SHARE, most), held) // (64 * _MB) * 64 * _MB or 64 * _MB
+        needed_share = 0 if request.scale is None else int((size_of(request.scale) or 0) / DATABASE_SHARE)
+        limit = free // databases if policy is None else guests.largest_guest(databases, free, policy.overhead)
+        share = max(min(DEFAULT_MEMORY, limit), needed_share) // (64 * _MB) * 64 * _MB or 64 * _MB
         messages.append(f"Memory of {format_bytes(share)} for each database; total: {format_bytes(share * databases)}.")
     if request.scale is not None:
         return request.scale, share, messages
     scale = 1
-    while (size_of(scale + 1) or share) <= share * DATABASE:
+    while (size_of(scale + 1) or share) <= share * DATABASE_SHARE:
         scale += 1
-    what = f"Scale {scale} (warehouses)" if request.workload == "orders" else f"Scale {scale}"
-    messages.append(f"{what}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}.")
+    label = f"Scale {scale} (warehouses)" if request.workload == "orders" else f"Scale {scale}"
+    messages.append(f"{label}: about {format_bytes(size_of(scale) or 0)} in each database, of its {format_bytes(share)}.")
     return scale, share, messages
 
 
-def _require_budget(budget: int, databases: int, share: int, least: int) -> None:
+def _require_budget(budget: int, databases: int, share: int, minimum: int) -> None:
     """Require that the configured memory fits into the host's ``budget`` (bytes).
 
-    ``least`` is the memory in bytes that all databases need on the host. With guests it includes hypervisors and the reserve.
+    ``minimum`` is the memory in bytes that all databases need on the host. With guests it includes hypervisors and the reserve.
     """
-    if least > budget:
-        overhead = f" and need {format_bytes(least)} with their guests' hypervisors and the reserve" if least > databases * share else ""
+    if minimum > budget:
+        overhead = (
+            f" and need {format_bytes(minimum)} with their guests' hypervisors and the reserve" if minimum > databases * share else ""
+        )
         raise UsageError(
             f"{databases} databases of {format_bytes(share)} are {format_bytes(databases * share)} of configured memory{overhead}, more "
             f"than the host's budget of {format_bytes(budget)}; lower --memory or --databases, or raise --host-memory. To test less "
@@ -288,7 +302,7 @@ def _require_budget(budget: int, databases: int, share: int, least: int) -> None
 
 
 def _check_memory(options: ConsolidationOptions, policy: GuestMemory | None) -> list[str]:
-    """Require enough memory for each container, and for all servers at the highest overcommitment rate.
+    """Require enough memory for each container, and for all servers at the highest overcommitment level.
 
     Return warnings if the memory may be insufficient.
 
@@ -296,39 +310,39 @@ def _check_memory(options: ConsolidationOptions, policy: GuestMemory | None) -> 
         UsageError: the memory is certainly insufficient.
     """
     if policy is not None:
-        prepare_guests.require_fit(options, policy)
+        require_guests_fit(options, policy)
     messages = []
-    for percent in options.buffers:
-        for scheme in options.runnable:
-            messages += _check_container(options, scheme, percent)
+    for percent in options.shared_buffers_percent:
+        for layout in options.runnable:
+            messages += _check_container(options, layout, percent)
     clients = max(sum(period) for period in zip(*options.plan, strict=True))
-    servers = 1 if options.runnable == (1,) else options.databases
-    least = servers * _LEAST_SERVER + clients * _LEAST_BACKEND
-    needed, safe = options.needed(), options.honest()
-    for rate in options.rates:
-        left = options.available(rate)
-        if left < least:
+    servers = 1 if options.runnable == (SHARED_SERVER,) else options.databases
+    minimum = servers * _MIN_SERVER_BYTES + clients * _MIN_BACKEND_BYTES
+    needed, safe = options.needed(), options.max_safe_overcommit()
+    for level in options.overcommit:
+        remaining = options.available_memory(level)
+        if remaining < minimum:
             raise UsageError(
-                f"--overcommit {rate:g} leaves {format_bytes(left)} of {format_bytes(options.configured)}, but {servers} servers with "
-                f"{clients} clients need about {format_bytes(least)} even if they cache nothing; lower the rate, --busy-clients or "
+                f"--overcommit {level:g} leaves {format_bytes(remaining)} of {format_bytes(options.configured)}, but {servers} servers "
+                f"with {clients} clients need about {format_bytes(minimum)} even if they cache nothing; lower it, --busy-clients or "
                 "--databases, or raise --memory"
             )
-        if needed is not None and safe is not None and left < needed and rate > 0:
+        if needed is not None and safe is not None and remaining < needed and level > 0:
             raise UsageError(
-                f"--overcommit {rate:g} leaves {format_bytes(left)}, but the working sets need {format_bytes(needed)}: above "
-                f"{safe:.0%} every scheme has too little memory; lower the rate, or leave --working-set-size out to measure the effect"
+                f"--overcommit {level:g} leaves {format_bytes(remaining)}, but the working sets need {format_bytes(needed)}: above "
+                f"{safe:.0%} every layout has too little memory; lower it, or leave --working-set-size out to measure the effect"
             )
     if safe is not None and needed is not None:
         messages.append(
             f"Working sets of {format_bytes(needed)} in total leave {format_bytes(options.configured - needed)} of "
             f"{format_bytes(options.configured)} unused: overcommitment is safe up to {safe:.0%}."
         )
-    elif any(options.rates):
+    elif any(options.overcommit):
         messages.append(
-            "Warning: the safe overcommitment rate is not known; measure the working sets with 'pgherd working-set', and give them with "
+            "Warning: the maximum safe overcommitment is not known; measure the working sets with 'pgherd working-set', and give them with "
             "--working-set-size."
         )
-    if options.swap is not None and options.swap.kind == "none" and any(options.rates):
+    if options.swap is not None and options.swap.kind == "none" and any(options.overcommit):
         messages += _warn_of_no_swap(options)
     return messages
 
@@ -339,31 +353,32 @@ def _warn_of_no_swap(options: ConsolidationOptions) -> list[str]:
             "Warning: without swap only the balloon can reclaim memory from a guest. If that is not enough, the kernel kills guests, and "
             "these trials measure that. --swap zram or file provides space for their pages."
         ]
-    pinned = max(options.buffers) * options.configured // 100
-    over = [rate for rate in options.rates if rate > 0 and options.available(rate) < pinned]
+    largest = max(options.shared_buffers_percent)
+    pinned = largest * options.configured // 100
+    over = [level for level in options.overcommit if level > 0 and options.available_memory(level) < pinned]
     if not over:
         return []
     return [
-        f"Warning: without swap shared buffers cannot leave memory: at {over[0]:.0%} and {max(options.buffers)} % buffers the "
+        f"Warning: without swap shared buffers cannot leave memory: at {over[0]:.0%} and {largest} % buffers the "
         "kernel kills servers, and these trials measure that. --swap zram or file provides space for their pages."
     ]
 
 
-def _check_container(options: ConsolidationOptions, scheme: int, percent: int) -> list[str]:
+def _check_container(options: ConsolidationOptions, layout: str, percent: int) -> list[str]:
     """Return a warning if a container may be too small for its servers. Raises UsageError if it certainly is."""
     if options.container_memory is None:
         return []
-    memory = options.share if scheme in APART else options.configured
-    rows = [(row,) for row in options.plan] if scheme in APART else [options.plan]
+    memory = options.share if layout in DEDICATED else options.configured
+    rows = [(row,) for row in options.plan] if layout in DEDICATED else [options.plan]
     clients = max(max(sum(period) for period in zip(*plan, strict=True)) for plan in rows)
-    servers = options.databases if scheme == 2 else 1
-    buffers = shared_buffers(options, scheme, percent)
+    servers = options.databases if layout == SHARED_CONTAINER else 1
+    buffers = shared_buffers(options, layout, percent)
     system, usual = (guests.LEAST_SYSTEM, guests.GUEST_SYSTEM) if capabilities_of(options.runtime).own_kernel else (0, 0)
-    least = servers * (buffers + _LEAST_SERVER) + clients * _LEAST_BACKEND + system
-    where = f"scheme {scheme} with {percent} % buffers and {clients} clients"
-    if least > memory:
+    minimum = servers * (buffers + _MIN_SERVER_BYTES) + clients * _MIN_BACKEND_BYTES + system
+    description = f"layout {layout} with {percent} % buffers and {clients} clients"
+    if minimum > memory:
         raise UsageError(
-            f"{where} needs at least {format_bytes(least)} in a container of {format_bytes(memory)}; raise --memory, or lower "
+            f"{description} needs at least {format_bytes(minimum)} in a container of {format_bytes(memory)}; raise --memory, or lower "
             "--shared-buffers-percent or --busy-clients"
         )
     likely = (
@@ -373,12 +388,14 @@ def _check_container(options: ConsolidationOptions, scheme: int, percent: int) -
     )
     if likely <= memory:
         return []
-    return [f"Warning: {where} may need {format_bytes(likely)} when all buffers are in use, but its container has {format_bytes(memory)}."]
+    return [
+        f"Warning: {description} may need {format_bytes(likely)} when all buffers are in use, but its container has {format_bytes(memory)}."
+    ]
 
 
 @dataclass(frozen=True)
 class BalloonChoice:
-    """Balloon of the servers of scheme 4: the settings that enable it, or the reason if it is unavailable, and messages."""
+    """Balloon of the layout dedicated-balloon: the settings that enable it, or the reason if it is unavailable, and messages."""
 
     settings: dict[str, str] = field(default_factory=dict)
     unavailable: str = ""
@@ -400,8 +417,8 @@ def _balloon(
     if not huge_pages.declines(chosen):
         if host_has_huge_pages and not capabilities_of(runtime).own_kernel:  # a guest does not use the pages of the host
             messages = (
-                f"Warning: this host has huge pages. Scheme {BALLOON} does not use them, because pg_balloon does not support them, but "
-                "other schemes may; add --set huge_pages=off, so that only the balloon makes the difference.",
+                f"Warning: this host has huge pages. Layout {BALLOON} does not use them, because pg_balloon does not support them, but "
+                "other layouts may; add --set huge_pages=off, so that only the balloon makes the difference.",
             )
         page_settings["huge_pages"] = "off"
     try:
@@ -411,11 +428,113 @@ def _balloon(
                 return BalloonChoice(unavailable=f"pg_balloon cannot be built: {missing}", messages=messages)
             return BalloonChoice(
                 {"shared_preload_libraries": balloon_build.NAME} | page_settings,
-                messages=(*messages, "pg_balloon will be built for scheme 4."),
+                messages=(*messages, f"pg_balloon will be built for layout {BALLOON}."),
             )
         library = balloon_build.ensure_balloon(node, installation, cache, account=workspace.account)
     except CapabilityError as error:
-        warning = f"Warning: scheme {BALLOON} is not available: {error}."
+        warning = f"Warning: layout {BALLOON} is not available: {error}."
         return BalloonChoice(unavailable=str(error), messages=(*messages, warning))
     with_balloon = balloon_build.with_balloon(chosen | page_settings, library, {"enabled": "on"})
     return BalloonChoice({name: value for name, value in with_balloon.items() if chosen.get(name) != value}, messages=messages)
+
+
+# ---- memory of guests
+
+
+def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
+    """Require that the guests can boot, and that the memory at every overcommitment level covers their guaranteed minimum.
+
+    Raises:
+        UsageError: the memory is insufficient. The message names the options to change.
+    """
+    if options.share < LEAST_MEMORY:
+        raise UsageError(
+            f"--memory {format_bytes(options.share)}: a guest needs {format_bytes(LEAST_MEMORY)} to boot, and its server needs additional "
+            "memory; raise --memory"
+        )
+    for layout in options.runnable:
+        for level in options.overcommit:
+            remaining = options.available_memory(level)
+            law_guests = [law_guest(container, policy.overhead) for container in _guests(options, layout)]
+            overhead = sum(guest.overhead for guest in law_guests)
+            if remaining <= overhead:
+                raise UsageError(
+                    f"--overcommit {level:g} leaves {format_bytes(remaining)}, but the hypervisors of layout {layout} need "
+                    f"{format_bytes(overhead)}; lower it, or raise --memory"
+                )
+            together, minima = balloon_law.for_guests(law_guests, remaining, policy.reserve), sum(guest.minimum for guest in law_guests)
+            if moves(policy.policy) and minima > together:
+                raise UsageError(
+                    f"--overcommit {level:g} leaves {format_bytes(remaining)}, of which {format_bytes(together)} remain for the guests of "
+                    f"layout {layout} after hypervisors and the reserve, but their guaranteed minimum is {format_bytes(minima)}; lower it, "
+                    "raise --memory, or use --vm-memory-policy static"
+                )
+
+
+def _memory_of_guest(options: ConsolidationOptions, layout: str, policy: GuestMemory) -> str:
+    """Describe how a layout's guests share memory, such as ``its balloon leaves it at least 1 GB of its 4 GB``."""
+    guest = law_guest(_guests(options, layout)[0], policy.overhead)
+    if moves(policy.policy):
+        return f"its balloon leaves it at least {format_bytes(guest.minimum)} of its {format_bytes(guest.memory)}"
+    method = "it reports free pages" if policy.policy == "free-page-reporting" else "its balloon keeps its size"
+    return f"{method}, and the host compresses or swaps its pages when memory is short"
+
+
+def _guests(options: ConsolidationOptions, layout: str) -> list[Container]:
+    return [container for _, container in deploy(options, layout, options.shared_buffers_percent[0], 0.0).containers()]
+
+
+# ---- dry run
+
+
+def plan_lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: GuestMemory | None = None) -> list[str]:
+    """Return the dry-run output: a line for each layout, the memory of the host, and the plan of clients.
+
+    ``guest_memory`` is the memory policy of the guests, if there are any.
+    """
+    lines = []
+    for layout in options.schemes:
+        layout_trials = [trial for trial in trials if trial.point["layout"] == layout]
+        if layout in options.unavailable:
+            lines.append(f"Layout {layout} is not available: {options.unavailable[layout]}.")
+        elif layout_trials:
+            each = f"; memory of each guest: {_memory_of_guest(options, layout, guest_memory)}" if guest_memory is not None else ""
+            lines.append(f"Layout {layout}: {_deployment(layout_trials)}{each}.")
+    remaining = [f"{100 * level:g} %: {format_bytes(options.available_memory(level))}" for level in options.overcommit if level > 0]
+    limited = "configured" if options.container_memory is not None else "assumed (no limit is enforced)"
+    memory = f"Memory: {format_bytes(options.configured)} {limited}, {format_bytes(options.memory)} on the host"
+    lines.append(memory + (f"; available when overcommitted by {', '.join(remaining)}." if remaining else "."))
+    lines.append(
+        f"Load: {options.workload} of scale {options.scale} in each database, clients {options.client_place} the containers: "
+        f"{load_patterns.format_plan(options.plan)} in periods of {format_seconds(options.seconds)}, "
+        f"each after {format_seconds(options.ramp)} of warm-up."
+    )
+    return lines
+
+
+def _deployment(trials: Sequence[Trial]) -> str:
+    deployment = trials[0].deployment
+    containers = [each for _, each in deployment.containers()]
+    container = containers[0]
+    limits: list[str] = [container.runtime]
+    if container.vcpus and container.cpu_mode != "none":
+        limits.append(f"{container.vcpus:g} vCPU by {container.cpu_mode}")
+    elif container.vcpus and capabilities_of(container.runtime).whole_vcpus:
+        limits.append(f"{container.vcpus:g} vCPU")
+    if container.memory:
+        limits.append(format_bytes(container.memory))
+    kind = "guest" if capabilities_of(container.runtime).own_kernel else "container"
+    servers, databases = len(container.servers), len(container.servers[0].databases)
+    sizes = sorted({server.settings["shared_buffers"] for trial in trials for *_, server in trial.deployment.servers()}, key=_megabytes)
+    return (
+        f"{_count(len(containers), kind)} ({', '.join(limits)}), in each {_count(servers, 'server')} of PostgreSQL "
+        f"{container.servers[0].version} with {_count(databases, 'database')}; shared_buffers {', '.join(sizes)}"
+    )
+
+
+def _megabytes(text: str) -> int:
+    return int(text.removesuffix("MB"))
+
+
+def _count(number: int, label: str) -> str:
+    return f"{number} {label}{'' if number == 1 else 's'}"

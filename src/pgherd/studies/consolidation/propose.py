@@ -1,7 +1,7 @@
-"""Trials of a consolidation run: their order, and the deployment of each scheme. Pure. Imports no scientific library.
+"""Trials of a consolidation run: their order, and the deployment of each layout. Pure. Imports no scientific library.
 
-A block holds every combination of scheme, buffers and rate once, shuffled by the run's seed. Drift of the host and warm caches of a
-previous scheme therefore do not bias the comparison of the schemes.
+A block holds every combination of layout, buffers and overcommit once, shuffled by the run's seed. Drift of the host and warm caches of a
+previous layout therefore do not bias the comparison of the layouts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.consolidation import load_patterns
-from pgherd.studies.consolidation.options import APART, BALLOON, ConsolidationOptions
+from pgherd.studies.consolidation.options import BALLOON, DEDICATED, SHARED_CONTAINER, SHARED_SERVER, ConsolidationOptions
 from pgherd.study import trial_schedule
 from pgherd.study.trial_schedule import Point, SchedulePlan
 
@@ -25,19 +25,19 @@ MIN_BUFFERS_BYTES = 16 * _MB
 
 
 def points(options: ConsolidationOptions) -> list[Point]:
-    """Return every combination, by buffers, rate and scheme."""
+    """Return every combination, by buffers, overcommit and layout."""
     return [
-        {"scheme": scheme, "buffers": percent, "rate": rate}
-        for percent in options.buffers
-        for rate in options.rates
-        for scheme in options.runnable
+        {"layout": layout, "shared_buffers_percent": percent, "overcommit": overcommit}
+        for percent in options.shared_buffers_percent
+        for overcommit in options.overcommit
+        for layout in options.runnable
     ]
 
 
 def propose(options: ConsolidationOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the next trials, or the reason to stop. The same options and results always give the same proposal."""
     if not options.runnable:
-        return Proposal(stop="none of the requested schemes is available on this host", worst_case=0)
+        return Proposal(stop="none of the requested layouts is available on this host", worst_case=0)
     return trial_schedule.propose(options, _design(options), results)
 
 
@@ -49,67 +49,67 @@ def planned(options: ConsolidationOptions) -> tuple[Trial, ...]:
 def _design(options: ConsolidationOptions) -> SchedulePlan:
     combinations = points(options)
     blocks = []
-    for block in range(options.blocks):
+    for block in range(options.repeats):
         order = random.Random(f"consolidation {options.seed} {block}").sample(combinations, len(combinations))
         blocks.append([trial(options, point, block, "planned") for point in order])
     return SchedulePlan(
         blocks,
         combinations,
         build=lambda point, repeat, reason: trial(options, point, repeat, reason),
-        reserved=lambda point: options.blocks,
+        reserved=lambda point: options.repeats,
         adaptive=False,
     )
 
 
 def trial(options: ConsolidationOptions, point: Point, repeat: int, reason: str) -> Trial:
-    """Return the trial at a point, which has ``scheme``, ``buffers`` (percent) and ``rate``."""
-    scheme = int(point["scheme"])
+    """Return the trial at a point, which has ``layout``, ``shared_buffers_percent`` and ``overcommit``."""
+    layout = str(point["layout"])
     return Trial(
         point=dict(point),
         repeat=repeat,
         reason=reason,
-        deployment=deploy(options, scheme, int(point["buffers"]), float(point["rate"])),
+        deployment=deploy(options, layout, int(point["shared_buffers_percent"]), float(point["overcommit"])),
         state=options.state,
-        phases=load_patterns.phases(options.plan, targets(options, scheme), options.load, ramp=options.ramp, seconds=options.seconds),
+        phases=load_patterns.phases(options.plan, targets(options, layout), options.load, ramp=options.ramp, seconds=options.seconds),
         intents=("not-client-bound",),
-        may_die=float(point["rate"]) > 0,
+        may_die=float(point["overcommit"]) > 0,
     )
 
 
-def targets(options: ConsolidationOptions, scheme: int) -> list[str]:
+def targets(options: ConsolidationOptions, layout: str) -> list[str]:
     """Return the addresses of the databases, in their order."""
-    return [f"local/{'/'.join(names)}" for names in _address_names(options, scheme)]
+    return [f"local/{'/'.join(names)}" for names in _address_names(options, layout)]
 
 
-def _address_names(options: ConsolidationOptions, scheme: int) -> list[tuple[str, str, str]]:
+def _address_names(options: ConsolidationOptions, layout: str) -> list[tuple[str, str, str]]:
     """Return (container, server, database) of each database, in their order.
 
     The only database of a server is always called ``bench``, so that all of these servers share one data directory template.
     """
     names = [f"db{number}" for number in range(1, options.databases + 1)]
-    if scheme in APART:
+    if layout in DEDICATED:
         return [(name, "pg", "bench") for name in names]
-    if scheme == 2:
+    if layout == SHARED_CONTAINER:
         return [("all", name, "bench") for name in names]
     return [("all", "pg", name) for name in names]
 
 
-def shared_buffers(options: ConsolidationOptions, scheme: int, percent: int) -> int:
+def shared_buffers(options: ConsolidationOptions, layout: str, percent: int) -> int:
     """Return shared_buffers (bytes) of each server: a percentage of its share of the container's memory."""
-    share = options.configured if scheme == 1 else options.share
+    share = options.configured if layout == SHARED_SERVER else options.share
     return max(MIN_BUFFERS_BYTES, share * percent // 100 // _BUFFERS_STEP_BYTES * _BUFFERS_STEP_BYTES)
 
 
-def deploy(options: ConsolidationOptions, scheme: int, percent: int, rate: float) -> Deployment:
-    """Return the containers of a scheme, on a host with the memory that the overcommitment rate leaves available."""
-    layout: dict[str, dict[str, list[Database]]] = {}
-    for container_name, server_name, database_name in _address_names(options, scheme):
-        layout.setdefault(container_name, {}).setdefault(server_name, []).append(options.database_called(database_name))
+def deploy(options: ConsolidationOptions, layout: str, percent: int, overcommit: float) -> Deployment:
+    """Return the containers of a layout, on a host with the memory that the overcommitment leaves available."""
+    databases_of: dict[str, dict[str, list[Database]]] = {}
+    for container_name, server_name, database_name in _address_names(options, layout):
+        databases_of.setdefault(container_name, {}).setdefault(server_name, []).append(options.database_called(database_name))
     containers = []
-    for name, servers in layout.items():
+    for name, servers in databases_of.items():
         memory = None
         if options.container_memory is not None:
-            memory = options.container_memory * (1 if scheme in APART else options.databases)
+            memory = options.container_memory * (1 if layout in DEDICATED else options.databases)
         containers.append(
             Container(
                 name=name,
@@ -121,26 +121,30 @@ def deploy(options: ConsolidationOptions, scheme: int, percent: int, rate: float
                 memory_shares=options.guest_shares.get(name, 1.0),
                 guest=options.guest,
                 servers=tuple(
-                    _server(options, scheme, percent, server_name, tuple(databases)) for server_name, databases in servers.items()
+                    _server(options, layout, percent, server_name, tuple(databases)) for server_name, databases in servers.items()
                 ),
             )
         )
     host = Host(
-        cores=options.cores, memory=options.available(rate), staging=options.staging, labels=options.labels, containers=tuple(containers)
+        cores=options.cores,
+        memory=options.available_memory(overcommit),
+        staging=options.overcommit_by,
+        labels=options.labels,
+        containers=tuple(containers),
     )
-    return Deployment(hosts=(host,), volumes=options.all_volumes)
+    return Deployment(hosts=(host,), volumes=options.volumes)
 
 
-def _server(options: ConsolidationOptions, scheme: int, percent: int, name: str, databases: tuple[Database, ...]) -> Server:
-    settings = options.settings | (options.balloon if scheme == BALLOON else {})
+def _server(options: ConsolidationOptions, layout: str, percent: int, name: str, databases: tuple[Database, ...]) -> Server:
+    settings = options.settings | (options.balloon if layout == BALLOON else {})
     return Server(
         name=name,
         bin=options.pg_bin,
         version=options.pg_version,
-        settings=settings | {"shared_buffers": f"{shared_buffers(options, scheme, percent) // _MB}MB"},
+        settings=settings | {"shared_buffers": f"{shared_buffers(options, layout, percent) // _MB}MB"},
         transparent_huge_pages=options.transparent_huge_pages,
         checksums=options.checksums,
-        volumes=options.all_roles,
+        volumes=options.roles,
         tablespaces=options.tablespaces,
         databases=databases,
     )

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pgherd.study.study import Column, Study, TableView
+
+if TYPE_CHECKING:
+    from pgherd.model.finding import Finding
+    from pgherd.model.run import RunRecord
 
 STUDY = Study(
     package="pgherd.studies.consolidation",
@@ -11,7 +17,7 @@ STUDY = Study(
     help="Compare ways to share memory between databases, and find safe overcommitment.",
     examples=(
         ("pgherd consolidation", "all layouts, without overcommitment"),
-        ("pgherd consolidation --overcommit 0,0.2,0.4 --schemes 3,4", ""),
+        ("pgherd consolidation --overcommit 0,0.2,0.4", "with overcommitted memory"),
         ("pgherd consolidation --preset E4 --dry-run", "a published set-up: show the plan"),
     ),
     common=(*("databases", "schemes", "overcommit", "shared-buffers-percent", "pattern", "repeats", "preset", "memory", "dry-run", "yes"),),
@@ -21,38 +27,60 @@ STUDY = Study(
     tables={
         "consolidation": TableView(
             columns=(
-                Column("buffers\n%", "buffers", "number"),
-                Column("over-\ncommit", "rate", "share"),
-                Column("scheme", "what"),
+                Column("shared\nbuffers %", "shared_buffers_percent", "number"),
+                Column("over-\ncommit", "overcommit", "share"),
+                Column("layout", "layout"),
                 Column("throughput", "throughput", "value ±"),
-                Column("vs. under-\ncommitted", "normalised", "times", needs="normalised"),
+                Column("vs. under-\ncommitted", "relative_to_undercommitted", "times", needs="relative_to_undercommitted"),
                 Column("vs.\nfirst", "ratio", "times"),
-                Column("ratio,\ncorrected", "corrected_ratio", "times", needs="corrected_ratio"),
-                Column("corrected\nfor vCPUs", "corrected", "value ±"),
-                Column("CV\n%", "variation", "brief"),
-                Column("CPU\n%", "cpu_used", "number"),
-                Column("per\ncore", "per_core", "compact"),
+                Column("ratio,\ncorrected", "vcpu_corrected_ratio", "times", needs="vcpu_corrected_ratio"),
+                Column("corrected\nfor vCPUs", "vcpu_corrected", "value ±"),
+                Column("CV\n%", "cv", "brief"),
+                Column("CPU\n%", "cpu_percent", "number"),
+                Column("per\ncore", "throughput_per_core", "compact"),
                 Column("published\n(E4)", "throughput", "published"),
-                Column("tainted\ntrials", "tainted", "tainted"),
+                Column("tainted\ntrials", "tainted_trials", "tainted"),
             ),
             main=(
-                *("buffers", "rate", "scheme", "what", "throughput", "corrected", "ratio", "corrected_ratio", "normalised"),
-                *("variation", "cpu_used", "per_core", "tainted", "killed"),
+                *("shared_buffers_percent", "overcommit", "layout", "throughput", "vcpu_corrected", "ratio", "vcpu_corrected_ratio"),
+                *("relative_to_undercommitted", "cv", "cpu_percent", "throughput_per_core", "tainted_trials", "trials_with_oom_kill"),
             ),
         )
     },
     labels={
-        "what": "layout (containers/servers/databases)",
-        "corrected": "corrected for vCPUs",
-        "corrected_ratio": "ratio, corrected for vCPUs",
-        "normalised": "vs. undercommitted",
-        "available": "available memory, MB",
-        "variation": "CV across periods",
-        "per_core": "per fully used core",
-        "cpu_used": "CPU (100 % = one core)",
-        "killed": "trials with OOM kills",
-        "honest_rate": "max. safe overcommitment",
+        "vcpu_corrected": "corrected for vCPUs",
+        "vcpu_corrected_ratio": "ratio, corrected for vCPUs",
+        "relative_to_undercommitted": "vs. undercommitted",
+        "memory_available": "available memory, MB",
+        "cv": "CV across periods",
+        "nopm": "new orders per minute",
+        "cpu_percent": "CPU (100 % = one core)",
+        "trials_with_oom_kill": "trials with OOM kills",
+        "max_safe_overcommit": "max. safe overcommitment",
     },
-    percent=frozenset({"waiting"}),
+    percent=frozenset({"memory_pressure"}),
     web=("databases", "schemes", "scale", "period-length"),
 )
+
+
+def benefits(record: RunRecord) -> list[tuple[str, str, Finding]]:
+    """Return (check, change, ratio) of a dedicated container and server per database over a shared server, undercommitted.
+
+    For the recommendations of ``pgherd advise``. Empty if the run's ratios are not relative to a shared server.
+    """
+    from pgherd.model.finding import Finding
+
+    if record.analysis is None:
+        return []
+    rows = [row for row in record.analysis.tables.get("consolidation", []) if not row.get("overcommit") and "trials" in row]
+    if not rows or rows[0].get("layout") != "shared-server":
+        return []
+    corrected = rows[0].get("vcpu_corrected")
+    vcpus = ", each with dedicated vCPUs" if isinstance(corrected, Finding) and corrected.value is not None else ""
+    changes = []
+    for row in rows:
+        ratio = row.get("ratio")
+        if row.get("layout") == "dedicated" and isinstance(ratio, Finding) and ratio.value is not None:
+            change = f"layout shared-server → dedicated{vcpus}, buffers {row.get('shared_buffers_percent')} %"
+            changes.append(("dedicated-server", change, ratio))
+    return changes

@@ -1,4 +1,4 @@
-"""Tables of a consolidation: schemes, periods, OOM kills, memory, and the published references of E4, E5 and E6. Pure.
+"""Tables of a consolidation: layouts, periods, OOM kills, memory, and the published references of E4, E5 and E6. Pure.
 
 Reference: VMware, "VMware vFabric Postgres 9.2: Performance and Best Practices", vSphere 5.1. DBT-2 with 30 warehouses per database,
 30 and 2 clients, 4 periods of 10 minutes, 3 vCPUs and 8 or 4 GB per virtual machine, 8 cores.
@@ -10,14 +10,14 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from pgherd.analysis import memory_accounting, memory_effects, overcommitment
+from pgherd.analysis import guest_memory_breakdown, memory_accounting, overcommitment
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Finding
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.studies.consolidation.options import APART, BALLOON, SCHEMES, ConsolidationOptions
+from pgherd.studies.consolidation.options import BALLOON, DEDICATED, PLAIN, SHARED_CONTAINER, SHARED_SERVER, ConsolidationOptions
 from pgherd.studies.consolidation.propose import points
 from pgherd.studies.consolidation.trials import ConsolidationTrial, TrialsByPoint, shares_cpu
-from pgherd.study.findings import as_finding, missing
+from pgherd.study.findings import as_finding, labelled_name, missing
 from pgherd.study.trial_schedule import Point
 
 Row = dict[str, Finding | str | int | float | None]
@@ -32,27 +32,27 @@ SOURCE_E6 = "E6, VMware, vFabric Postgres 9.2: Performance and Best Practices"
 
 @dataclass(frozen=True)
 class PublishedBaseline:
-    """One undercommitted scheme in E4: new orders per minute, CPU used (100 % is one core), new orders per minute and used core."""
+    """One undercommitted layout in E4: new orders per minute, CPU used (100 % is one core), new orders per minute and used core."""
 
-    notpm: float
+    nopm: float
     cpu: float
     per_core: float
 
 
-BASELINES = {
-    (25, 1): PublishedBaseline(45303.41, 297.66, 15219.85),
-    (25, 2): PublishedBaseline(40790.49, 282.43, 14442.69),
-    (25, 3): PublishedBaseline(52647.45, 370.95, 14192.60),
-    (25, 4): PublishedBaseline(52398.71, 372.95, 14049.79),
-    (75, 1): PublishedBaseline(44595.37, 296.20, 15055.83),
-    (75, 2): PublishedBaseline(44257.74, 293.73, 15067.49),
-    (75, 3): PublishedBaseline(58993.92, 383.04, 15401.50),
-    (75, 4): PublishedBaseline(59295.53, 389.49, 15223.89),
+BASELINES: Mapping[tuple[int, str], PublishedBaseline] = {
+    (25, SHARED_SERVER): PublishedBaseline(45303.41, 297.66, 15219.85),
+    (25, SHARED_CONTAINER): PublishedBaseline(40790.49, 282.43, 14442.69),
+    (25, PLAIN): PublishedBaseline(52647.45, 370.95, 14192.60),
+    (25, BALLOON): PublishedBaseline(52398.71, 372.95, 14049.79),
+    (75, SHARED_SERVER): PublishedBaseline(44595.37, 296.20, 15055.83),
+    (75, SHARED_CONTAINER): PublishedBaseline(44257.74, 293.73, 15067.49),
+    (75, PLAIN): PublishedBaseline(58993.92, 383.04, 15401.50),
+    (75, BALLOON): PublishedBaseline(59295.53, 389.49, 15223.89),
 }
-"""(shared buffers in percent, scheme) → measured values."""
+"""(shared buffers in percent, layout) → measured values."""
 
-VARIATION = {(25, 3): 3.8, (75, 3): 1.1, (25, 4): 5.2, (75, 4): 1.0}
-"""(shared buffers in percent, scheme) → coefficient of variation across periods, %."""
+CV: Mapping[tuple[int, str], float] = {(25, PLAIN): 3.8, (75, PLAIN): 1.1, (25, BALLOON): 5.2, (75, BALLOON): 1.0}
+"""(shared buffers in percent, layout) → coefficient of variation across periods, %."""
 
 READINGS_E5 = (
     (25, "separate containers hold up better beyond 20 %; at 55 % they are at 3 × the others (+200 %); the database balloon adds nothing"),
@@ -60,13 +60,19 @@ READINGS_E5 = (
 )
 """(shared buffers in percent, reading of E5's curves)."""
 
-RATE_E5 = 0.55
-"""Overcommitment rate of the readings of E5's curves."""
-_RETAINED_RATIOS = {(25, 3): "about 3", (25, 4): "about 3", (75, 3): "about 1.6", (75, 4): "about 2.4"}
+OVERCOMMIT_E5 = 0.55
+"""Overcommitment level of the readings of E5's curves."""
+_RETAINED_RATIOS: Mapping[tuple[int, str], str] = {
+    (25, PLAIN): "about 3",
+    (25, BALLOON): "about 3",
+    (75, PLAIN): "about 1.6",
+    (75, BALLOON): "about 2.4",
+}
+_CORRECTED_RATIOS: Mapping[str, str] = {SHARED_SERVER: "about 1", SHARED_CONTAINER: "slightly above 1"}
 _BALLOON_RATIOS = {25: "about 1", 75: "about 1.5"}
 
-RATE_E6 = 0.3
-"""Overcommitment rate at which E6 examined the memory."""
+OVERCOMMIT_E6 = 0.3
+"""Overcommitment level at which E6 examined the memory."""
 
 READINGS_E6 = (
     (25, "at 30 % separate containers balloon about 8 % more memory, and compress and swap less than half as much"),
@@ -75,73 +81,75 @@ READINGS_E6 = (
 """(shared buffers in percent, reading of E6's memory over time)."""
 
 
-def published_retained_ratio(percent: int, scheme: int, rate: float) -> str | None:
+def published_retained_ratio(percent: int, layout: str, level: float) -> str | None:
     """Return E5's ratio of the retained throughput of separate containers to that of shared ones. None: not published."""
-    text = _RETAINED_RATIOS.get((percent, scheme)) if rate == RATE_E5 else None
+    text = _RETAINED_RATIOS.get((percent, layout)) if level == OVERCOMMIT_E5 else None
     return None if text is None else f"{text} ({SOURCE_E5})"
 
 
-def published_balloon_ratio(percent: int, rate: float) -> str | None:
+def published_balloon_ratio(percent: int, level: float) -> str | None:
     """Return E5's ratio of throughput with the database balloon to that without. None: not published."""
-    text = _BALLOON_RATIOS.get(percent) if rate == RATE_E5 else None
+    text = _BALLOON_RATIOS.get(percent) if level == OVERCOMMIT_E5 else None
     return None if text is None else f"{text} ({SOURCE_E5})"
 
 
-def published_swapped(percent: int, rate: float) -> str | None:
+def published_swapped(percent: int, level: float) -> str | None:
     """Return E6's ratio of memory swapped by separate containers to that of a shared one. None: not published."""
-    return f"below 0.5 ({SOURCE_E6})" if (percent, rate) == (25, RATE_E6) else None
+    return f"below 0.5 ({SOURCE_E6})" if (percent, level) == (25, OVERCOMMIT_E6) else None
 
 
-def published_swapped_with_balloon(percent: int, rate: float) -> str | None:
+def published_swapped_with_balloon(percent: int, level: float) -> str | None:
     """Return E6's ratio of memory swapped with the database balloon to that without. None: not published."""
-    return f"about 0.8 ({SOURCE_E6})" if (percent, rate) == (75, RATE_E6) else None
+    return f"about 0.8 ({SOURCE_E6})" if (percent, level) == (75, OVERCOMMIT_E6) else None
 
 
-def published_ratio(percent: int, scheme: int, base_scheme: int) -> str | None:
-    """Return E4's ratio of the throughputs of two schemes. None: one of them was not measured."""
-    baseline, base = BASELINES.get((percent, scheme)), BASELINES.get((percent, base_scheme))
-    return None if baseline is None or base is None else f"{baseline.notpm / base.notpm:.3f} ({SOURCE})"
+def published_ratio(percent: int, layout: str, base_layout: str) -> str | None:
+    """Return E4's ratio of the throughputs of two layouts. None: one of them was not measured."""
+    baseline, base = BASELINES.get((percent, layout)), BASELINES.get((percent, base_layout))
+    return None if baseline is None or base is None else f"{baseline.nopm / base.nopm:.3f} ({SOURCE})"
 
 
-def published_corrected_ratio(scheme: int, base_scheme: int) -> str | None:
+def published_corrected_ratio(layout: str, base_layout: str) -> str | None:
     """Return the same ratio with E4's correction, in E4's words. None: not published."""
-    text = {1: "about 1", 2: "slightly above 1"}.get(base_scheme) if scheme in (3, 4) else None
+    text = _CORRECTED_RATIOS.get(base_layout) if layout in DEDICATED else None
     return None if text is None else f"{text} ({SOURCE})"
 
 
-def published_buffers_gain(scheme: int) -> float | None:
+def published_buffers_gain(layout: str) -> float | None:
     """Return E4's ratio of throughput with 75 % buffers to that with 25 %. None: not measured."""
-    low, high = BASELINES.get((25, scheme)), BASELINES.get((75, scheme))
-    return None if low is None or high is None else high.notpm / low.notpm
+    low, high = BASELINES.get((25, layout)), BASELINES.get((75, layout))
+    return None if low is None or high is None else high.nopm / low.nopm
 
 
-def published_rows() -> list[Row]:
-    """Return E4's table."""
-    return [
+def published_rows(options: ConsolidationOptions) -> list[Row]:
+    """Return E4's table. If memory is overcommitted, readings of the curves of E5 and E6 for the measured sizes of buffers follow.
+
+    ``judged`` has the reason why the results are not judged by these readings.
+    """
+    rows: list[Row] = [
         {
-            "buffers": percent,
-            "scheme": scheme,
-            "what": SCHEMES[scheme],
-            "notpm": baseline.notpm,
-            "cpu_used": baseline.cpu,
-            "per_core": baseline.per_core,
-            "variation": VARIATION.get((percent, scheme)),
+            "experiment": "E4",
+            "shared_buffers_percent": percent,
+            "layout": layout,
+            "nopm": baseline.nopm,
+            "cpu_percent": baseline.cpu,
+            "throughput_per_core": baseline.per_core,
+            "cv": CV.get((percent, layout)),
         }
-        for (percent, scheme), baseline in BASELINES.items()
+        for (percent, layout), baseline in BASELINES.items()
     ]
+    own_kernel = capabilities_of(options.runtime).own_kernel
+    reason = "for reference only: other hardware and workload" if own_kernel else "no: containers share one kernel"
+    for experiment, readings in (("E5", READINGS_E5), ("E6", READINGS_E6)) if any(options.overcommit) else ():
+        rows += [
+            {"experiment": experiment, "shared_buffers_percent": percent, "reading": text, "judged": reason}
+            for percent, text in readings
+            if percent in options.shared_buffers_percent
+        ]
+    return rows
 
 
-def reading_rows(options: ConsolidationOptions, readings: Sequence[tuple[int, str]]) -> list[Row]:
-    """Return the readings of E5's or E6's curves for the measured sizes of buffers, and why results are not judged by them."""
-    reason = (
-        "no: containers share one kernel"
-        if not capabilities_of(options.runtime).own_kernel
-        else "for reference only: other hardware and workload"
-    )
-    return [{"buffers": percent, "reading": text, "judged": reason} for percent, text in readings if percent in options.buffers]
-
-
-# ---- schemes and periods
+# ---- layouts and periods
 
 NOT_RUN = "no trial of it finished"
 OOM_KILLED = "OOM kill of servers"
@@ -154,25 +162,25 @@ def mean(values: Sequence[float | None], unit: str, absent: str, note: str = "")
     return as_finding(overcommitment.block_mean(present), unit, note) if present else missing(unit, absent)
 
 
-def scheme_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Row]:
-    """Return a row for each combination of buffers, rate and scheme, with the columns of E4's table and more."""
+def layout_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Row]:
+    """Return a row for each combination of buffers, level and layout, with the columns of E4's table and more."""
     rows: list[Row] = []
     for point in points(options):
-        rows.append(_scheme_row(options, trials, point))
-    for scheme, reason in options.unavailable.items():
-        rows.append({"scheme": scheme, "what": SCHEMES[scheme], "throughput": missing(options.unit, f"not available: {reason}")})
+        rows.append(_layout_row(options, trials, point))
+    for layout, reason in options.unavailable.items():
+        rows.append({"layout": layout, "throughput": missing(options.unit, f"not available: {reason}")})
     return rows
 
 
-def _scheme_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Point) -> Row:
-    scheme, percent, rate = int(point["scheme"]), int(point["buffers"]), float(point["rate"])
+def _layout_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Point) -> Row:
+    layout, percent, level = str(point["layout"]), int(point["shared_buffers_percent"]), float(point["overcommit"])
     results = trials.all_at(point)
     killed = sum(bool(result.memory_kills) for result in results)
     absent = OOM_KILLED if killed else NOT_RUN
-    published = BASELINES.get((percent, scheme)) if rate == 0 and options.enters_orders else None
-    published_variation = VARIATION.get((percent, scheme))
+    published = BASELINES.get((percent, layout)) if level == 0 and options.enters_orders else None
+    published_cv = CV.get((percent, layout))
     no_cpu = _NO_CPU if any(trial is not None for trial in trials.by_block(point)) else absent
-    no_correction = "each database has dedicated vCPUs" if scheme in APART else "the vCPUs of a container are not limited"
+    no_correction = "each database has dedicated vCPUs" if layout in DEDICATED else "the vCPUs of a container are not limited"
 
     def cell(value_of: Callable[[ConsolidationTrial], float | None], unit: str, reason: str = absent, note: str = "") -> Finding:
         return mean(trials.values(point, value_of), unit, reason, note)
@@ -181,77 +189,77 @@ def _scheme_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Poi
         return finding if text is None else finding.model_copy(update={"experiment": "E4", "published": text})
 
     row: Row = {
-        "buffers": percent,
-        "rate": rate,
-        "scheme": scheme,
-        "what": SCHEMES[scheme],
-        **({"available": round(options.available(rate) / 2**20) if rate > 0 else None} if any(options.rates) else {}),
+        "shared_buffers_percent": percent,
+        "overcommit": level,
+        "layout": layout,
+        **({"memory_available": round(options.available_memory(level) / 2**20) if level > 0 else None} if any(options.overcommit) else {}),
         "throughput": with_published(
-            cell(lambda trial: trial.throughput, options.unit), f"{published.notpm:,.2f} {options.unit}" if published else None
+            cell(lambda trial: trial.throughput, options.unit), f"{published.nopm:,.2f} {options.unit}" if published else None
         ),
-        "corrected": cell(lambda trial: trial.corrected, options.unit, note="the quiet databases' throughput counts twice, as in E4")
-        if shares_cpu(options, scheme)
+        "vcpu_corrected": cell(lambda trial: trial.vcpu_corrected, options.unit, note="quiet databases' throughput counts twice, as in E4")
+        if shares_cpu(options, layout)
         else missing(options.unit, f"no correction: {no_correction}"),
         "ratio": ratio_to_first(options, trials, point),
-        **({"corrected_ratio": ratio_to_first(options, trials, point, correct=True)} if different_vcpus(options) else {}),
-        **({"normalised": normalised(options, trials, point)} if any(options.rates) else {}),
-        "variation": with_published(
-            cell(lambda trial: None if trial.variation is None else 100 * trial.variation, "%"),
-            f"{published_variation} %" if published and published_variation is not None else None,
+        **({"vcpu_corrected_ratio": ratio_to_first(options, trials, point, correct=True)} if different_vcpus(options) else {}),
+        **({"relative_to_undercommitted": relative_to_undercommitted(options, trials, point)} if any(options.overcommit) else {}),
+        "cv": with_published(
+            cell(lambda trial: None if trial.cv is None else 100 * trial.cv, "%"),
+            f"{published_cv} %" if published and published_cv is not None else None,
         ),
-        "cpu_used": with_published(
+        "cpu_percent": with_published(
             cell(lambda trial: None if trial.cores_used is None else 100 * trial.cores_used, "%", no_cpu),
             f"{published.cpu:,.2f} %" if published else None,
         ),
-        "per_core": with_published(
-            cell(lambda trial: trial.per_core, f"{options.unit}/core", no_cpu),
+        "throughput_per_core": with_published(
+            cell(lambda trial: trial.throughput_per_core, f"{options.unit}/core", no_cpu),
             f"{published.per_core:,.2f} {options.unit}/core" if published else None,
         ),
         "trials": len(results),
-        "tainted": sum(result.tainted for result in results),
-        "killed": killed,
+        "tainted_trials": sum(result.tainted for result in results),
+        "trials_with_oom_kill": killed,
     }
     return row
 
 
 def different_vcpus(options: ConsolidationOptions) -> bool:
-    """Return True if some schemes share vCPUs and others do not. A ratio of their throughputs then is one of CPUs, too."""
-    return len({shares_cpu(options, scheme) for scheme in options.runnable}) > 1
+    """Return True if some layouts share vCPUs and others do not. A ratio of their throughputs then is one of CPUs, too."""
+    return len({shares_cpu(options, layout) for layout in options.runnable}) > 1
 
 
 def ratio_to_first(options: ConsolidationOptions, trials: TrialsByPoint, point: Point, *, correct: bool = False) -> Finding:
-    """Return a scheme's throughput over the first scheme's at the same buffers and rate, by block.
+    """Return a layout's throughput over the first layout's at the same buffers and level, by block.
 
     ``correct`` applies E4's correction to those of the two that share vCPUs.
     """
-    scheme, first = int(point["scheme"]), options.runnable[0]
-    if scheme == first:
-        return missing("ratio", "the first scheme")
+    layout, first = str(point["layout"]), options.runnable[0]
+    if layout == first:
+        return missing("ratio", "the first layout")
     reference = None
-    if float(point["rate"]) == 0 and options.enters_orders:
-        reference = published_corrected_ratio(scheme, first) if correct else published_ratio(int(point["buffers"]), scheme, first)
+    if float(point["overcommit"]) == 0 and options.enters_orders:
+        percent = int(point["shared_buffers_percent"])
+        reference = published_corrected_ratio(layout, first) if correct else published_ratio(percent, layout, first)
 
-    def values(of_scheme: int) -> list[float | None]:
-        corrects = correct and shares_cpu(options, of_scheme)
-        return trials.values({**point, "scheme": of_scheme}, lambda trial: trial.corrected if corrects else trial.throughput)
+    def values(of_layout: str) -> list[float | None]:
+        corrects = correct and shares_cpu(options, of_layout)
+        return trials.values({**point, "layout": of_layout}, lambda trial: trial.vcpu_corrected if corrects else trial.throughput)
 
     experiment = "E4" if reference else None
-    ratio = overcommitment.block_ratio(values(scheme), values(first))
+    ratio = overcommitment.block_ratio(values(layout), values(first))
     if ratio is None:
         return missing("ratio", "no block has a value of both", experiment=experiment, published=reference)
-    note = f"against scheme {first}" + (", with E4's correction for shared vCPUs" if correct else "")
+    note = f"against {first}" + (", with E4's correction for shared vCPUs" if correct else "")
     return as_finding(ratio, "ratio", note, experiment=experiment, published=reference)
 
 
-def normalised(options: ConsolidationOptions, trials: TrialsByPoint, point: Point) -> Finding:
-    """Return the throughput over that of the same scheme undercommitted, by block (E5)."""
-    if float(point["rate"]) == 0:
+def relative_to_undercommitted(options: ConsolidationOptions, trials: TrialsByPoint, point: Point) -> Finding:
+    """Return the throughput over that of the same layout undercommitted, by block (E5)."""
+    if float(point["overcommit"]) == 0:
         return missing("ratio", "the baseline")
-    ratio = overcommitment.block_ratio(trials.values(point, throughput_of), trials.values({**point, "rate": 0.0}, throughput_of))
+    ratio = overcommitment.block_ratio(trials.values(point, throughput_of), trials.values({**point, "overcommit": 0.0}, throughput_of))
     if ratio is None:
         killed = any(result.memory_kills for result in trials.all_at(point))
         return missing("ratio", OOM_KILLED if killed else "no block has a value of both")
-    return as_finding(ratio, "ratio", "against the same scheme undercommitted")
+    return as_finding(ratio, "ratio", "against the same layout undercommitted")
 
 
 def throughput_of(trial: ConsolidationTrial) -> float | None:
@@ -271,21 +279,21 @@ def period_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Ro
                 throughputs = [trial.periods[period][database].throughput for trial in blocks]
                 rows.append(
                     {
-                        "buffers": point["buffers"],
-                        "rate": point["rate"],
-                        "scheme": point["scheme"],
+                        "shared_buffers_percent": point["shared_buffers_percent"],
+                        "overcommit": point["overcommit"],
+                        "layout": point["layout"],
                         "period": period + 1,
                         "database": f"DB_{database + 1}",
                         "clients": options.plan[database][period],
                         "throughput": mean(throughputs, options.unit, NOT_RUN),
-                        "cpu_used": mean(cpu, "%", _NO_CPU, "of all containers") if database == 0 else None,
+                        "cpu_percent": mean(cpu, "%", _NO_CPU, "of all containers") if database == 0 else None,
                     }
                 )
     return rows
 
 
 def kill_rows(trials: TrialsByPoint) -> list[Row]:
-    """Return the OOM kills: container, processes, trial and time."""
+    """Return the OOM kills: container, processes, trial and ``time`` (seconds from its start)."""
     rows: list[Row] = []
     for result in trials.results:
         for kill in result.memory_kills:
@@ -294,10 +302,10 @@ def kill_rows(trials: TrialsByPoint) -> list[Row]:
                     "trial": result.trial.key(),
                     "container": kill.container,
                     "processes": kill.processes,
-                    "who": ", ".join(kill.names) or None,
+                    "process_names": ", ".join(kill.names) or None,
                     "limit": kill.limit,
-                    "seconds_into_trial": round(kill.at - result.started, 1),
-                    "said": (result.error or "").split("\n")[0],
+                    "time": round(kill.at - result.started, 1),
+                    "message": (result.error or "").split("\n")[0],
                 }
             )
     return rows
@@ -323,12 +331,12 @@ UNITS = {
     "guest_balloons": "MB",
     "swapped": "MB",
     "compressed": "MB",
-    "compressed_to": "MB",
-    "compression": "ratio",
+    "compressed_size": "MB",
+    "compression_ratio": "ratio",
     "refaults": "pages/s",
     "swapped_in": "pages/s",
     "swapped_out": "pages/s",
-    "waiting": "%",
+    "memory_pressure": "%",
 }
 """Quantity → unit."""
 _NOTES = {
@@ -336,11 +344,11 @@ _NOTES = {
     "page_cache": "without shared memory",
     "ballooned": "in the database balloons; not part of the shared memory",
     "compressed": "in compressed swap of the host, before compression",
-    "compressed_to": "host memory used by compressed swap, in addition to the containers' memory",
+    "compressed_size": "host memory used by compressed swap, in addition to the containers' memory",
     "refaults": "file and anonymous pages that were read again after eviction",
     "swapped_in": "of the whole host",
     "swapped_out": "of the whole host",
-    "waiting": "memory pressure (PSI some) of the container with the most",
+    "memory_pressure": "memory pressure (PSI some) of the container with the most",
 }
 _GUEST_NOTES = {
     "page_cache": "host files of the hypervisors; the guests' page cache is part of their private memory",
@@ -348,7 +356,7 @@ _GUEST_NOTES = {
     "ballooned": "returned by the databases to their guests' kernels; not to be added to the guest balloons",
     "guest_balloons": "in the guest kernels' balloons; the table guest_memory lists each guest",
     "refaults": "host file pages and guest memory that were read again after eviction",
-    "waiting": "memory pressure (PSI some) of the hypervisor with the most",
+    "memory_pressure": "memory pressure (PSI some) of the hypervisor with the most",
 }
 """Notes that differ if the containers are guests. Their shared memory is close to zero and is not shown."""
 
@@ -358,19 +366,19 @@ def memory_use(result: TrialResult) -> dict[str, float]:
     periods = [_phase_memory(phase) for phase in result.phases]
     complete = [name for name in UNITS if periods and all(name in period for period in periods)]
     use = {name: statistics.fmean(period[name] for period in periods) for name in complete}
-    if use.get("compressed", 0.0) >= MIN_SWAPPED_MB and "compressed_to" in use:
-        ratio = memory_accounting.ratio(use["compressed"], use["compressed_to"])
-        use |= {} if ratio is None else {"compression": ratio}
+    if use.get("compressed", 0.0) >= MIN_SWAPPED_MB and "compressed_size" in use:
+        ratio = memory_accounting.compression_ratio(use["compressed"], use["compressed_size"])
+        use |= {} if ratio is None else {"compression_ratio": ratio}
     return use
 
 
 def _phase_memory(phase: PhaseResult) -> dict[str, float]:
     containers, servers, zram = (_with_prefix(phase, prefix) for prefix in (_CONTAINER, _SERVER, _ZRAM))
-    balloons = [memory_effects.of_means(phase.metrics, entity.removeprefix(_GUEST)) for entity in _with_prefix(phase, _GUEST)]
+    balloons = [guest_memory_breakdown.from_means(phase.metrics, entity.removeprefix(_GUEST)) for entity in _with_prefix(phase, _GUEST)]
     guest_balloons = [balloon.ballooned / MB for balloon in balloons if balloon is not None]
     host = phase.metrics.get(_HOST, {})
     shared, files = _sum(containers, "memory.shmem"), _sum(containers, "memory.file")
-    refaults = [rate for kind in ("file", "anon") if (rate := _sum(containers, f"memory.refault_{kind}")) is not None]
+    refaults = [level for kind in ("file", "anon") if (level := _sum(containers, f"memory.refaults_{kind}")) is not None]
     pressures = [metrics["psi.memory.some"] for metrics in containers.values() if "psi.memory.some" in metrics]
     values = {
         "charged": _sum(containers, "memory.usage", MB),
@@ -380,12 +388,12 @@ def _phase_memory(phase: PhaseResult) -> dict[str, float]:
         "ballooned": _sum(servers, "balloon.bytes", MB),
         "guest_balloons": sum(guest_balloons) if guest_balloons and len(guest_balloons) == len(balloons) else None,
         "swapped": _sum(containers, "memory.swap", MB),
-        "compressed": _first(_sum(zram, "zram.original", MB), _sum(containers, "memory.zswapped", MB)),
-        "compressed_to": _first(_sum(zram, "zram.used", MB), _sum(containers, "memory.zswap", MB)),
+        "compressed": _first(_sum(zram, "zram.orig_data", MB), _sum(containers, "memory.zswapped", MB)),
+        "compressed_size": _first(_sum(zram, "zram.mem_used", MB), _sum(containers, "memory.zswap", MB)),
         "refaults": sum(refaults) if refaults else None,
         "swapped_in": host.get("vm.pswpin"),
         "swapped_out": host.get("vm.pswpout"),
-        "waiting": 100 * max(pressures) if pressures else None,
+        "memory_pressure": 100 * max(pressures) if pressures else None,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -404,7 +412,7 @@ def _first(*values: float | None) -> float | None:
 
 
 def memory_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Row]:
-    """Return a row for each combination of buffers, rate and scheme with a finished trial that measured the containers' memory."""
+    """Return a row for each combination of buffers, level and layout with a finished trial that measured the containers' memory."""
     guests = capabilities_of(options.runtime).own_kernel
     units = {name: unit for name, unit in UNITS.items() if not (guests and name == "shared")}
     notes = {**_NOTES, **(_GUEST_NOTES if guests else {})}
@@ -413,7 +421,7 @@ def memory_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Ro
         blocks = _memory_by_block(trials, point)
         if not any("charged" in use for use in blocks):
             continue
-        row: Row = {"buffers": point["buffers"], "rate": point["rate"], "scheme": point["scheme"], "what": SCHEMES[int(point["scheme"])]}
+        row: Row = {"shared_buffers_percent": point["shared_buffers_percent"], "overcommit": point["overcommit"], "layout": point["layout"]}
         for name, unit in units.items():
             if any(name in use for use in blocks):
                 row[name] = mean([use.get(name) for use in blocks], unit, _NOT_MEASURED, notes.get(name, ""))
@@ -422,38 +430,38 @@ def memory_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Ro
 
 
 def swap_findings(options: ConsolidationOptions, trials: TrialsByPoint) -> dict[str, Finding]:
-    """Return ratios of swapped memory at each rate, by block, as E6 read them off its curves.
+    """Return ratios of swapped memory at each level, by block, as E6 read them off its curves.
 
     They compare separate containers with the first shared one, and the database balloon with its absence.
     """
     findings: dict[str, Finding] = {}
-    shared = next((scheme for scheme in options.runnable if scheme not in APART), None)
+    shared = next((layout for layout in options.runnable if layout not in DEDICATED), None)
     for point in points(options):
-        scheme, percent, rate = int(point["scheme"]), int(point["buffers"]), float(point["rate"])
-        if not rate or scheme not in APART:
+        layout, percent, level = str(point["layout"]), int(point["shared_buffers_percent"]), float(point["overcommit"])
+        if not level or layout not in DEDICATED:
             continue
-        suffix = f"buffers{percent}.rate{rate:g}"
+        labels = {"shared_buffers_percent": percent, "overcommit": level}
         if shared is not None:
-            reference = published_swapped(percent, rate) if options.enters_orders else None
-            findings |= _swap_ratio(f"swapped_ratio.scheme{scheme}.{suffix}", trials, point, shared, reference)
-        if scheme == BALLOON and 3 in options.runnable:
-            reference = published_swapped_with_balloon(percent, rate) if options.enters_orders else None
-            findings |= _swap_ratio(f"swapped_balloon_ratio.{suffix}", trials, point, 3, reference)
+            reference = published_swapped(percent, level) if options.enters_orders else None
+            findings |= _swap_ratio(labelled_name("swapped_ratio", layout=layout, **labels), trials, point, shared, reference)
+        if layout == BALLOON and PLAIN in options.runnable:
+            reference = published_swapped_with_balloon(percent, level) if options.enters_orders else None
+            findings |= _swap_ratio(labelled_name("swapped_balloon_ratio", **labels), trials, point, PLAIN, reference)
     return findings
 
 
-def _swap_ratio(name: str, trials: TrialsByPoint, point: Point, base_scheme: int, reference: str | None) -> dict[str, Finding]:
-    """Return the finding of a ratio over another scheme.
+def _swap_ratio(name: str, trials: TrialsByPoint, point: Point, base_layout: str, reference: str | None) -> dict[str, Finding]:
+    """Return the finding of a ratio over another layout.
 
-    Blocks in which the base scheme swapped less than ``MIN_SWAPPED_MB`` are left out. Blocks in which only this scheme did are not,
+    Blocks in which the base layout swapped less than ``MIN_SWAPPED_MB`` are left out. Blocks in which only this layout did are not,
     because that is a result.
     """
-    pairs = zip(_swapped(trials, point), _swapped(trials, {**point, "scheme": base_scheme}), strict=True)
+    pairs = zip(_swapped(trials, point), _swapped(trials, {**point, "layout": base_layout}), strict=True)
     used = [(value, base) for value, base in pairs if value is not None and base is not None and base >= MIN_SWAPPED_MB]
     ratio = overcommitment.block_ratio([max(value, MIN_SWAPPED_MB) for value, _ in used], [base for _, base in used])
     if ratio is None:
         return {}
-    note = f"swapped out of all containers, scheme {int(point['scheme'])} over scheme {base_scheme}"
+    note = f"swapped out of all containers, {point['layout']} over {base_layout}"
     raised = sum(value < MIN_SWAPPED_MB for value, _ in used)
     if raised:
         note += f"; at most: in {raised} of {len(used)} blocks it was below {MIN_SWAPPED_MB:g} MB, and counts as that"

@@ -10,7 +10,7 @@ from pgherd.analysis import overcommitment
 from pgherd.analysis.overcommitment import Period
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.studies.consolidation.options import APART, ConsolidationOptions
+from pgherd.studies.consolidation.options import DEDICATED, ConsolidationOptions
 from pgherd.studies.consolidation.propose import targets
 from pgherd.study.trial_schedule import Point
 
@@ -40,18 +40,18 @@ class ConsolidationTrial:
 
     @property
     def throughput(self) -> float:
-        """Throughput of all databases, averaged over the periods: the metric of a scheme in E4."""
+        """Throughput of all databases, averaged over the periods: the metric of a layout in E4."""
         return statistics.fmean(self.totals)
 
     @property
-    def corrected(self) -> float:
+    def vcpu_corrected(self) -> float:
         """Throughput with E4's correction for databases that share one container's vCPUs."""
-        return overcommitment.corrected(self.periods)
+        return overcommitment.vcpu_corrected(self.periods)
 
     @property
-    def variation(self) -> float | None:
+    def cv(self) -> float | None:
         """Coefficient of variation across periods."""
-        return overcommitment.variation(self.totals)
+        return overcommitment.coefficient_of_variation(self.totals)
 
     @property
     def cores_used(self) -> float | None:
@@ -59,16 +59,16 @@ class ConsolidationTrial:
         return None if self.cores is None else statistics.fmean(self.cores)
 
     @property
-    def per_core(self) -> float | None:
+    def throughput_per_core(self) -> float | None:
         """Throughput per fully used core."""
-        return None if self.cores_used is None else overcommitment.per_core(self.throughput, self.cores_used)
+        return None if self.cores_used is None else overcommitment.throughput_per_core(self.throughput, self.cores_used)
 
 
 def finished_trial(options: ConsolidationOptions, result: TrialResult) -> ConsolidationTrial | None:
     """Return the values of a trial. None: it did not finish."""
     if result.error is not None or len(result.phases) != len(options.plan[0]):
         return None
-    addresses = targets(options, int(result.trial.point["scheme"]))
+    addresses = targets(options, str(result.trial.point["layout"]))
     periods = []
     for number, phase in enumerate(result.phases):
         by_address = {target.target: target for target in phase.targets}
@@ -116,10 +116,10 @@ class TrialsByPoint:
         None: the block has no trial.
         """
         trials = self.all_at(point)
-        planned = {result.trial.repeat: result for result in trials if result.trial.repeat < self.options.blocks}
-        clean_reruns = [result for result in trials if result.trial.repeat >= self.options.blocks and not result.tainted]
+        planned = {result.trial.repeat: result for result in trials if result.trial.repeat < self.options.repeats}
+        clean_reruns = [result for result in trials if result.trial.repeat >= self.options.repeats and not result.tainted]
         chosen = []
-        for block in range(self.options.blocks):
+        for block in range(self.options.repeats):
             result = planned.get(block)
             if (result is None or result.tainted) and clean_reruns:
                 result = clean_reruns.pop(0)
@@ -139,9 +139,9 @@ class TrialsByPoint:
         return [trial for trial in self._finished.values() if trial is not None]
 
 
-def shares_cpu(options: ConsolidationOptions, scheme: int) -> bool:
-    """Return True if the scheme's databases share one container's limited vCPUs, which E4's correction is for.
+def shares_cpu(options: ConsolidationOptions, layout: str) -> bool:
+    """Return True if the layout's databases share one container's limited vCPUs, which E4's correction is for.
 
     A guest is limited to its vCPUs even without a CPU limit.
     """
-    return scheme not in APART and (options.cpu_mode != "none" or capabilities_of(options.runtime).whole_vcpus)
+    return layout not in DEDICATED and (options.cpu_mode != "none" or capabilities_of(options.runtime).whole_vcpus)

@@ -10,7 +10,7 @@ from pgherd.analysis.sizes import SizeModel, fit_sizes
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.studies.database_size.options import SizesOptions
+from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.study.findings import as_finding
 
 MB = 2**20
@@ -24,23 +24,27 @@ PUBLISHED = {1: "23 MB", 10: "157 MB", 100: "1.7 GB", 1000: "15 GB", 2500: "37 G
 """Scale → size that E10 published (SOURCE). The article calls it the working set. Its units are PostgreSQL's."""
 _MB_PER_UNIT = {"MB": 1.0, "GB": 1024.0}
 
-_PARTS = {"tables": "tables with their TOAST, free space and visibility maps", "indexes": "indexes", "rest": "catalogs"}
+_PARTS = {"tables": "tables with their TOAST, free space and visibility maps", "indexes": "indexes", "other": "catalogs"}
 
 Row = dict[str, Finding | str | int | float | None]
 
 
-def analyse(options: SizesOptions, results: Sequence[TrialResult]) -> Analysis:
-    """Return the line (``fixed`` and ``per_scale``), a prediction for each requested scale, and the table of all sizes."""
+def analyse(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Analysis:
+    """Return the line (``base_size`` and ``size_per_scale``), a prediction for each requested scale, and the table of all sizes."""
     measured = {
         int(result.trial.point["scale"]): result.probe for result in results if result.error is None and "database_bytes" in result.probe
     }
     warnings = [f"Scale {result.trial.point['scale']} could not be measured: {result.error}" for result in results if result.error]
+    tried = {result.trial.point["scale"] for result in results}
+    if left := [str(scale) for scale in options.scales if scale not in tried]:
+        warnings.append(f"Not measured, because the run ended before: scale {', '.join(left)}")
     sizes = {scale: probe["database_bytes"] for scale, probe in sorted(measured.items())}
     model = fit_sizes(list(sizes), list(sizes.values())) if len(sizes) >= 2 else None
     predicted = {} if model is None else {scale: model.predict(scale) for scale in options.predict}
     findings = {} if model is None else _line_findings(model)
     findings |= {
-        f"size_{scale}": as_finding(estimate.scaled(1 / MB), "MB", **_published_fields(scale)) for scale, estimate in predicted.items()
+        f"predicted_size.{scale}": as_finding(estimate.scaled(1 / MB), "MB", **_published_fields(scale))
+        for scale, estimate in predicted.items()
     }
     warnings += _warnings(model, predicted)
     return Analysis(
@@ -69,8 +73,12 @@ def _line_findings(model: SizeModel) -> dict[str, Finding]:
     method = f"least squares over {model.n} scales, weighted by 1/size²"
     no_interval = "no interval: see those of the predicted sizes"
     return {
-        "per_scale": Finding(value=model.per_scale / MB, unit="MB", n=model.n, method=method, note=f"per unit of scale; {no_interval}"),
-        "fixed": Finding(value=model.fixed / MB, unit="MB", n=model.n, method=method, note=f"catalogs and empty tables; {no_interval}"),
+        "size_per_scale": Finding(
+            value=model.size_per_scale / MB, unit="MB", n=model.n, method=method, note=f"per unit of scale; {no_interval}"
+        ),
+        "base_size": Finding(
+            value=model.base_size / MB, unit="MB", n=model.n, method=method, note=f"catalogs and empty tables; {no_interval}"
+        ),
         "relative_error": Finding(
             value=100 * model.relative_error, unit="%", n=model.n, method="root mean square of (measured − fitted) / fitted"
         ),
@@ -79,11 +87,13 @@ def _line_findings(model: SizeModel) -> dict[str, Finding]:
 
 def _rows(measured: Mapping[int, Mapping[str, float]], findings: Mapping[str, Finding]) -> list[Row]:
     """Return all scales in ascending order. A measured size has precedence over a predicted one."""
-    predicted = {int(name.removeprefix("size_")): finding for name, finding in findings.items() if name.startswith("size_")}
+    predicted = {
+        int(name.removeprefix("predicted_size.")): finding for name, finding in findings.items() if name.startswith("predicted_size.")
+    }
     rows: list[Row] = []
     for scale in sorted({*measured, *predicted}):
         probe = measured.get(scale, {})
-        row: Row = {"scale": scale, "how": "measured" if probe else "predicted"}
+        row: Row = {"scale": scale, "source": "measured" if probe else "predicted"}
         row["size"] = _size_finding(probe["database_bytes"], "pg_database_size", _published_fields(scale)) if probe else predicted[scale]
         for part, description in _PARTS.items():
             row[part] = _size_finding(probe[f"{part}_bytes"], description, {}) if f"{part}_bytes" in probe else None
@@ -115,21 +125,21 @@ def _warnings(model: SizeModel | None, predicted: Mapping[int, Estimate]) -> lis
     return warnings
 
 
-def _grade(options: SizesOptions, sizes: Mapping[int, float], model: SizeModel | None) -> Grade:
+def _grade(options: DatabaseSizeOptions, sizes: Mapping[int, float], model: SizeModel | None) -> Grade:
     """Return the grade. A: every scale was measured, at least 4, and they form a line. C: there is no line."""
     if model is None:
         return "C"
     return "A" if len(sizes) == len(options.scales) and model.n >= 4 and model.relative_error <= MAX_RELATIVE_ERROR else "B"
 
 
-def _answer(options: SizesOptions, sizes: Mapping[int, float], model: SizeModel | None, predicted: Mapping[int, Estimate]) -> str:
+def _answer(options: DatabaseSizeOptions, sizes: Mapping[int, float], model: SizeModel | None, predicted: Mapping[int, Estimate]) -> str:
     if model is None:
         if not sizes:
             return "No result: no size was measured."
         scale, size = next(iter(sizes.items()))
         return f"A database of scale {scale} takes {format_bytes(size)} on PostgreSQL {options.pg_version}; one size gives no line."
-    text = f"On PostgreSQL {options.pg_version} a pgbench database takes {format_bytes(model.per_scale)} per unit of scale plus "
-    text += format_bytes(model.fixed)
+    text = f"On PostgreSQL {options.pg_version} a pgbench database takes {format_bytes(model.size_per_scale)} per unit of scale plus "
+    text += format_bytes(model.base_size)
     # The answer names the best known of E10's scales.
     chosen = 1000 if 1000 in predicted else max(predicted, default=None)
     if chosen is not None and chosen not in sizes:
@@ -141,7 +151,7 @@ def _answer(options: SizesOptions, sizes: Mapping[int, float], model: SizeModel 
     return text + "."
 
 
-def _figure_data(options: SizesOptions, model: SizeModel | None) -> dict[str, Any]:
+def _figure_data(options: DatabaseSizeOptions, model: SizeModel | None) -> dict[str, Any]:
     """Return the fitted line in MB and E10's sizes, which the figure needs in addition to the table."""
     published = [{"scale": scale, "size": published_megabytes(scale), "source": SOURCE} for scale in PUBLISHED]
     if model is None:

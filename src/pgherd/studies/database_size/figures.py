@@ -16,9 +16,9 @@ _KINDS = {"measured": (BLUE, "circle"), "predicted": (GREEN, "square"), "publish
 
 @register("sizes")
 def sizes(inputs: FigureInputs) -> Figure:
-    """Draw sizes by scale factor on logarithmic axes. The bend at small scales is the fixed part of a database."""
+    """Draw sizes by scale factor on logarithmic axes. The bend at small scales is the base size of a database."""
     rows = [
-        {"x": finite(row.get("scale")), "y": finite(row.get("size")), "kind": clean(row.get("how"))}
+        {"x": finite(row.get("scale")), "y": finite(row.get("size")), "kind": clean(row.get("source"))}
         for row in inputs.analysis.tables.get("sizes", [])
     ]
     line = inputs.analysis.figures.get("line", {})

@@ -27,22 +27,23 @@ Scales = Annotated[tuple[int, ...], AfterValidator(_ascending)]
 """Scale factors of pgbench, in ascending order without duplicates."""
 
 
-class SizesOptions(StudyOptions):
+class DatabaseSizeOptions(StudyOptions):
     """Complete options of a database-size run."""
 
     pg_bin: str
     pg_version: str
     scales: Scales = Field(SCALES, description="loaded and measured")
     predict: Scales = Field(PREDICTED, description="predicted")
+    budget_seconds: float | None = Field(None, gt=0)
 
 
-def deployment(options: SizesOptions, scale: int) -> Deployment:
+def deployment(options: DatabaseSizeOptions, scale: int) -> Deployment:
     """Return the deployment of one server with one database. It has no limits, because the server runs no load."""
     server = Server(bin=options.pg_bin, version=options.pg_version, databases=(Database(scale=scale),))
     return Deployment(hosts=(Host(containers=(Container(name="db01", servers=(server,)),)),))
 
 
-class SizesRequest(SampleRequest):
+class DatabaseSizeRequest(SampleRequest):
     """Options of ``pgherd database-size`` as given on the command line or in a scenario. None: pgherd chooses."""
 
     scales: Scales = option(SCALES, "Scale factors to load.", metavar="N,N,…", web=True, filled="1,2,5,10")

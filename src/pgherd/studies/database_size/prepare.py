@@ -7,29 +7,36 @@ from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Surroundings
+from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk, golden, installations
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.studies.database_size.options import SizesOptions, SizesRequest
+from pgherd.studies.database_size.options import DatabaseSizeOptions, DatabaseSizeRequest
 from pgherd.workloads.pgbench import PgbenchFilling
 
 MEMORY = 512 * 2**20
 """Memory in bytes of a server during the load: 128 MB of shared buffers, 256 MB for an index build, and 128 MB for the rest."""
 
 
-def prepare(node: Node, asked: SizesRequest, dry: bool) -> PreparedStudy:
+def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStudy:
     """Complete a database-size request for this host; see ``prepare.registry.prepare`` for what it raises."""
     facts = gather(node)
-    account = server_account(asked.run_as)
-    installation = installations.choose(node, asked.pg_bin, asked.pg_version)
+    account = server_account(request.run_as)
+    installation = installations.choose(node, request.pg_bin, request.pg_version)
     cache = paths.cache_dir()
     # A template that did not exist before is removed after its measurement. Therefore the largest one determines the space.
-    need = golden.needed_bytes([PgbenchFilling("bench", max(asked.scales))])
-    disk.check_space(node, str(cache / "golden"), need, f"a database of scale {max(asked.scales)}")
+    need = golden.needed_bytes([PgbenchFilling("bench", max(request.scales))])
+    disk.check_space(node, str(cache / "golden"), need, f"a database of scale {max(request.scales)}")
     memory = min(MEMORY, facts.memory)
     return PreparedStudy(
         study="database-size",
-        options=SizesOptions(pg_bin=installation.bin, pg_version=installation.version, scales=asked.scales, predict=asked.predict),
+        options=DatabaseSizeOptions(
+            pg_bin=installation.bin,
+            pg_version=installation.version,
+            scales=request.scales,
+            predict=request.predict,
+            budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+        ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),
         facts=facts,

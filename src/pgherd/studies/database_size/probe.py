@@ -15,7 +15,7 @@ from pgherd.workloads.registry import fillings
 def measure(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> dict[str, float]:
     """Return the sizes of newly loaded databases, frozen and analyzed, as recorded in their data directory template.
 
-    The readings are ``database_bytes`` and its parts ``tables_bytes``, ``indexes_bytes`` and ``rest_bytes``. A template that did not
+    The readings are ``database_bytes`` and its parts ``tables_bytes``, ``indexes_bytes`` and ``other_bytes``. A template that did not
     exist before is removed again, so that the disk never needs room for more than one.
     """
     readings: dict[str, float] = {}
@@ -38,7 +38,7 @@ def measure(session: RunSession, installations: Mapping[str, Installation], tria
             )
         for name, size in template.databases.items():
             parts = template.parts[name]
-            for part, bytes_ in {"database": size, **parts, "rest": size - sum(parts.values())}.items():
+            for part, bytes_ in {"database": size, **parts, "other": size - sum(parts.values())}.items():
                 readings[f"{part}_bytes"] = readings.get(f"{part}_bytes", 0.0) + bytes_
         if created:
             golden.remove(session.node, str(session.cache), template.key)

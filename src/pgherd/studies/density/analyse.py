@@ -62,15 +62,15 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
     curve = density_curve(options, points)
     findings = {**shape_findings(curve), **evidence_findings(curve)}
-    findings["databases_held"] = capacity_finding(curve, curve.basis)
-    findings["databases_held_one"] = capacity_finding(curve, "single")
-    findings["databases_held_linear"] = capacity_finding(curve, "slope")
+    findings["capacity"] = capacity_finding(curve, curve.basis)
+    findings["capacity_vs_single"] = capacity_finding(curve, "single")
+    findings["capacity_vs_linear"] = capacity_finding(curve, "slope")
     selection = _models(curve)
     findings |= model_findings(selection)
     run_grade = _grade(options, points, trials, complete=not options.soak_seconds or len(windows) >= options.soak_count)
     tables = {"density": density_rows(curve), "cpu": cpu_rows(curve), "models": model_rows(selection)}
     figures: dict[str, Any] = {"models": model_curves(selection, curve.loads[-1]), "published": published_rows()}
-    answer = _answer(curve, findings["databases_held"])
+    answer = _answer(curve, findings["capacity"])
     if options.soak_seconds:
         findings |= soak.soak_findings(windows)
         if len(windows) > 1:
@@ -103,7 +103,7 @@ def _grade(options: DensityOptions, points: Sequence[DensityPoint], results: Seq
 
     ``complete`` is false if windows of a soak are missing.
     """
-    planned = {options.soak_point} if options.soak_seconds else set(options.points)
+    planned = {options.soak_point} if options.soak_seconds else set(options.databases)
     complete &= planned <= {point.databases for point in points if point.clean}
     single = [point for point in points if point.databases == 1]
     min_trials = 1 if options.soak_seconds else MIN_TRIALS  # the windows of a soak are its repeats
@@ -115,7 +115,7 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
     tainted = [str(point.databases) for point in curve.points if not point.clean]
     essential = "every efficiency depends on the single database" if curve.single is not None and not curve.single.clean else ""
     warnings = list(fallback_warnings([point.clean for point in curve.points], _numbers(tainted), essential))
-    absent = [str(n) for n in options.points if n not in {point.databases for point in curve.points}]
+    absent = [str(n) for n in options.databases if n not in {point.databases for point in curve.points}]
     if absent:
         warnings.append(f"No finished trial for {_numbers(absent)}")
     warnings += ideal_warnings(curve)
@@ -137,7 +137,7 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
 def _answer(curve: DensityCurve, capacity: Finding) -> str:
     options = curve.options
     size = f"{options.vcpus:g} vCPU" + (f" at {options.rate:g} tps each" if options.rate else "")
-    target = f"{100 * options.at:.3g} % efficiency"
+    target = f"{100 * options.efficiency:.3g} % efficiency"
     largest = curve.points[-1]
     subject = f"Capacity of {len(options.over)} hosts together" if len(options.over) > 1 else "Capacity"
     if len(curve.points) == 1:
@@ -179,24 +179,24 @@ def _bottleneck(curve: DensityCurve) -> str:
     """Describe the bottleneck at the largest point, and the points that a quota limits."""
     largest, options = curve.points[-1], curve.options
     threshold = options.thresholds.foreign_cpu
-    quota_bound = [point.databases for point in curve.points if point.limited_by == "quota"]
-    full = [point for point in curve.points if point.limited_by == "host" and not _foreign_cores(point, threshold)]
+    quota_bound = [point.databases for point in curve.points if point.bottleneck == "cpu-quota"]
+    full = [point for point in curve.points if point.bottleneck == "host-cpu" and not _foreign_cores(point, threshold)]
     first_full = full[0] if full else largest
     foreign = _foreign_cores(largest, threshold)
     limit = "CPU quota" if options.cpu_mode == "quota" else "CPU set"
     hosts = "the hosts are" if len(options.over) > 1 else "the host is"
     clauses = {
-        "host": f"{hosts} full, but {foreign} cores are used outside the containers"
+        "host-cpu": f"{hosts} full, but {foreign} cores are used outside the containers"
         if foreign
         else f"CPU-bound: {hosts} full from {plural(first_full.databases)} on",
-        "quota": f"each database is limited by its {limit}, and {hosts} not yet full",
-        "rate": "every database met its rate",
+        "cpu-quota": f"each database is limited by its {limit}, and {hosts} not yet full",
+        "rate-limit": "every database met its rate",
         "storage": "the bottleneck is storage",
-        "clients": "the bottleneck is the load generator, not the databases",
+        "client-cpu": "the bottleneck is the load generator, not the databases",
         "unknown": "the bottleneck is unknown",
     }
-    text = clauses[largest.limited_by]
-    if quota_bound and largest.limited_by != "quota":
+    text = clauses[largest.bottleneck]
+    if quota_bound and largest.bottleneck != "cpu-quota":
         limited = "is limited by its" if quota_bound[-1] == 1 else "are limited by their"
         text += f"; up to {plural(quota_bound[-1])} {limited} {limit}, which makes the curve linear by construction"
     return text
@@ -215,21 +215,21 @@ def _numbers(databases: Sequence[str]) -> str:
 
 
 def _next_steps(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
-    steps = [*_larger_point(curve, findings["databases_held"]), *_more_repeats(curve)]
-    if any(point.limited_by == "quota" for point in curve.points):
+    steps = [*_larger_point(curve, findings["capacity"]), *_more_repeats(curve)]
+    if any(point.bottleneck == "cpu-quota" for point in curve.points):
         steps.append(
-            "efficiency_cpu in the table 'density': CPU time per transaction (caches, memory, SMT), independent of the CPU time available"
+            "cpu_efficiency in the table 'density': CPU time per transaction (caches, memory, SMT), independent of the CPU time available"
         )
-    fairness = findings.get("fairness_min_max")
+    fairness = findings.get("min_max_ratio")
     if fairness is not None and fairness.value is not None and fairness.value < UNFAIR_RATIO:
         steps.append(f"fairness: the slowest database gets {100 * fairness.value:.0f} % of the fastest one's throughput")
-    foreign = findings["overhead_direct"].value
+    foreign = findings["platform_overhead_measured"].value
     if foreign is not None and foreign > 0.05 * curve.options.cores:
         steps.append(f"the table 'cpu': {foreign:.2g} cores are used outside the containers; name their processes with --track")
     first, last = (point.values(lambda observation: observation.p95) for point in (curve.points[0], curve.points[-1]))
     if first and last and sum(last) / len(last) > 3 * sum(first) / len(first):
         steps.append("latency: p95 at the largest number of databases is more than three times that of the smallest")
-    unknown = [str(point.databases) for point in curve.points if point.limited_by == "unknown"]
+    unknown = [str(point.databases) for point in curve.points if point.bottleneck == "unknown"]
     if unknown:
         steps.append(f"the bottleneck is unknown at {_numbers(unknown)}: see the checks of these trials")
     return steps
@@ -238,17 +238,19 @@ def _next_steps(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
 def _larger_point(curve: DensityCurve, capacity: Finding) -> list[str]:
     """Propose a larger number of databases if the crossing, or its upper bound, is beyond the largest one measured."""
     options = curve.options
-    largest, memory_limit = max(options.points), options.memory_holds
+    largest, memory_limit = max(options.databases), options.max_databases_in_memory
     if len(curve.points) == 1 or not (OPEN_END in capacity.note or NEVER_BELOW in capacity.note):
         return []
     if curve.loads[-1] != largest:
         return []  # the plan has a larger point, which should finish first
-    unknown = "the upper bound of the capacity" if capacity.value is not None else f"the point at {100 * options.at:.3g} % efficiency"
+    unknown = (
+        "the upper bound of the capacity" if capacity.value is not None else f"the point at {100 * options.efficiency:.3g} % efficiency"
+    )
     beyond = f"{unknown} is beyond {plural(largest)}, the largest number measured"
     if memory_limit is not None and memory_limit <= largest:
         return [f"{beyond}; memory is sufficient for no more: lower --memory or --scale"]
     further = next_point(options) if memory_limit is None else min(next_point(options), memory_limit)
-    points = ",".join(map(str, (*options.points, further)))
+    points = ",".join(map(str, (*options.databases, further)))
     return [f"{beyond}; density with --databases {points} also measures {further}"]
 
 

@@ -106,7 +106,7 @@ class DensityCurve:
         return capacity(
             self.loads[first:],
             self.efficiencies(basis)[first:].tolist(),
-            self.options.at,
+            self.options.efficiency,
             repeats=[len(point.used) for point in self.points[first:]],
             draws=None if draws is None else draws[:, first:],
         )

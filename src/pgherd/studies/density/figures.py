@@ -22,11 +22,11 @@ E1_SOURCE = "E1, n0derunner.com"
 BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
 
 _LIMITS = {
-    "quota": ("limited by the CPU quota", "#ffffff", BLUE, "square"),
-    "host": limited_by_host("limited by the host"),
-    "rate": ("met its rate", SKY, BLUE, "diamond"),
+    "cpu-quota": ("limited by the CPU quota", "#ffffff", BLUE, "square"),
+    "host-cpu": limited_by_host("limited by the host"),
+    "rate-limit": ("met its rate", SKY, BLUE, "diamond"),
     "storage": STORAGE,
-    "clients": limited_by_clients("limited by the clients"),
+    "client-cpu": limited_by_clients("limited by the clients"),
 }
 
 _SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross")
@@ -49,7 +49,7 @@ def databases(row: Row) -> float:
 
 def at_full(rows: Sequence[Row]) -> Row:
     """Return the row of the largest point within 100 % of the cores, or the last row if no row has a fraction."""
-    within = [row for row in rows if (finite(row.get("fraction")) or math.inf) <= 1 + 1e-9]
+    within = [row for row in rows if (finite(row.get("allocated_share")) or math.inf) <= 1 + 1e-9]
     return within[-1] if within else rows[-1]
 
 
@@ -99,7 +99,7 @@ def throughput(inputs: FigureInputs) -> Figure:
     right = max([last * 1.02, *(n for _, points in curves for n, _ in points)])
     ideals = [
         (slope, name, dash)
-        for name, column, dash in (("ideal (single database)", "perfect", [1, 0]), ("ideal (linear fit)", "perfect_linear", [5, 4]))
+        for name, column, dash in (("ideal (single database)", "ideal", [1, 0]), ("ideal (linear fit)", "ideal_linear", [5, 4]))
         if (slope := _slope(rows, column)) is not None
     ]
     highest = max([*numbers(rows, "throughput"), *(slope * right for slope, *_ in ideals)])
@@ -138,7 +138,7 @@ def _sentence(inputs: FigureInputs, rows: Sequence[Row]) -> str:
             text += f" ({slope:.1f} % of the linear fit)"
     elif slope is not None:
         text += f", {slope:.1f} % of the linear fit"
-    end = inputs.analysis.findings.get("end_of_linear")
+    end = inputs.analysis.findings.get("linear_range_end")
     if end is not None and finite(end.value) is not None:
         text += f"; linear up to {number(end.value, most=1)}" + ("" if finite(end.high) is not None else ", the largest number measured")
     return text
@@ -154,23 +154,23 @@ def _marks(inputs: FigureInputs, rows: Sequence[Row]) -> list[tuple[float, str, 
     """Vertical lines within the data: all cores allocated, end of the linear region, knee, capacity."""
     findings = inputs.analysis.findings
     marks = []
-    full = [databases(row) / fraction for row in rows if (fraction := finite(row.get("fraction")))]
+    full = [databases(row) / fraction for row in rows if (fraction := finite(row.get("allocated_share")))]
     if full:
         marks.append((full[-1], "all cores allocated", MUTED))
-    end = findings.get("end_of_linear")
+    end = findings.get("linear_range_end")
     if end is not None and finite(end.value) is not None and finite(end.high) is not None:
         marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}, not at {number(end.high, most=1)}", INK))
     knee = finite(findings.get("knee"))
-    if knee is not None and throughput_charts.best_model(inputs) == "hinge":
-        marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
-    capacity = finite(findings.get("databases_held"))
+    if knee is not None and throughput_charts.best_model(inputs) == "piecewise-linear":
+        marks.append((knee, f"knee of the piecewise linear model: {number(knee, most=1)}", GREEN))
+    capacity = finite(findings.get("capacity"))
     if capacity is not None:
         marks.append((capacity, f"efficiency falls below {_target(inputs)} at {floor_tenths(capacity)}", VERMILLION))
     return [mark for mark in marks if mark[0] <= databases(rows[-1])]
 
 
 def _target(inputs: FigureInputs) -> str:
-    at = finite(inputs.record.options.get("at"))
+    at = finite(inputs.record.options.get("efficiency"))
     return share(at) if at else "the target"
 
 
@@ -180,7 +180,7 @@ def efficiency(inputs: FigureInputs) -> Figure:
     series = [
         ("efficiency", "vs. single database", BLUE, "circle"),
         ("efficiency_linear", "vs. linear fit", VERMILLION, "square"),
-        ("efficiency_cpu", "CPU per transaction", GREEN, "triangle-up"),
+        ("cpu_efficiency", "CPU per transaction", GREEN, "triangle-up"),
     ]
     rows = rows_with(inputs.analysis, "density", *(name for name, *_ in series))
     if len(rows) < 2:
@@ -192,7 +192,7 @@ def efficiency(inputs: FigureInputs) -> Figure:
     right = last * 1.02
     x = databases_axis(right)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[low, high], nice=False), title="efficiency, %")
-    at = finite(inputs.record.options.get("at"))
+    at = finite(inputs.record.options.get("efficiency"))
     layers = chart_style.level(100, "ideal", right, x, y)
     layers += chart_style.level(at * 100, "target", right, x, y, left=True) if at and low <= at * 100 <= high else []
     labels = []
@@ -219,11 +219,11 @@ def efficiency(inputs: FigureInputs) -> Figure:
 @register("published")
 def published(inputs: FigureInputs) -> Figure:
     """Draw efficiency against the fraction of the cores, with E1's published curve."""
-    rows = [row for row in curve_rows(inputs, "efficiency") if finite(row.get("fraction")) is not None]
+    rows = [row for row in curve_rows(inputs, "efficiency") if finite(row.get("allocated_share")) is not None]
     reference, source = _published(inputs)
     if not rows or not reference:
         raise FigureUnavailable("no point has a fraction of the cores" if not rows else "the analysis has no published curve")
-    measured = [{**share_point(row, "efficiency"), "x": (finite(row["fraction"]) or 0) * 100} for row in rows]
+    measured = [{**share_point(row, "efficiency"), "x": (finite(row["allocated_share"]) or 0) * 100} for row in rows]
     low, high = percent_range([*measured, *reference])
     right = max(row["x"] or 0 for row in [*measured, *reference]) * 1.02
     axis = alt.Axis(title="host's cores allocated to databases, %", grid=False)
@@ -236,7 +236,7 @@ def published(inputs: FigureInputs) -> Figure:
     layers += end_labels(labels, x, y, (low, high))
     full, end = at_full(rows), reference[-1]
     sentence = (
-        f"At {percent(full.get('fraction'), decimals=0)} of the cores, efficiency is {percent(full.get('efficiency'))}; "
+        f"At {percent(full.get('allocated_share'), decimals=0)} of the cores, efficiency is {percent(full.get('efficiency'))}; "
         f"the published curve has {end['y']:.1f} % at {end['x']:g} %"
     )
     subtitle = f"Published: {source} (4 hosts, 160 cores, PostgreSQL 9.3, SELECT-only). Hosts differ: compare the shapes only. {BAR_NOTE}"
@@ -250,7 +250,7 @@ def _published(inputs: FigureInputs) -> tuple[list[dict[str, float | None]], str
     points: list[dict[str, float | None]] = []
     source = E1_SOURCE
     for row in inputs.analysis.figures.get("published") or []:
-        fraction, ratio = finite(row.get("fraction")), finite(row.get("efficiency"))
+        fraction, ratio = finite(row.get("allocated_share")), finite(row.get("efficiency"))
         if fraction is not None and ratio is not None:
             points.append({"x": fraction * 100, "y": ratio * 100})
             source = clean(row.get("source") or source)
@@ -268,20 +268,20 @@ def cpu(inputs: FigureInputs) -> Figure:
         raise FigureUnavailable("neither the CPU of the containers nor of the host was measured")
     total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
     sentence = _cpu_sentence(
-        at_full(rows), total or sum(finite(rows[-1].get(name)) or 0.0 for name in ("databases_cpu", "clients", "idle"))
+        at_full(rows), total or sum(finite(rows[-1].get(name)) or 0.0 for name in ("databases_cpu", "clients_cpu", "idle"))
     )
     chart = throughput_charts.cpu_stack([(databases(row), row) for row in rows], total, "databases under load", sentence, "databases")
     return Figure(sentence, chart, (SAMPLES,))
 
 
 def _cpu_sentence(row: Row, total: float) -> str:
-    served, clients, idle = (finite(row.get(name)) for name in ("databases_cpu", "clients", "idle"))
+    served, clients, idle = (finite(row.get(name)) for name in ("databases_cpu", "clients_cpu", "idle"))
     text = f"At {databases(row):g} databases, "
     if served is not None:
         text += f"{brief(served + (clients or 0.0))} of {number(total)} cores serve databases and clients"
     elif idle is not None:
         text += f"{brief(idle)} of {number(total)} cores are idle"
-    platform = finite(row.get("platform"))
+    platform = finite(row.get("platform_cpu"))
     return text + (f"; platform overhead is {brief(platform)}" if platform is not None else "")
 
 
@@ -334,7 +334,7 @@ def soak(inputs: FigureInputs) -> Figure:
     throughputs = [
         (start * times, value * 100)
         for row in rows
-        if (start := finite(row.get("hours"))) is not None and (value := finite(row.get("relative"))) is not None
+        if (start := finite(row.get("hours"))) is not None and (value := finite(row.get("relative_to_median"))) is not None
     ]
     if len(throughputs) < 2:
         raise FigureUnavailable("the soak has fewer than two windows with throughput")
@@ -452,19 +452,21 @@ def overlay_efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     )
 
 
-def overlay_efficiency_cpu(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
+def overlay_cpu_efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     """Draw the CPU efficiency of all runs. It shows differences where quotas make throughput linear."""
     reference = "CPU time per transaction of a single database ÷ that of N, per run, by the fraction of its cores."
-    return _overlay_efficiency_figure(runs, "efficiency_cpu", "CPU/tx of one database ÷ CPU/tx of N, %", "CPU efficiency", reference)
+    return _overlay_efficiency_figure(runs, "cpu_efficiency", "CPU/tx of one database ÷ CPU/tx of N, %", "CPU efficiency", reference)
 
 
 def _overlay_efficiency_figure(
     runs: Sequence[tuple[str, RunRecord]], column: str, axis_title: str, quantity: str, reference: str
 ) -> Figure:
-    lines = [line for line in overlay_lines(runs, column) if all(finite(row.get("fraction")) is not None for row in line.rows)]
+    lines = [line for line in overlay_lines(runs, column) if all(finite(row.get("allocated_share")) is not None for row in line.rows)]
     if not lines:
         raise FigureUnavailable("no run has the fraction of the cores of its points")
-    parts = {line.name: [{**share_point(row, column), "x": (finite(row["fraction"]) or 0.0) * 100} for row in line.rows] for line in lines}
+    parts = {
+        line.name: [{**share_point(row, column), "x": (finite(row["allocated_share"]) or 0.0) * 100} for row in line.rows] for line in lines
+    }
     low, high = percent_range([point for part in parts.values() for point in part])
     right = max(part[-1]["x"] or 0.0 for part in parts.values()) * 1.02
     axis = alt.Axis(title="run's cores allocated to databases, %", grid=False)
@@ -478,7 +480,7 @@ def _overlay_efficiency_figure(
         labels.append((part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, line.name, line.colour))
     layers += end_labels(labels, x, y, (low, high))
     rows = [(line.name, at_full(line.rows)) for line in lines]
-    results = [f"{name} {percent(row.get(column))} at {percent(row.get('fraction'), decimals=0)} of its cores" for name, row in rows]
+    results = [f"{name} {percent(row.get(column))} at {percent(row.get('allocated_share'), decimals=0)} of its cores" for name, row in rows]
     sentence = f"{quantity}: {', '.join(results)}"
     chart = alt.layer(
         *layers,
@@ -489,5 +491,5 @@ def _overlay_efficiency_figure(
     return Figure(sentence, chart, (TRIALS,))
 
 
-OVERLAYS = {"efficiency": overlay_efficiency, "efficiency_cpu": overlay_efficiency_cpu, "throughput": overlay_throughput}
+OVERLAYS = {"efficiency": overlay_efficiency, "cpu_efficiency": overlay_cpu_efficiency, "throughput": overlay_throughput}
 """Figures of several runs, by file name."""

@@ -54,10 +54,10 @@ PUBLISHED_TOLERANCE = 0.02
 """Largest difference in the fraction of the cores at which a point is compared with a published one."""
 
 PUBLISHED_EFFICIENCY = "85.7 % of ideal with all 160 cores allocated (the article's text has > 85 %, its summary about 90 %)"
-PUBLISHED_END_OF_LINEAR = "linear up to 80 % of the cores (32 of 40 databases)"
+PUBLISHED_LINEAR_RANGE_END = "linear up to 80 % of the cores (32 of 40 databases)"
 PUBLISHED_CPU_BOUND = "each database at 98 % of its 4 vCPUs"
 PUBLISHED_OVERHEAD_INFERRED = "about 5 % of 160 cores = 8 cores, 2 per host"
-PUBLISHED_OVERHEAD_DIRECT = "16 vCPUs 12 % busy: about 2 vCPUs per host"
+PUBLISHED_OVERHEAD_MEASURED = "16 vCPUs 12 % busy: about 2 vCPUs per host"
 
 
 def published_efficiency(row: tuple[int, float, float]) -> float:
@@ -74,7 +74,7 @@ def published_efficiency_at(fraction: float) -> float | None:
 
 def published_rows() -> list[dict[str, Any]]:
     """E1's rows for the figure: fraction, efficiency, databases, source."""
-    return [{"fraction": row[1], "efficiency": published_efficiency(row), "databases": row[0], "source": SOURCE} for row in E1]
+    return [{"allocated_share": row[1], "efficiency": published_efficiency(row), "databases": row[0], "source": SOURCE} for row in E1]
 
 
 # ---- capacity and shape
@@ -89,7 +89,7 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
         return missing("databases", NO_SINGLE)
     estimate = curve.capacity(basis)
     method = f"efficiency vs. {_reference(basis)}; closest falling curve, interpolated"
-    target = f"{100 * options.at:.3g} %"
+    target = f"{100 * options.efficiency:.3g} %"
     if estimate.value is None:
         if not estimate.never_below:
             return missing("databases", f"efficiency is below {target} at every point", method=method)
@@ -127,7 +127,7 @@ def _reference(basis: Basis) -> str:
 
 
 def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
-    """one_database, slope, end_of_linear, peak_throughput, saturation, throughput_beyond_peak."""
+    """single_database_throughput, linear_slope, linear_range_end, peak_throughput, saturation_point, retrograde_ratio."""
     if curve.single is not None:
         note = "; ".join(t for t in (f"with {curve.options.vcpus:g} vCPU", curve.single.note) if t)
         single = as_finding(mean_interval(curve.single.throughputs), "tps", note)
@@ -138,22 +138,22 @@ def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
     note = f"at {plural(curve.loads[best])}" + ("; still rising at the largest number measured" if rising else "")
     beyond = beyond_peak(curve)
     return {
-        "one_database": single,
-        "slope": as_finding(curve.slope, "tps per database", f"over the linear region, up to {plural(curve.region.end)}"),
-        "end_of_linear": _end_of_linear(curve),
+        "single_database_throughput": single,
+        "linear_slope": as_finding(curve.slope, "tps per database", f"over the linear region, up to {plural(curve.region.end)}"),
+        "linear_range_end": _linear_range_end(curve),
         "peak_throughput": as_finding(mean_interval(curve.points[best].throughputs), "tps", note),
-        "saturation": _saturation(curve, best, rising=rising),
-        "throughput_beyond_peak": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
+        "saturation_point": _saturation(curve, best, rising=rising),
+        "retrograde_ratio": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
     }
 
 
-def _end_of_linear(curve: DensityCurve) -> Finding:
-    shape = {"experiment": "E1", "published": PUBLISHED_END_OF_LINEAR}
+def _linear_range_end(curve: DensityCurve) -> Finding:
+    shape = {"experiment": "E1", "published": PUBLISHED_LINEAR_RANGE_END}
     if len(curve.points) == 1:
         return missing("databases", SINGLE_POINT, **shape)
     region = curve.region
     note = f"the next number measured, {region.next:g}, is no longer in it" if region.next else "the data end before the linear region does"
-    quota_bound = [point.databases for point in curve.points if point.limited_by == "quota" and point.databases <= region.end]
+    quota_bound = [point.databases for point in curve.points if point.bottleneck == "cpu-quota" and point.databases <= region.end]
     if quota_bound:
         note += f"; a CPU quota limits the databases up to {quota_bound[-1]}, which makes the curve linear there by construction"
     return Finding(
@@ -188,12 +188,12 @@ def _saturation(curve: DensityCurve, best: int, *, rising: bool) -> Finding:
 
 
 def evidence_findings(curve: DensityCurve) -> dict[str, Finding]:
-    """efficiency_at_saturation, efficiency_cpu_at_saturation, overhead_*, cpu_bound_evidence, fairness, pgherd_cpu."""
+    """Efficiency with all cores allocated, platform overhead, use of the CPU limit, fairness, CPU of pgherd."""
     return {
         **_full_host_efficiency(curve),
         **_overhead_inferred(curve),
-        **_overhead_direct(curve),
-        "cpu_bound_evidence": _cpu_bound(curve),
+        **_overhead_measured(curve),
+        "cpu_limit_utilization": _cpu_bound(curve),
         **_fairness(curve),
         "pgherd_cpu": _pgherd_cpu(curve),
     }
@@ -211,9 +211,9 @@ def _full_host_efficiency(curve: DensityCurve) -> dict[str, Finding]:
         if estimate is None
         else as_finding(estimate, "ratio", note + "; all cores allocated", **reference),
         "efficiency_linear_at_saturation": missing("ratio", linear_note) if linear is None else as_finding(linear, "ratio", linear_note),
-        "efficiency_cpu_at_saturation": missing("ratio", "no point with all cores allocated was measured")
+        "cpu_efficiency_at_saturation": missing("ratio", "no point with all cores allocated was measured")
         if index is None
-        else efficiency_cpu(curve, curve.points[index]),
+        else cpu_efficiency(curve, curve.points[index]),
     }
 
 
@@ -221,13 +221,13 @@ def _overhead_inferred(curve: DensityCurve) -> dict[str, Finding]:
     """1 − measured ÷ ideal at 80 % of the cores, as a share and in cores."""
     reference = {"experiment": "E2", "published": PUBLISHED_OVERHEAD_INFERRED}
     bound = "an upper bound: it includes clock boost of a single database and contention between databases"
-    limit = _point_at_or_before(curve, OVERHEAD_FRACTION).limited_by
-    if limit == "rate" or (limit == "quota" and curve.options.cpu_mode == "quota"):
+    limit = _point_at_or_before(curve, OVERHEAD_FRACTION).bottleneck
+    if limit == "rate-limit" or (limit == "cpu-quota" and curve.options.cpu_mode == "quota"):
         # The platform uses cores that the databases leave idle.
-        limiter = "the rate" if limit == "rate" else "a CPU quota"
+        limiter = "the rate" if limit == "rate-limit" else "a CPU quota"
         bound = f"no bound: {limiter} limits the databases there, and the platform uses cores that they leave idle"
     estimate, where = curve.efficiency_at(OVERHEAD_FRACTION, curve.basis)
-    units = (("overhead_inferred", "cores"), ("overhead_inferred_share", "ratio"))
+    units = (("platform_overhead_inferred", "cores"), ("platform_overhead_inferred_share", "ratio"))
     if estimate is None:
         return {name: missing(unit, where, **reference) for name, unit in units}
     if estimate.value > 1:
@@ -241,8 +241,8 @@ def _overhead_inferred(curve: DensityCurve) -> dict[str, Finding]:
     share = Estimate(1 - estimate.value, low, high, estimate.confidence, estimate.n, "1 − measured ÷ ideal", estimate.note)
     note = f"{bound}; ideal from {_reference(curve.basis)}, {where}"
     return {
-        "overhead_inferred": as_finding(share.scaled(curve.options.cores), "cores", note, **reference),
-        "overhead_inferred_share": as_finding(share, "ratio", note, **reference),
+        "platform_overhead_inferred": as_finding(share.scaled(curve.options.cores), "cores", note, **reference),
+        "platform_overhead_inferred_share": as_finding(share, "ratio", note, **reference),
     }
 
 
@@ -255,19 +255,19 @@ def _point_at_or_before(curve: DensityCurve, fraction: float) -> DensityPoint:
     return below[-1] if below else curve.points[0]
 
 
-def _overhead_direct(curve: DensityCurve) -> dict[str, Finding]:
+def _overhead_measured(curve: DensityCurve) -> dict[str, Finding]:
     """CPU used outside the containers at the point nearest to 80 % of the cores, with its named parts."""
-    reference = {"experiment": "E2", "published": PUBLISHED_OVERHEAD_DIRECT}
+    reference = {"experiment": "E2", "published": PUBLISHED_OVERHEAD_MEASURED}
     distances = [abs(curve.options.fraction(n) - OVERHEAD_FRACTION) for n in curve.loads]
     point = curve.points[min(range(len(distances)), key=distances.__getitem__)]
     where = f"at {plural(point.databases)}, {100 * curve.options.fraction(point.databases):.0f} % of the cores"
     if not point.values(lambda observation: observation.cpu.platform):
-        return {"overhead_direct": missing("cores", NO_CONTAINER_CPU, **reference)}
+        return {"platform_overhead_measured": missing("cores", NO_CONTAINER_CPU, **reference)}
     method = "all CPU used on the host outside the containers, without pgherd and clients"
     total = mean_finding(point, lambda observation: observation.cpu.platform, "cores", NO_CONTAINER_CPU, where)
-    findings = {"overhead_direct": total.model_copy(update={"method": method, **reference})}
+    findings = {"platform_overhead_measured": total.model_copy(update={"method": method, **reference})}
     for name in named_parts([point]):
-        findings[f"overhead_direct.{name}"] = mean_finding(point, part_cpu(name), "cores", PART_NOT_SEEN, where)
+        findings[f"platform_overhead_measured.{name}"] = mean_finding(point, part_cpu(name), "cores", PART_NOT_SEEN, where)
     return findings
 
 
@@ -295,25 +295,25 @@ def _fairness(curve: DensityCurve) -> dict[str, Finding]:
     """Fairness at the largest point that fits into the cores, and the lowest of all points."""
     several = [point for point in curve.points if point.databases > 1]
     if not several:
-        return {"fairness": missing("ratio", "only one database was measured")}
+        return {"jain_index": missing("ratio", "only one database was measured")}
     within = [point for point in several if curve.options.fraction(point.databases) <= 1 + 1e-9]
     point = within[-1] if within else several[0]
     where = f"at {point.databases} databases"
     worst = min(several, key=lambda point: min(point.values(_min_max), default=1.0))
     worst_note = f"slowest ÷ fastest at {worst.databases} databases, the lowest of all points"
     return {
-        "fairness": mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, f"Jain's index {where}", most=1),
-        "fairness_min_max": mean_finding(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, f"slowest ÷ fastest {where}", most=1),
-        "fairness_worst": mean_finding(worst, _min_max, "ratio", NO_DATABASE_THROUGHPUT, worst_note, most=1),
+        "jain_index": mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, f"Jain's index {where}", most=1),
+        "min_max_ratio": mean_finding(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, f"slowest ÷ fastest {where}", most=1),
+        "min_max_ratio_worst": mean_finding(worst, _min_max, "ratio", NO_DATABASE_THROUGHPUT, worst_note, most=1),
     }
 
 
 def _jain(observation: Observation) -> float | None:
-    return observation.jain
+    return observation.jain_index
 
 
 def _min_max(observation: Observation) -> float | None:
-    return observation.min_max
+    return observation.min_max_ratio
 
 
 def _pgherd_cpu(curve: DensityCurve) -> Finding:
@@ -323,7 +323,7 @@ def _pgherd_cpu(curve: DensityCurve) -> Finding:
     return as_finding(mean_interval(values), "cores", "pgherd with its sampling backends, over all trials")
 
 
-def efficiency_cpu(curve: DensityCurve, point: DensityPoint) -> Finding:
+def cpu_efficiency(curve: DensityCurve, point: DensityPoint) -> Finding:
     """CPU time per transaction of a single database ÷ that of N databases."""
     if curve.single is None:
         return missing("ratio", NO_SINGLE)
@@ -380,7 +380,7 @@ def _above_ideal_warnings(curve: DensityCurve) -> list[str]:
             spread = ", within the spread of the repeats" if efficiency.low <= 1 else ""
         beyond_chance = beyond_chance or not spread
         points.append(f"{100 * efficiency.value:.0f} % at {plural(curve.points[index].databases)}{spread}")
-    cpu = [value for index in above if (value := efficiency_cpu(curve, curve.points[index]).value) is not None]
+    cpu = [value for index in above if (value := cpu_efficiency(curve, curve.points[index]).value) is not None]
     causes = "a clock that rises with the load, an idle virtual host that is slow to wake, or other load on the machine"
     if curve.single is None:
         reason = f"A single database was not measured, so CPU per transaction has no reference; usual causes are {causes}"
@@ -412,31 +412,31 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
     fraction = options.fraction(n)
     row: Row = {
         "databases": n,
-        "cores": n * options.vcpus,
-        "fraction": fraction,
+        "cores_allocated": n * options.vcpus,
+        "allocated_share": fraction,
         "throughput": mean_finding(point, lambda observation: observation.throughput, "tps", ""),
     }
-    if any(observation.notpm is not None for observation in point.used):
-        row["notpm"] = mean_finding(
-            point, lambda observation: observation.notpm, "NOTPM", "", "committed new orders per minute of all databases"
+    if any(observation.nopm is not None for observation in point.used):
+        row["nopm"] = mean_finding(
+            point, lambda observation: observation.nopm, "NOPM", "", "committed new orders per minute of all databases"
         )
     if curve.single is not None:
-        row["perfect"] = as_finding(mean_interval(curve.single.throughputs).scaled(n), "tps", method="single database × N")
+        row["ideal"] = as_finding(mean_interval(curve.single.throughputs).scaled(n), "tps", method="single database × N")
         row["efficiency"] = as_finding(curve.efficiency(index, "single"), "ratio", point.note, **_e1_reference(fraction))
     else:
-        row["perfect"] = missing("tps", NO_SINGLE)
+        row["ideal"] = missing("tps", NO_SINGLE)
         row["efficiency"] = missing("ratio", NO_SINGLE)
-    row["perfect_linear"] = as_finding(curve.slope.scaled(n), "tps", method="slope of the linear region × N")
+    row["ideal_linear"] = as_finding(curve.slope.scaled(n), "tps", method="slope of the linear region × N")
     row["efficiency_linear"] = as_finding(curve.efficiency(index, "slope"), "ratio", point.note)
     row["cpu_per_tx"] = _cpu_per_tx(curve, point)
-    row["efficiency_cpu"] = efficiency_cpu(curve, point)
+    row["cpu_efficiency"] = cpu_efficiency(curve, point)
     for name, latency in _LATENCY.items():
         row[name] = mean_finding(point, latency, "ms", NO_PERCENTILE, "median over the databases")
-    row["jain"] = mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
-    row["min_max"] = mean_finding(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
-    row["limited_by"] = point.limited_by
+    row["jain_index"] = mean_finding(point, _jain, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
+    row["min_max_ratio"] = mean_finding(point, _min_max, "ratio", NO_DATABASE_THROUGHPUT, "1 by definition" if n == 1 else "", most=1)
+    row["bottleneck"] = point.bottleneck
     row["trials"] = point.tried
-    row["tainted"] = point.tainted
+    row["tainted_trials"] = point.tainted
     row["published_efficiency"] = published_efficiency_at(fraction)
     return row
 
@@ -459,11 +459,11 @@ def _cpu_per_tx(curve: DensityCurve, point: DensityPoint) -> Finding:
 
 
 def cpu_rows(curve: DensityCurve) -> list[Row]:
-    """CPU use of the host at each number of databases, in cores. Each named part has a column ``platform.NAME``."""
+    """CPU use of the host at each number of databases, in cores. Each named part has a column ``platform_cpu.NAME``."""
     named = named_parts(curve.points)
     rows = []
     for point in curve.points:
-        row: Row = {"databases": point.databases, "fraction": curve.options.fraction(point.databases)}
+        row: Row = {"databases": point.databases, "allocated_share": curve.options.fraction(point.databases)}
         row.update(cpu_cells(point, named))
         rows.append(row)
     return rows

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from pgherd.model.deployment import Deployment, Host
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
-from pgherd.study.option import WORKLOAD, option, redefined
+from pgherd.study.option import WORKLOAD, null_means_default, option, redefined
 
 SMALL_HOST_CORES = 32
 E1_VCPUS = 4.0
@@ -29,27 +29,27 @@ SOAK_STRETCH = 10
 class DensityOptions(DatabaseOptions):
     """Complete options of a density run.
 
-    ``clients`` is the number of clients of each database. ``repeats_one`` is the number of trials of one database, which define the
-    ideal throughput.
+    ``clients`` is the number of clients of each database. ``single_database_repeats`` is the number of trials of one database,
+    which define the ideal throughput.
     """
 
     clients: int = Field(2, ge=1)
-    points: tuple[int, ...] = Field(min_length=1, description="numbers of databases")
-    repeats_one: int = Field(5, ge=1)
-    at: float = Field(0.85, gt=0, le=1)
-    intent: Literal["cpu-bound", "io-bound"] = "cpu-bound"
+    databases: tuple[int, ...] = Field(min_length=1, description="numbers of databases")
+    single_database_repeats: int = Field(5, ge=1)
+    efficiency: float = Field(0.85, gt=0, le=1)
+    bound_by: Literal["cpu", "io"] = "cpu"
     over: tuple[Host, ...] = Field((), description="hosts of the databases; cores and memory are totals; empty: one host")
     placement: str = "spread"
-    memory_holds: int | None = Field(None, description="maximum number of databases in the memory budget; None: unknown")
+    max_databases_in_memory: int | None = Field(None, description="maximum number of databases in the memory budget; None: unknown")
     soak_seconds: float | None = Field(None, gt=0)
     soak_window: float = Field(SOAK_WINDOW, gt=0, description="length of a soak's phases in seconds; drift is judged over them")
 
-    @field_validator("points")
+    @field_validator("databases")
     @classmethod
-    def _ascending(cls, points: tuple[int, ...]) -> tuple[int, ...]:
-        if min(points) < 1:
-            raise ValueError(f"{min(points)} databases cannot be measured; the minimum is 1")
-        return tuple(sorted(set(points)))
+    def _ascending(cls, databases: tuple[int, ...]) -> tuple[int, ...]:
+        if min(databases) < 1:
+            raise ValueError(f"{min(databases)} databases cannot be measured; the minimum is 1")
+        return tuple(sorted(set(databases)))
 
     @property
     def full(self) -> float:
@@ -69,8 +69,8 @@ class DensityOptions(DatabaseOptions):
     @property
     def soak_point(self) -> int:
         """Return the point of a soak: the largest one whose vCPUs do not exceed the cores, or the smallest one."""
-        within = [n for n in self.points if self.fraction(n) <= 1 + 1e-9]
-        return within[-1] if within else self.points[0]
+        within = [n for n in self.databases if self.fraction(n) <= 1 + 1e-9]
+        return within[-1] if within else self.databases[0]
 
 
 def choose_points(cores: float, vcpus: float, beyond: float = 1.25, limit: int | None = None) -> tuple[int, ...]:
@@ -83,9 +83,9 @@ def choose_points(cores: float, vcpus: float, beyond: float = 1.25, limit: int |
         limit: the maximum that memory or disk allows. It replaces all larger points.
     """
     full = cores / vcpus
-    most = max(1, math.floor(full + 1e-9))
-    points = {1, *(min(most, max(1, math.floor(fraction * full + 0.5))) for fraction in FRACTIONS), most}
-    points.add(max(most + 1, math.floor(beyond * full + 0.5)))
+    largest_within = max(1, math.floor(full + 1e-9))
+    points = {1, *(min(largest_within, max(1, math.floor(fraction * full + 0.5))) for fraction in FRACTIONS), largest_within}
+    points.add(max(largest_within + 1, math.floor(beyond * full + 0.5)))
     if limit is not None and max(points) > limit:
         points = {n for n in points if n < limit} | {max(1, limit)}
     return tuple(sorted(points))
@@ -96,13 +96,13 @@ def next_point(options: DensityOptions) -> int:
 
     It is a quarter more than the largest point, and more than an ideal host can serve at the target efficiency.
     """
-    most = max(options.points)
-    return max(most + 1, math.floor(1.25 * most + 0.5), math.ceil(options.full / options.at - 1e-9) + 1)
+    largest = max(options.databases)
+    return max(largest + 1, math.floor(1.25 * largest + 0.5), math.ceil(options.full / options.efficiency - 1e-9) + 1)
 
 
-def names(options: DensityOptions) -> list[str]:
+def container_names(options: DensityOptions) -> list[str]:
     """Return the container names db01 … dbNN for the largest point."""
-    count = options.soak_point if options.soak_seconds else max(options.points)
+    count = options.soak_point if options.soak_seconds else max(options.databases)
     width = max(2, len(str(count)))
     return [f"db{number:0{width}d}" for number in range(1, count + 1)]
 
@@ -113,7 +113,7 @@ def deployment(options: DensityOptions) -> Deployment:
     All containers run in every trial, and those without load are idle. Therefore no trial includes their start, and the division of
     memory is the same in all trials.
     """
-    return options.deploy(names(options))
+    return options.deploy(container_names(options))
 
 
 class DensityRequest(DatabaseRequest):
@@ -129,4 +129,8 @@ class DensityRequest(DatabaseRequest):
         None, "pgbench clients per database.", WORKLOAD, metavar="N", computed="2 per vCPU, at least 2", web=True, ge=1
     )
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed=VCPUS_TEXT)
-    repeats: int | None = redefined(DatabaseRequest, "repeats", 3, help="Trials per point; the first point gets two more.")
+    repeats: int = redefined(DatabaseRequest, "repeats", 3, help="Trials per point; the first point gets two more.")
+    duration: str = redefined(DatabaseRequest, "duration", "9s")
+    warmup: str = redefined(DatabaseRequest, "warmup", "1s")
+
+    _null_means_default = null_means_default("repeats", "duration", "warmup")

@@ -37,7 +37,6 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
     """Complete a density request for this host; see ``prepare.registry.prepare`` for what it raises."""
     soak = _soak_seconds(request.soak)
     cached = request.bound_by == "cpu"
-    repeats = request.repeats or 1
     with prepare_databases(node, request, dry) as preparation:
         share, load, runtime, guests = preparation.share, preparation.load, preparation.runtime, preparation.guests
         if request.databases != (1,):
@@ -50,13 +49,13 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
         if preparation.servers.external is None:
             limit = choose_memory(preparation.containers)
             policy = None if guests is None else guests.policy
-            holds = _most_databases(share, limit or need, policy, request.databases)
-            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, limit=holds))))
+            max_databases = _most_databases(share, limit or need, policy, request.databases)
+            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, limit=max_databases))))
             memory = limit
             if limit is None and capabilities_of(runtime).memory_limit:
                 memory = _equal_memory(share, cpu.vcpus, policy, max(points), need)
         else:
-            points, memory, holds = (1,), None, None
+            points, memory, max_databases = (1,), None, None
         disk = disk_space(
             preparation.workspace,
             preparation.volumes,
@@ -71,16 +70,16 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             **database_options(preparation, limits, size, settings),
             clients=clients,
             threads=threads,
-            points=points,
-            memory_holds=holds,
+            databases=points,
+            max_databases_in_memory=max_databases,
             over=request.over,
             placement=request.placement,
-            repeats=repeats,
-            repeats_one=repeats + 2,
-            seconds=parse_seconds(request.duration or "9s"),
-            ramp=parse_seconds(request.warmup or "0s"),
-            at=request.efficiency,
-            intent=f"{request.bound_by}-bound",
+            repeats=request.repeats,
+            single_database_repeats=request.repeats + 2,
+            seconds=parse_seconds(request.duration),
+            ramp=parse_seconds(request.warmup),
+            efficiency=request.efficiency,
+            bound_by=request.bound_by,
             soak_seconds=soak,
         )
         return complete(
@@ -93,7 +92,6 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             memory=(memory or need) * max(points),
             messages=(
                 *size.messages,
-                *disk.messages,
                 *settings.messages,
                 *([] if cached else _warn_if_cached(load, size.bytes, memory, preparation.facts.memory)),
                 *limits.messages,
@@ -124,12 +122,12 @@ def _warn_if_cached(load: Load, size: int, memory: int | None, host_memory: int)
     ``size`` is the size of a database and ``memory`` that of a container, in bytes. Without a limit (None) a single database can use the
     page cache of the whole host.
     """
-    room, owner = (host_memory, "this host's") if memory is None else (memory, "its container's")
-    if size > room:
+    available, owner = (host_memory, "this host's") if memory is None else (memory, "its container's")
+    if size > available:
         return []
-    larger = "a larger database" if load.init else f"--scale {math.ceil(_LARGER * room * load.scale / size)} or more"
+    larger = "a larger database" if load.init else f"--scale {math.ceil(_LARGER * available * load.scale / size)} or more"
     return [
-        f"Warning: a database of {format_bytes(size)} fits into {owner} memory of {format_bytes(room)}. There are almost no "
+        f"Warning: a database of {format_bytes(size)} fits into {owner} memory of {format_bytes(available)}. There are almost no "
         f"disk reads, and the trials are not I/O-bound; give {larger}, or lower --memory."
     ]
 
@@ -140,9 +138,9 @@ def _soak_seconds(soak: str | None) -> float | None:
         return None
     seconds = parse_seconds(soak)
     if seconds < LEAST_WINDOWS * SOAK_WINDOW:
-        window, least = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
+        window, minimum = format_seconds(SOAK_WINDOW), format_seconds(LEAST_WINDOWS * SOAK_WINDOW)
         raise UsageError(
-            f"--soak {soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at least {least}"
+            f"--soak {soak} is too short: stability is judged over at least {LEAST_WINDOWS} windows of {window}; give at least {minimum}"
         )
     return seconds
 
@@ -173,9 +171,9 @@ def _most_databases(share: HostShare, each: int, policy: GuestMemory | None, req
     return limit
 
 
-def _equal_memory(share: HostShare, vcpus: float, policy: GuestMemory | None, most: int, need: int) -> int:
-    """Return the default memory limit (bytes) of each of at most ``most`` containers, whose servers ``need`` so many bytes."""
-    each = share.memory_of_each(most, vcpus) if policy is None else largest_guest(most, share.memory, policy.overhead)
+def _equal_memory(share: HostShare, vcpus: float, policy: GuestMemory | None, largest: int, need: int) -> int:
+    """Return the default memory limit (bytes) of each of at most ``largest`` containers, whose servers ``need`` so many bytes."""
+    each = share.memory_of_each(largest, vcpus) if policy is None else largest_guest(largest, share.memory, policy.overhead)
     return max(min(E1_MEMORY, each) // _ROUND * _ROUND, need)
 
 

@@ -15,7 +15,7 @@ from pgherd.model.finding import Proposal
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Intent, Trial
-from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, deployment, names
+from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, container_names, deployment
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import target
 from pgherd.study.trial_schedule import Point, SchedulePlan
@@ -43,9 +43,9 @@ def _design(options: DensityOptions) -> SchedulePlan:
         return _trial(options, int(point["databases"]), repeat, reason)
 
     def reserved(point: Point) -> int:
-        return max(options.repeats, options.repeats_one) if point["databases"] == 1 else options.repeats
+        return max(options.repeats, options.single_database_repeats) if point["databases"] == 1 else options.repeats
 
-    points = [{"databases": databases} for databases in options.points]
+    points = [{"databases": databases} for databases in options.databases]
     return SchedulePlan(_blocks(options), points, build, reserved)
 
 
@@ -58,15 +58,15 @@ def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:
     rng = random.Random(f"order {options.seed}")
     order = []
     for _ in range(options.repeats):
-        block = list(options.points)
+        block = list(options.databases)
         rng.shuffle(block)
         order.append(block)
-    extra = max(options.repeats_one - options.repeats, 0) if 1 in options.points else 0
+    extra = max(options.single_database_repeats - options.repeats, 0) if 1 in options.databases else 0
     for index, (block, position) in enumerate(_spread(order, extra)):
         if index == 0 and order[0][0] == 1 and len(order[0]) > 1:
             order[0].append(order[0].pop(0))  # two consecutive trials are hardly independent
         block.insert(0 if position == "start" else len(block), 1)
-    counts = dict.fromkeys(options.points, 0)
+    counts = dict.fromkeys(options.databases, 0)
     blocks = []
     for block in order:
         trials = []
@@ -90,7 +90,7 @@ def _spread(order: list[list[int]], extra: int) -> Iterator[tuple[list[int], str
 
 def _intents(options: DensityOptions) -> tuple[Intent, ...]:
     rate: tuple[Intent, ...] = ("rate-met",) if options.rate else ()
-    if options.intent == "io-bound":
+    if options.bound_by == "io":
         return ("io-bound", *rate, "not-client-bound")
     return (*(rate or ("cpu-bound",)), "cached", "not-client-bound")
 
@@ -101,7 +101,7 @@ def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Lo
     The containers form a ring, shuffled once per point, and each repeat takes the next ones. An unusual container, or its
     location on the host, then does not affect the same repeat of every point.
     """
-    ring = names(options)
+    ring = container_names(options)
     random.Random(f"containers {options.seed} {databases}").shuffle(ring)
     if options.over:
         ring = _over_hosts(options, ring)
@@ -119,7 +119,7 @@ def _over_hosts(options: DensityOptions, ring: list[str]) -> list[str]:
 @lru_cache(maxsize=4)
 def _cached_hosts(text: str) -> dict[str, str]:
     options = DensityOptions.model_validate_json(text)
-    return placing.place((options.container(name) for name in names(options)), options.over, options.placement)
+    return placing.place((options.container(name) for name in container_names(options)), options.over, options.placement)
 
 
 @lru_cache(maxsize=4)

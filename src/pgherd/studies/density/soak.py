@@ -27,7 +27,7 @@ MAX_GAP_S = 60.0
 
 _DESCRIPTIVE = "no interval: it describes these windows only"
 
-_CHECKPOINT_RATES = ("ckpt.timed", "ckpt.requested")
+_CHECKPOINT_RATES = ("checkpoint.timed", "checkpoint.requested")
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def soak_rows(windows: Sequence[SoakWindow]) -> list[Row]:
             "window": index,
             "hours": window.at / 3600,
             "throughput": window.phase.throughput,
-            "relative": window.phase.throughput / median if median > 0 else None,
+            "relative_to_median": window.phase.throughput / median if median > 0 else None,
             "p95": _worst_p95(window.phase),
             "checkpoints": _checkpoints(window.phase),
             "vacuum_workers": _server_sum(window.phase, "vacuum.workers"),
@@ -144,10 +144,10 @@ def soaked_hours(windows: Sequence[SoakWindow]) -> float:
 
 
 def soak_findings(windows: Sequence[SoakWindow]) -> dict[str, Finding]:
-    """soak_throughput, soak_drift (relative, per hour), soak_worst_window (ratio to the median), soak_variation."""
+    """soak_throughput, soak_drift (relative, per hour), soak_worst_window (ratio to the median), soak_cv."""
     stability = _stability(windows)
     if stability is None:
-        units = {"soak_throughput": "tps", "soak_drift": "per hour", "soak_worst_window": "ratio", "soak_variation": "ratio"}
+        units = {"soak_throughput": "tps", "soak_drift": "per hour", "soak_worst_window": "ratio", "soak_cv": "ratio"}
         return {name: missing(unit, "fewer than two windows with throughput") for name, unit in units.items()}
     phases = [window.phase for window in windows]
     mean = sum(phase.throughput * phase.seconds for phase in phases) / sum(phase.seconds for phase in phases)
@@ -169,7 +169,7 @@ def soak_findings(windows: Sequence[SoakWindow]) -> dict[str, Finding]:
             method=f"worst window of {format_seconds(phases[0].seconds)} ÷ median window",
             note=f"{at:.2f} h after the start; {_DESCRIPTIVE}",
         ),
-        "soak_variation": Finding(
+        "soak_cv": Finding(
             value=stability.variation,
             unit="ratio",
             n=len(windows),

@@ -21,7 +21,7 @@ MIX = "mix"
 class AccessPattern:
     """Access pattern of a test: fio's ``rw`` and the bytes of one I/O.
 
-    ``figure`` is the result of the test: I/Os per second ('iops'), bytes per second ('bandwidth') or the latency of a single I/O
+    ``quantity`` is the result of the test: I/Os per second ('iops'), bytes per second ('bandwidth') or the latency of a single I/O
     ('latency'). ``deep``: many I/Os are in flight at the same time.
     """
 
@@ -29,7 +29,7 @@ class AccessPattern:
     label: str
     rw: str
     bytes: int
-    figure: Literal["iops", "bandwidth", "latency"]
+    quantity: Literal["iops", "bandwidth", "latency"]
     writes: bool
     deep: bool = True
     random: bool = True
@@ -42,8 +42,8 @@ TESTS: Mapping[str, AccessPattern] = {
         AccessPattern("random-write", "8 kB random write", "randwrite", _PAGE_BYTES, "iops", writes=True),
         AccessPattern("sequential-read", "1 MB sequential read", "read", _SEQUENTIAL_BYTES, "bandwidth", writes=False, random=False),
         AccessPattern("sequential-write", "1 MB sequential write", "write", _SEQUENTIAL_BYTES, "bandwidth", writes=True, random=False),
-        AccessPattern("single-read", "one 8 kB read at a time", "randread", _PAGE_BYTES, "latency", writes=False, deep=False),
-        AccessPattern("single-write", "one 8 kB write at a time", "randwrite", _PAGE_BYTES, "latency", writes=True, deep=False),
+        AccessPattern("qd1-read", "one 8 kB read at a time", "randread", _PAGE_BYTES, "latency", writes=False, deep=False),
+        AccessPattern("qd1-write", "one 8 kB write at a time", "randwrite", _PAGE_BYTES, "latency", writes=True, deep=False),
         AccessPattern(MIX, "8 kB random reads and writes at fixed rates", "randrw", _PAGE_BYTES, "iops", writes=True),
     )
 }
@@ -58,8 +58,8 @@ PUBLISHED: Mapping[str, str] = {
     "random-write": "618,775 IOPS",
     "sequential-read": "26.35 GB/s (6.5 per host)",
     "sequential-write": "10.64 GB/s, limited by the network",
-    "single-read": "0.16 ms",
-    "single-write": "0.2 ms",
+    "qd1-read": "0.16 ms",
+    "qd1-write": "0.2 ms",
 }
 """Test name → fio result that E12 published, with its notes (SOURCE)."""
 

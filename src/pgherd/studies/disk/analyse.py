@@ -17,10 +17,10 @@ from pgherd.studies.disk.measurements import (
     DiskTestGroup,
     HostDiskResult,
     bottleneck,
-    concurrent_share,
+    concurrent_vs_sum,
     group_trials,
     is_cached,
-    rate_reached,
+    rate_achieved,
 )
 from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
 from pgherd.study import per_host
@@ -48,8 +48,8 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
         return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
     findings: dict[str, Finding] = {}
     for group in groups:
-        suffix = f".{group.volume}" if len(options.names()) > 1 else ""
-        findings[group.name + suffix] = figure_finding(options, group, single_volume_groups(groups, group))
+        suffix = f".{group.volume}" if len(options.volume_names()) > 1 else ""
+        findings[group.name + suffix] = headline_finding(options, group, single_volume_groups(groups, group))
     findings |= _rate_findings(options, groups)
     findings |= host_findings(options, groups) if options.hosts else {}
     grade = _grade(options, groups, results)
@@ -60,7 +60,7 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
         findings=findings,
         tables={
             "disk": with_imbalance(options, groups, disk_rows(options, groups)) if options.hosts else disk_rows(options, groups),
-            "hero": hero_rows(options, groups),
+            "summary": summary_rows(options, groups),
             "depth": depth_rows(options, groups),
             **({"hosts": host_rows(options, groups)} if options.hosts else {}),
             "volumes": volume_rows(options),
@@ -74,11 +74,11 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
 def _rate_findings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> dict[str, Finding]:
     findings: dict[str, Finding] = {}
     for group in groups:
-        share = rate_reached(options, group)
+        share = rate_achieved(options, group)
         if share is not None:
-            suffix = f".{group.volume}" if len(options.names()) > 1 else ""
-            findings |= {f"mix_{direction}s{suffix}": mix_direction(group, direction) for direction in ("read", "write")}
-            findings[f"rate_reached{suffix}"] = Finding(
+            suffix = f".{group.volume}" if len(options.volume_names()) > 1 else ""
+            findings |= {f"mixed_{direction}_iops{suffix}": mixed_direction(group, direction) for direction in ("read", "write")}
+            findings[f"rate_achieved{suffix}"] = Finding(
                 value=share,
                 unit="ratio",
                 n=len(group.used),
@@ -95,37 +95,37 @@ def _grade(options: DiskOptions, groups: Sequence[DiskTestGroup], results: Seque
     C: on one volume, or on all together, half of the tests or more have only tainted trials, or no test finished. B: all other cases.
     """
     clean_tests = {(group.volume, group.test.name) for group in groups if group.clean}
-    complete = clean_tests == {(volume, test) for volume in options.places() for test in options.tests}
+    complete = clean_tests == {(volume, test) for volume in options.targets() for test in options.tests}
     enough_trials = all(len(group.used) >= min(LEAST, options.repeats) for group in groups)
     steady = all(group.judged and not group.unsteady for group in groups)
-    from_devices = all(is_cached(options, group) is False for group in groups) and not any(disk.distorts for disk in options.volumes)
+    from_devices = all(is_cached(options, group) is False for group in groups) and not any(disk.loopback for disk in options.volumes)
     used_keys = {trial.key for group in groups for trial in group.used}
     whole = complete and enough_trials and steady and from_devices
     return worst(
         [
             grade_of([group.clean for group in groups if group.volume == volume], used_keys, results, whole=whole)
-            for volume in options.places()
+            for volume in options.targets()
         ]
     )
 
 
 def _answer(options: DiskOptions, groups: Sequence[DiskTestGroup], findings: Mapping[str, Finding]) -> str:
     """Return the figures of all volumes together, or of the only volume."""
-    volume = options.places()[-1]
+    volume = options.targets()[-1]
     by_test = {group.test.name: group for group in groups if group.volume == volume}
     parts = []
-    for name in ("random-read", "random-write", "sequential-read", "sequential-write", "single-read", "single-write", MIX):
+    for name in ("random-read", "random-write", "sequential-read", "sequential-write", "qd1-read", "qd1-write", MIX):
         if name not in by_test:
             continue
-        _, unit, values = by_test[name].figure
+        _, unit, values = by_test[name].headline
         if values:
             note = " (from a cache)" if is_cached(options, by_test[name]) else ""
             if name == MIX:  # as two rates
-                reads, writes = (mix_direction(by_test[name], direction).value or 0.0 for direction in ("read", "write"))
+                reads, writes = (mixed_direction(by_test[name], direction).value or 0.0 for direction in ("read", "write"))
                 parts.append(f"a mix of {_short(reads)} reads and {_short(writes)} writes per second{note}")
                 continue
             parts.append(f"{TESTS[name].label} {_short(sum(values) / len(values))} {unit}{note}")
-    subject = f"All {len(options.names())} volumes together" if volume == ALL else f"Volume {volume}"
+    subject = f"All {len(options.volume_names())} volumes together" if volume == ALL else f"Volume {volume}"
     subject += f", {len(options.hosts)} hosts together" if options.hosts else ""
     slow_host = slow_host_text(findings) if options.hosts else None
     text = f"{subject}: {', '.join(parts)}" if parts else f"{subject}: no test finished"
@@ -141,10 +141,10 @@ def _warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str
     cached = [
         group
         for group in groups
-        if is_cached(options, group) and not any(disk.filesystem in MEMORY_FILESYSTEMS for disk in options.at(group.volume))
+        if is_cached(options, group) and not any(disk.filesystem in MEMORY_FILESYSTEMS for disk in options.volumes_of(group.volume))
     ]
     if cached:
-        names = ", ".join(f"{group.test.label} on {group.volume} ({group.device_share or 0:.0%})" for group in cached)
+        names = ", ".join(f"{group.test.label} on {group.volume} ({group.device_io_share or 0:.0%})" for group in cached)
         warnings.append(f"Results from a cache, because the devices moved less than fio requested: {names}")
     small = [disk for disk in options.volumes if disk.direct and disk.size < options.memory and disk.filesystem not in MEMORY_FILESYSTEMS]
     if small:
@@ -162,22 +162,22 @@ def _warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str
     if any(not group.judged for group in groups):
         warnings.append(f"Trials of {options.seconds:g} s are too short to judge steadiness; use --duration 6s or more")
     for group in groups:
-        share = rate_reached(options, group)
+        share = rate_achieved(options, group)
         if share is not None and share < options.thresholds.rate_met:
             warnings.append(
                 f"Rates not met on {group.volume}: {share:.0%} of them. fio's latency does not include the time that I/Os waited to start"
             )
         single_volumes = single_volume_groups(groups, group)
-        together = concurrent_share(group, single_volumes) if group.volume == ALL else None
-        if together is not None and bottleneck(options, group, single_volumes) == "sharing":
-            warnings.append(f"{group.test.label}: all volumes together reach {together:.0%} of their sum, so they share a bottleneck")
+        ratio = concurrent_vs_sum(group, single_volumes) if group.volume == ALL else None
+        if ratio is not None and bottleneck(options, group, single_volumes) == "contention":
+            warnings.append(f"{group.test.label}: all volumes together reach {ratio:.0%} of their sum, so they share a bottleneck")
     finished = {(group.volume, group.test.name) for group in groups}
-    empty = [volume for volume in options.places() if not any(group.volume == volume for group in groups)]
+    empty = [volume for volume in options.targets() if not any(group.volume == volume for group in groups)]
     if empty:
         warnings.append(f"No finished trial on {', '.join(empty)}: the whole answer is an indication (grade C)")
     absent = [
         f"{test} on {volume}"
-        for volume in options.places()
+        for volume in options.targets()
         if volume not in empty
         for test in options.tests
         if (volume, test) not in finished
@@ -188,7 +188,7 @@ def _warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str
 def _tainted_warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str]:
     """Return the warnings about tests with only tainted trials, for each volume and for all together."""
     warnings = []
-    for volume in options.places():
+    for volume in options.targets():
         volume_groups = [group for group in groups if group.volume == volume]
         tainted = [group.test.label for group in volume_groups if not group.clean]
         warnings += fallback_warnings([group.clean for group in volume_groups], f"{shortened_list(tainted)} on {volume}")
@@ -198,9 +198,9 @@ def _tainted_warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> 
 def _volume_warnings(options: DiskOptions) -> list[str]:
     """Return the warnings about the volumes. One warning covers all hosts on which volumes of one name are alike."""
     warnings = []
-    for name in options.names():
+    for name in options.volume_names():
         hosts_by_predicate: dict[str, list[str]] = {}
-        for disk in options.at(name):
+        for disk in options.volumes_of(name):
             for predicate in _volume_predicates(options, disk):
                 hosts_by_predicate.setdefault(predicate, []).append(disk.volume.host or "")
         for predicate, hosts in hosts_by_predicate.items():
@@ -221,7 +221,7 @@ def _volume_predicates(options: DiskOptions, disk: DiskVolume) -> list[str]:
             else ""
         )
         predicates.append(f" ({disk.filesystem}) is accessed through the page cache, which affects every figure{in_memory}")
-    if disk.distorts:
+    if disk.loopback:
         predicates.append(" is a loop device on a file: the file system below it makes every figure too low")
     if not disk.devices and disk.filesystem not in MEMORY_FILESYSTEMS:
         predicates.append(": its block device is unknown, so a cache cannot be ruled out")
@@ -230,12 +230,12 @@ def _volume_predicates(options: DiskOptions, disk: DiskVolume) -> list[str]:
 
 def _next_steps(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str]:
     steps = []
-    deep = [group for group in groups if group.volume != ALL and bottleneck(options, group) == "queue depth"]
+    deep = [group for group in groups if group.volume != ALL and bottleneck(options, group) == "iodepth"]
     if deep:
-        names = ", ".join(f"{group.test.label} on {group.volume} (×{group.deeper_ratio:.2f})" for group in deep)
-        steps.append(f"queue depth: twice the depth is faster for {names}; raise --iodepth or --sequential-iodepth")
-    if any(bottleneck(options, group, single_volume_groups(groups, group)) == "fio's CPU" for group in groups):
-        steps.append("fio's CPU: one job reached its maximum; use more jobs with --numjobs")
+        names = ", ".join(f"{group.test.label} on {group.volume} (×{group.double_depth_ratio:.2f})" for group in deep)
+        steps.append(f"I/O depth: twice the depth is faster for {names}; raise --iodepth or --sequential-iodepth")
+    if any(bottleneck(options, group, single_volume_groups(groups, group)) == "fio-cpu" for group in groups):
+        steps.append("CPU of fio: one job reached its maximum; use more jobs with --numjobs")
     return steps
 
 
@@ -243,23 +243,25 @@ def _series(groups: Sequence[DiskTestGroup]) -> list[dict[str, float | str]]:
     """Return the figure of every used trial, for a plot of the spread."""
     rows: list[dict[str, float | str]] = []
     for group in groups:
-        name, unit, values = group.figure
-        rows += [{"test": group.test.label, "place": group.volume, "value": value, "unit": unit, "figure": name} for value in values]
+        name, unit, values = group.headline
+        rows += [
+            {"test": group.test.label, "volume": group.volume, "value": value, "unit": unit, "headline_column": name} for value in values
+        ]
     return rows
 
 
 # ---- tables
 
 
-def figure_finding(options: DiskOptions, group: DiskTestGroup, single_volumes: Sequence[DiskTestGroup]) -> Finding:
-    """Return a group's figure. Its note has the bottleneck, and whether a cache or a loop device distorts it."""
-    _, unit, values = group.figure
+def headline_finding(options: DiskOptions, group: DiskTestGroup, single_volumes: Sequence[DiskTestGroup]) -> Finding:
+    """Return a group's main result. Its note has the bottleneck, and whether a cache or a loop device distorts it."""
+    _, unit, values = group.headline
     if not values:
         return missing(unit, "fio reported no latency")
-    notes = [f"limited by: {bottleneck(options, group, single_volumes)}", *([] if group.clean else [_TAINTED_NOTE])]
+    notes = [f"bottleneck: {bottleneck(options, group, single_volumes)}", *([] if group.clean else [_TAINTED_NOTE])]
     if is_cached(options, group):
         notes.append("from a cache of this host")
-    if any(disk.distorts for disk in options.at(group.volume)):
+    if any(disk.loopback for disk in options.volumes_of(group.volume)):
         notes.append("on a loop device, which distorts")
     return as_finding(positive_mean(values), unit, "; ".join(notes), **published_fields(group.test.name))
 
@@ -270,39 +272,39 @@ def disk_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row
     for group in groups:
         single_volumes = single_volume_groups(groups, group)
         note = "" if group.clean else _TAINTED_NOTE
-        name, _, _ = group.figure
+        name, _, _ = group.headline
         row: Row = {"volume": group.volume, "test": group.test.label}
         row["iops"] = _mean(group, lambda trial: trial.iops, "IOPS", note)
         row["bandwidth"] = _mean(group, lambda trial: trial.bytes / 1e6, "MB/s", note)
-        row["latency"] = _mean(group, lambda trial: trial.latency.get("mean"), "ms", note)
+        row["latency_mean"] = _mean(group, lambda trial: trial.latency.get("mean"), "ms", note)
         for percentile in ("p50", "p99", "p99_9"):
             notes = "; ".join(filter(None, (_write_latency_note(group, percentile), note)))
             row[percentile] = _mean(group, _latency_of(percentile), "ms", notes)
         if group.test.name == MIX:
-            row["reads"], row["writes"] = (mix_direction(group, direction) for direction in ("read", "write"))
-        row["limited_by"] = bottleneck(options, group, single_volumes)
+            row["reads"], row["writes"] = (mixed_direction(group, direction) for direction in ("read", "write"))
+        row["bottleneck"] = bottleneck(options, group, single_volumes)
         row["from_cache"] = _yes_no(is_cached(options, group))
-        device_shares = group.values(lambda trial: trial.device_share)
-        row["device_share"] = (
-            as_finding(mean_interval(device_shares), "ratio", note)
-            if device_shares
+        device_io_shares = group.values(lambda trial: trial.device_io_share)
+        row["device_io_share"] = (
+            as_finding(mean_interval(device_io_shares), "ratio", note)
+            if device_io_shares
             else missing("ratio", "its block devices were not sampled")
         )
-        row["steady"] = f"{group.judged - group.unsteady} of {group.judged}" if group.judged else "not judged"
-        share = rate_reached(options, group)
+        row["steady_state"] = f"{group.judged - group.unsteady} of {group.judged}" if group.judged else "not judged"
+        share = rate_achieved(options, group)
         if share is not None:
-            row["rate_reached"] = share
-        together = concurrent_share(group, single_volumes) if group.volume == ALL else None
-        if together is not None:
-            row["of_sum"] = together
-        row["figure"] = name
+            row["rate_achieved"] = share
+        ratio = concurrent_vs_sum(group, single_volumes) if group.volume == ALL else None
+        if ratio is not None:
+            row["concurrent_vs_sum"] = ratio
+        row["headline_column"] = name
         row["trials"] = group.tried
-        row["tainted"] = group.tainted
+        row["tainted_trials"] = group.tainted
         rows.append(row)
     return rows
 
 
-def mix_direction(group: DiskTestGroup, direction: str) -> Finding:
+def mixed_direction(group: DiskTestGroup, direction: str) -> Finding:
     """Return the I/Os per second of one direction of a mix."""
     return _mean(group, lambda trial: trial.by_direction.get(direction), "IOPS", "" if group.clean else _TAINTED_NOTE)
 
@@ -320,15 +322,15 @@ def single_volume_groups(groups: Sequence[DiskTestGroup], group: DiskTestGroup) 
     return [other for other in groups if other.test == group.test and other.volume != ALL]
 
 
-def hero_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row]:
-    """Return E12's table: each test's figure, of all volumes together if that was measured, its bottleneck, and E12's figure."""
-    volume = options.places()[-1]
+def summary_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row]:
+    """Return E12's table: each test's result, of all volumes together if that was measured, its bottleneck, and E12's result."""
+    volume = options.targets()[-1]
     return [
         {
             "test": group.test.label,
-            "figure": figure_finding(options, group, single_volume_groups(groups, group)),
+            "result": headline_finding(options, group, single_volume_groups(groups, group)),
             "published": PUBLISHED.get(group.test.name),
-            "limited_by": bottleneck(options, group, single_volume_groups(groups, group)),
+            "bottleneck": bottleneck(options, group, single_volume_groups(groups, group)),
             "from_cache": _yes_no(is_cached(options, group)),
         }
         for group in groups
@@ -340,17 +342,17 @@ def depth_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Ro
     """Return the effect of twice the depth on each test with many I/Os in flight."""
     rows: list[Row] = []
     for group in groups:
-        if group.deeper_ratio is None:
+        if group.double_depth_ratio is None:
             continue
         depth = options.depth_of(group.test)
         ratio = Finding(
-            value=group.deeper_ratio,
+            value=group.double_depth_ratio,
             unit="ratio",
-            n=len(group.deeper),
+            n=len(group.double_depth),
             method="I/Os at twice the depth over the median at the depth",
             note="no interval: measured once, only to find the bottleneck",
         )
-        rows.append({"volume": group.volume, "test": group.test.label, "depth": depth, "deeper": 2 * depth, "ratio": ratio})
+        rows.append({"volume": group.volume, "test": group.test.label, "depth": depth, "double_depth": 2 * depth, "ratio": ratio})
     return rows
 
 
@@ -366,7 +368,7 @@ def volume_rows(options: DiskOptions) -> list[Row]:
             "devices": ", ".join(disk.devices) or "unknown",
             "file_bytes": disk.size,
             "direct_io": _yes_no(disk.direct),
-            "distorts": _yes_no(disk.distorts),
+            "loopback": _yes_no(disk.loopback),
         }
         for disk in options.volumes
     ]
@@ -397,18 +399,18 @@ def _yes_no(value: bool | None) -> str:
 
 
 def host_findings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> dict[str, Finding]:
-    """Return each test's figure on each host (``NAME.HOST``), and the imbalance and the slowest host over all tests."""
+    """Return each test's result on each host (``NAME.HOST``), and the imbalance and the slowest host over all tests."""
     findings: dict[str, Finding] = {}
     for group in groups:
-        suffix = f".{group.volume}" if len(options.names()) > 1 else ""
+        suffix = f".{group.volume}" if len(options.volume_names()) > 1 else ""
         for host in options.hosts:
-            name, unit, _ = group.figure
-            findings[f"{group.name}{suffix}.{host}"] = _host_mean(group, host, _HOST_FIGURES[name], unit, f"host {host}")
+            name, unit, _ = group.headline
+            findings[f"{group.name}{suffix}.{host}"] = _host_mean(group, host, _HOST_RESULTS[name], unit, f"host {host}")
     trials = [rates for group in groups for rates in _host_rates(options, group)]
     return {
         **findings,
         "host_imbalance": per_host.imbalance(trials, _RATE_TEXT),
-        "host_slowest": per_host.slowest(trials, _RATE_TEXT),
+        "slowest_host": per_host.slowest(trials, _RATE_TEXT),
     }
 
 
@@ -426,8 +428,8 @@ def host_rows(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[Row
                     "host": host,
                     "iops": _host_mean(group, host, _iops, "IOPS"),
                     "bandwidth": _host_mean(group, host, _bandwidth, "MB/s"),
-                    "latency": _host_mean(group, host, _latency, "ms"),
-                    "relative": as_finding(mean_interval(relative), "ratio", "of the hosts' mean in the same trial")
+                    "latency_mean": _host_mean(group, host, _latency, "ms"),
+                    "relative_to_mean": as_finding(mean_interval(relative), "ratio", "of the hosts' mean in the same trial")
                     if relative
                     else missing("ratio", _FIXED_RATES if group.test.name == MIX else per_host.NO_CLEAN_TRIAL),
                     "cpu_share": _host_mean(group, host, lambda result: result.busy, "ratio", "of the whole host"),
@@ -443,7 +445,7 @@ def with_imbalance(options: DiskOptions, groups: Sequence[DiskTestGroup], rows: 
 
 def slow_host_text(findings: Mapping[str, Finding]) -> str | None:
     """Return the answer's clause about a host that is clearly slower than the others, or None."""
-    slowest = findings["host_slowest"]
+    slowest = findings["slowest_host"]
     if slowest.value is None or slowest.value >= SLOW_HOST_SHARE or slowest.high is None or slowest.high >= 1:
         return None
     return f"{slowest.note.partition(';')[0]} is the slowest, at {slowest.value:.0%} of the hosts' mean"
@@ -478,7 +480,7 @@ def _latency(result: HostDiskResult) -> float | None:
     return result.latency
 
 
-_HOST_FIGURES: Mapping[str, Callable[[HostDiskResult], float | None]] = {"iops": _iops, "bandwidth": _bandwidth, "latency": _latency}
+_HOST_RESULTS: Mapping[str, Callable[[HostDiskResult], float | None]] = {"iops": _iops, "bandwidth": _bandwidth, "latency_mean": _latency}
 
 
 def _host_mean(group: DiskTestGroup, host: str, extract: Callable[[HostDiskResult], float | None], unit: str, note: str = "") -> Finding:

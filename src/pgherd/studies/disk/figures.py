@@ -21,16 +21,16 @@ STUDY = "disk"
 _ROW_HEIGHT = 26
 """Height of a bar's row, in px."""
 _COLUMNS = 3
-_PANELS = {"iops": "I/Os per second", "bandwidth": "MB/s", "latency": "ms, mean of one I/O at a time"}
+_PANELS = {"iops": "I/Os per second", "bandwidth": "MB/s", "latency_mean": "ms, mean of one I/O at a time"}
 _COLOURS = {
     "device": BLUE,
-    "queue depth": GREEN,
+    "iodepth": GREEN,
     "latency": SKY,
-    "rate": PURPLE,
+    "rate-limit": PURPLE,
     "cache": VERMILLION,
-    "sharing": ORANGE,
-    "host CPU": ORANGE,
-    "fio's CPU": ORANGE,
+    "contention": ORANGE,
+    "host-cpu": ORANGE,
+    "fio-cpu": ORANGE,
     "unknown": "#999999",
 }
 _LINE_HEIGHT, _ROW_GAP = 9, 12
@@ -46,34 +46,34 @@ def disk(inputs: FigureInputs) -> Figure:
     """Draw bars with intervals, one panel per unit. A bar's colour shows its bottleneck."""
     rows = inputs.analysis.tables.get(STUDY, [])
     several = len({str(row.get("volume")) for row in rows}) > 1
-    bars_by_figure = {figure: _bars(rows, figure, several=several) for figure in _PANELS}
-    panels = {figure: bars for figure, bars in bars_by_figure.items() if bars}
+    bars_by_column = {column: _bars(rows, column, several=several) for column in _PANELS}
+    panels = {column: bars for column, bars in bars_by_column.items() if bars}
     if not panels:
         raise FigureUnavailable("no test has a figure")
-    limits = list(dict.fromkeys(str(bar["limit"]) for bars in panels.values() for bar in bars))
-    colour = alt.Scale(domain=limits, range=[_COLOURS.get(limit, "#999999") for limit in limits])
-    figure, bars = next(iter(panels.items()))
+    bottlenecks = list(dict.fromkeys(str(bar["bottleneck"]) for bars in panels.values() for bar in bars))
+    colour = alt.Scale(domain=bottlenecks, range=[_COLOURS.get(name, "#999999") for name in bottlenecks])
+    column, bars = next(iter(panels.items()))
     results = "; ".join(f"{bar['name']}: {brief(finite(bar['x']))}" for bar in bars[:3])
-    title = f"{results} {_PANELS[figure]}"
+    title = f"{results} {_PANELS[column]}"
     subtitle = "Thin lines are intervals over the repeats (none below three). Colours show the bottleneck."
     host_count = len({str(row.get("host")) for row in inputs.analysis.tables.get("hosts", [])})
     subtitle += f" All {host_count} hosts together, at the same time. Latencies are means over all I/Os." if host_count > 1 else ""
     chart = alt.vconcat(
-        *(_panel(bars, _PANELS[figure], colour) for figure, bars in panels.items()),
+        *(_panel(bars, _PANELS[column], colour) for column, bars in panels.items()),
         spacing=18,
         title=chart_style.title(title, subtitle),
     )
     return Figure(title, chart, (TRIALS,))
 
 
-def _bars(rows: Sequence[Mapping[str, object]], figure: str, *, several: bool) -> list[Bar]:
+def _bars(rows: Sequence[Mapping[str, object]], column: str, *, several: bool) -> list[Bar]:
     bars: list[Bar] = []
     for row in rows:
-        cell = row.get(figure)
+        cell = row.get(column)
         value = finite(cell)
-        if row.get("figure") == figure and isinstance(cell, Finding) and value is not None:
+        if row.get("headline_column") == column and isinstance(cell, Finding) and value is not None:
             name = clean(row.get("test")) + (f", {clean(row.get('volume'))}" if several else "")
-            bars.append({"name": name, "x": value, "low": cell.low, "high": cell.high, "limit": clean(row.get("limited_by"))})
+            bars.append({"name": name, "x": value, "low": cell.low, "high": cell.high, "bottleneck": clean(row.get("bottleneck"))})
     return bars
 
 
@@ -85,7 +85,7 @@ def _panel(bars: Sequence[Bar], title: str, colour: alt.Scale) -> alt.LayerChart
     layers = [
         alt.Chart(data(bars))
         .mark_bar(height=13)
-        .encode(x=x, y=y, color=alt.Color("limit:N", scale=colour, legend=alt.Legend(title="limited by")))
+        .encode(x=x, y=y, color=alt.Color("bottleneck:N", scale=colour, legend=alt.Legend(title="bottleneck")))
     ]
     with_interval = [{**bar, "low": max(finite(bar["low"]) or 0.0, 0.0)} for bar in bars if bar["low"] is not None]
     if with_interval:
@@ -141,10 +141,10 @@ def _line(result: TrialResult) -> tuple[str, list[float]] | None:
 
 
 def _count_unsteady(inputs: FigureInputs) -> tuple[int, int]:
-    """Return the numbers of unsteady and judged trials, from the table's column ``steady``: ``2 of 3``."""
+    """Return the numbers of unsteady and judged trials, from the table's column ``steady_state``: ``2 of 3``."""
     steady = judged = 0
     for row in inputs.analysis.tables.get(STUDY, []):
-        numbers = str(row.get("steady", "")).split(" of ")
+        numbers = str(row.get("steady_state", "")).split(" of ")
         if len(numbers) == 2 and all(number.isdigit() for number in numbers):
             steady, judged = steady + int(numbers[0]), judged + int(numbers[1])
     return judged - steady, judged
@@ -159,7 +159,7 @@ def hosts(inputs: FigureInputs) -> Figure:
     several = len({str(row.get("volume")) for row in rows}) > 1
     dots: list[dict[str, Any]] = []
     for row in rows:
-        cell = row.get("relative")
+        cell = row.get("relative_to_mean")
         value = finite(cell)
         if isinstance(cell, Finding) and value is not None:
             name = clean(row.get("test")) + (f", {clean(row.get('volume'))}" if several else "")
@@ -169,7 +169,7 @@ def hosts(inputs: FigureInputs) -> Figure:
         raise FigureUnavailable("no clean trial had every host")
     coloured = _coloured_hosts(dots)
     for dot in dots:
-        dot["who"] = dot["host"] if dot["host"] in coloured else OTHERS
+        dot["series"] = dot["host"] if dot["host"] in coloured else OTHERS
     slowest, fastest = (pick(dots, key=lambda dot: dot["x"]) for pick in (min, max))
     ends = [f"{brief(dot['x'])} % ({dot['host']}, {dot['name']})" for dot in (slowest, fastest)]
     title = f"Hosts reach {ends[0]} to {ends[1]} of the hosts' mean"
@@ -178,10 +178,10 @@ def hosts(inputs: FigureInputs) -> Figure:
     scale = alt.Scale(domain=[max(0.0, 100 - reach), 100 + reach], nice=False)
     x = alt.X("x:Q", title="% of the hosts' mean", scale=scale)
     y = alt.Y("name:N", sort=None, title=None, axis=alt.Axis(ticks=False, domain=False, labelLimit=240, minExtent=220, maxExtent=220))
-    labels = [*coloured, OTHERS] if any(dot["who"] == OTHERS for dot in dots) else coloured
+    labels = [*coloured, OTHERS] if any(dot["series"] == OTHERS for dot in dots) else coloured
     colours = alt.Scale(domain=labels, range=[MUTED if label == OTHERS else SERIES[number] for number, label in enumerate(labels)])
-    colour = alt.Color("who:N", scale=colours, legend=alt.Legend(title="host"))
-    offset = alt.YOffset("who:N", sort=labels)
+    colour = alt.Color("series:N", scale=colours, legend=alt.Legend(title="host"))
+    offset = alt.YOffset("series:N", sort=labels)
     level = alt.Chart(data([{"x": 100}])).mark_rule(color=INK, strokeDash=[2, 3]).encode(x=x)
     marks = alt.Chart(data(dots)).mark_point(filled=True, size=45, opacity=1)
     layers = [level, marks.encode(x=x, y=y, yOffset=offset, color=colour)]

@@ -46,9 +46,9 @@ class DiskMeasurement:
     ``iops`` and ``bytes`` (per second) are sums over its volumes.
     ``latency`` maps mean, p50 … to ms. The mean is over all I/Os, a percentile is that of the slowest volume. A mix has its
     percentiles by direction (``read_p50``).
-    ``device_share`` is the bytes that the devices moved ÷ the bytes that fio requested (None: not sampled).
-    ``job_cpu`` is the share of one CPU that the busiest fio job used, ``host`` the share of the host's CPU in use.
-    With several hosts, ``device_share`` is the lowest of them and ``host`` the highest.
+    ``device_io_share`` is the bytes that the devices moved ÷ the bytes that fio requested (None: not sampled).
+    ``job_cpu`` is the share of one CPU that the busiest fio job used, ``host_cpu`` the share of the host's CPU in use.
+    With several hosts, ``device_io_share`` is the lowest of them and ``host_cpu`` the highest.
     ``rates`` are reads and writes per second of the volume that reached least. ``by_direction`` sums them over all volumes.
     ``by_volume`` has the I/Os per second by volume name, summed over hosts.
     """
@@ -58,12 +58,12 @@ class DiskMeasurement:
     iops: float
     bytes: float
     latency: dict[str, float] = field(default_factory=dict)
-    device_share: float | None = None
+    device_io_share: float | None = None
     job_cpu: float | None = None
-    host: float | None = None
+    host_cpu: float | None = None
     rates: tuple[float, float] | None = None
     by_direction: dict[str, float] = field(default_factory=dict)
-    steady: SteadyWindow | None = None
+    window: SteadyWindow | None = None
     by_volume: dict[str, float] = field(default_factory=dict)
     by_host: dict[str, HostDiskResult] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ def measure(options: DiskOptions, result: TrialResult) -> DiskMeasurement | None
     if iops <= 0:
         return None
     by_host = {host: host_result for host in options.hosts if (host_result := _host_result(phase, host, test)) is not None}
-    shares = [_device_share(options, volume, phase, host) for host in options.hosts or (None,)]
+    shares = [_device_io_share(options, volume, phase, host) for host in options.hosts or (None,)]
     known_shares = [share for share in shares if share is not None]
     busy_shares = [host_result.busy for host_result in by_host.values()] if by_host else [_busy_share(phase, "host")]
     return DiskMeasurement(
@@ -87,14 +87,14 @@ def measure(options: DiskOptions, result: TrialResult) -> DiskMeasurement | None
         iops=iops,
         bytes=sum(_bytes_by_direction(phase.targets).values()),
         latency=_latency(test, phase.targets),
-        device_share=min(known_shares) if len(known_shares) == len(shares) else None,
+        device_io_share=min(known_shares) if len(known_shares) == len(shares) else None,
         job_cpu=max((target.values["job_cpu"] for target in phase.targets if "job_cpu" in target.values), default=None),
-        host=max((busy for busy in busy_shares if busy is not None), default=None),
+        host_cpu=max((busy for busy in busy_shares if busy is not None), default=None),
         rates=_lowest_rates(phase.targets) if test.rw == "randrw" else None,
         by_direction={
             direction: math.fsum(target.values.get(f"{direction}_iops", 0.0) for target in phase.targets) for direction in _DIRECTIONS
         },
-        steady=_steady_window(phase.targets),
+        window=_steady_window(phase.targets),
         by_volume=_by_volume(phase.targets),
         by_host=by_host,
     )
@@ -150,12 +150,12 @@ def _latency(test: AccessPattern, targets: Sequence[TargetResult]) -> dict[str, 
     return latency
 
 
-def _device_share(options: DiskOptions, volume: str, phase: PhaseResult, host: str | None) -> float | None:
+def _device_io_share(options: DiskOptions, volume: str, phase: PhaseResult, host: str | None) -> float | None:
     """Return the bytes that a host's devices moved ÷ the bytes that fio requested there, for the direction with the lower share.
 
     A share is at most 1, because other programs may use the devices too. None if a device was not sampled.
     """
-    volumes = [disk for disk in options.at(volume) if disk.volume.host == host]
+    volumes = [disk for disk in options.volumes_of(volume) if disk.volume.host == host]
     targets = [target for target in phase.targets if target.target in {disk.volume.target for disk in volumes}]
     if not all(disk.devices for disk in volumes):
         return None
@@ -194,13 +194,13 @@ def _steady_window(targets: Sequence[TargetResult]) -> SteadyWindow | None:
 class DiskTestGroup:
     """Trials of one test on one volume, or on all volumes together.
 
-    ``used`` are the clean trials, or the tainted ones if none is clean. ``deeper`` are the trials at twice the depth.
+    ``used`` are the clean trials, or the tainted ones if none is clean. ``double_depth`` are the trials at twice the depth.
     """
 
     test: AccessPattern
     volume: str
     used: tuple[DiskMeasurement, ...]
-    deeper: tuple[DiskMeasurement, ...]
+    double_depth: tuple[DiskMeasurement, ...]
     tried: int
     tainted: int
 
@@ -211,15 +211,16 @@ class DiskTestGroup:
 
     @property
     def name(self) -> str:
-        """Name of the finding: ``random_read_iops``, ``sequential_write_bandwidth``, ``single_read_latency``."""
-        return f"{self.test.name.replace('-', '_')}_{self.figure[0]}"
+        """Name of the finding: ``random_read_iops``, ``sequential_write_bandwidth``, ``qd1_read_latency``, ``mixed_iops``."""
+        test = "mixed" if self.test.name == MIX else self.test.name.replace("-", "_")
+        return f"{test}_{self.test.quantity}"
 
     @property
-    def figure(self) -> tuple[str, str, list[float]]:
-        """Name, unit and values of the test's main figure."""
-        if self.test.figure == "latency":
-            return "latency", "ms", self.values(lambda trial: trial.latency.get("mean"))
-        if self.test.figure == "bandwidth":
+    def headline(self) -> tuple[str, str, list[float]]:
+        """Column, unit and values of the test's main result."""
+        if self.test.quantity == "latency":
+            return "latency_mean", "ms", self.values(lambda trial: trial.latency.get("mean"))
+        if self.test.quantity == "bandwidth":
             return "bandwidth", "MB/s", [trial.bytes / 1e6 for trial in self.used]
         return "iops", "IOPS", [trial.iops for trial in self.used]
 
@@ -228,104 +229,104 @@ class DiskTestGroup:
         return [value for trial in self.used if (value := extract(trial)) is not None]
 
     @property
-    def device_share(self) -> float | None:
+    def device_io_share(self) -> float | None:
         """Median share of the requested bytes that the devices moved. None if the devices were not sampled."""
-        shares = self.values(lambda trial: trial.device_share)
+        shares = self.values(lambda trial: trial.device_io_share)
         return float(statistics.median(shares)) if shares else None
 
     @property
-    def deeper_ratio(self) -> float | None:
+    def double_depth_ratio(self) -> float | None:
         """I/Os at twice the depth ÷ I/Os at the depth. None if they were not measured on the same hosts."""
-        medians = _medians_on_same_hosts(self.deeper, self.used)
+        medians = _medians_on_same_hosts(self.double_depth, self.used)
         return medians[0] / medians[1] if medians else None
 
     @property
     def unsteady(self) -> int:
         """Number of used trials that were not steady."""
-        return sum(trial.steady is not None and not trial.steady.steady for trial in self.used)
+        return sum(trial.window is not None and not trial.window.steady for trial in self.used)
 
     @property
     def judged(self) -> int:
         """Number of used trials that were long enough to judge steadiness."""
-        return sum(trial.steady is not None for trial in self.used)
+        return sum(trial.window is not None for trial in self.used)
 
 
 def group_trials(options: DiskOptions, results: Sequence[TrialResult]) -> list[DiskTestGroup]:
     """Return the groups with at least one finished trial, volume by volume, in the order of the tests."""
     by_point: dict[tuple[str, str], list[TrialResult]] = {}
-    deeper_by_point: dict[tuple[str, str], list[DiskMeasurement]] = {}
+    double_depth_by_point: dict[tuple[str, str], list[DiskMeasurement]] = {}
     for result in results:
         test, volume = str(result.trial.point.get("test", "")), str(result.trial.point.get("volume", ""))
         if test not in TESTS:
             continue
         if "depth" in result.trial.point:
             measurement = measure(options, result)
-            deeper_by_point.setdefault((test, volume), []).extend([] if measurement is None else [measurement])
+            double_depth_by_point.setdefault((test, volume), []).extend([] if measurement is None else [measurement])
         else:
             by_point.setdefault((test, volume), []).append(result)
     groups = []
-    for volume in options.places():
+    for volume in options.targets():
         for test in options.tests:
             trials = by_point.get((test, volume), [])
             finished = [measurement for measurement in (measure(options, trial) for trial in trials) if measurement is not None]
             used = [trial for trial in finished if trial.clean] or finished
             if used:
-                deeper = deeper_by_point.get((test, volume), [])
-                used_deeper = [trial for trial in deeper if trial.clean] or deeper
+                double_depth = double_depth_by_point.get((test, volume), [])
+                used_double_depth = [trial for trial in double_depth if trial.clean] or double_depth
                 tainted = sum(trial.tainted for trial in trials)
-                groups.append(DiskTestGroup(TESTS[test], volume, tuple(used), tuple(used_deeper), len(trials), tainted))
+                groups.append(DiskTestGroup(TESTS[test], volume, tuple(used), tuple(used_double_depth), len(trials), tainted))
     return groups
 
 
 def is_cached(options: DiskOptions, group: DiskTestGroup) -> bool | None:
     """Return True if the figure came from a cache of this host, or None if that is unknown."""
-    if any(disk.filesystem in MEMORY_FILESYSTEMS for disk in options.at(group.volume)):
+    if any(disk.filesystem in MEMORY_FILESYSTEMS for disk in options.volumes_of(group.volume)):
         return True
-    share = group.device_share
+    share = group.device_io_share
     return None if share is None else share < UNCACHED_SHARE
 
 
 def bottleneck(options: DiskOptions, group: DiskTestGroup, single_volumes: Sequence[DiskTestGroup] = ()) -> str:
-    """Return the bottleneck: cache, rate, latency, host CPU, fio's CPU, queue depth, device, sharing or unknown.
+    """Return the bottleneck: cache, rate-limit, latency, host-cpu, fio-cpu, iodepth, device, contention or unknown.
 
     ``single_volumes`` are the groups of the same test on each volume alone.
     """
     if is_cached(options, group):
         return "cache"
-    if group.test.name == MIX and (rate_reached(options, group) or 0.0) >= options.thresholds.rate_met:
-        return "rate"
+    if group.test.name == MIX and (rate_achieved(options, group) or 0.0) >= options.thresholds.rate_met:
+        return "rate-limit"
     if not group.test.deep:
         return "latency"
-    host_shares, job_shares = group.values(lambda trial: trial.host), group.values(lambda trial: trial.job_cpu)
+    host_shares, job_shares = group.values(lambda trial: trial.host_cpu), group.values(lambda trial: trial.job_cpu)
     if host_shares and statistics.median(host_shares) >= options.thresholds.host_full:
-        return "host CPU"
+        return "host-cpu"
     if job_shares and statistics.median(job_shares) >= options.thresholds.client_cpu:
-        return "fio's CPU"
+        return "fio-cpu"
     if group.volume == ALL:
-        share = concurrent_share(group, single_volumes)
+        share = concurrent_vs_sum(group, single_volumes)
         if share is not None and share < CONTENTION_SHARE:
-            return "sharing"
+            return "contention"
         counts = Counter(bottleneck(options, single) for single in single_volumes)
         return counts.most_common(1)[0][0] if counts else "unknown"
-    ratio = group.deeper_ratio
+    ratio = group.double_depth_ratio
     if ratio is None:
         return "unknown"
-    return "queue depth" if ratio > DEPTH_GAIN else "device"
+    return "iodepth" if ratio > DEPTH_GAIN else "device"
 
 
-def rate_reached(options: DiskOptions, group: DiskTestGroup) -> float | None:
+def rate_achieved(options: DiskOptions, group: DiskTestGroup) -> float | None:
     """Return the share of its rates that the mix reached, for the direction and volume that reached least. None without a rate."""
-    if options.rate is None or group.test.name != MIX:
+    if options.rate_iops is None or group.test.name != MIX:
         return None
     shares = [
-        min(actual / requested for actual, requested in zip(trial.rates, options.rate, strict=True) if requested)
+        min(actual / requested for actual, requested in zip(trial.rates, options.rate_iops, strict=True) if requested)
         for trial in group.used
         if trial.rates
     ]
     return float(statistics.median(shares)) if shares else None
 
 
-def concurrent_share(group: DiskTestGroup, single_volumes: Sequence[DiskTestGroup]) -> float | None:
+def concurrent_vs_sum(group: DiskTestGroup, single_volumes: Sequence[DiskTestGroup]) -> float | None:
     """Return the I/Os of all volumes together ÷ the sum of each volume alone.
 
     None if a volume was not measured alone, or not on the same hosts.

@@ -15,7 +15,7 @@ from pgherd.study.option import MEASUREMENT, option
 
 ALL = "all"
 """Name of the load on all volumes at once."""
-MOST_JOBS = 16
+MAX_JOBS = 16
 """Maximum number of jobs without direct I/O. Asynchronous engines then wait for every I/O, so that each job keeps one in flight."""
 
 
@@ -38,7 +38,7 @@ class DiskVolume(Model):
         return self.volume.name
 
     @property
-    def distorts(self) -> bool:
+    def loopback(self) -> bool:
         """Return True for a loop device, whose results include the cost of another file system."""
         return self.volume.kind == "loop"
 
@@ -46,20 +46,20 @@ class DiskVolume(Model):
 class DiskOptions(MeasuredOptions):
     """Complete options of a disk run. With several hosts ``volumes`` are those of all hosts, and each volume names its host.
 
-    ``depth`` and ``sequential_depth`` are the I/Os in flight on each volume. ``rate`` is the reads and writes per second of the mix on
-    each volume. With ``check_depth`` each test with several I/Os in flight is repeated at twice its depth, to show if the depth is the
-    limit. With ``together`` all volumes are also measured at once. ``memory`` is the memory of the host in bytes.
+    ``iodepth`` and ``sequential_iodepth`` are the I/Os in flight on each volume. ``rate_iops`` is the reads and writes per second of the
+    mix on each volume. With ``double_iodepth`` each test with several I/Os in flight is repeated at twice its depth, to show if the depth
+    is the limit. With ``concurrent`` all volumes are also measured at once. ``memory`` is the memory of the host in bytes.
     """
 
     volumes: tuple[DiskVolume, ...] = Field(min_length=1)
     tests: tuple[str, ...] = DEFAULT
-    depth: int = Field(32, ge=1)
-    sequential_depth: int = Field(8, ge=1)
-    jobs: int = Field(1, ge=1)
-    engine: str = "libaio"
-    rate: tuple[float, float] | None = None
-    together: bool = True
-    check_depth: bool = True
+    iodepth: int = Field(32, ge=1)
+    sequential_iodepth: int = Field(8, ge=1)
+    numjobs: int = Field(1, ge=1)
+    ioengine: str = "libaio"
+    rate_iops: tuple[float, float] | None = None
+    concurrent: bool = True
+    double_iodepth: bool = True
     fio_version: str = ""
     memory: int = Field(gt=0)
 
@@ -73,65 +73,65 @@ class DiskOptions(MeasuredOptions):
 
     @model_validator(mode="after")
     def _consistent(self) -> DiskOptions:
-        names = [one.volume.target for one in self.volumes]
-        if len(set(names)) < len(names) or ALL in [one.name for one in self.volumes]:
+        names = [disk.volume.target for disk in self.volumes]
+        if len(set(names)) < len(names) or ALL in [disk.name for disk in self.volumes]:
             raise ValueError(f"the names of volumes must be different, and none may be '{ALL}'; they are {', '.join(names)}")
-        if MIX in self.tests and self.rate is None:
+        if MIX in self.tests and self.rate_iops is None:
             raise ValueError("the test mix needs two rates, reads and writes per second; give them with rate_iops")
         return self
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Return the names of the hosts that run the same load at the same time. It is empty if only this host is measured."""
-        return tuple(dict.fromkeys(one.volume.host for one in self.volumes if one.volume.host is not None))
+        return tuple(dict.fromkeys(disk.volume.host for disk in self.volumes if disk.volume.host is not None))
 
-    def names(self) -> tuple[str, ...]:
+    def volume_names(self) -> tuple[str, ...]:
         """Return the names of the volumes. Every host has a volume of each name."""
-        return tuple(dict.fromkeys(one.name for one in self.volumes))
+        return tuple(dict.fromkeys(disk.name for disk in self.volumes))
 
-    def places(self) -> tuple[str, ...]:
+    def targets(self) -> tuple[str, ...]:
         """Return the names of the volumes, and ALL if they are also measured at once."""
-        names = self.names()
-        return (*names, ALL) if self.together and len(names) > 1 else names
+        names = self.volume_names()
+        return (*names, ALL) if self.concurrent and len(names) > 1 else names
 
-    def at(self, place: str) -> tuple[DiskVolume, ...]:
-        """Return the volumes on all hosts that the load of ``place`` uses. ``place`` is a volume's name or ALL."""
-        return self.volumes if place == ALL else tuple(one for one in self.volumes if one.name == place)
+    def volumes_of(self, target: str) -> tuple[DiskVolume, ...]:
+        """Return the volumes on all hosts that the load of ``target`` uses. ``target`` is a volume's name or ALL."""
+        return self.volumes if target == ALL else tuple(disk for disk in self.volumes if disk.name == target)
 
     def deployment(self) -> Deployment:
         """Return the deployment: the hosts and their volumes, without a server."""
         hosts = tuple(Host(name=name, cores=self.cores) for name in self.hosts or ("local",))
-        return Deployment(hosts=hosts, volumes=tuple(one.volume for one in self.volumes))
+        return Deployment(hosts=hosts, volumes=tuple(disk.volume for disk in self.volumes))
 
     def depth_of(self, test: AccessPattern) -> int:
         """Return the number of I/Os that a test keeps in flight on a volume."""
         if not test.deep:
             return 1
-        return self.depth if test.random else self.sequential_depth
+        return self.iodepth if test.random else self.sequential_iodepth
 
-    def load(self, test: AccessPattern, one: DiskVolume, depth: int | None = None) -> Load:
+    def load(self, test: AccessPattern, disk: DiskVolume, depth: int | None = None) -> Load:
         """Return the fio load of one volume. ``depth`` overrides the number of I/Os in flight."""
         depth = depth or self.depth_of(test)
-        clients, jobs, engine = depth, self.jobs if test.deep else 1, self.engine
+        clients, jobs, engine = depth, self.numjobs if test.deep else 1, self.ioengine
         if not test.deep:
             engine = "psync"  # PostgreSQL reads and writes a block with pread and pwrite too
-        elif not one.direct:
-            clients, jobs, engine = 1, min(depth, MOST_JOBS), "psync"
+        elif not disk.direct:
+            clients, jobs, engine = 1, min(depth, MAX_JOBS), "psync"
         elif jobs > 1:
             jobs = min(jobs, depth)
             clients = max(1, depth // jobs)
         options = {
             "rw": test.rw,
             "bs": str(test.bytes),
-            "size": str(one.size),
-            "direct": str(int(one.direct)),
+            "size": str(disk.size),
+            "direct": str(int(disk.direct)),
             "engine": engine,
             "ramp": f"{self.ramp:g}",
             "seed": str(self.seed),
         }
         rate = None
-        if test.name == MIX and self.rate is not None:
-            reads, writes = self.rate
+        if test.name == MIX and self.rate_iops is not None:
+            reads, writes = self.rate_iops
             clients, jobs, rate = depth, 1, reads + writes
             options |= {"read_rate": f"{reads:g}", "write_rate": f"{writes:g}"}
         return Load(driver="fio", clients=clients, threads=jobs, rate=rate, options=options)

@@ -29,67 +29,67 @@ from pgherd.studies.disk.options import DiskOptions, DiskRequest, DiskVolume
 
 DEFAULT_SIZE = 2 * 2**30
 """Default size in bytes of the file on each volume, at most a quarter of the free space."""
-LEAST_SIZE = 16 * 2**20
+MIN_FILE_SIZE = 16 * 2**20
 LOOP_SHARE = 0.85
 """Maximum size of the file as a share of a volume that pgherd formats. The structures of the file system need the rest."""
 MEMORY = 256 * 2**20
 """Memory of fio for each volume, in bytes."""
 
 
-def prepare(node: Node, asked: DiskRequest, dry: bool) -> PreparedStudy:
+def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     """Complete a disk request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    limits = thresholds(asked.threshold)
-    rate = _rate(asked)
-    tests = _tests(asked, rate)
+    limits = thresholds(request.threshold)
+    rate = _rate(request)
+    tests = _tests(request, rate)
     facts = gather(node)
-    account = server_account(asked.run_as)
+    account = server_account(request.run_as)
     version, engines = _fio(node)
-    traced = io_view.require_traceable(node, asked.trace_io)
-    volumes = _volumes(asked, dry, node)
-    found = [_look(node, asked, one, account) for one in volumes]
-    cores = hosts.cores_of(asked.host_cores, facts)
-    engine = asked.ioengine or ("libaio" if "libaio" in engines else "psync")
+    traced = io_view.require_traceable(node, request.trace_io)
+    volumes = _volumes(request, dry, node)
+    disks = [_inspect(node, request, volume, account) for volume in volumes]
+    cores = hosts.cores_of(request.host_cores, facts)
+    engine = request.ioengine or ("libaio" if "libaio" in engines else "psync")
     if engine not in engines:
         raise CapabilityError(f"fio has no engine '{engine}'; use one of {', '.join(sorted(engines & {'libaio', 'io_uring', 'psync'}))}")
     options = DiskOptions(
-        volumes=tuple(found),
+        volumes=tuple(disks),
         tests=tests,
-        depth=asked.iodepth or DiskOptions.model_fields["depth"].default,
-        sequential_depth=asked.sequential_iodepth or DiskOptions.model_fields["sequential_depth"].default,
-        jobs=asked.numjobs or 1,
-        engine=engine,
-        rate=rate,
-        together=asked.concurrent,
-        check_depth=asked.double_iodepth,
+        iodepth=request.iodepth or DiskOptions.model_fields["iodepth"].default,
+        sequential_iodepth=request.sequential_iodepth or DiskOptions.model_fields["sequential_iodepth"].default,
+        numjobs=request.numjobs or 1,
+        ioengine=engine,
+        rate_iops=rate,
+        concurrent=request.concurrent,
+        double_iodepth=request.double_iodepth,
         fio_version=version,
         cores=cores,
         memory=facts.memory,
-        repeats=asked.repeats or DiskOptions.model_fields["repeats"].default,
-        seconds=parse_seconds(asked.duration or "6s"),
-        ramp=parse_seconds(asked.warmup or "0s"),
-        budget_seconds=parse_seconds(asked.time_budget) if asked.time_budget else None,
-        seed=asked.seed if asked.seed is not None else random.randrange(2**31),
+        repeats=request.repeats or DiskOptions.model_fields["repeats"].default,
+        seconds=parse_seconds(request.duration or "6s"),
+        ramp=parse_seconds(request.warmup or "0s"),
+        budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+        seed=request.seed if request.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
-    formatted = tuple(str(one.path) for one in volumes if one.kind == "device")
-    changes = [_change(one) for one in found]
+    formatted = tuple(str(volume.path) for volume in volumes if volume.kind == "device")
+    changes = [_change(disk) for disk in disks]
     return PreparedStudy(
         study="disk",
         options=options,
         surroundings=Surroundings(
-            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(found)), trace=asked.trace_io
+            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(disks)), trace=request.trace_io
         ),
         thresholds=limits,
         facts=facts,
         installation=None,
-        choices=(*_choices(asked, options, engines), *traced),
+        choices=(*_choices(request, options, engines), *traced),
         settings=(),
         host_changes=tuple(changes),
-        confirm=tuple(change for one, change in zip(found, changes, strict=True) if one.volume.kind == "loop"),
+        confirm=tuple(change for disk, change in zip(disks, changes, strict=True) if disk.volume.kind == "loop"),
         typed=formatted,
         tools={"fio": version},
-        disk=sum(one.volume.size or one.size for one in found if one.volume.kind != "device"),
-        memory=MEMORY * len(found),
+        disk=sum(disk.volume.size or disk.size for disk in disks if disk.volume.kind != "device"),
+        memory=MEMORY * len(disks),
     )
 
 
@@ -102,48 +102,50 @@ def over_hosts(options: Mapping[str, DiskOptions]) -> DiskOptions:
         UsageError: the hosts would use different fio engines.
     """
     first = next(iter(options.values()))
-    engines = {host: one.engine for host, one in options.items()}
+    engines = {host: host_options.ioengine for host, host_options in options.items()}
     if len(set(engines.values())) > 1:
         raise UsageError(f"the default fio engine differs ({versions_text(engines)}); choose one with --ioengine")
     volumes = []
-    for host, one in options.items():
-        for number, volume in enumerate(one.volumes):
+    for host, host_options in options.items():
+        for number, volume in enumerate(host_options.volumes):
             host_volume = volume.volume.model_copy(update={"host": host})
             volumes.append(
-                volume.model_copy(update={"volume": host_volume, "size": min(each.volumes[number].size for each in options.values())})
+                volume.model_copy(update={"volume": host_volume, "size": min(other.volumes[number].size for other in options.values())})
             )
     changes = {
         "volumes": tuple(volumes),
-        "fio_version": versions_text({host: one.fio_version for host, one in options.items()}),
-        "cores": min(one.cores for one in options.values()),
-        "memory": max(one.memory for one in options.values()),
+        "fio_version": versions_text({host: host_options.fio_version for host, host_options in options.items()}),
+        "cores": min(host_options.cores for host_options in options.values()),
+        "memory": max(host_options.memory for host_options in options.values()),
     }
     return first.model_copy(update=changes)
 
 
-def _rate(asked: DiskRequest) -> tuple[float, float] | None:
-    if asked.rate_iops is None:
+def _rate(request: DiskRequest) -> tuple[float, float] | None:
+    if request.rate_iops is None:
         return None
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*,\s*(\d+(?:\.\d+)?)\s*", asked.rate_iops)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*,\s*(\d+(?:\.\d+)?)\s*", request.rate_iops)
     if match is None:
-        raise UsageError(f"--rate-iops {asked.rate_iops}: give two rates, reads and writes per second, such as --rate-iops 70,30")
+        raise UsageError(f"--rate-iops {request.rate_iops}: give two rates, reads and writes per second, such as --rate-iops 70,30")
     reads, writes = float(match[1]), float(match[2])
     if min(reads, writes) < 1:
-        raise UsageError(f"--rate-iops {asked.rate_iops}: the minimum of each rate is 1 per second; for reads or writes alone use --tests")
+        raise UsageError(
+            f"--rate-iops {request.rate_iops}: the minimum of each rate is 1 per second; for reads or writes alone use --tests"
+        )
     return reads, writes
 
 
-def _tests(asked: DiskRequest, rate: tuple[float, float] | None) -> tuple[str, ...]:
-    if asked.tests is None:
+def _tests(request: DiskRequest, rate: tuple[float, float] | None) -> tuple[str, ...]:
+    if request.tests is None:
         return (*DEFAULT, MIX) if rate else DEFAULT
-    unknown = [name for name in asked.tests if name not in TESTS]
-    if unknown or not asked.tests:
+    unknown = [name for name in request.tests if name not in TESTS]
+    if unknown or not request.tests:
         raise UsageError(f"--tests: there is no test '{unknown[0] if unknown else ''}'; use one or more of {', '.join(TESTS)}")
-    if MIX in asked.tests and rate is None:
+    if MIX in request.tests and rate is None:
         raise UsageError("--tests mix needs two rates, reads and writes per second; give them, such as --rate-iops 70,30")
-    if rate is not None and MIX not in asked.tests:
-        raise UsageError(f"--rate-iops {asked.rate_iops} applies to the test mix, and --tests does not include it; add mix to --tests")
-    return asked.tests
+    if rate is not None and MIX not in request.tests:
+        raise UsageError(f"--rate-iops {request.rate_iops} applies to the test mix, and --tests does not include it; add mix to --tests")
+    return request.tests
 
 
 def _fio(node: Node) -> tuple[str, frozenset[str]]:
@@ -170,21 +172,21 @@ def _fio(node: Node) -> tuple[str, frozenset[str]]:
     return match[1], frozenset(engines.out.split())
 
 
-def _volumes(asked: DiskRequest, dry: bool, node: Node) -> list[Volume]:
+def _volumes(request: DiskRequest, dry: bool, node: Node) -> list[Volume]:
     """Return the requested volumes. The default is the directory that holds the data of servers."""
-    if not asked.volume:
+    if not request.volume:
         cache = paths.cache_dir()
         if not dry:
             node.make_dir(str(cache), mode=0o755)
         return [Volume(name="disk0", path=str(cache))]
-    volumes = [parse_volume(text, f"disk{number}") for number, text in enumerate(asked.volume)]
+    volumes = [parse_volume(text, f"disk{number}") for number, text in enumerate(request.volume)]
     names = [volume.name for volume in volumes]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UsageError(f"--volume: the name '{twice[0]}' is used twice; write NAME=… with a different name for each volume")
     if "all" in names:
         raise UsageError("--volume all=…: 'all' is the name for all volumes at once; choose another name")
-    allowed = {os.path.normpath(path) for path in asked.allow_format}
+    allowed = {os.path.normpath(path) for path in request.allow_format}
     devices = {volume.path for volume in volumes if volume.kind == "device"}
     for path in sorted(str(path) for path in devices - allowed):
         raise UsageError(f"--volume device:{path}: formatting destroys the data on the device; to allow it, give --allow-format {path}")
@@ -193,7 +195,7 @@ def _volumes(asked: DiskRequest, dry: bool, node: Node) -> list[Volume]:
     return volumes
 
 
-def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -> DiskVolume:
+def _inspect(node: Node, request: DiskRequest, volume: Volume, account: str | None) -> DiskVolume:
     """Check a volume, and return its properties with the size of its file.
 
     Raises:
@@ -201,53 +203,53 @@ def _look(node: Node, asked: DiskRequest, volume: Volume, account: str | None) -
         CapabilityError: this host cannot provide the volume.
     """
     option = "--volume"
-    wanted = parse_bytes(asked.file_size) if asked.file_size else None
-    if wanted is not None and wanted < LEAST_SIZE:
-        raise UsageError(f"--file-size {asked.file_size}: the minimum is {format_bytes(LEAST_SIZE)}; give a larger size")
+    requested = parse_bytes(request.file_size) if request.file_size else None
+    if requested is not None and requested < MIN_FILE_SIZE:
+        raise UsageError(f"--file-size {request.file_size}: the minimum is {format_bytes(MIN_FILE_SIZE)}; give a larger size")
     if volume.kind == "device":
         assert volume.path is not None
         file_systems.require_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
         room = int(require_empty(node, volume.path) * LOOP_SHARE)
         whole = device_of(node, mounts.number_of(node, volume.path))  # the whole device, because only whole devices are sampled
-        names = () if whole is None else (whole.name, *(one.name for one in chain(node, whole)))
-        return DiskVolume(volume=volume, size=_size(wanted, room, volume), direct=not asked.buffered, filesystem="ext4", devices=names)
+        names = () if whole is None else (whole.name, *(below.name for below in chain(node, whole)))
+        return DiskVolume(volume=volume, size=_size(requested, room, volume), direct=not request.buffered, filesystem="ext4", devices=names)
     if volume.kind == "loop":
         assert volume.size is not None
         file_systems.require_tools(node, file_systems.LOOP_TOOLS, f"loop volume '{volume.name}'")
         home = volume.path or str(paths.cache_dir())
         check_directory(node, _existing(home) if volume.path is None else home, None, volume.size, option)
-        size = _size(wanted, int(volume.size * LOOP_SHARE), volume)
+        size = _size(requested, int(volume.size * LOOP_SHARE), volume)
         # The loop device does not exist yet. The device below it sees the same I/O.
         below = devices_of(node, [_existing(home)])
-        under = tuple(one.name for at in below.values() for one in (at, *chain(node, at)))
-        return DiskVolume(volume=volume, size=size, direct=not asked.buffered, filesystem="ext4", devices=under)
+        under = tuple(part.name for device in below.values() for part in (device, *chain(node, device)))
+        return DiskVolume(volume=volume, size=size, direct=not request.buffered, filesystem="ext4", devices=under)
     assert volume.path is not None
-    at = _existing(volume.path) if not asked.volume else volume.path
-    free = check_directory(node, at, account, wanted or LEAST_SIZE, option)
-    size = _size(wanted, free - VOLUME_RESERVE, volume)
+    at = _existing(volume.path) if not request.volume else volume.path
+    free = check_directory(node, at, account, requested or MIN_FILE_SIZE, option)
+    size = _size(requested, free - VOLUME_RESERVE, volume)
     real = os.path.realpath(at)
     mount = mounts.mount_of(node, real)
     device = devices_of(node, [real]).get(real)
     return DiskVolume(
         volume=volume,
         size=size,
-        direct=not asked.buffered and direct_io.possible(at),
+        direct=not request.buffered and direct_io.possible(at),
         filesystem=mount.kind if mount else "",
-        devices=() if device is None else (device.name, *(one.name for one in chain(node, device))),
+        devices=() if device is None else (device.name, *(below.name for below in chain(node, device))),
     )
 
 
-def _size(wanted: int | None, room: int, volume: Volume) -> int:
+def _size(requested: int | None, room: int, volume: Volume) -> int:
     """Return the size of the file in bytes, a multiple of the largest I/O size."""
-    if wanted is not None and wanted > room:
+    if requested is not None and requested > room:
         raise UsageError(
-            f"--file-size: volume '{volume.name}' has room for {format_bytes(max(room, 0))}, less than {format_bytes(wanted)}; lower it"
+            f"--file-size: volume '{volume.name}' has room for {format_bytes(max(room, 0))}, less than {format_bytes(requested)}; lower it"
         )
-    size = wanted or min(DEFAULT_SIZE, room if volume.kind != "directory" else max(room // 4, LEAST_SIZE))
-    if size < LEAST_SIZE:
+    size = requested or min(DEFAULT_SIZE, room if volume.kind != "directory" else max(room // 4, MIN_FILE_SIZE))
+    if size < MIN_FILE_SIZE:
         raise UsageError(
             f"volume '{volume.name}' has room for {format_bytes(max(room, 0))}, but the file needs at least "
-            f"{format_bytes(LEAST_SIZE)}; use a larger volume"
+            f"{format_bytes(MIN_FILE_SIZE)}; use a larger volume"
         )
     return size // 2**20 * 2**20
 
@@ -259,37 +261,41 @@ def _existing(directory: str) -> str:
     return directory
 
 
-def _change(one: DiskVolume) -> str:
-    file = f"a file of {format_bytes(one.size)}"
-    if one.volume.kind == "loop":
-        assert one.volume.size is not None
-        return f"a loop device on a file of {format_bytes(one.volume.size)} with a separate file system, mounted for '{one.name}'"
-    if one.volume.kind == "device":
-        return f"{one.volume.path} formatted and mounted for '{one.name}', and wiped afterwards"
-    return f"{file} in a private directory below {one.volume.path}"
+def _change(disk: DiskVolume) -> str:
+    file = f"a file of {format_bytes(disk.size)}"
+    if disk.volume.kind == "loop":
+        assert disk.volume.size is not None
+        return f"a loop device on a file of {format_bytes(disk.volume.size)} with a separate file system, mounted for '{disk.name}'"
+    if disk.volume.kind == "device":
+        return f"{disk.volume.path} formatted and mounted for '{disk.name}', and wiped afterwards"
+    return f"{file} in a private directory below {disk.volume.path}"
 
 
-def _choices(asked: DiskRequest, options: DiskOptions, engines: frozenset[str]) -> list[str]:
+def _choices(request: DiskRequest, options: DiskOptions, engines: frozenset[str]) -> list[str]:
     """Return sentences that describe the choices, and warnings about the volumes."""
-    found = [f"fio {options.fio_version}, engine {options.engine}; one I/O at a time with psync (pread and pwrite), as in PostgreSQL."]
-    if not asked.volume:
-        found.append(f"Volume disk0: {options.volumes[0].volume.path}, which would hold the data of servers; choose others with --volume.")
-    sizes = {one.size for one in options.volumes}
-    found.append(
+    choices = [f"fio {options.fio_version}, engine {options.ioengine}; one I/O at a time with psync (pread and pwrite), as in PostgreSQL."]
+    if not request.volume:
+        choices.append(
+            f"Volume disk0: {options.volumes[0].volume.path}, which would hold the data of servers; choose others with --volume."
+        )
+    sizes = {disk.size for disk in options.volumes}
+    choices.append(
         f"A file of {', '.join(format_bytes(size) for size in sorted(sizes))} on each volume, written completely before the first trial."
     )
-    for one in options.volumes:
-        if not one.direct:
+    for disk in options.volumes:
+        if not disk.direct:
             reason = (
-                "as requested" if asked.buffered else f"because its file system ({one.filesystem or 'unknown'}) does not support direct I/O"
+                "as requested"
+                if request.buffered
+                else f"because its file system ({disk.filesystem or 'unknown'}) does not support direct I/O"
             )
-            found.append(f"{one.name}: through the page cache, {reason}.")
-        if one.distorts:
-            found.append(f"Warning: {one.name} is a loop device. Its results include the cost of a file inside a file.")
-    seen: dict[str, str] = {}
-    for one in options.volumes:
-        if one.devices and one.devices[0] in seen:
-            found.append(f"Warning: {one.name} and {seen[one.devices[0]]} are on the same device ({one.devices[0]}).")
-        elif one.devices:
-            seen[one.devices[0]] = one.name
-    return found
+            choices.append(f"{disk.name}: through the page cache, {reason}.")
+        if disk.loopback:
+            choices.append(f"Warning: {disk.name} is a loop device. Its results include the cost of a file inside a file.")
+    volume_by_device: dict[str, str] = {}
+    for disk in options.volumes:
+        if disk.devices and disk.devices[0] in volume_by_device:
+            choices.append(f"Warning: {disk.name} and {volume_by_device[disk.devices[0]]} are on the same device ({disk.devices[0]}).")
+        elif disk.devices:
+            volume_by_device[disk.devices[0]] = disk.name
+    return choices

@@ -31,23 +31,23 @@ def design(options: DiskOptions) -> SchedulePlan:
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, point, repeat, reason)
 
-    points: list[Point] = [{"test": test, "volume": volume} for volume in options.places() for test in options.tests]
-    deeper = _deeper_points(options)
+    points: list[Point] = [{"test": test, "volume": volume} for volume in options.targets() for test in options.tests]
+    double_depth = _double_depth_points(options)
     blocks = []
     for repeat in range(options.repeats):
         rng = random.Random(f"order {options.seed} {repeat}")
         blocks.append([build(point, repeat, "planned") for point in rng.sample(points, len(points))])
-    if deeper:
-        blocks.append([build(point, 0, "planned: is the depth the limit?") for point in deeper])
-    return SchedulePlan(blocks, [*points, *deeper], build, lambda point: 1 if "depth" in point else options.repeats)
+    if double_depth:
+        blocks.append([build(point, 0, "planned: is the depth the limit?") for point in double_depth])
+    return SchedulePlan(blocks, [*points, *double_depth], build, lambda point: 1 if "depth" in point else options.repeats)
 
 
-def _deeper_points(options: DiskOptions) -> list[Point]:
-    if not options.check_depth:
+def _double_depth_points(options: DiskOptions) -> list[Point]:
+    if not options.double_iodepth:
         return []
     return [
         {"test": name, "volume": volume, "depth": 2 * options.depth_of(TESTS[name])}
-        for volume in options.names()
+        for volume in options.volume_names()
         for name in options.tests
         if TESTS[name].deep and name != MIX
     ]
@@ -56,6 +56,6 @@ def _deeper_points(options: DiskOptions) -> list[Point]:
 def _trial(options: DiskOptions, point: Point, repeat: int, reason: str) -> Trial:
     test, volume = TESTS[str(point["test"])], str(point["volume"])
     depth = int(point["depth"]) if "depth" in point else None
-    loads = {disk.volume.target: options.load(test, disk, depth) for disk in options.at(volume)}
+    loads = {disk.volume.target: options.load(test, disk, depth) for disk in options.volumes_of(volume)}
     phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads=loads)
     return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,))

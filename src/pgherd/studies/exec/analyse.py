@@ -16,7 +16,7 @@ from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, tria
 
 Row = dict[str, Finding | str | int | float | None]
 MB = 1e6
-_RESERVED_NAMES = frozenset({"duration", "cpu", "host_cpu", "host_memory"})
+_RESERVED_NAMES = frozenset({"duration", "cpu_seconds", "cpu_cores", "host_cpu", "host_memory"})
 """Names of findings. An extracted value with such a name is reported as ``value_NAME``."""
 _SHORT_S = 0.5
 """Below this duration, the start of the process matters and there are few samples."""
@@ -132,10 +132,10 @@ def _common_findings(options: ExecOptions, trials: CommandTrials) -> dict[str, F
 
     absent = "not measured on every host"
     if options.seconds is not None:
-        return {"cpu": trials.mean(over_hosts(lambda target: target.client_cpu, math.fsum), "cores", absent, "of all hosts together")}
+        return {"cpu_cores": trials.mean(over_hosts(lambda target: target.client_cpu, math.fsum), "cores", absent, "of all hosts together")}
     return {
         "duration": trials.mean(over_hosts(_duration, max), "s", absent, "of the slowest host of each trial"),
-        "cpu": trials.mean(
+        "cpu_seconds": trials.mean(
             over_hosts(lambda target: target.client_cpu_seconds, math.fsum), "s", absent, "CPU time of all hosts together, per run"
         ),
     }
@@ -146,20 +146,20 @@ def _host_findings(options: ExecOptions, trials: CommandTrials, host: str) -> di
     if options.seconds is None:
         note = "from the start of its process to its end"
         findings["duration"] = trials.mean(_on_host(host, _duration), "s", "the command did not end by itself", note)
-        findings["cpu"] = trials.mean(
+        findings["cpu_seconds"] = trials.mean(
             _on_host(host, lambda target: target.client_cpu_seconds),
             "s",
             "not measured",
             "CPU time of the command and its children, per run",
         )
     else:
-        findings["cpu"] = trials.mean(
+        findings["cpu_cores"] = trials.mean(
             _on_host(host, lambda target: target.client_cpu),
             "cores",
             "not measured",
             "of the command and its children, over its whole run time",
         )
-    for value in options.values:
+    for value in options.extract:
         findings[_value_name(value.name)] = trials.mean(
             _on_host(host, _extracted_value(value.name)), value.unit, "not found in the command's output", f"extracted by {value.pattern}"
         )
@@ -175,7 +175,7 @@ def _row(options: ExecOptions, trials: CommandTrials, host: str) -> Row:
     row |= _host_findings(options, trials, host)
     if len(options.hosts) > 1:
         row["host_cpu"] = trials.mean(lambda result: result.phases[0].busy_cores(f"host:{host}"), "cores", "the host's CPU was not sampled")
-    return row | {"trials": trials.tried, "tainted": trials.tainted}
+    return row | {"trials": trials.tried, "tainted_trials": trials.tainted}
 
 
 def _device_rows(trials: CommandTrials) -> list[Row]:
@@ -188,9 +188,9 @@ def _device_rows(trials: CommandTrials) -> list[Row]:
             for name, metric, scale, unit in (
                 ("reads", "reads", 1.0, "1/s"),
                 ("writes", "writes", 1.0, "1/s"),
-                ("read", "read_bytes", MB, "MB/s"),
-                ("written", "write_bytes", MB, "MB/s"),
-                ("busy", "io_time", 0.01, "%"),
+                ("read_rate", "read_bytes", MB, "MB/s"),
+                ("write_rate", "write_bytes", MB, "MB/s"),
+                ("utilization", "io_time", 0.01, "%"),
             )
         }
         if columns["reads"].value or columns["writes"].value:
@@ -214,7 +214,7 @@ def _runs(options: ExecOptions, results: Sequence[TrialResult]) -> list[dict[str
         for host in options.hosts if phase is not None else ():
             target = _target(result, host)
             if target is not None:
-                values = {value.name: target.values.get(f"value:{value.name}") for value in options.values}
+                values = {value.name: target.values.get(f"value:{value.name}") for value in options.extract}
                 runs.append({"id": result.id, "host": host, "tainted": result.tainted, "duration": _duration(target), "values": values})
     return runs
 
@@ -232,9 +232,11 @@ def _answer(options: ExecOptions, findings: dict[str, Finding]) -> str:
         parts = [f"{name}{hosts} takes {_number_text(findings['duration'])}{slowest}"]
     else:
         parts = [f"{name}{hosts} ran for {options.seconds:g} s per trial"]
-    parts += [f"{value.name} is {_value_text(options, findings, value.name)}" for value in options.values]
-    if findings["cpu"].value is not None:
-        parts.append(f"it uses {_number_text(findings['cpu'])} of CPU" + (" per run" if options.seconds is None else ""))
+    # A value that the user extracts is the result, and the run time of its command may be constant.
+    parts = [f"{value.name} is {_value_text(options, findings, value.name)}" for value in options.extract] + parts
+    cpu = findings["cpu_seconds" if options.seconds is None else "cpu_cores"]
+    if cpu.value is not None:
+        parts.append(f"it uses {_number_text(cpu)} of CPU" + (" per run" if options.seconds is None else ""))
     return "; ".join(parts) + "."
 
 
@@ -247,7 +249,7 @@ def _value_text(options: ExecOptions, findings: dict[str, Finding], value: str) 
     if not means:
         return _number_text(findings[f"{key}.{options.hosts[0]}"])
     lowest, highest = min(means, key=lambda host: means[host]), max(means, key=lambda host: means[host])
-    return f"{means[lowest]:.3g} ({lowest}) to {means[highest]:.3g} ({highest}) {findings[f'{key}.{lowest}'].unit}".strip()
+    return f"{_digits(means[lowest])} ({lowest}) to {_digits(means[highest])} ({highest}) {findings[f'{key}.{lowest}'].unit}".strip()
 
 
 def _command_text(command: Sequence[str]) -> str:
@@ -258,8 +260,13 @@ def _command_text(command: Sequence[str]) -> str:
 def _number_text(finding: Finding) -> str:
     if finding.value is None:
         return f"unknown ({finding.note})"
-    interval = "" if finding.low is None or finding.high is None else f" ({finding.low:.3g} … {finding.high:.3g})"
-    return f"{finding.value:.3g}{interval} {finding.unit}".strip()
+    interval = "" if finding.low is None or finding.high is None else f" ({_digits(finding.low)} … {_digits(finding.high)})"
+    return f"{_digits(finding.value)}{interval} {finding.unit}".strip()
+
+
+def _digits(value: float) -> str:
+    """Return a number with three significant digits and without an exponent if it is large."""
+    return f"{value:.3g}" if abs(value) < 1000 else f"{float(f'{value:.3g}'):,.0f}"
 
 
 def _warnings(options: ExecOptions, findings: dict[str, Finding]) -> list[str]:

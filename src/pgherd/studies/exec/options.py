@@ -19,7 +19,7 @@ TIMEOUT = 600.0
 """Default maximum duration of a command in seconds."""
 
 
-class Value(Model):
+class ExtractedValue(Model):
     """A number in the output of the command: the last match of ``pattern``, or its group 1 if it has one."""
 
     name: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
@@ -48,8 +48,8 @@ class ExecOptions(StudyOptions):
     command: tuple[str, ...] = Field(min_length=1)
     env: dict[str, str] = Field(default_factory=dict)
     cwd: str | None = None
-    privileged: bool = False
-    values: tuple[Value, ...] = ()
+    as_root: bool = False
+    extract: tuple[ExtractedValue, ...] = ()
     hosts: tuple[str, ...] = Field(("local",), min_length=1)
     cores: float = Field(gt=0)
     seconds: float | None = Field(None, gt=0)
@@ -70,8 +70,8 @@ class ExecOptions(StudyOptions):
         options = {"argv": json.dumps(self.command)}
         options |= {f"env:{name}": value for name, value in self.env.items()}
         options |= {} if self.cwd is None else {"cwd": self.cwd}
-        options |= {"privileged": "1"} if self.privileged else {}
-        options |= {f"value:{value.name}": value.pattern for value in self.values}
+        options |= {"privileged": "1"} if self.as_root else {}
+        options |= {f"value:{value.name}": value.pattern for value in self.extract}
         return Load(driver="command", options=options)
 
 
@@ -82,7 +82,7 @@ class ExecRequest(MeasurementRequest):
     extract: tuple[str, ...] = option((), "Extract a number from the output (repeatable).", metavar="NAME=REGEX", repeated=True)
     unit: tuple[str, ...] = option((), "Unit of an extracted number (repeatable).", metavar="NAME=UNIT", repeated=True)
     env: tuple[str, ...] = option((), "Environment variable (repeatable).", metavar="NAME=VALUE", repeated=True)
-    cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one")
+    cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one, or /")
     timeout: str | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
     as_root: bool = option(False, "Run the command as root.")
     repeats: int | None = redefined(MeasurementRequest, "repeats", 5, help="Runs of the command.")

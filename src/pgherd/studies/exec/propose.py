@@ -38,5 +38,5 @@ def _trial(options: ExecOptions, point: Point, repeat: int, reason: str) -> Tria
         phase = Phase(name="command", ramp=0, seconds=options.timeout, loads=loads, until="drivers")
     else:
         phase = Phase(name="command", ramp=options.ramp, seconds=options.seconds, loads=loads)
-    intents: tuple[Intent, ...] = ("exit-code", "values-found") if options.values else ("exit-code",)
+    intents: tuple[Intent, ...] = ("exit-code", "values-found") if options.extract else ("exit-code",)
     return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,), intents=intents)

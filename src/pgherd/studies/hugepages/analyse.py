@@ -28,11 +28,11 @@ MIN_EXTRA_FAULTS = 0.5
 microsecond, so half a fault is 1 % of a transaction of 50 µs."""
 PER_TX = {
     "tlb_misses": ("tlb.load_misses", "tlb.store_misses"),
-    "walks": ("tlb.walks",),
-    "walk_cycles": ("tlb.walk_cycles",),
+    "page_walks": ("tlb.walks",),
+    "page_walk_cycles": ("tlb.walk_cycles",),
 }
 """Finding → counters of the servers whose sum, per transaction, is its value."""
-_UNITS = {"tlb_misses": "misses", "walks": "walks", "walk_cycles": "cycles", "faults": "faults"}
+_UNITS = {"tlb_misses": "misses", "page_walks": "walks", "page_walk_cycles": "cycles"}
 _MB = 2**20
 
 PhaseValue = Callable[[PhaseResult], float | None]
@@ -54,17 +54,19 @@ def published_text(kind: str) -> str | None:
 def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analysis:
     """Return the analysis of the comparison, with the table and the findings of each variant's pages put first."""
     comparison = compare.analyse(options, results)
-    blocks = used_blocks(complete_blocks(options, results), options.most)
+    blocks = used_blocks(complete_blocks(options, results), options.max_blocks)
     finished = [result for block in blocks for result in block.all if result.error is None]
-    variants = (options.baseline, *options.variants)
+    variants = (options.baseline, *options.other_variants)
     by_variant = {variant: [result for result in finished if result.trial.point[VARIANT] == variant] for variant in variants}
     findings: dict[str, Finding] = {}
     rows: list[dict[str, Finding | str | int | float | None]] = []
-    verdicts = {row["variant"]: row["verdict"] for row in comparison.tables.get("comparison", []) if row.get("primary")}
+    conclusions = {row["variant"]: row["conclusion"] for row in comparison.tables.get("comparison", []) if row.get("primary")}
     for variant in variants:
         cells = _page_findings(options, variant, by_variant[variant], comparison)
         findings |= {f"{name}:{variant}": finding for name, finding in cells.items()}
-        rows.append({"pages": variant, **cells, "verdict": verdicts.get(variant, "baseline" if variant == options.baseline else None)})
+        rows.append(
+            {"pages": variant, **cells, "conclusion": conclusions.get(variant, "baseline" if variant == options.baseline else None)}
+        )
     return comparison.model_copy(
         update={
             "findings": {**findings, **comparison.findings},
@@ -76,22 +78,26 @@ def analyse(options: HugepagesOptions, results: Sequence[TrialResult]) -> Analys
 
 def _page_findings(options: HugepagesOptions, variant: str, results: Sequence[TrialResult], comparison: Analysis) -> dict[str, Finding]:
     """Return the findings of one variant, by the name of their column."""
-    kind = options.arm(variant).name
+    kind = options.variant(variant).name
     reserved_size = options.page_sizes.get(kind)
     unit = f"pages of {kind}" if reserved_size else "pages"
     note = f"for one server; published: {PUBLISHED_RESERVED}" if reserved_size else "this variant reserves no pages"
     cells = {
         "throughput": _mean([throughput(result) for result in results], "tps", "no trial finished"),
         "gain": _gain(variant, options, comparison),
-        "reserved": Finding(value=options.reserved(variant), unit=unit, method="postgres -C shared_memory_size_in_huge_pages", note=note),
-        "backed": _mean([_huge_page_share(result) for result in results], "share", "the server's memory map could not be read"),
+        "pages_reserved": Finding(
+            value=options.reserved_pages(variant), unit=unit, method="postgres -C shared_memory_size_in_huge_pages", note=note
+        ),
+        "huge_page_share": _mean([_huge_page_share(result) for result in results], "share", "the server's memory map could not be read"),
     }
     for name, metrics in PER_TX.items():
-        reason = options.uncounted or "the processor's counters gave no value"
+        reason = options.counters_unavailable or "the processor's counters gave no value"
         values = [_per_tx(result, _server_sum(*metrics)) for result in results]
         cells[name] = _mean(values, f"{_UNITS[name]}/tx", f"unknown: {reason}")
-    cells["walking"] = _mean([_walk_share(result) for result in results], "share", f"unknown: {options.uncounted or 'no such counter'}")
-    cells["faults"] = _mean(
+    cells["page_walk_cycle_share"] = _mean(
+        [_walk_share(result) for result in results], "share", f"unknown: {options.counters_unavailable or 'no such counter'}"
+    )
+    cells["page_faults"] = _mean(
         [_per_tx(result, _faults) for result in results], "faults/tx", "neither the cgroup nor /proc/vmstat could be read"
     )
     page_tables = [_average(result, _host_value("memory.page_tables")) for result in results]
@@ -101,7 +107,7 @@ def _page_findings(options: HugepagesOptions, variant: str, results: Sequence[Tr
 
 def _gain(variant: str, options: HugepagesOptions, comparison: Analysis) -> Finding:
     """Return the change in throughput against the baseline in percent, with the published figure if the baseline is ordinary pages."""
-    reference = published_text(options.arm(variant).name) if options.baseline == NONE else None
+    reference = published_text(options.variant(variant).name) if options.baseline == NONE else None
     experiment = "E9" if reference else None
     ratio = comparison.findings.get(f"ratio:{variant}:throughput")
     if variant == options.baseline:
@@ -132,7 +138,9 @@ def _server_sum(*metrics: str) -> PhaseValue:
 def _faults(phase: PhaseResult) -> float | None:
     """Return the page faults per second of the containers, or of the whole host if there are no cgroups."""
     faults = [
-        values["memory.fault"] for entity, values in phase.metrics.items() if entity.startswith("container:") and "memory.fault" in values
+        values["memory.page_faults"]
+        for entity, values in phase.metrics.items()
+        if entity.startswith("container:") and "memory.page_faults" in values
     ]
     return sum(faults) if faults else _host_value("vm.pgfault")(phase)
 
@@ -169,9 +177,9 @@ def _walk_share(result: TrialResult) -> float | None:
 
 def _warnings(options: HugepagesOptions, findings: dict[str, Finding], by_variant: dict[str, list[TrialResult]]) -> list[str]:
     warnings = []
-    if options.uncounted:
-        warnings.append(f"TLB misses and page walks are unknown: {options.uncounted}")
-    faults = {variant: value for variant in by_variant if (value := findings[f"faults:{variant}"].value) is not None}
+    if options.counters_unavailable:
+        warnings.append(f"TLB misses and page walks are unknown: {options.counters_unavailable}")
+    faults = {variant: value for variant in by_variant if (value := findings[f"page_faults:{variant}"].value) is not None}
     base = faults.get(options.baseline)
     fewest = min(faults, key=lambda variant: faults[variant], default="")
     if base is not None and base - faults[fewest] >= MIN_EXTRA_FAULTS:
@@ -180,11 +188,11 @@ def _warnings(options: HugepagesOptions, findings: dict[str, Finding], by_varian
             f"'{options.baseline}', {faults[fewest]:.2g} with '{fewest}'. A longer --warmup excludes it"
         )
     baseline = options.of(options.baseline)
-    if any(options.reserved(variant) for variant in options.variants):
+    if any(options.reserved_pages(variant) for variant in options.other_variants):
         limit = ", so each container's limit is lowered by its server's pages" if baseline.get("container_memory") else ""
         warnings.append(f"cgroups do not count reserved huge pages{limit}. The memory compared is the charged memory plus the pages in use")
     seconds = [phase.seconds for results in by_variant.values() for result in results for phase in result.phases]
-    if seconds and options.baseline == NONE and any(published_text(options.arm(variant).name) for variant in options.variants):
+    if seconds and options.baseline == NONE and any(published_text(options.variant(variant).name) for variant in options.other_variants):
         shared_buffers = baseline.get("settings", {}).get("shared_buffers", "the default")
         warnings.append(
             "The published gains are from single runs of 600 s with shared_buffers of 16 GB. "

@@ -19,21 +19,21 @@ NONE, THP = "none", "thp"
 class HugepagesOptions(CompareOptions):
     """Complete options of a comparison of one server on several kinds of pages.
 
-    ``uncounted`` is the reason why the processor's counters cannot be read ('' if they can). ``page_sizes`` maps each variant with
-    reserved pages to its page size in bytes.
+    ``counters_unavailable`` is the reason why the processor's counters cannot be read ('' if they can). ``page_sizes`` maps each variant
+    with reserved pages to its page size in bytes.
     """
 
-    uncounted: str = ""
+    counters_unavailable: str = ""
     page_sizes: dict[str, int] = Field(default_factory=dict)
 
-    def of(self, side: str) -> dict[str, Any]:
+    def of(self, name: str) -> dict[str, Any]:
         """Return the options of a variant's study."""
-        return self.arm(side).options
+        return self.variant(name).options
 
-    def reserved(self, side: str) -> int:
+    def reserved_pages(self, name: str) -> int:
         """Return the number of huge pages that are reserved for the variant's server."""
-        size = self.page_sizes.get(self.arm(side).name, 0)
-        return int(self.of(side).get("huge_page_bytes", 0)) // size if size else 0
+        size = self.page_sizes.get(self.variant(name).name, 0)
+        return int(self.of(name).get("huge_page_bytes", 0)) // size if size else 0
 
 
 class HugepagesRequest(BlocksRequest):

@@ -23,16 +23,16 @@ from pgherd.studies.hugepages.options import NONE, THP, HugepagesOptions, Hugepa
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.workloads.registry import find
 
-WANTED = (2 * 2**20, 2**30)
+PREFERRED_SIZES = (2 * 2**20, 2**30)
 """Sizes of huge pages to compare. If the kernel has neither, all its sizes are compared."""
 SCALES = (30, 20, 10)
 """Scales to choose from, largest first. The largest is about 450 MB, 35 times the reach of a TLB with 3072 entries and pages of 4 kB. A
 larger database would take too long to read into memory after each restart."""
-MEMORY_SHARE = 0.25
+SHARED_BUFFERS_SHARE = 0.25
 """Maximum default size of shared buffers, as a share of the free memory. The page cache holds the same files again."""
 CLIENTS = 10
 """Default number of clients, as in E9. Every connection has separate page tables."""
-BUDGET = 440.0
+TIME_BUDGET_S = 440.0
 """Time budget in seconds of all trials. With the load of the database and the report, a default run ends within eight minutes.
 
 Three variants need seven blocks to differ from the baseline. They fit if a restart, including the read of the data, takes at most 3.5 s.
@@ -44,42 +44,42 @@ _IN_GUESTS = (
 )
 
 
-def prepare(node: Node, asked: HugepagesRequest, dry: bool) -> PreparedStudy:
+def prepare(node: Node, request: HugepagesRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    if asked.runtime is not None and capabilities_of(asked.runtime).own_kernel:
+    if request.runtime is not None and capabilities_of(request.runtime).own_kernel:
         raise CapabilityError(_IN_GUESTS)
     facts = gather(node)
-    scale, scale_notes = _scale(asked, facts)
-    kinds, left_out = _kinds(node, asked, scale)
+    scale, scale_notes = _scale(request, facts)
+    kinds, omitted = _kinds(node, request, scale)
     if len(kinds) < 2:
         raise UsageError(f"--page-sizes names only {kinds[0]}; give at least two kinds of pages, such as --page-sizes none,2MB")
-    request = _request(asked, kinds, scale)
-    prepared = comparison.prepare(node, request, dry)
+    compare_request = _compare_request(request, kinds, scale)
+    prepared = comparison.prepare(node, compare_request, dry)
     assert isinstance(prepared.options, CompareOptions)
-    able = counters.able(node)
+    perf = counters.able(node)
     options = HugepagesOptions(
         **prepared.options.model_dump(),
-        uncounted="" if able.events else able.why_not,
+        counters_unavailable="" if perf.events else perf.why_not,
         page_sizes={kind: parse_bytes(kind) for kind in kinds if kind not in (NONE, THP)},
     )
     counted = (
-        f"TLB misses and page walks by perf: {', '.join(able.events)}." if able.events else f"TLB misses are not measured: {able.why_not}."
+        f"TLB misses and page walks by perf: {', '.join(perf.events)}." if perf.events else f"TLB misses are not measured: {perf.why_not}."
     )
-    return replace(prepared, study="hugepages", options=options, choices=(*prepared.choices, *scale_notes, *left_out, counted))
+    return replace(prepared, study="hugepages", options=options, choices=(*prepared.choices, *scale_notes, *omitted, counted))
 
 
-def _scale(asked: HugepagesRequest, facts: HostFacts) -> tuple[int | None, list[str]]:
+def _scale(request: HugepagesRequest, facts: HostFacts) -> tuple[int | None, list[str]]:
     """Return the scale, and a sentence if pgherd chooses it.
 
     The scale is None if an SQL file of the user fills the database.
     """
-    if asked.scale is not None or asked.init_script:
-        return asked.scale, []
-    memory = parse_bytes(asked.host_memory) if asked.host_memory else facts.memory_available
-    limit = parse_bytes(asked.memory) / 2 if asked.memory else memory * MEMORY_SHARE
+    if request.scale is not None or request.init_script:
+        return request.scale, []
+    memory = parse_bytes(request.host_memory) if request.host_memory else facts.memory_available
+    limit = parse_bytes(request.memory) / 2 if request.memory else memory * SHARED_BUFFERS_SHARE
     fitting = [scale for scale in SCALES if settings.buffers_for(_size(scale), False) <= limit]
     scale = fitting[0] if fitting else SCALES[-1]
-    whole = fitting and asked.settings_from is None and "shared_buffers" not in configuration.parse_set(asked.set)
+    whole = fitting and request.settings_from is None and "shared_buffers" not in configuration.parse_set(request.set)
     return scale, [f"Scale {scale}: about {format_bytes(_size(scale))}{', all of it in shared buffers' if whole else ''}."]
 
 
@@ -87,7 +87,7 @@ def _size(scale: int) -> int:
     return find("pgbench").size_estimate(scale) or 0
 
 
-def _kinds(node: Node, asked: HugepagesRequest, scale: int | None) -> tuple[tuple[str, ...], list[str]]:
+def _kinds(node: Node, request: HugepagesRequest, scale: int | None) -> tuple[tuple[str, ...], list[str]]:
     """Return the names of the kinds of pages to compare, and sentences on the kinds that this host cannot provide.
 
     Kinds that the user names are not checked here. If one is not available, the completion of its variant fails.
@@ -96,16 +96,16 @@ def _kinds(node: Node, asked: HugepagesRequest, scale: int | None) -> tuple[tupl
         UsageError: a name is not a kind of pages, or is given twice.
         CapabilityError: this host can provide only ordinary pages.
     """
-    if asked.page_sizes:
-        named = tuple(_named(kind) for kind in asked.page_sizes)
-        twice = sorted({kind for kind in named if named.count(kind) > 1})
+    if request.page_sizes:
+        names = tuple(_canonical_name(kind) for kind in request.page_sizes)
+        twice = sorted({kind for kind in names if names.count(kind) > 1})
         if twice:
-            raise UsageError(f"--page-sizes {','.join(asked.page_sizes)}: {twice[0]} is given twice; give each kind once")
-        return (named if len(named) > 1 or named == (NONE,) else (NONE, *named)), []
+            raise UsageError(f"--page-sizes {','.join(request.page_sizes)}: {twice[0]} is given twice; give each kind once")
+        return (names if len(names) > 1 or names == (NONE,) else (NONE, *names)), []
     kinds, refused = [NONE], []
     pools = host_pages.pools(node)
     buffers = settings.buffers_for(_size(scale or SCALES[-1]), False)
-    for size in [size for size in pools if size in WANTED] or list(pools):
+    for size in [size for size in pools if size in PREFERRED_SIZES] or list(pools):
         try:
             host_pages.check(node, {size: -(-buffers // size) + 1})
         except CapabilityError as error:
@@ -124,7 +124,7 @@ def _kinds(node: Node, asked: HugepagesRequest, scale: int | None) -> tuple[tupl
     return tuple(kinds), refused
 
 
-def _named(kind: str) -> str:
+def _canonical_name(kind: str) -> str:
     """Return a kind of pages in its canonical spelling. Raises UsageError if it is not a page size."""
     name = kind.strip()
     if name.lower() in (NONE, "off", "4kb"):
@@ -135,18 +135,20 @@ def _named(kind: str) -> str:
     return host_pages.label(parse_bytes(name))
 
 
-def _request(asked: HugepagesRequest, kinds: Sequence[str], scale: int | None) -> CompareRequest:
+def _compare_request(request: HugepagesRequest, kinds: Sequence[str], scale: int | None) -> CompareRequest:
     """Return the request of the comparison, with a variant for each kind of pages and the other options of the user."""
-    given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - {"page_sizes", "huge_pages", "repeats"}}
-    defaults: dict[str, Any] = {
-        "duration": asked.duration,
-        "warmup": asked.warmup,
-        "time_budget": None if asked.max_blocks else f"{BUDGET:g}s",
+    set_fields: dict[str, Any] = {
+        name: getattr(request, name) for name in request.model_fields_set - {"page_sizes", "huge_pages", "repeats"}
     }
-    defaults |= {"clients": CLIENTS} if asked.clients is None else {}
+    defaults: dict[str, Any] = {
+        "duration": request.duration,
+        "warmup": request.warmup,
+        "time_budget": None if request.max_blocks else f"{TIME_BUDGET_S:g}s",
+    }
+    defaults |= {"clients": CLIENTS} if request.clients is None else {}
     defaults |= {"scale": scale} if scale is not None else {}
-    if asked.workload == "select-only" and not asked.script:
+    if request.workload == "select-only" and not request.script:
         defaults["start_state"] = "restarted"  # the load does not write, and a restart changes the kind of pages
     variants = tuple(f"{kind}:huge-pages={'off' if kind == NONE else kind}" for kind in kinds)
-    known = {name: value for name, value in {**defaults, **given}.items() if value is not None}
-    return CompareRequest.model_validate({**known, "variant": variants})
+    fields = {name: value for name, value in {**defaults, **set_fields}.items() if value is not None}
+    return CompareRequest.model_validate({**fields, "variant": variants})

@@ -13,6 +13,6 @@ from pgherd.study.comparison import propose as comparison
 def propose(options: HugepagesOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the trials of the comparison, with the processor's TLB counters if it has them."""
     proposal = comparison.propose(options, results)
-    if options.uncounted:
+    if options.counters_unavailable:
         return proposal
     return proposal.model_copy(update={"trials": tuple(trial.model_copy(update={"counters": ("tlb",)}) for trial in proposal.trials)})

@@ -14,7 +14,7 @@ from pgherd.analysis.checkpoints import RULE
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
-from pgherd.studies.io_profile.options import StorageOptions
+from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.trial_profile import TrialProfile, profile_of, quantile_ms
 from pgherd.study.comparison import analyse as compare
 from pgherd.study.comparison.time_slices import VARIANT
@@ -38,11 +38,11 @@ MIN_CHECKPOINTS = 2
 
 Row = dict[str, Finding | str | int | float | None]
 _MEAN = "mean over trials, Student's t interval"
-_LOGS = "logged transactions of all trials; inside: the transaction overlaps a checkpoint"
+_LOGS = "logged transactions of all trials; during: the transaction overlaps a checkpoint"
 _NO_STALL_DATA = "too few seconds or too few writes to detect stalls"
 
 
-def analyse(options: StorageOptions, results: Sequence[TrialResult]) -> Analysis:
+def analyse(options: IoProfileOptions, results: Sequence[TrialResult]) -> Analysis:
     """Return the analysis of the run. With several variants it is the comparison's, with the I/O tables and findings put first."""
     by_variant = _by_variant(options, results)
     rows = [_row(options, variant, trials) for variant, trials in by_variant.items() if trials]
@@ -51,18 +51,18 @@ def analyse(options: StorageOptions, results: Sequence[TrialResult]) -> Analysis
         suffix = "" if options.single else f":{row['server']}"
         findings |= {f"{name}{suffix}": cell for name, cell in row.items() if isinstance(cell, Finding)}
     tables = {
-        "storage": rows,
+        "io_profile": rows,
         "stalls": [row for variant, trials in by_variant.items() for row in _stall_rows(variant, trials)],
         "checkpoints": [row for variant, trials in by_variant.items() for row in _checkpoint_rows(variant, trials)],
     }
     io_warnings = warnings_of(options, by_variant)
-    if options.untraced:
-        io_warnings.insert(0, f"The share of requests under 1 ms is unknown: {options.untraced}")
+    if options.trace_unavailable:
+        io_warnings.insert(0, f"The share of requests under 1 ms is unknown: {options.trace_unavailable}")
     if options.single:
         return _single(options, results, findings, tables, io_warnings)
     comparison = compare.analyse(options, results)
     answer = comparison.answer.removesuffix(".")
-    extra = stalls_text(by_variant) if options.io_bound is None else iops_text(rows)
+    extra = stalls_text(by_variant) if options.memory_ratio is None else iops_text(rows)
     return comparison.model_copy(
         update={
             "answer": f"{answer}; {extra}." if extra else comparison.answer,
@@ -73,38 +73,38 @@ def analyse(options: StorageOptions, results: Sequence[TrialResult]) -> Analysis
     )
 
 
-def _by_variant(options: StorageOptions, results: Sequence[TrialResult]) -> dict[str, list[TrialProfile]]:
+def _by_variant(options: IoProfileOptions, results: Sequence[TrialResult]) -> dict[str, list[TrialProfile]]:
     """Return variant → profiles of its clean trials, or of its tainted ones if none is clean.
 
     Both trials of the baseline in a block count as the baseline's.
     """
     by_variant: dict[str, list[TrialProfile]] = {}
-    for arm in options.arms:
-        names = {arm.name, options.again} if arm.name == options.baseline else {arm.name}
+    for variant in options.variants:
+        names = {variant.name, options.aa_variant} if variant.name == options.baseline else {variant.name}
         trials = [result for result in results if options.single or result.trial.point.get(VARIANT) in names]
         used = [result for result in trials if not result.tainted] or trials
-        by_variant[arm.name] = [profile for result in used if (profile := profile_of(result)) is not None]
+        by_variant[variant.name] = [profile for result in used if (profile := profile_of(result)) is not None]
     return by_variant
 
 
 # ---- tables
 
 
-def _row(options: StorageOptions, variant: str, trials: Sequence[TrialProfile]) -> Row:
-    """Return a variant's row of the table ``storage``."""
+def _row(options: IoProfileOptions, variant: str, trials: Sequence[TrialProfile]) -> Row:
+    """Return a variant's row of the table ``io_profile``."""
     row: Row = {"server": variant, "throughput": _mean(trials, lambda trial: trial.throughput, "tps", "no trial finished")}
     shared = "data and WAL share a device, or their devices are not visible"
-    if options.io_bound is not None:
-        disk_counts = {max(1, len(arm.options.get("tablespaces", ()))) for arm in options.arms}
+    if options.memory_ratio is not None:
+        disk_counts = {max(1, len(variant.options.get("tablespaces", ()))) for variant in options.variants}
         disks = MANY_DISKS if len(disk_counts) > 1 else None
         row["iops"] = _mean(
             trials, lambda trial: trial.iops, "requests/s", "the data's devices are not visible", reference=disks, experiment="E13"
         )
-        row["under_1ms"] = _mean(
+        row["share_under_1ms"] = _mean(
             trials,
             lambda trial: None if trial.share_under_1ms is None else 100 * trial.share_under_1ms,
             "%",
-            f"unknown without a trace{f': {options.untraced}' if options.untraced else ''}",
+            f"unknown without a trace{f': {options.trace_unavailable}' if options.trace_unavailable else ''}",
             method=f"traced reads and writes of the data's devices; {_MEAN}",
             reference=IOPS,
             experiment="E13",
@@ -126,31 +126,31 @@ def _row(options: StorageOptions, variant: str, trials: Sequence[TrialProfile]) 
         _NO_STALL_DATA,
         method=f"{RULE}; {_MEAN}",
     )
-    row["stalled"] = _mean(trials, _stall_percent, "%", _NO_STALL_DATA, method=f"{RULE}; {_MEAN}")
+    row["stall_time_share"] = _mean(trials, _stall_percent, "%", _NO_STALL_DATA, method=f"{RULE}; {_MEAN}")
     wal = [series_numbers(trial.wal.series) if trial.wal is not None and trial.wal_separate else {} for trial in trials]
     data = [series_numbers(trial.data.series) if trial.data is not None else {} for trial in trials]
-    row["wal_size"] = _device_mean(wal, "write_size", "kB", shared, WAL_SIZE)
-    row["wal_queue"] = _device_mean(wal, "queue", "requests", shared)
+    row["wal_request_size"] = _device_mean(wal, "write_request_size", "kB", shared, WAL_SIZE)
+    row["wal_queue_depth"] = _device_mean(wal, "queue_depth", "requests", shared)
     row["wal_await"] = _device_mean(wal, "write_await", "ms", shared)
-    row["burst_ratio"] = _mean(
+    row["data_burst_to_wal_ratio"] = _mean(
         trials, lambda trial: trial.burst_ratio, "", f"{shared}, or there are no bursts", reference=BURST_RATIO, experiment="E11"
     )
-    row["burst_await"] = _device_mean(data, "burst_write_await", "ms", "no bursts of data writes", WRITE_AWAIT)
+    row["burst_write_await"] = _device_mean(data, "burst_write_await", "ms", "no bursts of data writes", WRITE_AWAIT)
     row |= _latencies(trials)
     row |= _write_rates(trials, shared)
     return row
 
 
 def _stall_percent(trial: TrialProfile) -> float | None:
-    return None if trial.stalled_seconds is None else 100 * trial.stalled_seconds / trial.seconds
+    return None if trial.stall_seconds is None else 100 * trial.stall_seconds / trial.seconds
 
 
 def _latencies(trials: Sequence[TrialProfile]) -> Row:
     """Return latency during and between checkpoints over the logged transactions of all trials, and the ratio of their p95."""
     row: Row = {}
-    inside = histogram.merged(trial.inside for trial in trials)
-    outside = histogram.merged(trial.outside for trial in trials)
-    for name, counts in (("inside", inside), ("outside", outside)):
+    during = histogram.merged(trial.during for trial in trials)
+    between = histogram.merged(trial.between for trial in trials)
+    for name, counts in (("during_checkpoint", during), ("between_checkpoints", between)):
         for share in (0.5, 0.95, 0.99):
             value = quantile_ms(counts, share)
             key, n = f"p{100 * share:.0f}_{name}", sum(counts.values())
@@ -160,7 +160,7 @@ def _latencies(trials: Sequence[TrialProfile]) -> Row:
                 row[key] = Finding(
                     value=value, unit="ms", n=n, method=_LOGS, note="no interval: transactions of one trial are not independent"
                 )
-    row["p95_ratio"] = _p95_ratio(trials)
+    row["p95_checkpoint_ratio"] = _p95_ratio(trials)
     return row
 
 
@@ -168,38 +168,38 @@ def _p95_ratio(trials: Sequence[TrialProfile]) -> Finding:
     """Return the geometric mean over trials of p95 during ÷ p95 between checkpoints, with its interval."""
     logs = []
     for trial in trials:
-        inside, outside = quantile_ms(trial.inside, 0.95), quantile_ms(trial.outside, 0.95)
-        if inside and outside:
-            logs.append(math.log(inside / outside))
+        during, between = quantile_ms(trial.during, 0.95), quantile_ms(trial.between, 0.95)
+        if during and between:
+            logs.append(math.log(during / between))
     if not logs:
-        return missing("", "no trial has enough logged transactions inside and outside of checkpoints")
+        return missing("", "no trial has enough logged transactions during and between checkpoints")
     mean = mean_interval(logs)
     ends = {name: None if (end := getattr(mean, name)) is None else math.exp(end) for name in ("low", "high")}
     ratio = Estimate(math.exp(mean.value), ends["low"], ends["high"], mean.confidence, mean.n, mean.method, mean.note)
-    return as_finding(ratio, "", method="p95 inside ÷ outside of checkpoints; geometric mean over trials, Student's t interval of the logs")
+    return as_finding(ratio, "", method="p95 during ÷ between checkpoints; geometric mean over trials, Student's t interval of the logs")
 
 
 def _write_rates(trials: Sequence[TrialProfile], shared: str) -> Row:
     """Return the write rates that PostgreSQL reports and those of the devices."""
     return {
-        "wal_generated": _mean(
-            trials, lambda trial: trial.wal_generated, "MB/s", "pg_stat_wal could not be read", method=f"pg_stat_wal; {_MEAN}"
+        "wal_rate_postgres": _mean(
+            trials, lambda trial: trial.wal_rate_postgres, "MB/s", "pg_stat_wal could not be read", method=f"pg_stat_wal; {_MEAN}"
         ),
         "wal_per_tx": _mean(
             trials, lambda trial: trial.wal_per_tx, "kB", "pg_stat_wal could not be read", method=f"pg_stat_wal ÷ transactions; {_MEAN}"
         ),
-        "wal_device": _mean(trials, lambda trial: trial.wal_written, "MB/s", shared, method=f"/proc/diskstats; {_MEAN}"),
-        "relations_written": _mean(
-            trials, lambda trial: trial.relations_written, "MB/s", "pg_stat_io needs PostgreSQL 16", method=f"pg_stat_io; {_MEAN}"
+        "wal_rate_device": _mean(trials, lambda trial: trial.wal_rate_device, "MB/s", shared, method=f"/proc/diskstats; {_MEAN}"),
+        "relation_write_rate": _mean(
+            trials, lambda trial: trial.relation_write_rate, "MB/s", "pg_stat_io needs PostgreSQL 16", method=f"pg_stat_io; {_MEAN}"
         ),
-        "checkpoints_written": _mean(
+        "checkpoint_write_rate": _mean(
             trials,
-            lambda trial: trial.checkpoint_written,
+            lambda trial: trial.checkpoint_write_rate,
             "MB/s",
             "the checkpointer's statistics could not be read",
             method=f"pg_stat_checkpointer; {_MEAN}",
         ),
-        "data_device": _mean(trials, lambda trial: trial.data_written, "MB/s", shared, method=f"/proc/diskstats; {_MEAN}"),
+        "data_rate_device": _mean(trials, lambda trial: trial.data_rate_device, "MB/s", shared, method=f"/proc/diskstats; {_MEAN}"),
     }
 
 
@@ -270,7 +270,7 @@ def _checkpoint_rows(variant: str, trials: Sequence[TrialProfile]) -> list[Row]:
 
 
 def _single(
-    options: StorageOptions,
+    options: IoProfileOptions,
     results: Sequence[TrialResult],
     findings: dict[str, Finding],
     tables: dict[str, list[Row]],
@@ -278,7 +278,7 @@ def _single(
 ) -> Analysis:
     """Return the analysis of a run with one variant."""
     warnings = trial_warnings(results)
-    if not tables["storage"]:
+    if not tables["io_profile"]:
         return Analysis(answer="No result: no trial finished with an I/O view.", grade="C", warnings=warnings + io_warnings)
     clean = {result.trial.key() for result in results if not result.tainted}
     grade = grade_of([bool(clean)], clean, results, whole=len(clean) >= LEAST)
@@ -293,12 +293,12 @@ def _single(
     )
 
 
-def answer_of(options: StorageOptions, findings: Mapping[str, Finding]) -> str:
+def answer_of(options: IoProfileOptions, findings: Mapping[str, Finding]) -> str:
     """Return the answer for a single server."""
     tps = _number(findings.get("throughput"), "{:,.0f} tps")
     start = f"At {tps}" if tps else "For this server"
-    if options.io_bound is not None:
-        iops, fast = _number(findings.get("iops"), "{:,.0f} IOPS"), _number(findings.get("under_1ms"), "{:.1f} %")
+    if options.memory_ratio is not None:
+        iops, fast = _number(findings.get("iops"), "{:,.0f} IOPS"), _number(findings.get("share_under_1ms"), "{:.1f} %")
         served = f"{start} the data's devices served {iops or 'an unknown number of IOPS'}"
         return f"{served}, {fast} of them in under 1 ms." if fast else f"{served}. The share under 1 ms is unknown."
     stalls = findings.get("stalls")
@@ -309,10 +309,10 @@ def answer_of(options: StorageOptions, findings: Mapping[str, Finding]) -> str:
     else:
         in_checkpoints = findings["stalls_in_checkpoints"].value or 0.0
         parts = [f"{start} WAL writes stalled {stalls.value:.2g} × per trial, {in_checkpoints:.2g} × in checkpoints"]
-    ratio = findings.get("p95_ratio")
+    ratio = findings.get("p95_checkpoint_ratio")
     if ratio is not None and ratio.value is not None:
         parts.append(f"p95 latency during checkpoints is {ratio.value:.2f} × the p95 between them")
-    burst = findings.get("burst_ratio")
+    burst = findings.get("data_burst_to_wal_ratio")
     if burst is not None and burst.value is not None:
         parts.append(f"bursts of data writes reach {burst.value:.1f} × the WAL's rate")
     return "; ".join(parts) + "."
@@ -336,7 +336,7 @@ def iops_text(rows: Sequence[Mapping[str, object]]) -> str:
     """Return the IOPS of each variant and their share under 1 ms. '' if no variant has IOPS."""
     texts = []
     for row in rows:
-        iops, fast = row.get("iops"), row.get("under_1ms")
+        iops, fast = row.get("iops"), row.get("share_under_1ms")
         if isinstance(iops, Finding) and iops.value is not None:
             share = _number(fast if isinstance(fast, Finding) else None, ", {:.1f} % of them in under 1 ms")
             texts.append(f"{_number(iops, '{:,.0f} IOPS')} with {row['server']}{share}")
@@ -346,7 +346,7 @@ def iops_text(rows: Sequence[Mapping[str, object]]) -> str:
 # ---- warnings
 
 
-def warnings_of(options: StorageOptions, by_variant: Mapping[str, Sequence[TrialProfile]]) -> list[str]:
+def warnings_of(options: IoProfileOptions, by_variant: Mapping[str, Sequence[TrialProfile]]) -> list[str]:
     """Return the warnings on missing data and on disagreements between PostgreSQL and the devices.
 
     A warning that does not apply to all variants starts with the names of those that it applies to.
@@ -358,17 +358,17 @@ def warnings_of(options: StorageOptions, by_variant: Mapping[str, Sequence[Trial
     return [warning if len(names) == len(by_variant) else f"{', '.join(names)}: {warning}" for warning, names in variants.items()]
 
 
-def _variant_warnings(options: StorageOptions, trials: Sequence[TrialProfile]) -> list[str]:
+def _variant_warnings(options: IoProfileOptions, trials: Sequence[TrialProfile]) -> list[str]:
     if not trials:
         return ["no trial finished with an I/O view"]
     warnings = []
     checkpoints = statistics.median(len(trial.checkpoints) for trial in trials)
-    if options.io_bound is None and checkpoints < MIN_CHECKPOINTS:
+    if options.memory_ratio is None and checkpoints < MIN_CHECKPOINTS:
         warnings.append(
             f"too few checkpoints for conclusions on them: {checkpoints:g} per trial, at least {MIN_CHECKPOINTS} are needed. "
             "Use a longer --duration or a shorter --checkpoint-timeout"
         )
-    if options.io_bound is None and not all(trial.wal_separate for trial in trials):
+    if options.memory_ratio is None and not all(trial.wal_separate for trial in trials):
         warnings.append(
             "the WAL has no device to itself, so its device I/O is unknown and stalls are detected by the flushes of data and WAL. "
             "--wal-volume puts the WAL on another device, which must not hold a loop device with data"
@@ -384,7 +384,7 @@ def _variant_warnings(options: StorageOptions, trials: Sequence[TrialProfile]) -
 def disagreements(trials: Sequence[TrialProfile]) -> list[str]:
     """Return a warning where the writes that PostgreSQL reports and those of the device differ by over ``DISAGREEMENT_RATIO``."""
     warnings = []
-    generated, written = _mean_of([trial.wal_generated for trial in trials]), _mean_of([trial.wal_written for trial in trials])
+    generated, written = _mean_of([trial.wal_rate_postgres for trial in trials]), _mean_of([trial.wal_rate_device for trial in trials])
     if generated and written and not 1 / DISAGREEMENT_RATIO <= written / generated <= DISAGREEMENT_RATIO:
         reason = (
             "each commit writes whole pages of 8 kB and the file system's journal, even for little new WAL"
@@ -395,10 +395,10 @@ def disagreements(trials: Sequence[TrialProfile]) -> list[str]:
             f"PostgreSQL generated {generated:.2f} MB/s of WAL (pg_stat_wal), its device wrote {written:.2f} MB/s (/proc/diskstats): "
             f"{reason}"
         )
-    relations, source = _mean_of([trial.relations_written for trial in trials]), "pg_stat_io"
+    relations, source = _mean_of([trial.relation_write_rate for trial in trials]), "pg_stat_io"
     if relations is None:
-        relations, source = _mean_of([trial.checkpoint_written for trial in trials]), "its checkpointer's statistics"
-    device = _mean_of([trial.data_written for trial in trials])
+        relations, source = _mean_of([trial.checkpoint_write_rate for trial in trials]), "its checkpointer's statistics"
+    device = _mean_of([trial.data_rate_device for trial in trials])
     if relations and device and not 1 / DISAGREEMENT_RATIO <= device / relations <= DISAGREEMENT_RATIO:
         reason = (
             "the page cache combines several writes of a page into one"

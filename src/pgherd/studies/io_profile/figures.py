@@ -13,6 +13,7 @@ from pgherd.report.chart_style import BLUE, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import clean
 from pgherd.studies.compare import figures
+from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT
 
 _DURING, _BETWEEN = "during checkpoints", "between checkpoints"
@@ -59,7 +60,7 @@ def latency(inputs: FigureInputs) -> Figure:
 
 
 def _variant(point: dict[str, int | float | str]) -> str:
-    return str(point.get(VARIANT, "")).removesuffix(" again")
+    return str(point.get(VARIANT, "")).removesuffix(AA_SUFFIX)
 
 
 def _panel(variant: str, rows: list[dict[str, object]], reach: tuple[float, float], *, last: bool) -> alt.Chart:

@@ -14,31 +14,31 @@ from pgherd.study.database_options import BuiltinWorkload
 from pgherd.study.option import option, redefined
 
 
-class StorageOptions(CompareOptions):
+class IoProfileOptions(CompareOptions):
     """Complete options of an io-profile run. A single server has ``repeats`` trials. Several variants are compared in blocks.
 
-    ``io_bound`` is the size of the database as a multiple of the container's memory (None: the database is cached). ``every`` is the
-    time between checkpoints in seconds. ``untraced`` is the reason why block requests are not traced although ``io_bound`` needs it
-    ('' if they are traced, or if no trace is needed).
+    ``memory_ratio`` is the size of the database as a multiple of the container's memory (None: the database is cached).
+    ``checkpoint_timeout`` is the time between checkpoints in seconds. ``trace_unavailable`` is the reason why block requests are not traced
+    although ``memory_ratio`` needs it ('' if they are traced, or if no trace is needed).
     """
 
-    arms: tuple[Variant, ...] = Field(min_length=1)
+    variants: tuple[Variant, ...] = Field(min_length=1)
     repeats: int = Field(3, ge=1)
-    io_bound: float | None = None
-    every: float | None = None
-    untraced: str = ""
+    memory_ratio: float | None = None
+    checkpoint_timeout: float | None = None
+    trace_unavailable: str = ""
 
     @property
     def single(self) -> bool:
         """Return True if there is only one server, and no comparison."""
-        return len(self.arms) == 1
+        return len(self.variants) == 1
 
-    def of(self, side: str) -> dict[str, Any]:
+    def of(self, name: str) -> dict[str, Any]:
         """Return the options of a variant's study."""
-        return self.arm(side).options
+        return self.variant(name).options
 
 
-class StorageRequest(BlocksRequest):
+class IoProfileRequest(BlocksRequest):
     """Options of ``pgherd io-profile`` as given on the command line or in a scenario.
 
     Without ``compare_setting`` and ``variant`` there is one server. With either, each variant is compared with the first.

@@ -20,30 +20,30 @@ from pgherd.prepare.variants import parse_variant, plain
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
-from pgherd.studies.io_profile.options import StorageOptions, StorageRequest
+from pgherd.studies.io_profile.options import IoProfileOptions, IoProfileRequest
 from pgherd.study.comparison.options import CompareOptions, Variant
 from pgherd.workloads.registry import find
 
-ALONE = "db01"
+SINGLE_SERVER = "db01"
 """Name of the only variant, if nothing is compared."""
-SCALE = 50
+DEFAULT_SCALE = 50
 """Default scale of pgbench, about 750 MB. Checkpoints write a large part of it, and it is loaded within half a minute."""
-EVERY = 30.0
+CHECKPOINT_TIMEOUT_S = 30.0
 """Default seconds between checkpoints: the minimum of checkpoint_timeout."""
 CHECKPOINTS, COMPARED_CHECKPOINTS = 3, 2
 REPEATS = 3
-RAMP = 5.0
-BOUND_SECONDS = 20.0
-BOUND_MEMORY = 512 * 2**20
-BOUND_CLIENTS_PER_CORE = 8
-MOST_CLIENTS = 32
-TIMES_DATABASE = 2
+WARMUP_S = 5.0
+IO_BOUND_S = 20.0
+IO_BOUND_MEMORY = 512 * 2**20
+IO_BOUND_CLIENTS_PER_CORE = 8
+MAX_CLIENTS = 32
+MEMORY_TO_DATABASE = 2
 """Default memory as a multiple of the database. E11 has 32 GB of memory for a database of 15 GB."""
-LEAST_MEMORY = 512 * 2**20
+MIN_MEMORY = 512 * 2**20
 _ROUND = 64 * 2**20
 _COMPARISON = ("metric", "max_blocks", "precision", "equivalence_margin")
-_OWN = {"checkpoints", "checkpoint_timeout", "compare_setting", "variant", "memory_ratio", "repeats"} | {*_COMPARISON}
-_EXTRA = 6.0
+_STUDY_FIELDS = {"checkpoints", "checkpoint_timeout", "compare_setting", "variant", "memory_ratio", "repeats"} | {*_COMPARISON}
+_OVERHEAD_S = 6.0
 """Additional seconds of a trial: restore, start and reading of the trace."""
 
 
@@ -53,128 +53,134 @@ class _Comparison(CompareRequest):
     bound_by: Literal["cpu", "io"] = "cpu"
 
 
-def prepare(node: Node, asked: StorageRequest, dry: bool) -> PreparedStudy:
+def prepare(node: Node, request: IoProfileRequest, dry: bool) -> PreparedStudy:
     """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    variants = _variants(asked)
+    variants = _variants(request)
     facts = gather(node)
-    untraced = "" if asked.memory_ratio is None else block_trace.refused(node)
-    given, notes = _fields(asked, facts, variants, trace=asked.trace_io or (asked.memory_ratio is not None and not untraced))
+    untraced = "" if request.memory_ratio is None else block_trace.refused(node)
+    set_fields, notes = _fields(request, facts, variants, trace=request.trace_io or (request.memory_ratio is not None and not untraced))
     try:
-        prepared = _completed(node, given, variants, asked, dry)
+        prepared = _completed(node, set_fields, variants, request, dry)
     except CapabilityError:
-        if asked.memory is not None or asked.memory_ratio is not None or "memory" not in given:
+        if request.memory is not None or request.memory_ratio is not None or "memory" not in set_fields:
             raise
-        del given["memory"]
+        del set_fields["memory"]
         notes = [*notes[1:], "Warning: memory is not limited to twice the database as in E11, because limits need control groups."]
-        prepared = _completed(node, given, variants, asked, dry)
+        prepared = _completed(node, set_fields, variants, request, dry)
     assert isinstance(prepared.options, CompareOptions)
-    every = None if asked.memory_ratio else _every(asked)
-    options = StorageOptions(
-        **prepared.options.model_dump(exclude={"repeats", "io_bound", "every", "untraced"}),
-        repeats=asked.repeats or REPEATS,
-        io_bound=asked.memory_ratio,
-        every=every,
-        untraced=untraced,
+    timeout = None if request.memory_ratio else _checkpoint_timeout(request)
+    options = IoProfileOptions(
+        **prepared.options.model_dump(exclude={"repeats", "memory_ratio", "checkpoint_timeout", "trace_unavailable"}),
+        repeats=request.repeats or REPEATS,
+        memory_ratio=request.memory_ratio,
+        checkpoint_timeout=timeout,
+        trace_unavailable=untraced,
     )
     return replace(prepared, study="io-profile", options=options, choices=(*prepared.choices, *notes, *_devices(node, options)))
 
 
-def _fields(asked: StorageRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
+def _fields(request: IoProfileRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:
     """Return the options of each variant's request, and sentences on the choices. The first sentence is on memory."""
-    given: dict[str, Any] = {name: getattr(asked, name) for name in asked.model_fields_set - _OWN}
-    cores = asked.host_cores or facts.cores
-    given.setdefault("client_placement", "outside")
-    given["trace_io"] = trace
-    if asked.memory_ratio is not None:
-        given, notes = _io_bound(asked, given, cores)
+    set_fields: dict[str, Any] = {name: getattr(request, name) for name in request.model_fields_set - _STUDY_FIELDS}
+    cores = request.host_cores or facts.cores
+    set_fields.setdefault("client_placement", "outside")
+    set_fields["trace_io"] = trace
+    if request.memory_ratio is not None:
+        set_fields, notes = _io_bound(request, set_fields, cores)
     else:
-        given, notes = _cached(asked, given, cores, variants)
+        set_fields, notes = _cached(request, set_fields, cores, variants)
     # Options without a value get their default when the request is completed.
-    return {name: value for name, value in given.items() if value is not None}, notes
+    return {name: value for name, value in set_fields.items() if value is not None}, notes
 
 
-def _cached(asked: StorageRequest, given: dict[str, Any], cores: float, variants: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
-    every = _every(asked)
-    checkpoints = asked.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
-    given.setdefault("workload", "tpcb-like")
-    given.setdefault("vcpus", cores)
-    given.setdefault("clients", max(4, min(MOST_CLIENTS, round(4 * cores))))
-    if not asked.init_script and asked.scale is None and asked.workload in ("tpcb-like", "simple-update", "select-only"):
-        given["scale"] = max(SCALE, given["clients"])
+def _cached(
+    request: IoProfileRequest, set_fields: dict[str, Any], cores: float, variants: Sequence[str]
+) -> tuple[dict[str, Any], list[str]]:
+    timeout = _checkpoint_timeout(request)
+    checkpoints = request.checkpoints or (COMPARED_CHECKPOINTS if variants else CHECKPOINTS)
+    set_fields.setdefault("workload", "tpcb-like")
+    set_fields.setdefault("vcpus", cores)
+    set_fields.setdefault("clients", max(4, min(MAX_CLIENTS, round(4 * cores))))
+    if not request.init_script and request.scale is None and request.workload in ("tpcb-like", "simple-update", "select-only"):
+        set_fields["scale"] = max(DEFAULT_SCALE, set_fields["clients"])
     notes = []
-    if asked.memory is None and not asked.init_script:
-        size = find("pgbench" if asked.workload in ("tpcb-like", "simple-update", "select-only") else asked.workload).size_estimate(
-            given.get("scale") or asked.scale or SCALE
+    if request.memory is None and not request.init_script:
+        size = find("pgbench" if request.workload in ("tpcb-like", "simple-update", "select-only") else request.workload).size_estimate(
+            set_fields.get("scale") or request.scale or DEFAULT_SCALE
         )
         if size is not None:
-            memory = max(LEAST_MEMORY, math.ceil(TIMES_DATABASE * size / _ROUND) * _ROUND)
-            given["memory"] = str(memory)
-            notes.append(f"Memory {format_bytes(memory)}: {TIMES_DATABASE} × the database, as in E11.")
-    given.setdefault("warmup", f"{RAMP:g}s")
-    seconds = parse_seconds(asked.duration) if asked.duration else checkpoints * every + 5
-    given["duration"] = f"{seconds:g}s"
-    names = {text.partition("=")[0].strip().lower() for text in asked.set}
-    chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={every:g}s"]
-    given["set"] = (*chosen, *asked.set)
+            memory = max(MIN_MEMORY, math.ceil(MEMORY_TO_DATABASE * size / _ROUND) * _ROUND)
+            set_fields["memory"] = str(memory)
+            notes.append(f"Memory {format_bytes(memory)}: {MEMORY_TO_DATABASE} × the database, as in E11.")
+    set_fields.setdefault("warmup", f"{WARMUP_S:g}s")
+    seconds = parse_seconds(request.duration) if request.duration else checkpoints * timeout + 5
+    set_fields["duration"] = f"{seconds:g}s"
+    names = {text.partition("=")[0].strip().lower() for text in request.set}
+    chosen = [] if "checkpoint_timeout" in names else [f"checkpoint_timeout={timeout:g}s"]
+    set_fields["set"] = (*chosen, *request.set)
     varied = {plain(key) for text in variants for key in parse_variant(text)[1]}
     if chosen and "checkpoint_timeout" not in varied:
         limit = "more if WAL reaches max_wal_size" if "max_wal_size" in names | varied else "max_wal_size is large enough"
         notes.append(
-            f"checkpoint_timeout {every:g} s: a trial of {format_seconds(seconds)} holds about {seconds / every:.1f} checkpoints ({limit})."
+            f"checkpoint_timeout {timeout:g} s: a trial of {format_seconds(seconds)} holds about {seconds / timeout:.1f} checkpoints "
+            f"({limit})."
         )
-    return given, notes
+    return set_fields, notes
 
 
-def _io_bound(asked: StorageRequest, given: dict[str, Any], cores: float) -> tuple[dict[str, Any], list[str]]:
-    if "workload" in asked.model_fields_set and asked.workload != "random-block":
-        raise UsageError(f"--memory-ratio needs the workload random-block, but --workload is {asked.workload}; leave one of them out")
-    assert asked.memory_ratio is not None
-    memory = parse_bytes(asked.memory) if asked.memory else BOUND_MEMORY
-    given |= {"workload": "random-block", "memory": str(memory), "bound_by": "io"}
-    given["scale"] = asked.scale or math.ceil(asked.memory_ratio * memory / 2**20)
-    given.setdefault("clients", max(4, min(MOST_CLIENTS, round(BOUND_CLIENTS_PER_CORE * cores))))
-    given.setdefault("vcpus", cores)
-    given.setdefault("warmup", f"{RAMP:g}s")
-    given.setdefault("duration", f"{BOUND_SECONDS:g}s")
-    return given, [
-        f"A database of {given['scale']} MiB, {asked.memory_ratio:g} × the memory of {format_bytes(memory)}, read and updated at random."
+def _io_bound(request: IoProfileRequest, set_fields: dict[str, Any], cores: float) -> tuple[dict[str, Any], list[str]]:
+    if "workload" in request.model_fields_set and request.workload != "random-block":
+        raise UsageError(f"--memory-ratio needs the workload random-block, but --workload is {request.workload}; leave one of them out")
+    assert request.memory_ratio is not None
+    memory = parse_bytes(request.memory) if request.memory else IO_BOUND_MEMORY
+    set_fields |= {"workload": "random-block", "memory": str(memory), "bound_by": "io"}
+    set_fields["scale"] = request.scale or math.ceil(request.memory_ratio * memory / 2**20)
+    set_fields.setdefault("clients", max(4, min(MAX_CLIENTS, round(IO_BOUND_CLIENTS_PER_CORE * cores))))
+    set_fields.setdefault("vcpus", cores)
+    set_fields.setdefault("warmup", f"{WARMUP_S:g}s")
+    set_fields.setdefault("duration", f"{IO_BOUND_S:g}s")
+    return set_fields, [
+        f"A database of {set_fields['scale']} MiB, {request.memory_ratio:g} × the memory of {format_bytes(memory)}, "
+        "read and updated at random."
     ]
 
 
-def _completed(node: Node, given: dict[str, Any], variants: Sequence[str], asked: StorageRequest, dry: bool) -> PreparedStudy:
+def _completed(node: Node, set_fields: dict[str, Any], variants: Sequence[str], request: IoProfileRequest, dry: bool) -> PreparedStudy:
     """Complete a single server as a density study, or several variants as a comparison.
 
     The options are those of a comparison in both cases.
     """
     if variants:
-        comparison_options = {name: getattr(asked, name) for name in _COMPARISON if name in asked.model_fields_set}
-        blocks = {} if asked.max_blocks or asked.time_budget else {"max_blocks": _least_blocks(len(variants))}
-        request = {
-            **given,
+        comparison_options = {name: getattr(request, name) for name in _COMPARISON if name in request.model_fields_set}
+        blocks = {} if request.max_blocks or request.time_budget else {"max_blocks": _min_blocks(len(variants))}
+        fields = {
+            **set_fields,
             **comparison_options,
             **blocks,
-            "equivalence_margin": asked.equivalence_margin,
+            "equivalence_margin": request.equivalence_margin,
             "variant": tuple(variants),
             "start_state": "fresh",
         }
-        return comparison.prepare(node, _Comparison.model_validate({"interleave": "trials", **request}), dry)
-    request = {
-        "start_state": "fresh" if asked.workload != "select-only" and asked.memory_ratio is None else "restarted",
-        **given,
+        return comparison.prepare(node, _Comparison.model_validate({"interleave": "trials", **fields}), dry)
+    fields = {
+        "start_state": "fresh" if request.workload != "select-only" and request.memory_ratio is None else "restarted",
+        **set_fields,
         "databases": (1,),
     }
-    prepared = registry.prepare(node, "density", DensityRequest.model_validate(request), dry=dry)
+    prepared = registry.prepare(node, "density", DensityRequest.model_validate(fields), dry=dry)
     options = prepared.options
     assert isinstance(options, DensityOptions)
-    options = options.model_copy(update={"repeats": 1, "repeats_one": 1})
-    arm = Variant(name=ALONE, study="density", options=options.model_dump(mode="json"))
-    each = options.seconds + options.ramp + _EXTRA
-    budget = parse_seconds(asked.time_budget) if asked.time_budget else 1.5 * each * (asked.repeats or REPEATS) + 30
-    single = StorageOptions(arms=(arm,), baseline=ALONE, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds)
+    options = options.model_copy(update={"repeats": 1, "single_database_repeats": 1})
+    variant = Variant(name=SINGLE_SERVER, study="density", options=options.model_dump(mode="json"))
+    each = options.seconds + options.ramp + _OVERHEAD_S
+    budget = parse_seconds(request.time_budget) if request.time_budget else 1.5 * each * (request.repeats or REPEATS) + 30
+    single = IoProfileOptions(
+        variants=(variant,), baseline=SINGLE_SERVER, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds
+    )
     return replace(prepared, options=single)
 
 
-def _least_blocks(variants: int) -> int:
+def _min_blocks(variants: int) -> int:
     """Return the minimum number of blocks for a significant difference.
 
     The probability that all pairs have the same sign by chance is then below each variant's share of 5 %.
@@ -182,48 +188,48 @@ def _least_blocks(variants: int) -> int:
     return math.ceil(math.log2(2 * max(1, variants - 1) / 0.05))
 
 
-def _variants(asked: StorageRequest) -> tuple[str, ...]:
+def _variants(request: IoProfileRequest) -> tuple[str, ...]:
     """Return the variants as texts. ``--compare-setting NAME=A,B`` gives a variant for each value, named after it."""
-    if asked.compare_setting is None:
-        return asked.variant
-    if asked.variant:
+    if request.compare_setting is None:
+        return request.variant
+    if request.variant:
         raise UsageError("--compare-setting and --variant both define variants; give only one of them")
-    name, equals, rest = asked.compare_setting.partition("=")
-    values = [value.strip() for value in rest.split(",")]
+    name, equals, values_text = request.compare_setting.partition("=")
+    values = [value.strip() for value in values_text.split(",")]
     if not name.strip() or not equals or not all(values):
         raise UsageError(
-            f"--compare-setting {asked.compare_setting}: write it as SETTING=VALUE,VALUE, such as checkpoint_completion_target=0.5,0.9"
+            f"--compare-setting {request.compare_setting}: write it as SETTING=VALUE,VALUE, such as checkpoint_completion_target=0.5,0.9"
         )
     if len(values) < 2:
         raise UsageError(
-            f"--compare-setting {asked.compare_setting}: a comparison needs two or more values; add one, such as {name}={values[0]},…"
+            f"--compare-setting {request.compare_setting}: a comparison needs two or more values; add one, such as {name}={values[0]},…"
         )
     return tuple(f"{value}:{name.strip()}={value}" for value in values)
 
 
-def _every(asked: StorageRequest) -> float:
-    every = parse_seconds(asked.checkpoint_timeout) if asked.checkpoint_timeout else EVERY
-    if not 30 <= every <= 86400:
+def _checkpoint_timeout(request: IoProfileRequest) -> float:
+    timeout = parse_seconds(request.checkpoint_timeout) if request.checkpoint_timeout else CHECKPOINT_TIMEOUT_S
+    if not 30 <= timeout <= 86400:
         raise UsageError(
-            f"--checkpoint-timeout {every:g} s: the range of checkpoint_timeout is 30 s to 1 day; for more frequent checkpoints lower "
+            f"--checkpoint-timeout {timeout:g} s: the range of checkpoint_timeout is 30 s to 1 day; for more frequent checkpoints lower "
             "max_wal_size, such as with --set max_wal_size=64MB"
         )
-    return every
+    return timeout
 
 
-def _devices(node: Node, options: StorageOptions) -> list[str]:
+def _devices(node: Node, options: IoProfileOptions) -> list[str]:
     """Return sentences on the devices of data and WAL of every variant, as far as they are known before the run."""
     variants: dict[str, list[str]] = {}
-    for arm in options.arms:
-        variants.setdefault(_device_sentence(node, DensityOptions.model_validate(arm.options)), []).append(arm.name)
+    for variant in options.variants:
+        variants.setdefault(_device_sentence(node, DensityOptions.model_validate(variant.options)), []).append(variant.name)
     return [sentence if len(variants) == 1 else f"{', '.join(names)}: {sentence}" for sentence, names in variants.items()]
 
 
 def _device_sentence(node: Node, options: DensityOptions) -> str:
     """Return the sentence on the devices of a variant."""
-    volumes = {volume.name: volume for volume in options.all_volumes}
-    data = volumes.get(options.all_roles.get("data", ""))
-    wal = volumes.get(options.all_roles.get("wal", ""), data)
+    volumes = {volume.name: volume for volume in options.volumes}
+    data = volumes.get(options.roles.get("data", ""))
+    wal = volumes.get(options.roles.get("wal", ""), data)
     spaces = [volumes[name] for name in options.tablespaces]
     with_wal, wal_name = [volume for volume in (data, *spaces) if _one_device(node, volume, wal)], _device(node, wal)
     space_devices = f"; tables and indexes on {', '.join(dict.fromkeys(_device(node, space) for space in spaces))}" if spaces else ""

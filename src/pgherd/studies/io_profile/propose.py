@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.io_profile.options import StorageOptions
+from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.propose import propose as propose_blocks
 
-KEPT_INTENTS = ("not-client-bound", "io-bound")
+KEPT_CHECKS = ("not-client-bound", "io-bound")
 """Validity checks of the trials. The bottleneck of a server with checkpoints is a result here, so no other bottleneck is required."""
 
 
-def propose(options: StorageOptions, results: Sequence[TrialResult]) -> Proposal:
+def propose(options: IoProfileOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the next trials, or the reason to stop. The same options and results always give the same proposal."""
     if not options.single:
         return propose_blocks(options, results)
@@ -36,8 +36,10 @@ def propose(options: StorageOptions, results: Sequence[TrialResult]) -> Proposal
     return Proposal(stop=reason, worst_case=len(results))
 
 
-def trial(options: StorageOptions, repeat: int, reason: str = "planned") -> Trial:
+def trial(options: IoProfileOptions, repeat: int, reason: str = "planned") -> Trial:
     """Return a trial of the only variant."""
-    template = variants.planned_trials(options.arms[0])[0]
-    intents = tuple(intent for intent in template.intents if intent in KEPT_INTENTS)
-    return template.model_copy(update={"point": {"server": options.arms[0].name}, "repeat": repeat, "reason": reason, "intents": intents})
+    template = variants.planned_trials(options.variants[0])[0]
+    intents = tuple(intent for intent in template.intents if intent in KEPT_CHECKS)
+    return template.model_copy(
+        update={"point": {"server": options.variants[0].name}, "repeat": repeat, "reason": reason, "intents": intents}
+    )

@@ -26,9 +26,9 @@ class TrialProfile:
         wal_passes_through: the WAL's device passes its requests on to a device with data, as a loop device on a file there does. The
             writes of data alone are unknown then.
         data: of the devices with data or tablespaces, the one with the most writes.
-        inside: latencies of transactions that overlap a checkpoint, as a histogram of microseconds. ``outside``: all others.
+        during: latencies of transactions that overlap a checkpoint, as a histogram of microseconds. ``between``: all others.
         burst_ratio: mean rate of the bursts of data writes over the WAL's mean rate.
-        data_written: rate of all devices with data or tablespaces. ``iops`` and ``share_under_1ms`` (from the trace) are of all too.
+        data_rate_device: rate of all devices with data or tablespaces. ``iops`` and ``share_under_1ms`` (from the trace) are of all too.
     """
 
     trial: str
@@ -40,26 +40,26 @@ class TrialProfile:
     wal: DeviceView | None
     checkpoints: tuple[Checkpoint, ...]
     stalls: tuple[Stall, ...] | None
-    inside: dict[int, int]
-    outside: dict[int, int]
+    during: dict[int, int]
+    between: dict[int, int]
     burst_ratio: float | None
-    wal_generated: float | None
-    wal_written: float | None
-    relations_written: float | None
-    checkpoint_written: float | None
-    data_written: float | None
+    wal_rate_postgres: float | None
+    wal_rate_device: float | None
+    relation_write_rate: float | None
+    checkpoint_write_rate: float | None
+    data_rate_device: float | None
     iops: float | None
     share_under_1ms: float | None
 
     @property
-    def stalled_seconds(self) -> float | None:
+    def stall_seconds(self) -> float | None:
         """Total length of the stalls."""
         return None if self.stalls is None else math.fsum(stall.seconds for stall in self.stalls)
 
     @property
     def wal_per_tx(self) -> float | None:
         """WAL generated per transaction, in kB (2^10 bytes)."""
-        return None if self.wal_generated is None or self.throughput <= 0 else self.wal_generated * MB / KB / self.throughput
+        return None if self.wal_rate_postgres is None or self.throughput <= 0 else self.wal_rate_postgres * MB / KB / self.throughput
 
 
 def profile_of(result: TrialResult) -> TrialProfile | None:
@@ -83,14 +83,14 @@ def profile_of(result: TrialResult) -> TrialProfile | None:
         wal=wal,
         checkpoints=tuple(io.checkpoints),
         stalls=_stalls(phase, io, wal, separate),
-        inside=io.latency.get("inside", {}),
-        outside=io.latency.get("outside", {}),
+        during=io.latency.get("inside", {}),
+        between=io.latency.get("outside", {}),
         burst_ratio=None if data is None or wal is None or not separate or passes_through else burst_ratio(data.series, wal.series),
-        wal_generated=_server_rate(phase, "wal.bytes"),
-        wal_written=wal_numbers.get("write_rate") if separate else None,
-        relations_written=_server_rate(phase, "io.write_bytes"),
-        checkpoint_written=_server_rate(phase, "ckpt.buffers", PAGE_BYTES),
-        data_written=_device_sum(data_devices, "write_rate") if separate and not passes_through else None,
+        wal_rate_postgres=_server_rate(phase, "wal.bytes"),
+        wal_rate_device=wal_numbers.get("write_rate") if separate else None,
+        relation_write_rate=_server_rate(phase, "io.write_bytes"),
+        checkpoint_write_rate=_server_rate(phase, "checkpoint.buffers_written", PAGE_BYTES),
+        data_rate_device=_device_sum(data_devices, "write_rate") if separate and not passes_through else None,
         iops=_device_sum(data_devices, "reads", "writes"),
         share_under_1ms=_share_under_1ms(data_devices),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from pgherd.analysis.streams import Limit
+from pgherd.analysis.streams import LinkBottleneck
 from pgherd.model.deployment import Link
 from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
@@ -19,13 +19,13 @@ from pgherd.studies.network.link_results import (
     Row,
     format_speed,
     group_trials,
-    link_limit,
+    link_bottleneck,
     link_rows,
     published_text,
-    replication_limit,
+    replication_bandwidth,
     round_trips,
     run_grade,
-    streams_for_90,
+    streams_for_90pct,
     tainted_warnings,
 )
 from pgherd.studies.network.options import IDLE, NetworkOptions
@@ -48,45 +48,60 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
     if not any(streams != IDLE for link_groups in groups.values() for streams in link_groups):
         reason = f"none of {len(results)} trials finished" if results else "no trial was run"
         return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
-    limits = {link: limit for link, link_groups in groups.items() if (limit := link_limit(link_groups, options.iperf3_version)) is not None}
+    bottlenecks = {
+        link: bottleneck
+        for link, link_groups in groups.items()
+        if (bottleneck := link_bottleneck(link_groups, options.iperf3_version)) is not None
+    }
     grade = run_grade(options, groups, results)
     if options.hosts:
-        text, findings, tables, next_steps = pair_results(options, groups, limits)
+        text, findings, tables, next_steps = pair_results(options, groups, bottlenecks)
     else:
-        text = " ".join(_sentence(link, groups[link], limit, len(groups) > 1) for link, limit in limits.items())
+        text = " ".join(_sentence(link, groups[link], bottleneck, len(groups) > 1) for link, bottleneck in bottlenecks.items())
         findings = {}
-        for link, limit in limits.items():
+        for link, bottleneck in bottlenecks.items():
             suffix = f".{link}" if len(groups) > 1 else ""
-            findings |= {name + suffix: finding for name, finding in _findings(groups[link], limit).items()}
-        tables, next_steps = {}, _consequences(groups, limits)
+            findings |= {name + suffix: finding for name, finding in _findings(groups[link], bottleneck).items()}
+        tables, next_steps = {}, _consequences(groups, bottlenecks)
     text = text or "No bottleneck found: throughput was measured, but not with one stream."
     return Analysis(
         answer=qualify_answer(text, grade),
         grade=grade,
         findings=findings,
         tables={**tables, "network": [row for link, link_groups in groups.items() for row in link_rows(link, link_groups, options)]},
-        warnings=[*warnings, *tainted_warnings(groups), *_warnings(options, limits)],
+        warnings=[*warnings, *tainted_warnings(groups), *_warnings(options, bottlenecks)],
         look_at=next_steps,
         figures={
-            "limits": {link: {"best": limit.best / GBIT, "bound": limit.bound, "enough": limit.enough} for link, limit in limits.items()}
+            "bottlenecks": {
+                link: {
+                    "peak_throughput": bottleneck.peak_throughput / GBIT,
+                    "bottleneck": bottleneck.kind,
+                    "streams_for_90pct": bottleneck.streams_for_90pct,
+                }
+                for link, bottleneck in bottlenecks.items()
+            }
         },
     )
 
 
-def _findings(groups: Groups, limit: Limit) -> dict[str, Finding]:
+def _findings(groups: Groups, bottleneck: LinkBottleneck) -> dict[str, Finding]:
     """Return throughputs, streams and round trips of a link, and their meaning for replication and clients."""
-    single, best = groups[1].throughput, groups[limit.at].throughput
-    bottleneck = "bottleneck unknown" if limit.bound == "undecided" else f"limited by {BOTTLENECKS[limit.bound]}"
+    single, peak = groups[1].throughput, groups[bottleneck.peak_streams].throughput
+    limited_by = "bottleneck unknown" if bottleneck.kind == "unknown" else f"limited by {BOTTLENECKS[bottleneck.kind]}"
     findings = {
-        "best": best.model_copy(update={"note": _join_notes(f"with {limit.at} streams", best.note), "experiment": "E14"}),
-        "one_stream": single.model_copy(
-            update={"note": _join_notes(bottleneck, single.note), "experiment": "E14", "published": published_text(1)}
+        "peak_throughput": peak.model_copy(
+            update={"note": _join_notes(f"with {bottleneck.peak_streams} streams", peak.note), "experiment": "E14"}
         ),
-        "streams_for_90": streams_for_90(groups, limit),
-        "replication_limit": replication_limit(single),
+        "single_stream_throughput": single.model_copy(
+            update={"note": _join_notes(limited_by, single.note), "experiment": "E14", "published": published_text(1)}
+        ),
+        "streams_for_90pct": streams_for_90pct(groups, bottleneck),
+        "single_stream_mb_per_s": replication_bandwidth(single),
     }
-    loaded = groups[limit.at].rtt
-    findings["rtt_loaded"] = loaded.model_copy(update={"note": _join_notes(f"under {limit.at} streams at full speed", loaded.note)})
+    loaded = groups[bottleneck.peak_streams].rtt
+    findings["rtt_loaded"] = loaded.model_copy(
+        update={"note": _join_notes(f"under {bottleneck.peak_streams} streams at full speed", loaded.note)}
+    )
     if IDLE in groups:
         idle = groups[IDLE].rtt
         findings["rtt_idle"] = idle.model_copy(update={"note": _join_notes("one stream of 1 Mbit/s", idle.note)})
@@ -95,41 +110,45 @@ def _findings(groups: Groups, limit: Limit) -> dict[str, Finding]:
     return findings
 
 
-def _sentence(link: str, groups: Groups, limit: Limit, named: bool) -> str:
+def _sentence(link: str, groups: Groups, bottleneck: LinkBottleneck, named: bool) -> str:
     single = groups[1].throughput.value or math.nan
     subject = f"{link} carries" if named else "The link carries"
-    text = f"{subject} {format_speed(limit.best / GBIT)} with "
+    text = f"{subject} {format_speed(bottleneck.peak_throughput / GBIT)} with "
     several = any(streams > 1 for streams in groups)
     one_stream = "one stream" + (", and no more with several" if several else " (several were not measured)")
-    text += one_stream if limit.at == 1 else f"{limit.at} streams, and {format_speed(single)} with one"
-    text += f"; {limit.enough} streams reach 90 % of the best" if limit.enough > 1 else ""
-    bottleneck = {
+    text += one_stream if bottleneck.peak_streams == 1 else f"{bottleneck.peak_streams} streams, and {format_speed(single)} with one"
+    text += f"; {bottleneck.streams_for_90pct} streams reach 90 % of the peak" if bottleneck.streams_for_90pct > 1 else ""
+    clauses = {
         "latency": "one stream is limited by latency, not by the link's bandwidth",
         "bandwidth": "one stream is limited by bandwidth and nearly fills the link",
         "cpu": "iperf3's own CPU may be the bottleneck",
-        "undecided": "the bottleneck of one stream is unknown",
+        "unknown": "the bottleneck of one stream is unknown",
     }
-    return f"{text}; {bottleneck[limit.bound]}."
+    return f"{text}; {clauses[bottleneck.kind]}."
 
 
-def _warnings(options: NetworkOptions, limits: Mapping[str, Limit]) -> list[str]:
+def _warnings(options: NetworkOptions, bottlenecks: Mapping[str, LinkBottleneck]) -> list[str]:
     warnings = []
     if any(link.kind == "namespaces" for link in options.links):
         warnings.append(
             "Both ends are namespaces of this host, so memory and CPUs are the link. "
             "The result shows that the tools work. It does not describe a network"
         )
-    absent = [link.target for link in options.links if link.target not in limits]
+    absent = [link.target for link in options.links if link.target not in bottlenecks]
     if absent:
         warnings.append(f"No result for {', '.join(absent)}: no trial with one stream finished there")
-    reasons = {link: limit.why for link, limit in limits.items() if limit.bound == "cpu"}
+    reasons = {link: bottleneck.reason for link, bottleneck in bottlenecks.items() if bottleneck.kind == "cpu"}
     for reason in dict.fromkeys(reasons.values()):
         names = ", ".join(link for link, link_reason in reasons.items() if link_reason == reason)
         warnings.append(
             f"{names}: {reason}. iperf3 before 3.16 runs all streams in one thread; the version in use is {options.iperf3_version}"
         )
     maximum = max(options.streams)
-    growing = [link for link, limit in limits.items() if limit.at == limit.enough == maximum > 1 and limit.bound == "latency"]
+    growing = [
+        link
+        for link, bottleneck in bottlenecks.items()
+        if bottleneck.peak_streams == bottleneck.streams_for_90pct == maximum > 1 and bottleneck.kind == "latency"
+    ]
     if growing:
         warnings.append(f"{', '.join(growing)}: throughput still grew at {maximum} streams, the largest number; add more with --streams")
     if any(link.kind != "namespaces" for link in options.links):
@@ -137,14 +156,14 @@ def _warnings(options: NetworkOptions, limits: Mapping[str, Limit]) -> list[str]
     return warnings
 
 
-def _consequences(groups: Mapping[str, Groups], limits: Mapping[str, Limit]) -> list[str]:
+def _consequences(groups: Mapping[str, Groups], bottlenecks: Mapping[str, LinkBottleneck]) -> list[str]:
     """Return the meaning of the results for replication and for clients."""
     lines = []
-    for link, limit in limits.items():
+    for link, bottleneck in bottlenecks.items():
         single = groups[link][1].throughput.value
         if single:
-            text = f"{link}: a standby receives WAL over one stream, at most {125 * single:,.0f} MB/s ({limit.why})"
-            lines.append(text + ("; base backups and copies gain from several streams" if limit.bound == "latency" else ""))
+            text = f"{link}: a standby receives WAL over one stream, at most {125 * single:,.0f} MB/s ({bottleneck.reason})"
+            lines.append(text + ("; base backups and copies gain from several streams" if bottleneck.kind == "latency" else ""))
         idle = groups[link].get(IDLE)
         rtt = None if idle is None else idle.rtt.value
         if rtt:
@@ -162,20 +181,20 @@ def _join_notes(*notes: str) -> str:
 # ---- pairs of a cluster's hosts
 
 
-def pair_results(options: NetworkOptions, groups: Mapping[str, Groups], limits: Mapping[str, Limit]) -> PairResults:
-    """Return the results of all pairs. ``groups`` and ``limits`` are by the link's target; a link without one stream has no limit."""
-    links = [link for link in options.links if link.target in limits]
+def pair_results(options: NetworkOptions, groups: Mapping[str, Groups], bottlenecks: Mapping[str, LinkBottleneck]) -> PairResults:
+    """Return the results of all pairs. ``groups`` and ``bottlenecks`` are by target. A link without one stream has no bottleneck."""
+    links = [link for link in options.links if link.target in bottlenecks]
     if not links:
         return "", {}, {}, []
-    best = {link.target: groups[link.target][limits[link.target].at].throughput for link in links}
-    hosts = _host_rows(options, links, best)
-    findings = {**_extremes(links, groups, limits, best), **_balance(options, hosts, best)}
+    peaks = {link.target: groups[link.target][bottlenecks[link.target].peak_streams].throughput for link in links}
+    hosts = _host_rows(options, links, peaks)
+    findings = {**_extremes(links, groups, bottlenecks, peaks), **_balance(options, hosts, peaks)}
     tables = {
-        "matrix": _matrix(options, best),
-        "pairs": [_pair_row(link, groups[link.target], limits[link.target], best[link.target]) for link in links],
+        "matrix": _matrix(options, peaks),
+        "pairs": [_pair_row(link, groups[link.target], bottlenecks[link.target], peaks[link.target]) for link in links],
         "hosts": hosts,
     }
-    return _pair_answer(options, links, limits, best, groups, findings), findings, tables, _pair_consequences(findings)
+    return _pair_answer(options, links, bottlenecks, peaks, groups, findings), findings, tables, _pair_consequences(findings)
 
 
 def pair_name(link: Link) -> str:
@@ -200,34 +219,36 @@ def _extreme(
 
 
 def _extremes(
-    links: Sequence[Link], groups: Mapping[str, Groups], limits: Mapping[str, Limit], best: Mapping[str, Finding]
+    links: Sequence[Link], groups: Mapping[str, Groups], bottlenecks: Mapping[str, LinkBottleneck], peaks: Mapping[str, Finding]
 ) -> dict[str, Finding]:
     """Return the slowest and fastest pair, and the worst round trips and retransmits of all pairs."""
-    streams = {link.target: f"with {limits[link.target].at} streams" for link in links}
+    streams = {link.target: f"with {bottlenecks[link.target].peak_streams} streams" for link in links}
     single = {link.target: groups[link.target][1].throughput for link in links}
     idle = {link.target: groups[link.target][IDLE].rtt for link in links if IDLE in groups[link.target]}
-    at_best = {link.target: groups[link.target][limits[link.target].at] for link in links}
+    at_peak = {link.target: groups[link.target][bottlenecks[link.target].peak_streams] for link in links}
     extremes = {
-        "pair_slowest": _extreme(min, links, best, streams),
-        "pair_fastest": _extreme(max, links, best, streams),
-        "one_stream_slowest": _extreme(min, links, single),
-        "one_stream_fastest": _extreme(max, links, single),
+        "slowest_pair": _extreme(min, links, peaks, streams),
+        "fastest_pair": _extreme(max, links, peaks, streams),
+        "slowest_single_stream": _extreme(min, links, single),
+        "fastest_single_stream": _extreme(max, links, single),
         "rtt_idle": _extreme(max, links, idle),
-        "rtt_loaded": _extreme(max, links, {target: group.rtt for target, group in at_best.items()}, streams),
-        "retransmits": _extreme(max, links, {target: group.retransmits for target, group in at_best.items()}, streams),
+        "rtt_loaded": _extreme(max, links, {target: group.rtt for target, group in at_peak.items()}, streams),
+        "retransmits": _extreme(max, links, {target: group.retransmits for target, group in at_peak.items()}, streams),
     }
     findings = {name: finding for name, finding in extremes.items() if finding is not None}
-    for name in ("pair_slowest", "pair_fastest", "one_stream_slowest", "one_stream_fastest"):
+    for name in ("slowest_pair", "fastest_pair", "slowest_single_stream", "fastest_single_stream"):
         if name in findings:
             findings[name] = findings[name].model_copy(update={"experiment": "E14"})
-    if "one_stream_slowest" in findings:
-        findings["replication_limit"] = replication_limit(findings["one_stream_slowest"]).model_copy(update={"experiment": None})
+    if "slowest_single_stream" in findings:
+        findings["single_stream_mb_per_s"] = replication_bandwidth(findings["slowest_single_stream"]).model_copy(
+            update={"experiment": None}
+        )
     trips = round_trips(findings["rtt_idle"]) if "rtt_idle" in findings else None
     return findings | ({} if trips is None else {"round_trips_per_second": trips})
 
 
-def _balance(options: NetworkOptions, hosts: Sequence[Row], best: Mapping[str, Finding]) -> dict[str, Finding]:
-    values, n = [_value(finding) for finding in best.values()], min(finding.n for finding in best.values())
+def _balance(options: NetworkOptions, hosts: Sequence[Row], peaks: Mapping[str, Finding]) -> dict[str, Finding]:
+    values, n = [_value(finding) for finding in peaks.values()], min(finding.n for finding in peaks.values())
     imbalance = Finding(
         value=1 - min(values) / max(values),
         unit="ratio",
@@ -235,20 +256,22 @@ def _balance(options: NetworkOptions, hosts: Sequence[Row], best: Mapping[str, F
         method="1 − slowest pair ÷ fastest pair, of the means at each pair's best number of streams",
         note="no interval: equal pairs also differ by chance, so the imbalance is never exactly 0",
     )
-    absent = [pair_name(link) for link in options.links if link.kind == "hosts" and link.target not in best]
+    absent = [pair_name(link) for link in options.links if link.kind == "hosts" and link.target not in peaks]
     if absent:  # the hosts' means would be over different kinds of pairs
-        return {"pair_imbalance": imbalance, "host_slowest": missing("ratio", f"not measured: {', '.join(absent)}")}
-    relative = {str(row["host"]): finding for row in hosts if isinstance(finding := row["relative"], Finding) and finding.value is not None}
+        return {"pair_imbalance": imbalance, "slowest_host": missing("ratio", f"not measured: {', '.join(absent)}")}
+    relative = {
+        str(row["host"]): finding for row in hosts if isinstance(finding := row["relative_to_mean"], Finding) and finding.value is not None
+    }
     slowest = min(relative, key=lambda host: _value(relative[host]))
-    host_slowest = relative[slowest].model_copy(update={"note": f"host {slowest}; {relative[slowest].note}"})
-    return {"pair_imbalance": imbalance, "host_slowest": host_slowest}
+    slowest_host = relative[slowest].model_copy(update={"note": f"host {slowest}; {relative[slowest].note}"})
+    return {"pair_imbalance": imbalance, "slowest_host": slowest_host}
 
 
-def _host_rows(options: NetworkOptions, links: Sequence[Link], best: Mapping[str, Finding]) -> list[Row]:
+def _host_rows(options: NetworkOptions, links: Sequence[Link], peaks: Mapping[str, Finding]) -> list[Row]:
     """Return each host's mean over the pairs in which it sends and receives, and the mean of both relative to the mean of the hosts."""
 
     def mean(host_links: Sequence[Link]) -> Finding:
-        findings = [best[link.target] for link in host_links]
+        findings = [peaks[link.target] for link in host_links]
         if not findings:
             return missing("Gbit/s", "none of its pairs was measured")
         return Finding(
@@ -266,9 +289,9 @@ def _host_rows(options: NetworkOptions, links: Sequence[Link], best: Mapping[str
     return [
         {
             "host": host,
-            "sends": mean([link for link in links if link.near == host]),
-            "receives": mean([link for link in links if link.name == host]),
-            "relative": finding.model_copy(
+            "send_throughput": mean([link for link in links if link.near == host]),
+            "receive_throughput": mean([link for link in links if link.name == host]),
+            "relative_to_mean": finding.model_copy(
                 update={"value": None if finding.value is None else finding.value / average, "unit": "ratio", "method": method}
             ),
         }
@@ -276,51 +299,51 @@ def _host_rows(options: NetworkOptions, links: Sequence[Link], best: Mapping[str
     ]
 
 
-def _matrix(options: NetworkOptions, best: Mapping[str, Finding]) -> list[Row]:
+def _matrix(options: NetworkOptions, peaks: Mapping[str, Finding]) -> list[Row]:
     """Return a row per sender with a column per receiver."""
     return [
-        {"from": sender, **{f"to {receiver}": best.get(f"{sender}/{receiver}") for receiver in options.hosts}} for sender in options.hosts
+        {"from": sender, **{f"to {receiver}": peaks.get(f"{sender}/{receiver}") for receiver in options.hosts}} for sender in options.hosts
     ]
 
 
-def _pair_row(link: Link, groups: Groups, limit: Limit, best: Finding) -> Row:
-    at_best = groups[limit.at]
+def _pair_row(link: Link, groups: Groups, bottleneck: LinkBottleneck, peak: Finding) -> Row:
+    at_peak = groups[bottleneck.peak_streams]
     return {
         "from": link.near,
         "to": link.name,
-        "best": best.model_copy(update={"experiment": "E14"}),
-        "streams": limit.at,
-        "one_stream": groups[1].throughput,
-        "streams_for_90": streams_for_90(groups, limit),
-        "bound": limit.bound,
-        "retransmits": at_best.retransmits,
+        "peak_throughput": peak.model_copy(update={"experiment": "E14"}),
+        "streams": bottleneck.peak_streams,
+        "single_stream_throughput": groups[1].throughput,
+        "streams_for_90pct": streams_for_90pct(groups, bottleneck),
+        "bottleneck": bottleneck.kind,
+        "retransmits": at_peak.retransmits,
         "rtt_idle": groups[IDLE].rtt if IDLE in groups else missing("ms", "no finished trial of the idle link"),
-        "rtt_loaded": at_best.rtt,
+        "rtt_loaded": at_peak.rtt,
         "trials": sum(group.tried for group in groups.values()),
-        "tainted": sum(group.tainted for group in groups.values()),
+        "tainted_trials": sum(group.tainted for group in groups.values()),
     }
 
 
 def _pair_answer(
     options: NetworkOptions,
     links: Sequence[Link],
-    limits: Mapping[str, Limit],
-    best: Mapping[str, Finding],
+    bottlenecks: Mapping[str, LinkBottleneck],
+    peaks: Mapping[str, Finding],
     groups: Mapping[str, Groups],
     findings: Mapping[str, Finding],
 ) -> str:
-    slow, fast = (pick(links, key=lambda link: _value(best[link.target])) for pick in (min, max))
+    slow, fast = (pick(links, key=lambda link: _value(peaks[link.target])) for pick in (min, max))
     text = f"{len(links)} pairs of {len(options.hosts)} hosts, each alone, carry "
-    text += f"{format_speed(limits[slow.target].best / GBIT)} ({pair_name(slow)})"
-    text += f" to {format_speed(limits[fast.target].best / GBIT)} ({pair_name(fast)})"
+    text += f"{format_speed(bottlenecks[slow.target].peak_throughput / GBIT)} ({pair_name(slow)})"
+    text += f" to {format_speed(bottlenecks[fast.target].peak_throughput / GBIT)} ({pair_name(fast)})"
     single = sorted(_value(groups[link.target][1].throughput) for link in links)
     minimum, maximum = format_speed(single[0]), format_speed(single[-1])
     text += f"; one stream carries {minimum}" + ("" if minimum == maximum else f" to {maximum}")
-    counts = {bound: sum(limits[link.target].bound == bound for link in links) for bound in ("latency", "bandwidth", "cpu", "undecided")}
+    counts = {name: sum(bottlenecks[link.target].kind == name for link in links) for name in ("latency", "bandwidth", "cpu", "unknown")}
     predicates = {"latency": "is limited by latency", "bandwidth": "nearly fills the link", "cpu": "may be limited by iperf3's CPU"}
-    clauses = [f"{predicates[bound]} in {count} of them" for bound, count in counts.items() if count and bound in predicates]
+    clauses = [f"{predicates[name]} in {count} of them" for name, count in counts.items() if count and name in predicates]
     text += f", and {', '.join(clauses)}" if clauses else ""
-    slowest = findings["host_slowest"]
+    slowest = findings["slowest_host"]
     if slowest.value is not None and slowest.value < SLOW_HOST_SHARE:
         text += f"; {slowest.note.partition(';')[0]} has the slowest links, {slowest.value:.0%} of the hosts' mean (without an interval)"
     return f"{text}."
@@ -329,10 +352,10 @@ def _pair_answer(
 def _pair_consequences(findings: Mapping[str, Finding]) -> list[str]:
     """Return the meaning of the results for replication and clients on any of the hosts."""
     lines = []
-    limit = findings.get("replication_limit")
-    if limit is not None and limit.value:
+    bandwidth = findings.get("single_stream_mb_per_s")
+    if bandwidth is not None and bandwidth.value:
         lines.append(
-            f"Replication: a standby receives WAL over one stream, at most {limit.value:,.0f} MB/s over the slowest pair; "
+            f"Replication: a standby receives WAL over one stream, at most {bandwidth.value:,.0f} MB/s over the slowest pair; "
             "base backups and copies gain from several streams if a stream is limited by latency"
         )
     idle, loaded = findings.get("rtt_idle"), findings.get("rtt_loaded")

@@ -96,9 +96,9 @@ def shape(inputs: FigureInputs) -> Figure:
             for x, y in zip(PUBLISHED_STREAMS, values, strict=True)
         ]
     links = {point["link"] for point in measured}
-    limits = {link: limit for link, limit in inputs.analysis.figures.get("limits", {}).items() if clean(link) in links}
+    bottlenecks = {link: result for link, result in inputs.analysis.figures.get("bottlenecks", {}).items() if clean(link) in links}
     labels = {"latency": "like the cloud's", "bandwidth": "like that on premises"}
-    shapes = [f"{clean(link)}: {labels.get(limit.get('bound'), 'like neither')}" for link, limit in limits.items()]
+    shapes = [f"{clean(link)}: {labels.get(result.get('bottleneck'), 'like neither')}" for link, result in bottlenecks.items()]
     sentence = f"Shape compared with E14's: {'; '.join(shapes) or 'unknown'}"
     subtitle = "Each series as a share of its best. If latency limits a stream, more streams help. If bandwidth does, they do not."
     subtitle += selection
@@ -135,7 +135,7 @@ def _points(inputs: FigureInputs, column: str, *, idle: bool = False) -> list[di
         cell, streams = row.get(column), row.get("streams")
         value = finite(cell)
         if isinstance(cell, Finding) and value is not None and (isinstance(streams, int) or idle):
-            link = clean(row.get("link") or next(iter(inputs.analysis.figures.get("limits", {})), "the link"))
+            link = clean(row.get("link") or next(iter(inputs.analysis.figures.get("bottlenecks", {})), "the link"))
             x = streams if isinstance(streams, int) else 0
             points.append({"link": link, "x": x, "y": value, "low": finite(cell.low), "high": finite(cell.high)})
     return points

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgherd.analysis.intervals import LEAST, mean_interval
-from pgherd.analysis.streams import Limit, limit, surely_enough
+from pgherd.analysis.streams import LinkBottleneck, find_bottleneck, possible_streams
 from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import TargetResult, TrialResult
 from pgherd.studies.network.options import IDLE, NetworkOptions
@@ -126,7 +126,7 @@ def _thread_cpu(target: TargetResult, streams: int, version: str) -> float | Non
     return max((share for share in shares if share is not None), default=None)
 
 
-def link_limit(groups: Groups, version: str) -> Limit | None:
+def link_bottleneck(groups: Groups, version: str) -> LinkBottleneck | None:
     """Return the bottleneck of one stream of a link, or None if one stream was not measured. ``version`` is iperf3's."""
     throughput: dict[int, float] = {}
     cpu: dict[int, float] = {}
@@ -137,42 +137,44 @@ def link_limit(groups: Groups, version: str) -> Limit | None:
             shares = [share for target in group.used if (share := _thread_cpu(target, streams, version)) is not None]
             cpu |= {streams: math.fsum(shares) / len(shares)} if shares else {}
     try:
-        return limit(throughput, cpu)
+        return find_bottleneck(throughput, cpu)
     except ValueError:
         return None
 
 
-def streams_for_90(groups: Groups, limits: Limit) -> Finding:
-    """Return the fewest streams with 90 % of the best throughput, with the range that the intervals allow."""
-    method = "fewest streams whose mean throughput is 90 % of the best mean; the range is what the intervals allow"
+def streams_for_90pct(groups: Groups, bottleneck: LinkBottleneck) -> Finding:
+    """Return the fewest streams with 90 % of the peak throughput, with the range that the intervals allow."""
+    method = "fewest streams whose mean throughput is 90 % of the highest mean; the range is what the intervals allow"
     throughputs = {streams: group.throughput for streams, group in groups.items() if streams != IDLE}
     if len(throughputs) == 1:
-        return missing("streams", limits.why, method=method)
+        return missing("streams", bottleneck.reason, method=method)
     low = {streams: finding.low for streams, finding in throughputs.items() if finding.low is not None}
     high = {streams: finding.high for streams, finding in throughputs.items() if finding.high is not None}
     n = min(finding.n for finding in throughputs.values())
     if set(low) != set(throughputs) or set(high) != set(throughputs):
-        return Finding(value=limits.enough, unit="streams", n=n, method=method, note=f"no range: fewer than {LEAST} trials each")
-    possible = surely_enough(low, high) or [limits.enough]
-    first, last = min(*possible, limits.enough), max(*possible, limits.enough)
-    return Finding(value=limits.enough, unit="streams", low=first, high=last, confidence=0.95, n=n, method=method)
+        return Finding(
+            value=bottleneck.streams_for_90pct, unit="streams", n=n, method=method, note=f"no range: fewer than {LEAST} trials each"
+        )
+    possible = possible_streams(low, high) or [bottleneck.streams_for_90pct]
+    first, last = min(*possible, bottleneck.streams_for_90pct), max(*possible, bottleneck.streams_for_90pct)
+    return Finding(value=bottleneck.streams_for_90pct, unit="streams", low=first, high=last, confidence=0.95, n=n, method=method)
 
 
 def link_rows(link: str, groups: Groups, options: NetworkOptions) -> list[Row]:
     """Return one row per number of streams."""
     rows: list[Row] = []
-    best = max((value for streams, group in groups.items() if streams != IDLE and (value := group.throughput.value)), default=None)
+    peak = max((value for streams, group in groups.items() if streams != IDLE and (value := group.throughput.value)), default=None)
     for streams, group in groups.items():
         throughput = group.throughput
         row: Row = {"link": link} if len(options.links) > 1 else {}
         row["streams"] = streams if streams != IDLE else "idle (1 Mbit/s)"
         row["throughput"] = throughput.model_copy(update={"experiment": "E14", "published": published_text(streams)})
-        row["of_best"] = None if streams == IDLE or not best or throughput.value is None else f"{throughput.value / best:.0%}"
+        row["relative_to_peak"] = None if streams == IDLE or not peak or throughput.value is None else f"{throughput.value / peak:.0%}"
         row["retransmits"] = group.retransmits
         row["rtt"] = group.rtt
         row["iperf3_cpu"] = group.mean(lambda target: target.client_cpu, "CPUs", "not reported")
         row["published"] = published_text(streams) if streams != IDLE else None
-        row |= {"trials": group.tried, "tainted": group.tainted}
+        row |= {"trials": group.tried, "tainted_trials": group.tainted}
         rows.append(row)
     return rows
 
@@ -223,7 +225,7 @@ def format_speed(gbits: float) -> str:
     return f"{gbits:.3g} Gbit/s" if gbits >= 1 else f"{1000 * gbits:.3g} Mbit/s"
 
 
-def replication_limit(throughput: Finding) -> Finding:
+def replication_bandwidth(throughput: Finding) -> Finding:
     """Convert the throughput of one stream from Gbit/s to MB/s, the limit of WAL replication."""
 
     def megabytes(gbits: float | None) -> float | None:

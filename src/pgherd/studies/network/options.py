@@ -12,7 +12,7 @@ from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import CLUSTER, option
 
 STREAMS = (1, 2, 4, 8, 16)
-MOST_STREAMS = 128
+MAX_STREAMS = 128
 IDLE_RATE = 1_000_000
 """Bits per second of the trial that measures the round trip time of an idle link. The rate is too low to fill a queue."""
 IDLE = 0
@@ -20,8 +20,8 @@ IDLE = 0
 
 
 def _ascending(streams: tuple[int, ...]) -> tuple[int, ...]:
-    if not streams or min(streams) < 1 or max(streams) > MOST_STREAMS:
-        raise ValueError(f"give numbers of streams from 1 to {MOST_STREAMS}, the maximum of iperf3")
+    if not streams or min(streams) < 1 or max(streams) > MAX_STREAMS:
+        raise ValueError(f"give numbers of streams from 1 to {MAX_STREAMS}, the maximum of iperf3")
     return tuple(sorted({1, *streams}))
 
 
@@ -50,7 +50,7 @@ class NetworkOptions(MeasuredOptions):
 
     def deployment(self, target: str) -> Deployment:
         """Return the deployment without a server: this host and its links, or the two hosts of a cluster's link and that link."""
-        link = next(one for one in self.links if one.target == target)
+        link = next(link for link in self.links if link.target == target)
         if link.near is None:
             return Deployment(hosts=(Host(name="local", cores=self.cores),), links=self.links)
         ends = tuple(Host(name=name, cores=self.cores) for name in (link.near, link.name))

@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Mapping, Sequence
 
-from pgherd.drivers.iperf3 import MOST_STREAMS, read_report
+from pgherd.drivers.iperf3 import MAX_STREAMS, read_report
 from pgherd.host import namespaces, paths
 from pgherd.host.account import server_account
 from pgherd.host.facts import gather
@@ -30,33 +30,33 @@ MEMORY = 128 * 2**20
 _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
-def prepare(node: Node, asked: NetworkRequest, dry: bool) -> PreparedStudy:
+def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:
     """Complete a network request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    limits = thresholds(asked.threshold)
+    limits = thresholds(request.threshold)
     version = _iperf3(node)
-    links = _links(asked)
+    links = _links(request)
     facts = gather(node)
-    account = server_account(asked.run_as)
-    cores = hosts.cores_of(asked.host_cores, facts)
-    if asked.netns:
-        _insist_namespaces(node, links[-1], dry)
+    account = server_account(request.run_as)
+    cores = hosts.cores_of(request.host_cores, facts)
+    if request.netns:
+        _require_namespaces(node, links[-1], dry)
     options = NetworkOptions(
         links=links,
-        streams=asked.streams,
-        reverse=asked.reverse,
-        window=None if asked.window is None else parse_bytes(asked.window),
-        congestion=_congestion(node, asked.congestion),
+        streams=request.streams,
+        reverse=request.reverse,
+        window=None if request.window is None else parse_bytes(request.window),
+        congestion=_congestion(node, request.congestion),
         iperf3_version=version,
         cores=cores,
-        repeats=asked.repeats or NetworkOptions.model_fields["repeats"].default,
-        seconds=parse_seconds(asked.duration or "6s"),
-        ramp=parse_seconds(asked.warmup or "0s"),
-        budget_seconds=parse_seconds(asked.time_budget) if asked.time_budget else None,
-        seed=asked.seed if asked.seed is not None else random.randrange(2**31),
+        repeats=request.repeats or NetworkOptions.model_fields["repeats"].default,
+        seconds=parse_seconds(request.duration or "6s"),
+        ramp=parse_seconds(request.warmup or "0s"),
+        budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+        seed=request.seed if request.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
     if options.seconds < 2:
-        raise UsageError(f"--duration {asked.duration}: iperf3 reports once per second; give 2 s or more")
+        raise UsageError(f"--duration {request.duration}: iperf3 reports once per second; give 2 s or more")
     for link in links:
         if link.kind == "remote" and not dry:
             _try(node, link)
@@ -69,7 +69,7 @@ def prepare(node: Node, asked: NetworkRequest, dry: bool) -> PreparedStudy:
         installation=None,
         choices=tuple(_choices(options)),
         settings=(),
-        host_changes=_changes(asked),
+        host_changes=_changes(request),
         disk=0,
         memory=MEMORY,
         tools={"iperf3": version},
@@ -79,32 +79,32 @@ def prepare(node: Node, asked: NetworkRequest, dry: bool) -> PreparedStudy:
 def over_hosts(options: Mapping[str, NetworkOptions]) -> NetworkOptions:
     """Merge the options that the hosts of a cluster completed. ``options`` maps each host to its options."""
     first = next(iter(options.values()))
-    version = versions_text({host: one.iperf3_version for host, one in options.items()})
-    return first.model_copy(update={"iperf3_version": version, "cores": min(one.cores for one in options.values())})
+    version = versions_text({host: host_options.iperf3_version for host, host_options in options.items()})
+    return first.model_copy(update={"iperf3_version": version, "cores": min(host_options.cores for host_options in options.values())})
 
 
-def _changes(asked: NetworkRequest) -> tuple[str, ...]:
-    if asked.over:
-        return (f"an iperf3 server on port {asked.port or PORT} of the host's cluster address, in trials that send to this host",)
-    return ("two network namespaces with a pair of virtual interfaces, held by processes of pgherd",) if asked.netns else ()
+def _changes(request: NetworkRequest) -> tuple[str, ...]:
+    if request.over:
+        return (f"an iperf3 server on port {request.port or PORT} of the host's cluster address, in trials that send to this host",)
+    return ("two network namespaces with a pair of virtual interfaces, held by processes of pgherd",) if request.netns else ()
 
 
-def _between(asked: NetworkRequest) -> tuple[Link, ...]:
+def _between(request: NetworkRequest) -> tuple[Link, ...]:
     """Return a link from every host of the cluster to every other.
 
     Raises:
         UsageError: there is only one host, or an option does not apply to a cluster.
         CapabilityError: iperf3 cannot listen at this host's cluster address.
     """
-    for option, value in (("--to", asked.to), ("--netns", asked.netns), ("--reverse", asked.reverse)):
+    for option, value in (("--to", request.to), ("--netns", request.netns), ("--reverse", request.reverse)):
         if value:
             raise UsageError(f"{option} does not apply with --cluster, which measures between all pairs of hosts; leave {option} out")
-    ends = asked.over  # only the hosts that --hosts names, if it is given
+    ends = request.over  # only the hosts that --hosts names, if it is given
     if len(ends) < 2:
-        source = "--hosts names" if asked.hosts else "the cluster has"
+        source = "--hosts names" if request.hosts else "the cluster has"
         raise UsageError(f"{source} only one host, {ends[0].name}, and a link needs two; add a host, or give --to HOST without --cluster")
-    port = asked.port or PORT
-    _insist_listening(asked.over, port)
+    port = request.port or PORT
+    _require_listening(request.over, port)
     return tuple(
         Link(name=far.name, kind="hosts", near=near.name, host=far.address or far.name, port=port)
         for near in ends
@@ -113,7 +113,7 @@ def _between(asked: NetworkRequest) -> tuple[Link, ...]:
     )
 
 
-def _insist_listening(hosts: Sequence[Host], port: int) -> None:
+def _require_listening(hosts: Sequence[Host], port: int) -> None:
     """Require that an iperf3 server can listen at one of the cluster's addresses, which is then the address of this host."""
     refused = {address: refusal(address, port) for address in (host.address or host.name for host in hosts)}
     if not all(refused.values()):
@@ -139,30 +139,35 @@ def _iperf3(node: Node) -> str:
     return version[1]
 
 
-def _links(asked: NetworkRequest) -> tuple[Link, ...]:
-    if not asked.netns and (asked.netns_rate is not None or asked.netns_delay is not None):
+def _links(request: NetworkRequest) -> tuple[Link, ...]:
+    if not request.netns and (request.netns_rate is not None or request.netns_delay is not None):
         raise UsageError("--netns-rate and --netns-delay apply only to the link between namespaces; add --netns, or leave them out")
-    if asked.over:
-        return _between(asked)
-    if asked.port is not None:
-        raise UsageError(f"--port {asked.port} applies only to the hosts of a cluster; for another host give --to HOST:PORT")
-    if asked.hosts:
-        raise UsageError(f"--hosts {','.join(asked.hosts)} names hosts of a cluster, but --cluster is not given; add it, or use --to")
-    if not asked.to and not asked.netns:
+    if request.over:
+        return _between(request)
+    if request.port is not None:
+        raise UsageError(f"--port {request.port} applies only to the hosts of a cluster; for another host give --to HOST:PORT")
+    if request.hosts:
+        raise UsageError(f"--hosts {','.join(request.hosts)} names hosts of a cluster, but --cluster is not given; add it, or use --to")
+    if not request.to and not request.netns:
         raise UsageError(
             "there is no link to measure; give --to HOST, where 'iperf3 --server' runs, --cluster for all pairs of its hosts, or --netns "
             "for two ends on this host"
         )
-    links = [_remote(word) for word in asked.to]
+    links = [_remote(word) for word in request.to]
     twice = sorted({link.name for link in links if sum(other.name == link.name for other in links) > 1})
     if twice:
         raise UsageError(f"--to names {', '.join(twice)} more than once; give each host once")
-    if asked.netns:
-        delay = None if asked.netns_delay is None else 1000 * parse_seconds(asked.netns_delay)
+    if request.netns:
+        delay = None if request.netns_delay is None else 1000 * parse_seconds(request.netns_delay)
         if delay is not None and not 0.01 <= delay <= 10000:
-            raise UsageError(f"--netns-delay {asked.netns_delay}: give a time between 0.01ms and 10s, such as 5ms")
+            raise UsageError(f"--netns-delay {request.netns_delay}: give a time between 0.01ms and 10s, such as 5ms")
         links.append(
-            Link(name="namespaces", kind="namespaces", rate=None if asked.netns_rate is None else parse_bits(asked.netns_rate), delay=delay)
+            Link(
+                name="namespaces",
+                kind="namespaces",
+                rate=None if request.netns_rate is None else parse_bits(request.netns_rate),
+                delay=delay,
+            )
         )
     return tuple(links)
 
@@ -189,16 +194,16 @@ def parse_bits(text: str) -> float:
     return float(match[1]) * _BITS[match[2]]
 
 
-def _congestion(node: Node, asked: str | None) -> str | None:
-    if asked is None:
+def _congestion(node: Node, request: str | None) -> str | None:
+    if request is None:
         return None
     known = node.read("/proc/sys/net/ipv4/tcp_available_congestion_control").decode().split()
-    if asked not in known:
-        raise UsageError(f"--congestion {asked}: the kernel does not have this algorithm; use one of {', '.join(known)}")
-    return asked
+    if request not in known:
+        raise UsageError(f"--congestion {request}: the kernel does not have this algorithm; use one of {', '.join(known)}")
+    return request
 
 
-def _insist_namespaces(node: Node, link: Link, dry: bool) -> None:
+def _require_namespaces(node: Node, link: Link, dry: bool) -> None:
     namespaces.insist(node)
     if dry or (link.rate is None and link.delay is None):
         return
@@ -227,8 +232,8 @@ def _choices(options: NetworkOptions) -> list[str]:
     sender = "the first host of a link" if options.hosts else "the far end" if options.reverse else "this host"
     choices = [f"iperf3 {options.iperf3_version}; {sender} sends."]
     choices += [f"Link {link.name} is {_shape(link)}." for link in options.links if link.kind == "namespaces"]
-    if max(options.streams) > MOST_STREAMS // 2:
-        choices.append(f"Warning: {max(options.streams)} streams are close to the maximum of iperf3 ({MOST_STREAMS}).")
+    if max(options.streams) > MAX_STREAMS // 2:
+        choices.append(f"Warning: {max(options.streams)} streams are close to the maximum of iperf3 ({MAX_STREAMS}).")
     return choices
 
 

@@ -16,7 +16,7 @@ from pgherd.model.result import TrialResult
 from pgherd.studies.scaling.curve import (
     NEAR_PEAK_SHARE,
     ScalingCurve,
-    client_share,
+    client_cpu_share,
     major_version,
     scaling_curve,
     scaling_points,
@@ -111,7 +111,7 @@ def _evidence(curve: ScalingCurve) -> dict[str, Finding]:
     share_note = f"pgbench's share of the CPU that it and the server used, {where}"
     return {
         "server_cpu_per_tx": mean_finding(best, server_cpu_per_tx, "ms", NO_SPLIT, where),
-        "client_cpu_share": mean_finding(best, client_share, "ratio", NO_SPLIT, share_note),
+        "client_cpu_share": mean_finding(best, client_cpu_share, "ratio", NO_SPLIT, share_note),
         "p95_at_peak": mean_finding(best, lambda observation: observation.p95, "ms", NO_PERCENTILE, where),
         "pgherd_cpu": as_finding(mean_interval(pgherd), "cores", "pgherd with its sampling backends, over all trials")
         if pgherd
@@ -222,7 +222,7 @@ def _curve_warnings(options: ScalingOptions, curve: ScalingCurve) -> list[str]:
 
 def _shared_core_warnings(curves: Sequence[ScalingCurve]) -> list[str]:
     """Report pgbench's share of the CPU at the peak, if server and clients share cores."""
-    shares = {curve.variant: sum(values) / len(values) for curve in curves if (values := curve.points[curve.best].values(client_share))}
+    shares = {curve.variant: sum(values) / len(values) for curve in curves if (values := curve.points[curve.best].values(client_cpu_share))}
     if not any(shares.values()):  # not measured, or the clients run on a different host
         return []
     text = ", ".join(f"{100 * share:.0f} %{f' ({name})' if name else ''}" for name, share in shares.items())
@@ -237,7 +237,7 @@ def _version_warnings(curves: Sequence[ScalingCurve]) -> list[str]:
     if len({major_version(curve.options) for curve in curves}) < 2:
         return []
     text = ", ".join(f"'{name}' by {version}" for name, version in versions.items())
-    return [f"Differences may be due to pgbench: each variant is driven by the pgbench of its version ({text}), see client_share"]
+    return [f"Differences may be due to pgbench: each variant is driven by the pgbench of its version ({text}), see client_cpu_share"]
 
 
 def _numbers(clients: Sequence[int]) -> str:

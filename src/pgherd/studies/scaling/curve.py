@@ -26,7 +26,7 @@ NEAR_PEAK_SHARE = 0.95
 """Share of the highest throughput at which a number of clients saturates the server."""
 MIN_RISE = 0.02
 """Relative increase of throughput that counts as a rise."""
-FEW_CLIENTS = "few clients"
+TOO_FEW_CLIENTS = "too-few-clients"
 """Bottleneck of a point without another one, if the next number of clients has more throughput."""
 
 SINGLE_POINT = "only one number of clients was measured, and this compares several"
@@ -70,7 +70,7 @@ def server_cpu_per_tx(observation: Observation) -> float | None:
     return None if used is None or observation.throughput <= 0 else 1000 * used / observation.throughput
 
 
-def client_share(observation: Observation) -> float | None:
+def client_cpu_share(observation: Observation) -> float | None:
     """pgbench's share of the CPU that it and the server used."""
     server, clients = observation.cpu.databases, observation.cpu.clients
     return None if server is None or clients is None or server + clients <= 0 else clients / (server + clients)
@@ -191,11 +191,11 @@ class ScalingCurve:
         return sum(len(point.used) for point in self.points)
 
     def limits(self) -> list[str]:
-        """The bottleneck of each point. FEW_CLIENTS if none was found and the next point has more throughput."""
+        """The bottleneck of each point. TOO_FEW_CLIENTS if none was found and the next point has more throughput."""
         limits = []
         for index, point in enumerate(self.points):
             rises = index + 1 < len(self.points) and self.medians[index + 1] > (1 + MIN_RISE) * self.medians[index]
-            limits.append(FEW_CLIENTS if point.limited_by == "unknown" and rises else point.limited_by)
+            limits.append(TOO_FEW_CLIENTS if point.bottleneck == "unknown" and rises else point.bottleneck)
         return limits
 
     def slope_draws(self) -> Array | None:
@@ -240,7 +240,7 @@ def scaling_curve(options: DatabaseOptions, points: Sequence[ScalingPoint], vari
 
 
 def shape_findings(curve: ScalingCurve) -> dict[str, Finding]:
-    """peak_throughput, peak_clients, slope, end_of_linear, saturation, throughput_beyond_peak."""
+    """peak_throughput, peak_clients, linear_slope, linear_range_end, saturation_point, retrograde_ratio."""
     best, beyond = curve.points[curve.best], curve.beyond_peak
     where = f"with {plural(best.clients)}"
     if curve.rising:
@@ -250,10 +250,10 @@ def shape_findings(curve: ScalingCurve) -> dict[str, Finding]:
     return {
         "peak_throughput": as_finding(curve.median(curve.best), "tps", "; ".join(filter(None, (where, best.note)))),
         "peak_clients": _peak_clients(curve),
-        "slope": as_finding(curve.slope(), "tps per client", f"over the linear region, up to {plural(curve.region.end)}"),
-        "end_of_linear": end_of_linear(curve),
-        "saturation": _saturation(curve),
-        "throughput_beyond_peak": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
+        "linear_slope": as_finding(curve.slope(), "tps per client", f"over the linear region, up to {plural(curve.region.end)}"),
+        "linear_range_end": linear_range_end(curve),
+        "saturation_point": _saturation(curve),
+        "retrograde_ratio": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
     }
 
 
@@ -267,7 +267,7 @@ def _peak_clients(curve: ScalingCurve) -> Finding:
     return _clients_finding(curve, curve.best, lambda medians: int(np.argmax(medians)), method, note)
 
 
-def end_of_linear(curve: ScalingCurve) -> Finding:
+def linear_range_end(curve: ScalingCurve) -> Finding:
     """The largest number of clients in the linear region. Its interval extends to the next number measured."""
     reference = published_linear_region(curve.options)
     if len(curve.points) == 1:

@@ -22,17 +22,17 @@ BAR_NOTE = "Bars are intervals. A point without one has too few repeats."
 TALL = HEIGHT + 40
 
 _LIMITS = {
-    "few clients": ("limited by the number of clients", "#ffffff", BLUE, "square"),
-    "host": limited_by_host("limited by the host's cores"),
-    "quota": ("limited by the CPU quota", SKY, BLUE, "diamond"),
+    "too-few-clients": ("limited by the number of clients", "#ffffff", BLUE, "square"),
+    "host-cpu": limited_by_host("limited by the host's cores"),
+    "cpu-quota": ("limited by the CPU quota", SKY, BLUE, "diamond"),
     "storage": STORAGE,
-    "clients": limited_by_clients("limited by pgbench"),
+    "client-cpu": limited_by_clients("limited by pgbench"),
 }
 _RATIOS = (
     ("peak_ratio", "peak", "circle"),
     ("slope_ratio", "slope of the linear region", "square"),
-    ("linear_ratio", "end of the linear region", "diamond"),
-    ("cpu_ratio", "server CPU per transaction", "triangle-up"),
+    ("linear_range_ratio", "end of the linear region", "diamond"),
+    ("server_cpu_per_tx_ratio", "server CPU per transaction", "triangle-up"),
 )
 
 SHAPES = ("circle", "square", "triangle-up", "diamond", "triangle-down", "cross", "circle")
@@ -131,7 +131,7 @@ def _single_throughput(inputs: FigureInputs, line: VariantSeries) -> Figure:
     top = chart_style.nice_ceiling(highest / scale * 1.1)
     x, y = clients_axis(right), alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
     lines, labels = throughput_charts.curve_lines(inputs, curves, end, scale, line.name)
-    slope = finite(line.finding(inputs.analysis, "slope"))
+    slope = finite(line.finding(inputs.analysis, "linear_slope"))
     if slope:
         reach = min(right, top * scale / slope)
         lines.insert(0, ([(0, 0), (reach, slope * reach / scale)], "#8c959f", 1.5, [5, 4]))
@@ -160,7 +160,7 @@ def _sentence(inputs: FigureInputs, line: VariantSeries) -> str:
         text = f"The highest measured throughput is {peak}, the largest number measured"
     else:
         text = f"Throughput peaks at {peak}"
-    end = line.finding(inputs.analysis, "end_of_linear")
+    end = line.finding(inputs.analysis, "linear_range_end")
     value = finite(end)
     if value is not None and end is not None:
         text += f"; it is linear up to {_clients(value)}" + ("" if finite(end.high) is not None else ", the end of the data")
@@ -177,15 +177,15 @@ def _marks(inputs: FigureInputs, line: VariantSeries) -> list[tuple[float, str, 
     per_core = [clients(row) / share for row in line.rows if (share := finite(row.get("clients_per_core")))]
     if per_core:
         marks.append((per_core[0], "one client per core", MUTED))
-    end = line.finding(inputs.analysis, "end_of_linear")
+    end = line.finding(inputs.analysis, "linear_range_end")
     if end is not None and finite(end.value) is not None and finite(end.high) is not None:
         marks.append((finite(end.value) or 0.0, f"linear up to {number(end.value, most=1)}", INK))
-    saturated = finite(line.finding(inputs.analysis, "saturation"))
+    saturated = finite(line.finding(inputs.analysis, "saturation_point"))
     if saturated is not None:
         marks.append((saturated, f"95 % of the peak from {saturated:g} on", VERMILLION))
     knee = finite(line.finding(inputs.analysis, "knee"))
-    if knee is not None and throughput_charts.best_model(inputs, line.name) == "hinge":
-        marks.append((knee, f"knee of the hinge: {number(knee, most=1)}", GREEN))
+    if knee is not None and throughput_charts.best_model(inputs, line.name) == "piecewise-linear":
+        marks.append((knee, f"knee of the piecewise linear model: {number(knee, most=1)}", GREEN))
     return [mark for mark in marks if mark[0] <= last_clients([line])]
 
 
@@ -255,7 +255,7 @@ def ratios(inputs: FigureInputs) -> Figure:
     lowest, highest = min([*ends, 1.0]), max([*ends, 1.0])
     margin = max((highest / lowest) ** 0.08, 1.02)
     domain = [lowest / margin, highest * margin]
-    axis = alt.Axis(title=f"ratio to '{clean(table[0].get('to'))}' (logarithmic axis)", format="~g", tickCount=7)
+    axis = alt.Axis(title=f"ratio to '{clean(table[0].get('baseline'))}' (logarithmic axis)", format="~g", tickCount=7)
     log = alt.Scale(type="log", domain=domain, nice=False)
     x = alt.X("x:Q", scale=log, axis=axis)
     y = alt.Y("y:N", sort=None, axis=alt.Axis(title=None, labelLimit=330, ticks=False, domain=False))
@@ -286,7 +286,7 @@ def _ratio_text(row: Mapping[str, object]) -> str:
 
 def _ratio_sentence(inputs: FigureInputs) -> str:
     table = inputs.analysis.tables["ratios"]
-    base = clean(table[0].get("to"))
+    base = clean(table[0].get("baseline"))
     parts = []
     for row in table:
         ratio = row.get("peak_ratio")
@@ -409,7 +409,7 @@ def _latency_sentence(variants: Sequence[VariantSeries]) -> str:
 class ScalingOverlayLine:
     """One variant of one run: name, rows and style, and the curve of its best model.
 
-    ``model`` has (clients, transactions per second), and is empty if no model was chosen.
+    ``model`` has (clients, transactions per second), and is empty if no model was selected.
     """
 
     name: str
@@ -467,7 +467,7 @@ def overlay_throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
         labels.append((part[-1]["x"] or 0.0, part[-1]["y"] or 0.0, line.name, line.rows.colour))
     layers += end_labels(labels, x, y, (0, top), height=TALL)
     sentence = "Highest throughput: " + ", ".join(f"{line.name} {compact(finite(line.rows.best['throughput']))} tps" for line in overlay)
-    modelled = " Dashed: the best model." if any(line.model for line in overlay) else " No model was chosen."
+    modelled = " Dashed: the best model." if any(line.model for line in overlay) else " No model was selected."
     return Figure(
         sentence,
         alt.layer(

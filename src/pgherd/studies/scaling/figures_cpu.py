@@ -29,7 +29,7 @@ def cpu_per_tx(inputs: FigureInputs) -> Figure:
 def _stacked(series: VariantSeries) -> Figure:
     bars: list[dict[str, object]] = []
     for row in series.rows:
-        server, part = finite(row.get("server_cpu_per_tx")) or 0.0, finite(row.get("client_share"))
+        server, part = finite(row.get("server_cpu_per_tx")) or 0.0, finite(row.get("client_cpu_share"))
         pgbench = 0.0 if part is None or part >= 1 else server * part / (1 - part)
         at = f"{clients(row):g}"
         bars.append({"x": at, "low": 0.0, "high": server / MS_PER_US, "colour": BLUE})
@@ -62,7 +62,7 @@ def _stacked(series: VariantSeries) -> Figure:
     if whiskers:
         layers.append(alt.Chart(data(whiskers)).mark_rule(color=INK, strokeWidth=2).encode(x=x, y=y, y2=alt.Y2("high:Q")))
     best = series.best
-    part = finite(best.get("client_share"))
+    part = finite(best.get("client_cpu_share"))
     cost = brief((finite(best["server_cpu_per_tx"]) or 0.0) / MS_PER_US)
     sentence = f"With {clients(best):g} client{'' if clients(best) == 1 else 's'} a transaction costs {cost} µs of server CPU"
     sentence += f"; pgbench uses {share(part)} of the CPU of both" if part is not None else ""
@@ -105,8 +105,7 @@ def cpu(inputs: FigureInputs) -> Figure:
     if not variants:
         raise FigureUnavailable("neither the CPU of the container nor of the host was measured")
     total = sum(float(facts.logical_cpus) for facts in inputs.record.hosts.values()) or None
-    # The column "clients" is the number of clients, so their CPU is in "clients_cpu".
-    bars = [(clients(row), {**row, "clients": row.get("clients_cpu")}) for row in variants[0].rows]
+    bars = [(clients(row), row) for row in variants[0].rows]
     full = [clients(row) for row in variants[0].rows if (idle := finite(row.get("idle"))) is not None and idle < 0.03 * (total or 1.0)]
     if full:
         sentence = f"From {full[0]:g} client{'' if full[0] == 1 else 's'} on, all of the {number(total)} cores are busy"
@@ -117,7 +116,7 @@ def cpu(inputs: FigureInputs) -> Figure:
             if idle_cores is None
             else f"At least {brief(idle_cores)} of {number(total)} cores are idle at every point"
         )
-    foreign = max((value for row in variants[0].rows if (value := finite(row.get("platform"))) is not None), default=0.0)
+    foreign = max((value for row in variants[0].rows if (value := finite(row.get("platform_cpu"))) is not None), default=0.0)
     if total and foreign > FOREIGN_SHARE * total:
         sentence += f"; other processes use up to {brief(foreign)} of them" if full else ""
     return Figure(sentence, throughput_charts.cpu_stack(bars, total, "clients", sentence, "server"), (SAMPLES,))

@@ -11,18 +11,18 @@ from pydantic import Field, field_validator, model_validator
 from pgherd.model.base import Model
 from pgherd.model.load import ClientPlace
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
-from pgherd.study.option import option, redefined
+from pgherd.study.option import null_means_default, option, redefined
 
-SHARES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
+CLIENTS_PER_CORE = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
 """Measured numbers of clients per core, in addition to 1, 2, 4 … clients. E3 measured from 1 to more than 48 clients on 32 cores."""
-BEYOND = 2
+MAX_CLIENTS_FACTOR = 2
 """Maximum number of clients of a server, as a multiple of the planned maximum. The peak may be at more clients than planned."""
 
 CONTAINER = "db01"
 """Name of the only container. It is the same in every variant, so that each variant's server replaces the previous one."""
 
 
-class Variant(Model):
+class ScalingVariant(Model):
     """A variant of the server, with complete options."""
 
     name: str
@@ -32,15 +32,15 @@ class Variant(Model):
 class ScalingOptions(DatabaseOptions):
     """Complete options of a scaling run.
 
-    ``clients`` are the planned numbers of clients. ``most`` is the maximum that the servers are configured for. If ``refine`` is True,
-    more numbers up to ``most`` may be added where the curve is least certain. ``repeats`` is the number of series. With ``variants``
-    each variant has separate options, and the options of this class are those of the first variant.
+    ``clients`` are the planned numbers of clients. The servers are configured for ``max_clients``. If ``refine`` is True, more
+    numbers up to ``max_clients`` may be added where the curve is least certain. ``repeats`` is the number of series. With
+    ``variants`` each variant has separate options, and the options of this class are those of the first variant.
     """
 
     clients: tuple[int, ...] = Field(min_length=1)
-    most: int = Field(ge=1)
+    max_clients: int = Field(ge=1)
     refine: bool = True
-    variants: tuple[Variant, ...] = ()
+    variants: tuple[ScalingVariant, ...] = ()
 
     @field_validator("clients")
     @classmethod
@@ -51,8 +51,10 @@ class ScalingOptions(DatabaseOptions):
 
     @model_validator(mode="after")
     def _consistent(self) -> ScalingOptions:
-        if self.most < self.clients[-1]:
-            raise ValueError(f"the servers are configured for {self.most} clients, but {self.clients[-1]} are planned; raise most")
+        if self.max_clients < self.clients[-1]:
+            raise ValueError(
+                f"the servers are configured for {self.max_clients} clients, but {self.clients[-1]} are planned; raise max_clients"
+            )
         names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names) or len(names) == 1:
             raise ValueError(f"a run needs two or more variants with different names, not {', '.join(names)}")
@@ -83,13 +85,13 @@ def plural(clients: float) -> str:
 
 
 def choose_clients(cores: float, limit: int | None = None) -> tuple[int, ...]:
-    """Choose the numbers of clients: 1, 2, 4 … up to a quarter of the cores, then SHARES of the cores.
+    """Choose the numbers of clients: 1, 2, 4 … up to a quarter of the cores, then CLIENTS_PER_CORE of the cores.
 
     Args:
         cores: the cores of the server.
         limit: the maximum that memory allows. It replaces all larger numbers.
     """
-    numbers = {1, *(max(1, math.floor(share * cores + 0.5)) for share in SHARES)}
+    numbers = {1, *(max(1, math.floor(share * cores + 0.5)) for share in CLIENTS_PER_CORE)}
     doubled = 2
     while doubled < cores / 4:
         numbers.add(doubled)
@@ -112,7 +114,11 @@ class ScalingRequest(DatabaseRequest):
     )
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
     memory: str | None = redefined(DatabaseRequest, "memory", None, computed="no limit")
-    repeats: int | None = redefined(DatabaseRequest, "repeats", 3, help="Series: measurements of each number of clients.")
+    repeats: int = redefined(DatabaseRequest, "repeats", 3, help="Series: measurements of each number of clients.")
     # pgbench runs outside the container, so that the cost of a transaction excludes pgbench. Linux 6.18 was also observed to
     # run no other process for tens of seconds while server and pgbench kept all CPUs busy in one cgroup without a quota.
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
+    duration: str = redefined(DatabaseRequest, "duration", "9s")
+    warmup: str = redefined(DatabaseRequest, "warmup", "1s")
+
+    _null_means_default = null_means_default("repeats", "duration", "warmup")

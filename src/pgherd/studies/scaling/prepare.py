@@ -16,13 +16,13 @@ from pgherd.prepare.load import database_size
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages
 from pgherd.prepare.variants import FIXED, expand, require_different
 from pgherd.prepare.volumes import disk_space
-from pgherd.studies.scaling.options import BEYOND, ScalingOptions, ScalingRequest, Variant, choose_clients, plural
+from pgherd.studies.scaling.options import MAX_CLIENTS_FACTOR, ScalingOptions, ScalingRequest, ScalingVariant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET, DatabaseOptions
 
-SPARE = 1.15
+BUDGET_FACTOR = 1.15
 """Time budget as a multiple of the time under load, for transitions, reruns and more points."""
-RESTART = 6.0
+RESTART_S = 6.0
 """Seconds to replace the server of a variant by that of the next one, including the copy."""
 
 BASE = "base"
@@ -41,15 +41,15 @@ def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
     texts = request.variant if len(request.variant) > 1 else (BASE, *request.variant)
     requests = expand(request.model_copy(update={"variant": ()}), texts, fixed=FIXED | _SHARED)
     variants: dict[str, PreparedStudy] = {}
-    for name, changed in requests.items():
+    for name, variant_request in requests.items():
         try:
-            variants[name] = _server(node, changed, dry)
+            variants[name] = _server(node, variant_request, dry)
         except PgherdError as error:
             raise type(error)(f"variant '{name}': {error}") from None
-    whole = _together(variants)
-    require_different(node, "variant", requests, {one.name: one.options for one in _scaling(whole).variants})
+    merged = _merge(variants)
+    require_different(node, "variant", requests, {variant.name: variant.options for variant in _scaling(merged).variants})
     defaults = servers.describe_defaults(servers.differing_defaults(node, variants))
-    return _with_budget(replace(whole, choices=(*whole.choices, *defaults)))
+    return _with_budget(replace(merged, choices=(*merged.choices, *defaults)))
 
 
 def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
@@ -67,18 +67,18 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
         def memory_needed(clients: int) -> int:
             return servers.memory_needed(preparation.servers, runtime, size.bytes, clients)
 
-        clients, most, limited = _clients(request, cpu.vcpus, size.bytes, min(share.memory, memory or share.memory), memory_needed)
-        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, most, memory)
+        clients, max_clients, limited = _clients(request, cpu.vcpus, size.bytes, min(share.memory, memory or share.memory), memory_needed)
+        settings = servers.choose_settings(preparation.workspace, preparation.servers, size.bytes, max_clients, memory)
         limits = complete_limits(cpu, memory, runtime, settings.settings, settings.huge_pages)
         options = ScalingOptions(
             **database_options(preparation, limits, size, settings),
             clients=clients,
-            most=most,
+            max_clients=max_clients,
             refine=request.clients is None,
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
-            repeats=request.repeats or 1,
-            seconds=parse_seconds(request.duration or "9s"),
-            ramp=parse_seconds(request.warmup or "0s"),
+            repeats=request.repeats,
+            seconds=parse_seconds(request.duration),
+            ramp=parse_seconds(request.warmup),
         )
         disk = disk_space(preparation.workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
         return complete(
@@ -88,20 +88,20 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             size=size,
             settings=settings,
             disk=disk,
-            memory=memory or memory_needed(most),
-            messages=(*scaled, *size.messages, *limited, *settings.messages, *limits.messages, *disk.messages),
+            memory=memory or memory_needed(max_clients),
+            messages=(*scaled, *size.messages, *limited, *settings.messages, *limits.messages),
         )
 
 
 def _with_enough_branches(preparation: DatabasePreparation, request: ScalingRequest, vcpus: float) -> tuple[DatabasePreparation, list[str]]:
     """Raise the default scale to at least one branch per client, and say so. A scale that the user sets stays."""
-    most = max(request.clients or choose_clients(vcpus))
+    largest = max(request.clients or choose_clients(vcpus))
     if preparation.servers.external is not None:  # pgherd does not change the tables of an external server
         return preparation, []
     load = preparation.load
-    if load.user_scripts or request.scale is not None or request.workload not in _BRANCHES or most <= load.scale:
+    if load.user_scripts or request.scale is not None or request.workload not in _BRANCHES or largest <= load.scale:
         return preparation, []
-    scale = most * (1 if request.clients else BEYOND)
+    scale = largest * (1 if request.clients else MAX_CLIENTS_FACTOR)
     message = f"Scale {scale}: each transaction of {request.workload} updates one of {scale} branches, at least one per client."
     return replace(preparation, load=replace(load, scale=scale)), [message]
 
@@ -123,13 +123,13 @@ def _clients(
         raise UsageError(
             f"--threads {request.threads} is more than --clients {requested[-1]}; pgbench needs at least one client per thread"
         )
-    least = requested[-1] if requested else 1
-    need = memory_needed(least)
+    largest = requested[-1] if requested else 1
+    need = memory_needed(largest)
     if need > budget:
-        lower = "--clients or --scale" if least > 1 else "--scale"
+        lower = "--clients or --scale" if largest > 1 else "--scale"
         higher = "--memory" if request.memory else "--host-memory"
         raise UsageError(
-            f"a server with {plural(least)} that holds a database of {format_bytes(size)} needs {format_bytes(need)}, but its limit is "
+            f"a server with {plural(largest)} that holds a database of {format_bytes(size)} needs {format_bytes(need)}, but its limit is "
             f"{format_bytes(budget)}; lower {lower}, or raise {higher}"
         )
     if requested is not None:
@@ -139,34 +139,36 @@ def _clients(
     messages = []
     if clients[-1] < choose_clients(vcpus)[-1]:
         messages.append(f"At most {plural(clients[-1])}: with more, a server exceeds its memory of {format_bytes(budget)}.")
-    return clients, max(clients[-1], min(limit, BEYOND * clients[-1])), messages
+    return clients, max(clients[-1], min(limit, MAX_CLIENTS_FACTOR * clients[-1])), messages
 
 
-def _together(found: Mapping[str, PreparedStudy]) -> PreparedStudy:
+def _merge(prepared: Mapping[str, PreparedStudy]) -> PreparedStudy:
     """Merge all variants into one study with the same numbers of clients, the same share of the host and the same seed."""
-    base = next(iter(found.values()))
-    each = merge.logged_alike({name: _scaling(one) for name, one in found.items()})
-    first = next(iter(each.values()))
-    most = min(options.most for options in each.values())
+    base = next(iter(prepared.values()))
+    by_name = merge.logged_alike({name: _scaling(study) for name, study in prepared.items()})
+    first = next(iter(by_name.values()))
+    max_clients = min(options.max_clients for options in by_name.values())
     # Variants with fewer vCPUs choose fewer clients. All numbers are measured if every variant has enough memory for them.
-    clients = tuple(sorted({n for options in each.values() for n in options.clients if n <= most}))
+    clients = tuple(sorted({n for options in by_name.values() for n in options.clients if n <= max_clients}))
     same = {"memory": first.memory, "cores": first.cores, "seed": first.seed}
-    variants = tuple(Variant(name=name, options=_server_options(options).model_copy(update=same)) for name, options in each.items())
-    fields = _server_options(first).model_dump() | {"clients": clients, "most": most, "refine": first.refine}
+    variants = tuple(
+        ScalingVariant(name=name, options=_server_options(options).model_copy(update=same)) for name, options in by_name.items()
+    )
+    fields = _server_options(first).model_dump() | {"clients": clients, "max_clients": max_clients, "refine": first.refine}
     return replace(
         base,
         options=ScalingOptions(**fields, variants=variants),
-        surroundings=merge.surroundings({name: one.surroundings for name, one in found.items()}),
-        choices=merge.choices({name: one.choices for name, one in found.items()}),
-        settings=merge.settings({name: one.settings for name, one in found.items()}),
-        host_changes=merge.changes(one.host_changes for one in found.values()),
-        confirm=merge.changes(one.confirm for one in found.values()),
-        typed=merge.changes(one.typed for one in found.values()),
-        holds=merge.holds(one.holds for one in found.values()),
-        huge_pages=most_pages(found.values()),
+        surroundings=merge.surroundings({name: study.surroundings for name, study in prepared.items()}),
+        choices=merge.choices({name: study.choices for name, study in prepared.items()}),
+        settings=merge.settings({name: study.settings for name, study in prepared.items()}),
+        host_changes=merge.changes(study.host_changes for study in prepared.values()),
+        confirm=merge.changes(study.confirm for study in prepared.values()),
+        typed=merge.changes(study.typed for study in prepared.values()),
+        holds=merge.holds(study.holds for study in prepared.values()),
+        huge_pages=most_pages(prepared.values()),
         # The data of one server at a time, and the templates of all. A template is half of the disk space of a variant.
-        disk=max(one.disk for one in found.values()) + sum(one.disk // 2 for one in list(found.values())[1:]),
-        memory=max(one.memory for one in found.values()),
+        disk=max(study.disk for study in prepared.values()) + sum(study.disk // 2 for study in list(prepared.values())[1:]),
+        memory=max(study.memory for study in prepared.values()),
     )
 
 
@@ -185,5 +187,7 @@ def _with_budget(prepared: PreparedStudy) -> PreparedStudy:
     if options.budget_seconds is not None:
         return prepared
     under_load = sum(trial.seconds() for trial in planned(options))
-    restarts = RESTART * options.repeats * len(options.variants)
-    return replace(prepared, options=options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * SPARE + restarts)}))
+    restarts = RESTART_S * options.repeats * len(options.variants)
+    return replace(
+        prepared, options=options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * BUDGET_FACTOR + restarts)})
+    )

@@ -141,10 +141,10 @@ def next_clients(options: ScalingOptions, results: Sequence[TrialResult]) -> int
     tried = {result.trial.point.get("clients") for result in results}
     for variant in options.servers():
         curve = medians(results, variant)
-        beyond = _beyond_last(curve, options.most)
+        beyond = _beyond_last(curve, options.max_clients)
         if beyond is not None and beyond not in tried:
             candidates.append((math.inf, beyond))
-        candidates += [(height, n) for n, height in uncertainties(curve) if n not in tried and n <= options.most]
+        candidates += [(height, n) for n, height in uncertainties(curve) if n not in tried and n <= options.max_clients]
     uncertainty, clients = max(candidates, default=(0.0, 0), key=lambda candidate: (candidate[0], -candidate[1]))
     return clients if uncertainty >= MIN_UNCERTAINTY else None
 

@@ -9,7 +9,7 @@ from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.intervals import Estimate, ratio_of_means
 from pgherd.model.finding import Finding
-from pgherd.studies.scaling.curve import FROM_REPEATS, ScalingCurve, client_share, end_of_linear, published_ratio, server_cpu_per_tx
+from pgherd.studies.scaling.curve import FROM_REPEATS, ScalingCurve, client_cpu_share, linear_range_end, published_ratio, server_cpu_per_tx
 from pgherd.studies.scaling.options import scripts_of
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.findings import as_finding, missing
@@ -32,13 +32,13 @@ _LATENCY: dict[str, Callable[[Observation], float | None]] = {
 
 
 def ratio_findings(curves: Sequence[ScalingCurve]) -> dict[str, Finding]:
-    """peak_ratio.NAME, slope_ratio.NAME, linear_ratio.NAME and cpu_ratio.NAME of every variant except the first."""
+    """peak_ratio.NAME, slope_ratio.NAME, linear_range_ratio.NAME and server_cpu_per_tx_ratio.NAME of every variant except the first."""
     return {f"{name}.{curve.variant}": finding for curve in curves[1:] for name, finding in _ratios(curve, curves[0]).items()}
 
 
 def ratio_rows(curves: Sequence[ScalingCurve]) -> list[Row]:
     """One row per variant except the first, with its ratios to the first."""
-    return [{"variant": curve.variant, "to": curves[0].variant, **_ratios(curve, curves[0])} for curve in curves[1:]]
+    return [{"variant": curve.variant, "baseline": curves[0].variant, **_ratios(curve, curves[0])} for curve in curves[1:]]
 
 
 def _ratios(curve: ScalingCurve, base: ScalingCurve) -> dict[str, Finding]:
@@ -50,8 +50,8 @@ def _ratios(curve: ScalingCurve, base: ScalingCurve) -> dict[str, Finding]:
             f"slopes of the linear regions, per client; {_to(base)}",
             **published_ratio(curve.options, base.options, "slope"),
         ),
-        "linear_ratio": _linear_ratio(curve, base),
-        "cpu_ratio": _cpu_ratio(curve, base),
+        "linear_range_ratio": _linear_range_ratio(curve, base),
+        "server_cpu_per_tx_ratio": _cpu_ratio(curve, base),
     }
 
 
@@ -81,7 +81,7 @@ def _peak_ratio(curve: ScalingCurve, base: ScalingCurve) -> Finding:
     return as_finding(estimate, "ratio", note, **published_ratio(curve.options, base.options, "peak"))
 
 
-def _linear_ratio(curve: ScalingCurve, base: ScalingCurve) -> Finding:
+def _linear_range_ratio(curve: ScalingCurve, base: ScalingCurve) -> Finding:
     """Ratio of the ends of both linear regions.
 
     Each end is between two measured numbers of clients, which the spread of the repeats can shift. The interval includes the
@@ -93,7 +93,7 @@ def _linear_ratio(curve: ScalingCurve, base: ScalingCurve) -> Finding:
     if open_end:
         return missing("ratio", f"{ends}; the data end before the linear region does: {', '.join(open_end)}", **reference)
     value, n = curve.region.end / base.region.end, _min_trials(curve, base)
-    top, bottom = end_of_linear(curve), end_of_linear(base)
+    top, bottom = linear_range_end(curve), linear_range_end(base)
     if not top.confidence or not bottom.confidence or top.low is None or top.high is None or bottom.low is None or bottom.high is None:
         return as_finding(Estimate(value, None, None, None, n, "ratio", "no interval: the ends have none"), "ratio", ends, **reference)
     method = f"ratio, between the numbers measured around both ends, {FROM_REPEATS}"
@@ -141,22 +141,24 @@ def _scaling_row(curve: ScalingCurve, base: ScalingCurve, index: int) -> Row:
     row["throughput"] = as_finding(curve.median(index), "tps", point.note)
     row["efficiency_linear"] = as_finding(curve.linear_share(index), "ratio", point.note)
     if curve.variant:
-        row["ratio"] = (
+        row["ratio_to_baseline"] = (
             Finding(value=1.0, unit="ratio", n=len(point.used), method="by definition", note="no interval: this is the baseline")
             if curve is base
             else ratio_at_same_clients(curve, base, index)
         )
-    if any(observation.notpm is not None for observation in point.used):
-        row["notpm"] = mean_finding(point, lambda observation: observation.notpm, "NOTPM", "", "committed new orders per minute")
+    if any(observation.nopm is not None for observation in point.used):
+        row["nopm"] = mean_finding(point, lambda observation: observation.nopm, "NOPM", "", "committed new orders per minute")
     scope = "the container with the clients in it" if curve.options.client_place == "inside" else "the server without clients"
     row["cpu_per_tx"] = mean_finding(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
     row["server_cpu_per_tx"] = mean_finding(point, server_cpu_per_tx, "ms", NO_SPLIT, "CPU time of the server without pgbench")
-    row["client_share"] = mean_finding(point, client_share, "ratio", NO_SPLIT, "pgbench's share of the CPU that it and the server used")
+    row["client_cpu_share"] = mean_finding(
+        point, client_cpu_share, "ratio", NO_SPLIT, "pgbench's share of the CPU that it and the server used"
+    )
     for name, latency in _LATENCY.items():
         row[name] = mean_finding(point, latency, "ms", NO_PERCENTILE)
-    row["limited_by"] = curve.limits()[index]
+    row["bottleneck"] = curve.limits()[index]
     row["trials"] = point.tried
-    row["tainted"] = point.tainted
+    row["tainted_trials"] = point.tainted
     return row
 
 
@@ -168,8 +170,7 @@ def cpu_rows(curves: Sequence[ScalingCurve]) -> list[Row]:
         for point in curve.points:
             row: Row = {"variant": curve.variant} if curve.variant else {}
             row["clients"] = point.clients
-            # The column "clients" is the number of clients, so pgbench's CPU is in "clients_cpu".
-            row.update({"clients_cpu" if name == "clients" else name: cell for name, cell in cpu_cells(point, named).items()})
+            row.update(cpu_cells(point, named))
             rows.append(row)
     return rows
 

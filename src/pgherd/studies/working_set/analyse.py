@@ -14,19 +14,19 @@ from pgherd.model.result import TrialResult
 from pgherd.studies.working_set.curves import SweepTrials, extra_memory, out_of_memory
 from pgherd.studies.working_set.findings import (
     buffer_misses,
-    by_misses,
-    by_pressure,
-    by_use,
     dip_finding,
+    from_memory_in_use,
+    from_misses,
+    from_psi,
     headroom_findings,
+    hot_buffers,
     in_use,
     knee_finding,
     of_container,
     pressure,
     refaults,
-    reused_buffers,
 )
-from pgherd.studies.working_set.options import MB, WorkingSetOptions
+from pgherd.studies.working_set.options import MB, WorkingSetOptions, coordinate_of
 from pgherd.studies.working_set.propose import no_room
 from pgherd.study.findings import as_finding
 from pgherd.study.grade import fallback_warnings, grade, qualify_answer, shortened_list, trial_warnings, worst
@@ -37,38 +37,30 @@ from pgherd.study.trial_schedule import throughput
 Cell = Finding | str | int | float | None
 Row = dict[str, Cell]
 
-FINDING_NAMES = {"memory": "working_set", "buffers": "buffers"}
+FINDING_NAMES = {"memory": "working_set", "shared-buffers": "shared_buffers_needed"}
 """Sweep → start of the names of its findings. The number of clients follows."""
 
-VARIED = {"memory": "container memory", "buffers": "shared buffers"}
+VARIED = {"memory": "container memory", "shared-buffers": "shared buffers"}
 """Sweep → its name in tables and messages."""
-
-SHAPES = {
-    "knee": "a knee",
-    "cliff": "lives or not",
-    "flat": "none: flat",
-    "rising": "none: still rising",
-    "unclear": "unclear: noise",
-    "unknown": "none: too few sizes",
-}
-"""Kind of a knee → its text in the table."""
 
 
 def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analysis:
     """Compute findings, tables and figures of a working-set run, its answer in one sentence, and its grade."""
-    curves = [SweepTrials(curve, results) for sweep in options.sweeps for curve in options.curves(sweep)]
-    too_small = {result.id for trials in curves for size in trials.dead for result in trials.at(size)}
+    curves = [SweepTrials(curve, results) for sweep in options.vary for curve in options.curves(sweep)]
+    too_small = {result.id for trials in curves for size in trials.out_of_memory_sizes for result in trials.at(size)}
     warnings = trial_warnings([result for result in results if result.id not in too_small])
-    if not any(trials.lived for trials in curves):
+    if not any(trials.measured_sizes for trials in curves):
         reason = f"{len(results)} trials were run and none of them finished" if results else _no_trial(options)
         errors = [f"Trial {result.trial.key()}: {result.error}" for result in results[-1:] if result.error]
         return Analysis(answer=f"No result: {reason}.", grade="C", warnings=[*warnings, *errors])
     findings: dict[str, Finding] = {_name(trials): knee_finding(options, trials) for trials in curves}
-    if "memory" in options.sweeps:
+    if "memory" in options.vary:
         sets = {trials.curve.clients: findings[_name(trials)] for trials in curves if trials.curve.sweep == "memory"}
         findings |= headroom_findings(options, sets)
-    for sweep in options.sweeps:
-        findings[f"dip.{sweep}"] = dip_finding(options, [trials for trials in curves if trials.curve.sweep == sweep])
+    for sweep in options.vary:
+        findings[f"double_buffering_dip.{coordinate_of(sweep)}"] = dip_finding(
+            options, [trials for trials in curves if trials.curve.sweep == sweep]
+        )
     for trials in curves:
         findings |= _indirect_findings(trials)
     warnings += _warnings(options, curves, results)
@@ -80,7 +72,7 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
         tables={
             "working-set": summary_rows(options, curves),
             "sweep": sweep_rows(options, curves),
-            "difference": difference_rows(options, curves),
+            "extra_memory": extra_memory_rows(options, curves),
         },
         warnings=warnings,
         look_at=_next_steps(findings, curves),
@@ -100,21 +92,21 @@ def _no_trial(options: WorkingSetOptions) -> str:
 def answer(options: WorkingSetOptions, findings: dict[str, Finding]) -> str:
     """Summarize working sets, headroom and safe overcommitment in one sentence."""
     parts = []
-    for sweep, subject in (("memory", "the container's working set"), ("buffers", "that of shared buffers")):
-        if sweep not in options.sweeps:
+    for sweep, subject in (("memory", "the container's working set"), ("shared-buffers", "that of shared buffers")):
+        if sweep not in options.vary:
             continue
         sizes = [_size_text(findings[f"{FINDING_NAMES[sweep]}.{clients}"], clients) for clients in options.clients]
         parts.append(f"{subject} is {', '.join(sizes)}")
-    rate, room = findings.get("honest_rate"), findings.get("headroom")
-    if rate is not None and room is not None and rate.value is not None and room.value is not None:
+    safe, room = findings.get("max_safe_overcommit"), findings.get("headroom")
+    if safe is not None and room is not None and safe.value is not None and room.value is not None:
         count = len(options.clients)
-        databases = f"{'one database' if count == 1 else f'{count} databases'} of {options.configured} MB"
+        databases = f"{'one database' if count == 1 else f'{count} databases'} of {options.configured_memory} MB"
         if room.value < 0:
             parts.append(f"{databases} would need {-room.value:,.0f} MB more, so that no overcommitment is safe")
         else:
             verb = "leaves" if count == 1 else "leave"
             parts.append(
-                f"{databases} {verb} {room.value:,.0f} MB of headroom, so that up to {100 * rate.value:.0f} % overcommitment is safe"
+                f"{databases} {verb} {room.value:,.0f} MB of headroom, so that up to {100 * safe.value:.0f} % overcommitment is safe"
             )
     text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}."
@@ -131,18 +123,18 @@ def _size_text(size: Finding, clients: int) -> str:
 
 def _indirect_findings(trials: SweepTrials) -> dict[str, Finding]:
     """The indirect estimates of one curve."""
-    if not trials.lived:
+    if not trials.measured_sizes:
         return {}
     name, clients = FINDING_NAMES[trials.curve.sweep], trials.curve.clients
-    findings = {f"{name}_by_misses.{clients}": by_misses(trials), f"{name}_by_use.{clients}": by_use(trials)}
+    findings = {f"{name}_from_misses.{clients}": from_misses(trials), f"{name}_from_memory_in_use.{clients}": from_memory_in_use(trials)}
     if trials.curve.sweep == "memory":
-        findings[f"{name}_by_pressure.{clients}"] = by_pressure(trials)
+        findings[f"{name}_from_psi.{clients}"] = from_psi(trials)
     return findings
 
 
 def _points(options: WorkingSetOptions, trials: SweepTrials) -> dict[int, Repeats]:
     """Return size → its trials with a throughput."""
-    points = {size: repeats(options, trials.at(size)) for size in trials.lived}
+    points = {size: repeats(options, trials.at(size)) for size in trials.measured_sizes}
     return {size: point for size, point in points.items() if point is not None}
 
 
@@ -167,18 +159,18 @@ def _warnings(options: WorkingSetOptions, curves: Sequence[SweepTrials], results
         tainted = [f"{size} MB" for size, point in points.items() if not point.clean]
         fallbacks = fallback_warnings([point.clean for point in points.values()], shortened_list(tainted))
         warnings += [f"{curve}: {text[0].lower()}{text[1:]}" for text in fallbacks]
-        if trials.dead:
-            killed = any(out_of_memory(result) for size in trials.dead for result in trials.at(size))
+        if trials.out_of_memory_sizes:
+            killed = any(out_of_memory(result) for size in trials.out_of_memory_sizes for result in trials.at(size))
             cause = "OOM kills of server processes" if killed else "the server did not start or failed"
-            warnings.append(f"{curve}: out of memory at {', '.join(map(str, trials.dead))} MB ({cause})")
-        if trials.lived and knee.at is None:
+            warnings.append(f"{curve}: out of memory at {', '.join(map(str, trials.out_of_memory_sizes))} MB ({cause})")
+        if trials.measured_sizes and knee.at is None:
             warnings.append(f"{curve}: {'unclear' if knee.kind == 'unclear' else 'no knee'}: {knee.note}")
         if knee.half_width is not None and knee.half_width > options.precision and knee.kind == "knee":
             warnings.append(
                 f"{curve}: the knee is known to ±{100 * knee.half_width:.0f} % only, not to ±{100 * options.precision:g} % as requested: "
                 "raise --time-budget"
             )
-    if "buffers" in options.sweeps:
+    if "shared-buffers" in options.vary:
         memory = [result for result in results if result.trial.point.get("sweep") == "memory"]
         for clients in options.clients:
             extra, origin = extra_memory(options, memory, clients)
@@ -192,7 +184,7 @@ def _next_steps(findings: dict[str, Finding], curves: Sequence[SweepTrials]) -> 
     steps = []
     for trials in curves:
         name = _name(trials)
-        knee, misses = findings[name], findings.get(f"{FINDING_NAMES[trials.curve.sweep]}_by_misses.{trials.curve.clients}")
+        knee, misses = findings[name], findings.get(f"{FINDING_NAMES[trials.curve.sweep]}_from_misses.{trials.curve.clients}")
         if knee.value is None or knee.low is None or knee.high is None or misses is None or misses.value is None:
             continue
         low = misses.low if misses.low is not None else misses.value
@@ -213,7 +205,7 @@ def _next_steps(findings: dict[str, Finding], curves: Sequence[SweepTrials]) -> 
 def _figure_curve(trials: SweepTrials) -> dict[str, object]:
     """Return data of a curve's figure that the tables do not have: fitted line, knee with interval, sizes out of memory."""
     knee = trials.knee
-    ends = [float(size) for size in trials.lived]
+    ends = [float(size) for size in trials.measured_sizes]
     line: list[list[float]] = []
     if ends and knee.plateau is not None:
         steps = 60
@@ -227,7 +219,7 @@ def _figure_curve(trials: SweepTrials) -> dict[str, object]:
         "low": knee.low,
         "high": knee.high,
         "line": line,
-        "dead": trials.dead,
+        "out_of_memory_sizes": trials.out_of_memory_sizes,
     }
 
 
@@ -243,16 +235,16 @@ def summary_rows(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> l
             "varied": VARIED[curve.sweep],
             "clients": curve.clients,
             "working_set": knee_finding(options, trials),
-            "shape": SHAPES[knee.kind],
-            "by_misses": by_misses(trials),
-            "by_use": by_use(trials) if trials.lived else None,
-            "by_pressure": by_pressure(trials) if curve.sweep == "memory" else None,
+            "shape": knee.kind,
+            "from_misses": from_misses(trials),
+            "from_memory_in_use": from_memory_in_use(trials) if trials.measured_sizes else None,
+            "from_psi": from_psi(trials) if curve.sweep == "memory" else None,
             "plateau": knee.plateau,
-            "gain_share": knee.gain,
+            "plateau_gain": knee.gain,
             "sizes": len(trials.sizes),
             "trials": len(trials.trials),
-            "tainted": sum(result.tainted and result.error is None for result in trials.trials),
-            "dead": ", ".join(map(str, trials.dead)) or None,
+            "tainted_trials": sum(result.tainted and result.error is None for result in trials.trials),
+            "out_of_memory_sizes": ", ".join(map(str, trials.out_of_memory_sizes)) or None,
         }
         rows.append(row)
     return rows
@@ -266,37 +258,37 @@ def sweep_rows(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> lis
 def _size_row(options: WorkingSetOptions, trials: SweepTrials, size: int) -> Row:
     results = trials.at(size)
     point = results[0].trial.point
-    memory, buffers = int(point["memory"]), int(point["buffers"])
+    memory, buffers = int(point["memory"]), int(point["shared_buffers"])
     used = [result for result in trials.used if trials.size(result) == size]
     observations = [observation for result in used if (observation := observe(options, result)) is not None]
     row: Row = {
         "varied": VARIED[trials.curve.sweep],
         "clients": trials.curve.clients,
         "memory": memory,
-        "buffers": buffers,
-        "buffers_share": buffers / memory,
-        "state": "lives" if used else "does not live" if size in trials.dead else "failed",
+        "shared_buffers": buffers,
+        "shared_buffers_share": buffers / memory,
+        "state": "ok" if used else "out-of-memory" if size in trials.out_of_memory_sizes else "failed",
         "throughput": as_finding(mean_interval([throughput(result) for result in used]), "tps") if used else None,
         "fitted": trials.knee.throughput(size) if used else None,
     }
-    orders = [observation.notpm for observation in observations if observation.notpm is not None]
+    orders = [observation.nopm for observation in observations if observation.nopm is not None]
     if orders:
-        row["notpm"] = as_finding(mean_interval(orders), "NOTPM")
+        row["nopm"] = as_finding(mean_interval(orders), "NOPM")
     row["p95"] = _mean([observation.p95 for observation in observations])
     row["buffer_misses"] = _mean([buffer_misses(result) for result in used])
     row["refaults"] = _mean([refaults(result) for result in used])
     row["swapped"] = _in_mb(_mean([of_container("memory.swap")(result) for result in used]))
     row["in_use"] = _mean([in_use(result) for result in used])
-    row["reused_buffers"] = _mean([reused_buffers(result) for result in used])
-    row["waiting"] = _mean([pressure(result) for result in used])
-    row["limited_by"] = _most_common_limit(observations)
+    row["hot_buffers"] = _mean([hot_buffers(result) for result in used])
+    row["memory_or_io_pressure"] = _mean([pressure(result) for result in used])
+    row["bottleneck"] = _most_common_limit(observations)
     row["trials"] = len(results)
-    row["tainted"] = sum(result.tainted and result.error is None for result in results)
+    row["tainted_trials"] = sum(result.tainted and result.error is None for result in results)
     return row
 
 
 def _most_common_limit(observations: Sequence[Observation]) -> str | None:
-    limits = [observation.limited_by for observation in observations]
+    limits = [observation.bottleneck for observation in observations]
     return max(set(limits), key=limits.count) if limits else None
 
 
@@ -309,13 +301,13 @@ def _in_mb(value: float | None) -> float | None:
     return None if value is None else value / MB
 
 
-def difference_rows(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> list[Row]:
+def extra_memory_rows(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> list[Row]:
     """Container memory beyond shared buffers while these were varied, and its origin."""
-    if "buffers" not in options.sweeps:
+    if "shared-buffers" not in options.vary:
         return []
     results = [result for trials in curves for result in trials.trials if trials.curve.sweep == "memory"]
     rows: list[Row] = []
     for clients in options.clients:
         extra, origin = extra_memory(options, results, clients)
-        rows.append({"clients": clients, "difference": extra, "from": origin})
+        rows.append({"clients": clients, "extra_memory": extra, "from": origin})
     return rows

@@ -10,7 +10,7 @@ from functools import cached_property, lru_cache
 
 from pgherd.analysis.knee import Knee, find_knee
 from pgherd.model.result import TrialResult
-from pgherd.studies.working_set.options import SweepCurve, WorkingSetOptions, least_beside
+from pgherd.studies.working_set.options import SweepCurve, WorkingSetOptions, coordinate_of, min_extra_memory
 from pgherd.study.trial_schedule import throughput
 
 OUT_OF_MEMORY = "memory limit"
@@ -31,7 +31,7 @@ class SweepTrials:
 
     def size(self, result: TrialResult) -> int:
         """The size that a trial measured."""
-        return int(result.trial.point[self.curve.sweep])
+        return int(result.trial.point[coordinate_of(self.curve.sweep)])
 
     def at(self, size: int) -> list[TrialResult]:
         """All trials of a size."""
@@ -43,15 +43,15 @@ class SweepTrials:
         return sorted({self.size(result) for result in self.trials})
 
     @cached_property
-    def lived(self) -> list[int]:
+    def measured_sizes(self) -> list[int]:
         """Sizes with a throughput, ascending."""
         return sorted({self.size(result) for result in self.used})
 
     @cached_property
-    def dead(self) -> list[int]:
+    def out_of_memory_sizes(self) -> list[int]:
         """Sizes too small for the server, and all smaller ones: no trial finished, and there was an OOM kill or two failures."""
-        failed = [size for size in self.sizes if size not in self.lived and self.gave_up(size)]
-        return [size for size in self.sizes if size not in self.lived and failed and size <= failed[-1]]
+        failed = [size for size in self.sizes if size not in self.measured_sizes and self.gave_up(size)]
+        return [size for size in self.sizes if size not in self.measured_sizes and failed and size <= failed[-1]]
 
     def gave_up(self, size: int) -> bool:
         """True if the failures of a size show that it is too small for the server."""
@@ -68,7 +68,8 @@ class SweepTrials:
     @cached_property
     def knee(self) -> Knee:
         """The knee of the used trials."""
-        return _knee(tuple(float(self.size(r)) for r in self.used), tuple(throughput(r) for r in self.used), tuple(map(float, self.dead)))
+        sizes, throughputs = tuple(float(self.size(result)) for result in self.used), tuple(throughput(result) for result in self.used)
+        return _knee(sizes, throughputs, tuple(map(float, self.out_of_memory_sizes)))
 
 
 @lru_cache(maxsize=4096)
@@ -87,19 +88,23 @@ def extra_memory(options: WorkingSetOptions, results: Sequence[TrialResult], cli
 
 def extra_memory_after(options: WorkingSetOptions, trials: SweepTrials, clients: int) -> tuple[int, str]:
     """Return the same from the trials of the memory sweep with this number of clients."""
-    if options.difference is not None:
-        return options.difference, "as requested"
-    minimum = least_beside(clients, options.runtime)
+    if options.extra_memory is not None:
+        return options.extra_memory, "as requested"
+    minimum = min_extra_memory(clients, options.runtime)
     knee = trials.knee
     if knee.kind in ("knee", "cliff") and knee.at is not None:
-        extra = round(knee.at) - options.buffers
+        extra = round(knee.at) - options.shared_buffers
         if extra >= minimum:
             return extra, "container working set − its shared buffers, as in E7"
         return minimum, f"the minimum that a server needs, since E7's rule gives {extra} MB: a deviation"
-    if not trials.lived or knee.kind == "unclear":
-        return options.database + minimum, "database size + the minimum that a server needs, since there is no working set: a deviation"
+    if not trials.measured_sizes or knee.kind == "unclear":
+        return (
+            options.database_size + minimum,
+            "database size + the minimum that a server needs, since there is no working set: a deviation",
+        )
     if knee.kind == "rising":
-        return trials.lived[-1] - options.buffers, "largest container measured − its shared buffers, since there is no knee: a deviation"
-    return max(minimum, trials.lived[0] - options.buffers), (
+        extra = trials.measured_sizes[-1] - options.shared_buffers
+        return extra, "largest container measured − its shared buffers, since there is no knee: a deviation"
+    return max(minimum, trials.measured_sizes[0] - options.shared_buffers), (
         "smallest container with enough memory − its shared buffers, since more memory had no effect: a deviation"
     )

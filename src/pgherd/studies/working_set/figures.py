@@ -14,15 +14,16 @@ from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureU
 from pgherd.report.formatting import bounds, clean, finite
 from pgherd.studies.working_set.analyse import FINDING_NAMES, VARIED
 from pgherd.studies.working_set.findings import PUBLISHED_SIZES
+from pgherd.studies.working_set.options import coordinate_of
 
 STUDY = "working-set"
 TALL = HEIGHT + 20
 SHAPES = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _ESTIMATES = (
     ("working_set", "knee of throughput", BLUE, "circle"),
-    ("by_misses", "from misses", VERMILLION, "square"),
-    ("by_use", "memory in use", "#009E73", "diamond"),
-    ("by_pressure", "pressure-free from", "#8c959f", "triangle-up"),
+    ("from_misses", "from misses", VERMILLION, "square"),
+    ("from_memory_in_use", "memory in use", "#009E73", "diamond"),
+    ("from_psi", "pressure-free from", "#8c959f", "triangle-up"),
 )
 
 
@@ -32,10 +33,10 @@ def memory(inputs: FigureInputs) -> Figure:
     return _sweep(inputs, "memory")
 
 
-@register("buffers")
-def buffers(inputs: FigureInputs) -> Figure:
+@register("shared_buffers")
+def shared_buffers(inputs: FigureInputs) -> Figure:
     """Draw throughput against shared buffers, with a fixed difference to the container's memory."""
-    return _sweep(inputs, "buffers")
+    return _sweep(inputs, "shared-buffers")
 
 
 def _curves(inputs: FigureInputs, sweep: str) -> list[tuple[Mapping[str, Any], list[Row]]]:
@@ -49,7 +50,7 @@ def _curves(inputs: FigureInputs, sweep: str) -> list[tuple[Mapping[str, Any], l
 
 
 def _size(row: Row, sweep: str) -> float:
-    return finite(row.get(sweep)) or 0.0
+    return finite(row.get(coordinate_of(sweep))) or 0.0
 
 
 def _sweep(inputs: FigureInputs, sweep: str) -> Figure:
@@ -58,7 +59,8 @@ def _sweep(inputs: FigureInputs, sweep: str) -> Figure:
         if any(curve.get("sweep") == sweep for curve in inputs.analysis.figures.get("curves", [])):
             raise FigureUnavailable("no trial finished at any size of this sweep")
         raise FigureUnavailable
-    ends = [_size(row, sweep) for _, rows in curves for row in rows] + [float(size) for curve, _ in curves for size in curve["dead"]]
+    ends = [_size(row, sweep) for _, rows in curves for row in rows]
+    ends += [float(size) for curve, _ in curves for size in curve["out_of_memory_sizes"]]
     heights = [value for _, rows in curves for row in rows for value in (finite(row["throughput"]), *bounds(row["throughput"])) if value]
     unit, scale = ("thousand transactions/s", 1e3) if max(heights) >= 2e4 else ("transactions/s", 1.0)
     top = chart_style.nice_ceiling(max(heights) / scale * 1.05)
@@ -107,9 +109,9 @@ def _curve(
         points.append({**at, **{name: end and end / scale for name, end in zip(("low", "high"), ends, strict=True)}})
     layers += chart_style.interval_bars(points, x, y, mark={"color": colour, "strokeWidth": 1.6, "clip": True})
     layers.append(alt.Chart(data(points)).mark_point(color=colour, fill=colour, shape=shape, size=48, opacity=0.9).encode(x=x, y=y))
-    if curve["dead"]:
-        dead = alt.Chart(data([{"x": size, "y": top * (0.03 + 0.04 * position)} for size in curve["dead"]]))
-        layers.append(dead.mark_point(color=colour, shape="cross", angle=45, size=90, opacity=1, filled=True).encode(x=x, y=y))
+    if curve["out_of_memory_sizes"]:
+        crosses = alt.Chart(data([{"x": size, "y": top * (0.03 + 0.04 * position)} for size in curve["out_of_memory_sizes"]]))
+        layers.append(crosses.mark_point(color=colour, shape="cross", angle=45, size=90, opacity=1, filled=True).encode(x=x, y=y))
     return layers
 
 
@@ -154,7 +156,7 @@ def misses(inputs: FigureInputs) -> Figure:
     if not curves:
         raise FigureUnavailable("refaults were not measured at two sizes or more")
     refaults = _panel(curves, "refaults", "refaults per transaction", 1.0)
-    pressure = _panel(curves, "waiting", "waiting for memory or I/O, % of time", 100.0)
+    pressure = _panel(curves, "memory_or_io_pressure", "waiting for memory or I/O, % of time", 100.0)
     panels = [panel for panel in (refaults, pressure) if panel is not None]
     sentence = "Memory is sufficient where refaults and memory or I/O pressure are near zero"
     subtitle = "Means of the trials of each size. A refault is an evicted page that is read again."
@@ -235,7 +237,7 @@ def _estimates_sentence(inputs: FigureInputs) -> str:
     varied = next((row.get("varied") for row in rows if finite(row.get("working_set")) is not None), None)
     parts = []
     for row in rows:
-        knee, misses = finite(row.get("working_set")), finite(row.get("by_misses"))
+        knee, misses = finite(row.get("working_set")), finite(row.get("from_misses"))
         if row.get("varied") == varied and knee is not None:
             from_misses = "" if misses is None else f", {misses:.0f} MB from misses"
             parts.append(f"{knee:.0f} MB from throughput{from_misses} with {_clients(int(finite(row.get('clients')) or 0))}")

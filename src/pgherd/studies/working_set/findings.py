@@ -4,10 +4,10 @@ Indirect estimates use other metrics than throughput, so that they may differ fr
 its kernel's counters, because the host sees only the hypervisor.
 
 - *Misses*: pages that the container reads or swaps in again after eviction (the kernel's workingset_refault), or blocks that were not in
-  shared buffers, per transaction. The estimate is the smallest size from which on at most MISSES_LEFT of them remain.
+  shared buffers, per transaction. The estimate is the smallest size from which on at most MAX_MISSES_SHARE of them remain.
 - *Memory in use* at the largest size: memory of the container less its inactive file pages, which Kubernetes calls the working set. In a
   guest it is total less available memory. For shared buffers it is the buffers with a usage count above 1 (pg_buffercache).
-- *Pressure*: the smallest size from which on tasks wait for memory or I/O at most PRESSURE of the time (PSI).
+- *Pressure*: the smallest size from which on tasks wait for memory or I/O at most MAX_PRESSURE of the time (PSI).
 
 Double buffering: where shared buffers are about half of the memory, the same pages tend to be in shared buffers and in the page cache,
 so that less of the database is cached. The ratio of measured to fitted throughput is compared between sizes within the published
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis.intervals import mean_interval, ratio_of_means
 from pgherd.analysis.knee import CLIFF, METHOD
-from pgherd.analysis.overcommitment import honest_rate
+from pgherd.analysis.overcommitment import max_safe_overcommit
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
@@ -33,14 +33,14 @@ HEADROOM_RULE = "E7: configured memory less the working sets of all databases"
 MIN_DIP = 0.03
 """Smallest relevant dip, as a share of throughput."""
 DIP_METHOD = "measured ÷ fitted throughput, sizes at 45–55 % over all others; ratio of means, log t interval (Welch)"
-PRESSURE = 0.05
+MAX_PRESSURE = 0.05
 """Share of the time in which some task may wait for memory or I/O if there is enough memory."""
-MISSES_LEFT = 0.05
+MAX_MISSES_SHARE = 0.05
 """Share of the misses at the smallest size that may remain if there is enough memory."""
 MIN_MISSES = 0.02
 """Misses per transaction at the smallest size below which they give no estimate."""
 
-Take = Callable[[TrialResult], float | None]
+MetricOf = Callable[[TrialResult], float | None]
 
 
 # ---- published results of E7: an order-entry load on 30 warehouses in virtual machines with swap. They come from another machine and
@@ -48,7 +48,7 @@ Take = Callable[[TrialResult], float | None]
 
 SOURCE = "VMware vFabric Postgres 9.2, DBT-2 with 30 warehouses, shared_buffers 1 GB, virtual machines; another machine"
 
-PUBLISHED_SIZES: Mapping[str, Mapping[int, int]] = {"memory": {30: 1376, 2: 1152}, "buffers": {30: 984, 2: 524}}
+PUBLISHED_SIZES: Mapping[str, Mapping[int, int]] = {"memory": {30: 1376, 2: 1152}, "shared-buffers": {30: 984, 2: 524}}
 """Sweep → clients → MB. The 1152 MB include a small safety margin."""
 
 PUBLISHED_CONFIGURED, PUBLISHED_HEADROOM, PUBLISHED_RATE = 4096, 5664, 0.69
@@ -85,13 +85,13 @@ def knee_finding(options: WorkingSetOptions, trials: SweepTrials) -> Finding:
     """Return the working set of one curve in MB, or the reason why there is none."""
     knee, reference = trials.knee, published_working_set(trials.curve)
     experiment = None if reference is None else "E7"
-    if not trials.lived:
+    if not trials.measured_sizes:
         return missing("MB", "no trial finished at any size", method=METHOD, experiment=experiment, published=reference)
     if knee.at is None:
         return missing("MB", knee.note, method=METHOD, experiment=experiment, published=reference)
     no_interval = knee.low is None or knee.high is None
     tainted = all(result.tainted for result in trials.used)
-    fixed = f"with shared buffers of {options.buffers} MB" if trials.curve.sweep == "memory" else ""
+    fixed = f"with shared buffers of {options.shared_buffers} MB" if trials.curve.sweep == "memory" else ""
     notes = (fixed, knee.note, "no interval" if no_interval else "", "only tainted trials: an indication" if tainted else "")
     return Finding(
         value=knee.at,
@@ -108,14 +108,17 @@ def knee_finding(options: WorkingSetOptions, trials: SweepTrials) -> Finding:
 
 
 def headroom_findings(options: WorkingSetOptions, sets: Mapping[int, Finding]) -> dict[str, Finding]:
-    """``configured``, ``headroom`` and ``honest_rate`` with one database per load. ``sets`` are container working sets by clients."""
+    """Return ``configured``, ``headroom`` and ``max_safe_overcommit`` with one database per load.
+
+    ``sets`` are container working sets by number of clients.
+    """
     loads = options.clients
-    configured = options.configured * len(loads)
+    configured = options.configured_memory * len(loads)
     configured_finding = Finding(
         value=configured,
         unit="MB",
         n=0,
-        method=f"{len(loads)} × {options.configured} MB, as configured",
+        method=f"{len(loads)} × {options.configured_memory} MB, as configured",
         note="no interval: it is an option",
     )
     absent = [clients for clients in loads if sets[clients].value is None]
@@ -126,7 +129,7 @@ def headroom_findings(options: WorkingSetOptions, sets: Mapping[int, Finding]) -
         return {
             "configured": configured_finding,
             "headroom": missing("MB", reason, method=HEADROOM_RULE, **reference),
-            "honest_rate": missing("share", reason, method=HEADROOM_RULE, **rate_reference),
+            "max_safe_overcommit": missing("share", reason, method=HEADROOM_RULE, **rate_reference),
         }
     values = [sets[clients].value or 0.0 for clients in loads]
     lows = _all_or_none([sets[clients].low for clients in loads])
@@ -144,7 +147,7 @@ def headroom_findings(options: WorkingSetOptions, sets: Mapping[int, Finding]) -
         "headroom": Finding(
             value=room, unit="MB", low=low and low[0], high=high and high[0], n=n, method=HEADROOM_RULE, note=note, **reference
         ),
-        "honest_rate": Finding(
+        "max_safe_overcommit": Finding(
             value=rate,
             unit="share",
             low=low and low[1],
@@ -159,7 +162,7 @@ def headroom_findings(options: WorkingSetOptions, sets: Mapping[int, Finding]) -
 
 def headroom(configured: float, working_sets: Sequence[float]) -> tuple[float, float]:
     """Return (headroom in MB, safe overcommitment), as in E7: 2 × 4096 − (1376 + 1152) = 5664 MB, which is 69 %."""
-    return configured - sum(working_sets), honest_rate(round(configured), [round(size) for size in working_sets])
+    return configured - sum(working_sets), max_safe_overcommit(round(configured), [round(size) for size in working_sets])
 
 
 def _all_or_none(values: Sequence[float | None]) -> list[float] | None:
@@ -180,7 +183,7 @@ def dip_finding(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> Fi
             fitted = trials.knee.throughput(trials.size(result))
             if fitted is None or fitted <= 0:
                 continue
-            share = int(result.trial.point["buffers"]) / int(result.trial.point["memory"])
+            share = int(result.trial.point["shared_buffers"]) / int(result.trial.point["memory"])
             (within if low <= share <= high else outside).append(throughput(result) / fitted)
     reference = {"experiment": "E7", "published": published_dip()}
     if not within or not outside:
@@ -215,7 +218,7 @@ def in_guest(result: TrialResult) -> bool:
     return any(capabilities_of(container.runtime).own_kernel for _, container in result.trial.deployment.containers())
 
 
-def of_container(name: str, *, guest: str | None = None) -> Take:
+def of_container(name: str, *, guest: str | None = None) -> MetricOf:
     """Return a getter for a metric of the container, or of a guest under its name there."""
 
     def value(result: TrialResult) -> float | None:
@@ -226,12 +229,12 @@ def of_container(name: str, *, guest: str | None = None) -> Take:
     return value
 
 
-def of_server(name: str) -> Take:
+def of_server(name: str) -> MetricOf:
     """Return a getter for a metric of the server."""
     return lambda result: metric(result, f"server:{CONTAINER}/pg", name)
 
 
-def per_transaction(take: Take) -> Take:
+def per_transaction(take: MetricOf) -> MetricOf:
     """Convert a rate per second to a number per transaction."""
 
     def value(result: TrialResult) -> float | None:
@@ -243,7 +246,7 @@ def per_transaction(take: Take) -> Take:
 
 def _refault_rate(result: TrialResult) -> float | None:
     """File pages read, and anonymous and shared pages swapped in, after eviction, per second."""
-    parts = [of_container(f"memory.refault_{kind}", guest=f"vm.refault_{kind}")(result) for kind in ("file", "anon")]
+    parts = [of_container(f"memory.refaults_{kind}", guest=f"vm.refault_{kind}")(result) for kind in ("file", "anon")]
     return None if parts[0] is None else sum(part or 0.0 for part in parts)
 
 
@@ -266,7 +269,7 @@ def in_use(result: TrialResult) -> float | None:
     return None if usage is None or inactive is None else (usage - inactive) / MB
 
 
-def reused_buffers(result: TrialResult) -> float | None:
+def hot_buffers(result: TrialResult) -> float | None:
     """Return shared buffers used again after they were read, in MB."""
     reused = of_server("buffers.reused")(result)
     return None if reused is None else reused / MB
@@ -275,27 +278,26 @@ def reused_buffers(result: TrialResult) -> float | None:
 # ---- indirect estimates
 
 
-def by_misses(trials: SweepTrials) -> Finding:
+def from_misses(trials: SweepTrials) -> Finding:
     """Return the smallest size from which on almost no misses remain."""
     memory = trials.curve.sweep == "memory"
     take, misses = (refaults, "pages read again (refaults)") if memory else (buffer_misses, "blocks missed in shared buffers")
-    method = (
-        f"smallest size measured from which on {misses} per transaction are at most {100 * MISSES_LEFT:.0f} % of those at the smallest size"
-    )
+    limit = f"at most {100 * MAX_MISSES_SHARE:.0f} % of those at the smallest size"
+    method = f"smallest size measured from which on {misses} per transaction are {limit}"
     means = [(size, sum(values) / len(values)) for size, values in _by_size(trials, take)]
     if not means:
         return missing("MB", f"{misses} were not measured{': older kernels do not count them' if memory else ''}", method=method)
     highest = means[0][1]
     if highest < MIN_MISSES:
         return missing("MB", f"only {highest:.2g} {misses} per transaction even at the smallest size", method=method)
-    return _first_within(trials, means, MISSES_LEFT * highest, method, "there are more even at the largest size")
+    return _first_within(trials, means, MAX_MISSES_SHARE * highest, method, "there are more even at the largest size")
 
 
-def by_use(trials: SweepTrials) -> Finding:
+def from_memory_in_use(trials: SweepTrials) -> Finding:
     """Return memory in use at the largest size with a throughput."""
     memory = trials.curve.sweep == "memory"
-    take = in_use if memory else reused_buffers
-    largest = [result for result in trials.used if trials.size(result) == max(trials.lived)]
+    take = in_use if memory else hot_buffers
+    largest = [result for result in trials.used if trials.size(result) == max(trials.measured_sizes)]
     method = "shared buffers of a usage count above 1 (pg_buffercache) at the largest size"
     if memory:
         method = "memory charged less inactive file pages (the working set of Kubernetes) at the largest size"
@@ -304,18 +306,18 @@ def by_use(trials: SweepTrials) -> Finding:
     values = [value for result in largest if (value := take(result)) is not None]
     if not values:
         return missing("MB", "it was not measured" if memory else "pg_buffercache is not available", method=method)
-    return as_finding(mean_interval(values), "MB", f"at {max(trials.lived)} MB", method=method)
+    return as_finding(mean_interval(values), "MB", f"at {max(trials.measured_sizes)} MB", method=method)
 
 
-def by_pressure(trials: SweepTrials) -> Finding:
+def from_psi(trials: SweepTrials) -> Finding:
     """Return the smallest size from which on there is almost no memory or I/O pressure."""
-    method = f"smallest size measured from which on tasks wait for memory or I/O at most {100 * PRESSURE:.0f} % of the time (PSI)"
+    method = f"smallest size measured from which on tasks wait for memory or I/O at most {100 * MAX_PRESSURE:.0f} % of the time (PSI)"
     if trials.curve.sweep != "memory":
         return missing("MB", "too small shared buffers cause no pressure: the page cache serves the reads", method=method)
     shares = [(size, sum(values) / len(values)) for size, values in _by_size(trials, pressure)]
     if not shares:
         return missing("MB", "pressure of the container was not measured (PSI needs a cgroup v2)", method=method)
-    return _first_within(trials, shares, PRESSURE, method, "tasks wait longer than that even at the largest size")
+    return _first_within(trials, shares, MAX_PRESSURE, method, "tasks wait longer than that even at the largest size")
 
 
 def _first_within(trials: SweepTrials, values: Sequence[tuple[int, float]], limit: float, method: str, never: str) -> Finding:
@@ -336,7 +338,7 @@ def _first_within(trials: SweepTrials, values: Sequence[tuple[int, float]], limi
     )
 
 
-def _by_size(trials: SweepTrials, take: Take) -> Sequence[tuple[int, list[float]]]:
+def _by_size(trials: SweepTrials, take: MetricOf) -> Sequence[tuple[int, list[float]]]:
     values: dict[int, list[float]] = {}
     for result in trials.used:
         value = take(result)

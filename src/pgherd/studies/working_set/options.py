@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -14,28 +14,27 @@ from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.study.comparison.request import Share
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
-from pgherd.study.option import option, redefined
+from pgherd.study.option import option, redefined, without_nulls
 from pgherd.study.swap_options import SwapRequest
 
-SCALE = 128
+DEFAULT_SCALE = 128
 """Default size of the random-block table in MiB."""
 
-Sweep = Literal["memory", "buffers"]
+Sweep = Literal["memory", "shared-buffers"]
 """The varied size: the container's memory with constant shared buffers, or shared buffers with a constant difference to the container's
 memory."""
 
-SWEEPS: tuple[Sweep, ...] = ("memory", "buffers")
-
+SWEEPS: tuple[Sweep, ...] = ("memory", "shared-buffers")
 
 MB = 2**20
 CONTAINER = "db01"
-LEAST_BUFFERS = 8
+MIN_SHARED_BUFFERS_MB = 8
 """Minimum size of shared buffers in MB."""
-BESIDE, BESIDE_CLIENT = 24, 1.5
+MIN_EXTRA_MB, MIN_EXTRA_PER_CLIENT_MB = 24, 1.5
 """Minimum memory in MB of a server in addition to shared buffers, and per client. It covers the processes, without cached files. With
 less, the kernel was observed to kill servers."""
 
-GUEST = 128
+GUEST_SYSTEM_MB = 128
 """Minimum memory in MB of a guest's kernel and its agent."""
 
 
@@ -50,25 +49,30 @@ class SweepCurve:
         return f"{self.sweep}.{self.clients}"
 
 
+def coordinate_of(sweep: str) -> str:
+    """Return the coordinate of a trial's point, and the part of a finding's name, for the size that a sweep varies."""
+    return sweep.replace("-", "_")
+
+
 class WorkingSetOptions(DatabaseOptions):
     """Complete options of a working-set run. Sizes are in whole MB (2^20 bytes), the unit of the study's points.
 
-    ``buffers`` is the size of shared buffers in the memory sweep. ``difference`` is the memory of a container in addition to shared
-    buffers in the other sweep (None: the result of the first sweep). ``most`` and ``least`` are the largest and the smallest possible
-    container. ``configured`` is the configured memory of a database, from which the headroom is computed, and ``database`` is its size.
+    ``shared_buffers`` is their size in the memory sweep. ``extra_memory`` is the memory of a container in addition to shared buffers in
+    the other sweep (None: the result of the first sweep). ``max_container`` and ``min_container`` are the largest and the smallest possible
+    container. ``configured_memory`` is that of a database, from which the headroom is computed, and ``database_size`` is its size.
     With ``refine`` more sizes are proposed near the knee. ``swap`` is created for the run (None: containers use the swap of the host).
     """
 
     clients: tuple[int, ...] = Field(min_length=1)
-    sweeps: tuple[Sweep, ...] = SWEEPS
-    buffers: int = Field(ge=1)
+    vary: tuple[Sweep, ...] = SWEEPS
+    shared_buffers: int = Field(ge=1)
     memory_sizes: tuple[int, ...] = ()
-    buffer_sizes: tuple[int, ...] = ()
-    difference: int | None = Field(None, ge=0)
-    most: int = Field(ge=1)
-    least: int = Field(1, ge=1)
-    configured: int = Field(ge=1)
-    database: int = Field(ge=1)
+    shared_buffers_sizes: tuple[int, ...] = ()
+    extra_memory: int | None = Field(None, ge=0)
+    max_container: int = Field(ge=1)
+    min_container: int = Field(1, ge=1)
+    configured_memory: int = Field(ge=1)
+    database_size: int = Field(ge=1)
     refine: bool = True
     swap: Swap | None = None
 
@@ -76,14 +80,14 @@ class WorkingSetOptions(DatabaseOptions):
     def _consistent(self) -> WorkingSetOptions:
         if min(self.clients) < 1 or len(set(self.clients)) < len(self.clients):
             raise ValueError(f"clients must be different numbers, each at least 1, not {', '.join(map(str, self.clients))}")
-        for sweep in self.sweeps:
+        for sweep in self.vary:
             if not self.sizes(sweep):
                 raise ValueError(f"the sweep of {sweep} has no sizes")
         return self
 
     def sizes(self, sweep: Sweep) -> tuple[int, ...]:
         """Return the planned sizes of a sweep in MB, in ascending order."""
-        return self.memory_sizes if sweep == "memory" else self.buffer_sizes
+        return self.memory_sizes if sweep == "memory" else self.shared_buffers_sizes
 
     def curves(self, sweep: Sweep) -> tuple[SweepCurve, ...]:
         """Return the curves of a sweep, in the order of ``clients``."""
@@ -95,9 +99,9 @@ class WorkingSetOptions(DatabaseOptions):
         return self.model_copy(update={"container_memory": memory * MB, "settings": settings}).deploy((CONTAINER,))
 
 
-def least_beside(clients: int, runtime: RuntimeName) -> int:
+def min_extra_memory(clients: int, runtime: RuntimeName) -> int:
     """Return the minimum memory of a server in MB, in addition to shared buffers. It includes the system of a guest."""
-    return round(BESIDE + BESIDE_CLIENT * clients) + (GUEST if capabilities_of(runtime).own_kernel else 0)
+    return round(MIN_EXTRA_MB + MIN_EXTRA_PER_CLIENT_MB * clients) + (GUEST_SYSTEM_MB if capabilities_of(runtime).own_kernel else 0)
 
 
 class WorkingSetRequest(SwapRequest, DatabaseRequest):
@@ -112,7 +116,7 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
     clients: tuple[int, ...] | None = option(
         None, "Numbers of clients; each has a separate working set.", metavar="N,N,…", computed="30,2", web=True
     )
-    vary: tuple[Sweep, ...] = option(SWEEPS, "What to vary.", metavar="memory,buffers", web=True, filled="memory", min_length=1)
+    vary: tuple[Sweep, ...] = option(SWEEPS, "What to vary.", metavar="memory,shared-buffers", web=True, filled="memory", min_length=1)
     shared_buffers: str | None = option(
         None, "shared_buffers while memory is varied.", metavar="SIZE", computed="half the database", web=True
     )
@@ -126,14 +130,19 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
     configured_memory: str | None = option(None, "Memory per database to compute headroom for.", metavar="SIZE", web=True)
     preset: Literal["E7"] | None = option(None, "Use a published set-up: E7.", metavar="NAME")
     workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "random-block")
-    scale: int | None = redefined(DatabaseRequest, "scale", None, computed=f"{SCALE} MiB", filled="")
+    scale: int | None = redefined(DatabaseRequest, "scale", None, computed=f"{DEFAULT_SCALE} MiB", filled="")
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
     repeats: int | None = redefined(DatabaseRequest, "repeats", None, help="Initial measurements of each size.", computed="1")
-    duration: str | None = redefined(DatabaseRequest, "duration", "3s")
-    warmup: str | None = redefined(DatabaseRequest, "warmup", "1500ms")
+    duration: str = redefined(DatabaseRequest, "duration", "3s")
+    warmup: str = redefined(DatabaseRequest, "warmup", "1500ms")
     # pgbench runs outside the container, as in E7, because its memory is not part of a working set.
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
     start_state: State = redefined(DatabaseRequest, "start_state", "restarted")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_default(cls, values: Any) -> Any:
+        return without_nulls(values)
 
     @field_validator("start_state")
     @classmethod

@@ -23,17 +23,24 @@ from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes.vm.qemu import LEAST_MEMORY
-from pgherd.studies.working_set.options import LEAST_BUFFERS, MB, SCALE, WorkingSetOptions, WorkingSetRequest, least_beside
+from pgherd.studies.working_set.options import (
+    DEFAULT_SCALE,
+    MB,
+    MIN_SHARED_BUFFERS_MB,
+    WorkingSetOptions,
+    WorkingSetRequest,
+    min_extra_memory,
+)
 
 CLIENTS = (30, 2)
 """Default numbers of clients, as in E7."""
-POINTS = 6
-BUDGET = 265.0
-"""Time budget in seconds of a default run. A longer plan gets PER_TRIAL seconds for each trial in addition to its load. The sum is
-multiplied by SPARE, for additional sizes near the knees."""
-PER_TRIAL = 4.0
-SPARE = 1.3
-PAPER: dict[str, Any] = {
+INITIAL_SIZES = 6
+MIN_BUDGET_S = 265.0
+"""Time budget in seconds of a default run. A longer plan gets PER_TRIAL_S seconds for each trial in addition to its load. The sum is
+multiplied by BUDGET_FACTOR, for additional sizes near the knees."""
+PER_TRIAL_S = 4.0
+BUDGET_FACTOR = 1.3
+PRESET_E7: dict[str, Any] = {
     "workload": "orders",
     "scale": 30,
     "clients": (30, 2),
@@ -46,13 +53,13 @@ PAPER: dict[str, Any] = {
     "time_budget": "10h",
 }
 """The set-up of E7, with containers instead of virtual machines."""
-ROOM = 1.2
+MAX_SIZE_FACTOR = 1.2
 """Size of the largest container, as a multiple of the database plus shared buffers. The curve must include its plateau."""
 
 
 def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
     """Complete a working-set request for this host; see ``prepare.registry.prepare`` for what it raises."""
-    request = _request(request)
+    request = _with_preset(request)
     clients = request.clients or CLIENTS
     if min(clients) < 1 or len(set(clients)) < len(clients):
         raise UsageError(f"--clients {','.join(map(str, clients))}: give different numbers of clients, each at least 1")
@@ -67,39 +74,39 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
         notes = _notes(request, facts, guest)
         size = database_size(workspace, preparation.servers, load)
         guests = preparation.guests
-        most = (share.memory if guests is None else largest_guest(1, share.memory, guests.policy.overhead)) // MB
-        least = LEAST_MEMORY // MB if guest else 1
+        maximum = (share.memory if guests is None else largest_guest(1, share.memory, guests.policy.overhead)) // MB
+        minimum = LEAST_MEMORY // MB if guest else 1
         database, buffers = math.ceil(size.bytes / MB), _buffers(request.shared_buffers, size.bytes)
         settings = servers.choose_settings(workspace, preparation.servers, size.bytes, max(clients), None, cached=False)
-        memory_sizes = _memory_sizes(request, database, buffers, clients, most, runtime)
-        buffer_sizes = _buffer_sizes(request, database, most)
-        difference = None if request.extra_memory is None else _mb(request.extra_memory, "--extra-memory")
-        _require_bootable(request, memory_sizes, buffer_sizes, difference, least)
+        memory_sizes = _memory_sizes(request, database, buffers, clients, maximum, runtime)
+        buffer_sizes = _buffer_sizes(request, database, maximum)
+        extra_memory = None if request.extra_memory is None else _mb(request.extra_memory, "--extra-memory")
+        _require_bootable(request, memory_sizes, buffer_sizes, extra_memory, minimum)
         swap, about_swap = _swap(workspace, request, max([*memory_sizes, *buffer_sizes]) * MB, runtime, facts, share.memory)
         unwarmed = _warn_of_unwarmed(request, facts, guest, memory_sizes, min(buffers, database))
         cpu = _cpu(preparation.containers)
-        limits = complete_limits(cpu, most * MB if guest else None, runtime, settings.settings, settings.huge_pages)
+        limits = complete_limits(cpu, maximum * MB if guest else None, runtime, settings.settings, settings.huge_pages)
         state, about_state = _start_state(request, load, runtime)
         whole = servers.memory_needed(preparation.servers, runtime, size.bytes, max(clients)) // MB
         configured, about_configured = _configured(request.configured_memory, whole)
         options = WorkingSetOptions(
             **{**database_options(preparation, limits, size, settings), "precision": request.precision, "state": state},
             clients=clients,
-            sweeps=tuple(dict.fromkeys(request.vary)),
-            buffers=buffers,
+            vary=tuple(dict.fromkeys(request.vary)),
+            shared_buffers=buffers,
             memory_sizes=memory_sizes if "memory" in request.vary else (),
-            buffer_sizes=buffer_sizes if "buffers" in request.vary else (),
-            difference=difference,
-            most=most,
-            least=least,
-            configured=configured,
-            database=database,
+            shared_buffers_sizes=buffer_sizes if "shared-buffers" in request.vary else (),
+            extra_memory=extra_memory,
+            max_container=maximum,
+            min_container=minimum,
+            configured_memory=configured,
+            database_size=database,
             refine=not (request.memory_sizes or request.shared_buffers_sizes),
             swap=swap,
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
             repeats=request.repeats or 1,
-            seconds=parse_seconds(request.duration or "3s"),
-            ramp=parse_seconds(request.warmup or "0s"),
+            seconds=parse_seconds(request.duration),
+            ramp=parse_seconds(request.warmup),
         )
         if options.budget_seconds is None:
             options = options.model_copy(update={"budget_seconds": _budget(options)})
@@ -111,7 +118,7 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
             size=size,
             settings=settings,
             disk=disk,
-            memory=min(share.memory, max([*options.memory_sizes, *options.buffer_sizes]) * MB),
+            memory=min(share.memory, max([*options.memory_sizes, *options.shared_buffers_sizes]) * MB),
             messages=(
                 *notes,
                 *size.messages,
@@ -123,39 +130,38 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
                 *about_configured,
                 _plan(options),
                 *hosts.warn_of_read_ahead(node, facts, str(workspace.directory)),
-                *disk.messages,
             ),
         )
     return with_swap(prepared, swap)
 
 
-def _request(request: WorkingSetRequest) -> WorkingSetRequest:
+def _with_preset(request: WorkingSetRequest) -> WorkingSetRequest:
     """Return the request with the values of its preset, if it has one, and with the defaults of this study.
 
     Raises:
         UsageError: the user sets shared_buffers, which the study varies.
     """
     if request.preset is not None:
-        request = WorkingSetRequest.model_validate(PAPER | {name: getattr(request, name) for name in request.model_fields_set})
+        request = WorkingSetRequest.model_validate(PRESET_E7 | {name: getattr(request, name) for name in request.model_fields_set})
     if any(name.lower() == "shared_buffers" for name in configuration.parse_set(request.set)):
         raise UsageError("--set shared_buffers: the study varies this setting; set its value for the memory sweep with --shared-buffers")
     changes: dict[str, object] = {}
     if request.workload == "random-block" and not request.script and not request.init_script:
         changes["update_percent"] = request.update_percent or 0
-        changes["scale"] = request.scale or SCALE
+        changes["scale"] = request.scale or DEFAULT_SCALE
     return request.model_copy(update=changes)
 
 
 def _require_bootable(
-    request: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], difference: int | None, least: int
+    request: WorkingSetRequest, memory_sizes: tuple[int, ...], buffer_sizes: tuple[int, ...], extra_memory: int | None, minimum: int
 ) -> None:
     """Require that the smallest container can be created. Sizes are in MB. Raises UsageError if it cannot."""
     smallest = {"--memory-sizes": memory_sizes[0]} if "memory" in request.vary else {}
-    if "buffers" in request.vary and difference is not None:
-        smallest["--extra-memory"] = buffer_sizes[0] + difference
+    if "shared-buffers" in request.vary and extra_memory is not None:
+        smallest["--extra-memory"] = buffer_sizes[0] + extra_memory
     for option, size in smallest.items():
-        if size < least:
-            raise UsageError(f"{option}: a guest of {size} MB cannot boot, because it needs at least {least} MB; give larger sizes")
+        if size < minimum:
+            raise UsageError(f"{option}: a guest of {size} MB cannot boot, because it needs at least {minimum} MB; give larger sizes")
 
 
 def _notes(request: WorkingSetRequest, facts: HostFacts, guest: bool) -> list[str]:
@@ -239,10 +245,10 @@ def _start_state(request: WorkingSetRequest, load: Load, runtime: RuntimeName) -
     return "fresh", ["The load writes: each trial starts with a fresh copy of the database."]
 
 
-def _mb(text: str, option: str, least: int = 0) -> int:
+def _mb(text: str, option: str, minimum: int = 0) -> int:
     size = parse_bytes(text) // MB
-    if size < least:
-        raise UsageError(f"{option} {text}: give a whole number of MB, at least {least}")
+    if size < minimum:
+        raise UsageError(f"{option} {text}: give a whole number of MB, at least {minimum}")
     return size
 
 
@@ -253,11 +259,11 @@ def _buffers(requested: str | None, size: int) -> int:
     """
     if requested is not None:
         return _mb(requested, "--shared-buffers", 1)
-    return max(LEAST_BUFFERS, size // 2 // MB)
+    return max(MIN_SHARED_BUFFERS_MB, size // 2 // MB)
 
 
 def _memory_sizes(
-    request: WorkingSetRequest, database: int, buffers: int, clients: tuple[int, ...], most: int, runtime: RuntimeName
+    request: WorkingSetRequest, database: int, buffers: int, clients: tuple[int, ...], maximum: int, runtime: RuntimeName
 ) -> tuple[int, ...]:
     """Return the container sizes in MB, evenly spaced.
 
@@ -265,38 +271,40 @@ def _memory_sizes(
     cache. Twice the shared buffers is always included, because the double-buffering dip is there.
     """
     if request.memory_sizes:
-        return _given(request.memory_sizes, "--memory-sizes", most)
-    low = round(buffers * 1.05) + least_beside(min(clients), runtime)
-    high = min(most, round(ROOM * (buffers + database)) + least_beside(max(clients), runtime))
+        return _given(request.memory_sizes, "--memory-sizes", maximum)
+    low = round(buffers * 1.05) + min_extra_memory(min(clients), runtime)
+    high = min(maximum, round(MAX_SIZE_FACTOR * (buffers + database)) + min_extra_memory(max(clients), runtime))
     if high < 1.2 * low:
         raise UsageError(
-            f"containers from {low} to {high} MB are too small a range for a knee: the host's budget is {most} MB and shared buffers are "
-            f"{buffers} MB; raise --host-memory, or lower --shared-buffers or --scale"
+            f"containers from {low} to {high} MB are too small a range for a knee: the host's budget is {maximum} MB and shared buffers "
+            f"are {buffers} MB; raise --host-memory, or lower --shared-buffers or --scale"
         )
-    sizes = _spread(low, high, request.initial_sizes or POINTS)
+    sizes = _spread(low, high, request.initial_sizes or INITIAL_SIZES)
     dip = 2 * buffers
     if low < dip < high and all(abs(size - dip) > 0.05 * dip for size in sizes):
         sizes = tuple(sorted({*sizes, dip}))
     return sizes
 
 
-def _buffer_sizes(request: WorkingSetRequest, database: int, most: int) -> tuple[int, ...]:
+def _buffer_sizes(request: WorkingSetRequest, database: int, maximum: int) -> tuple[int, ...]:
     """Return the sizes of shared buffers in MB, in a geometric series from 12.5 % to 125 % of the database."""
     if request.shared_buffers_sizes:
-        return _given(request.shared_buffers_sizes, "--shared-buffers-sizes", most)
-    low, high = max(LEAST_BUFFERS, database // 8), min(most, max(round(1.25 * database), 4 * LEAST_BUFFERS))
-    points = request.initial_sizes or POINTS
+        return _given(request.shared_buffers_sizes, "--shared-buffers-sizes", maximum)
+    low, high = max(MIN_SHARED_BUFFERS_MB, database // 8), min(maximum, max(round(1.25 * database), 4 * MIN_SHARED_BUFFERS_MB))
+    points = request.initial_sizes or INITIAL_SIZES
     return tuple(sorted({round(low * (high / low) ** (index / (points - 1))) for index in range(points)}))
 
 
-def _spread(low: int, high: int, points: int) -> tuple[int, ...]:
-    return tuple(sorted({round(low + (high - low) * index / (points - 1)) for index in range(points)}))
+def _spread(low: int, high: int, count: int) -> tuple[int, ...]:
+    return tuple(sorted({round(low + (high - low) * index / (count - 1)) for index in range(count)}))
 
 
-def _given(texts: tuple[str, ...], option: str, most: int) -> tuple[int, ...]:
+def _given(texts: tuple[str, ...], option: str, maximum: int) -> tuple[int, ...]:
     sizes = tuple(sorted({_mb(text, option, 1) for text in texts}))
-    if sizes[-1] > most:
-        raise UsageError(f"{option}: {sizes[-1]} MB is more than the run may use ({most} MB); raise --host-memory, or give smaller sizes")
+    if sizes[-1] > maximum:
+        raise UsageError(
+            f"{option}: {sizes[-1]} MB is more than the run may use ({maximum} MB); raise --host-memory, or give smaller sizes"
+        )
     return sizes
 
 
@@ -312,16 +320,18 @@ def _plan(options: WorkingSetOptions) -> str:
     parts = []
     if options.memory_sizes:
         parts.append(
-            f"container memory from {options.memory_sizes[0]} to {options.memory_sizes[-1]} MB with shared_buffers of {options.buffers} MB"
+            f"container memory from {options.memory_sizes[0]} to {options.memory_sizes[-1]} MB with shared_buffers of "
+            f"{options.shared_buffers} MB"
         )
-    if options.buffer_sizes:
-        difference = "the result of the first sweep" if options.difference is None else f"{options.difference} MB"
+    if options.shared_buffers_sizes:
+        extra = "the result of the first sweep" if options.extra_memory is None else f"{options.extra_memory} MB"
         parts.append(
-            f"shared_buffers from {options.buffer_sizes[0]} to {options.buffer_sizes[-1]} MB in containers that are larger by {difference}"
+            f"shared_buffers from {options.shared_buffers_sizes[0]} to {options.shared_buffers_sizes[-1]} MB in containers that are larger "
+            f"by {extra}"
         )
     return f"Sweeps: {'; '.join(parts)}."
 
 
 def _budget(options: WorkingSetOptions) -> float:
-    trials = sum(len(options.sizes(sweep)) for sweep in options.sweeps) * len(options.clients) * options.repeats
-    return max(BUDGET, trials * (options.seconds + options.ramp + PER_TRIAL) * SPARE)
+    trials = sum(len(options.sizes(sweep)) for sweep in options.vary) * len(options.clients) * options.repeats
+    return max(MIN_BUDGET_S, trials * (options.seconds + options.ramp + PER_TRIAL_S) * BUDGET_FACTOR)

@@ -22,7 +22,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
 from pgherd.studies.working_set.curves import SweepTrials, extra_memory_after
-from pgherd.studies.working_set.options import CONTAINER, LEAST_BUFFERS, Sweep, SweepCurve, WorkingSetOptions
+from pgherd.studies.working_set.options import CONTAINER, MIN_SHARED_BUFFERS_MB, Sweep, SweepCurve, WorkingSetOptions
 from pgherd.study.database_options import target
 
 FIRST_SWEEP_SHARE = 0.5
@@ -57,9 +57,9 @@ def propose(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Propo
 
 def worst_case(options: WorkingSetOptions) -> int:
     """Return the maximum number of trials."""
-    planned = sum(len(options.sizes(sweep)) for sweep in options.sweeps) * len(options.clients) * options.repeats
+    planned = sum(len(options.sizes(sweep)) for sweep in options.vary) * len(options.clients) * options.repeats
     if options.budget_seconds is None:
-        return planned + options.max_reruns + (MAX_ADDED * len(options.clients) * len(options.sweeps) if options.refine else 0)
+        return planned + options.max_reruns + (MAX_ADDED * len(options.clients) * len(options.vary) if options.refine else 0)
     return max(1, math.ceil(options.budget_seconds / max(options.seconds + options.ramp, 1.0)))
 
 
@@ -71,12 +71,12 @@ def no_room(options: WorkingSetOptions) -> str:
     return f"the time budget of {format_seconds(budget)} is too short for one trial, which needs about {format_seconds(first)}"
 
 
-def trial_at(options: WorkingSetOptions, curve: SweepCurve, size: int, beyond: int, repeat: int, reason: str) -> Trial:
-    """Build a trial of a curve at a size in MB. ``beyond`` is memory less shared buffers while these are varied."""
-    memory, buffers = (size, options.buffers) if curve.sweep == "memory" else (size + beyond, size)
+def trial_at(options: WorkingSetOptions, curve: SweepCurve, size: int, extra: int, repeat: int, reason: str) -> Trial:
+    """Build a trial of a curve at a size in MB. ``extra`` is memory less shared buffers while these are varied."""
+    memory, buffers = (size, options.shared_buffers) if curve.sweep == "memory" else (size + extra, size)
     phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads={target(CONTAINER): options.load(curve.clients)})
     return Trial(
-        point={"sweep": curve.sweep, "clients": curve.clients, "memory": memory, "buffers": buffers},
+        point={"sweep": curve.sweep, "clients": curve.clients, "memory": memory, "shared_buffers": buffers},
         repeat=repeat,
         reason=reason,
         deployment=options.deployment(memory, buffers),
@@ -100,11 +100,11 @@ class _SweepPlan:
 
     def batches(self) -> Iterator[Batch]:
         """Yield the batches. Each depends on the results of earlier ones only."""
-        for number, sweep in enumerate(self.options.sweeps):
-            last = number == len(self.options.sweeps) - 1
+        for number, sweep in enumerate(self.options.vary):
+            last = number == len(self.options.vary) - 1
             share = 1.0 if last else FIRST_SWEEP_SHARE
             yield from self._planned(sweep)
-            if not any(self._measured(curve).lived for curve in self.options.curves(sweep)):
+            if not any(self._measured(curve).measured_sizes for curve in self.options.curves(sweep)):
                 return  # without a result at any size, the other sweep has no memory size to use
             yield from self._reruns(sweep, share)
             if self.options.refine:
@@ -115,10 +115,10 @@ class _SweepPlan:
         """The reason why there is no further batch."""
         if not self.finished and (reason := no_room(self.options)):
             return reason
-        for sweep in self.options.sweeps:
-            if not any(self._measured(curve).lived for curve in self.options.curves(sweep)):
+        for sweep in self.options.vary:
+            if not any(self._measured(curve).measured_sizes for curve in self.options.curves(sweep)):
                 return f"no trial finished at any size of the sweep of {sweep}"
-        curves = [curve for sweep in self.options.sweeps for curve in self.options.curves(sweep)]
+        curves = [curve for sweep in self.options.vary for curve in self.options.curves(sweep)]
         imprecise = [str(curve) for curve in curves if self._next_size(curve) is not None]
         if imprecise and self.options.refine:
             cause = (
@@ -134,14 +134,18 @@ class _SweepPlan:
         """Yield the initial sizes, once per repeat. A size that ran out of memory is not tried again."""
         curves = self.options.curves(sweep)
         for repeat in range(self.options.repeats):
-            sizes = [(curve, size) for curve in curves for size in self._sizes(curve) if size not in self._measured(curve).dead]
+            sizes = [
+                (curve, size) for curve in curves for size in self._sizes(curve) if size not in self._measured(curve).out_of_memory_sizes
+            ]
             random.Random(f"order {self.options.seed} {sweep} {repeat}").shuffle(sizes)
             yield from self._fit([self._trial(curve, size, repeat, "planned") for curve, size in sizes], 1.0)
 
     def _sizes(self, curve: SweepCurve) -> list[int]:
         """Return the planned sizes for which a container is possible on this host."""
-        beyond = self._beyond(curve)
-        return [size for size in self.options.sizes(curve.sweep) if self.options.least <= size + beyond <= self.options.most]
+        extra = self._extra_memory(curve)
+        return [
+            size for size in self.options.sizes(curve.sweep) if self.options.min_container <= size + extra <= self.options.max_container
+        ]
 
     def _reruns(self, sweep: Sweep, share: float) -> Iterator[Batch]:
         """Yield one rerun of each size without a clean trial, sizes that failed first. Sizes out of memory are left out."""
@@ -150,7 +154,7 @@ class _SweepPlan:
             measured = self._measured(curve)
             for size in measured.sizes:
                 trials = measured.at(size)
-                if size in measured.dead or any(not trial.tainted for trial in trials):
+                if size in measured.out_of_memory_sizes or any(not trial.tainted for trial in trials):
                     continue
                 failed = trials[0].error is not None
                 reason = f"rerun of tainted {trials[0].trial.key()}: {'it did not finish' if failed else 'no clean trial of this size'}"
@@ -174,7 +178,7 @@ class _SweepPlan:
             yield from fitting
 
     def _next_size(self, curve: SweepCurve, turn: int = 0) -> int | None:
-        return next_size(self.options, self._measured(curve), turn, self._beyond(curve))
+        return next_size(self.options, self._measured(curve), turn, self._extra_memory(curve))
 
     def _next_repeat(self, measured: SweepTrials, size: int) -> int:
         """Return an unused repeat number. Those of planned trials are reserved even if they were not run."""
@@ -183,9 +187,9 @@ class _SweepPlan:
         return max(highest + 1, reserved)
 
     def _trial(self, curve: SweepCurve, size: int, repeat: int, reason: str) -> Trial:
-        return trial_at(self.options, curve, size, self._beyond(curve), repeat, reason)
+        return trial_at(self.options, curve, size, self._extra_memory(curve), repeat, reason)
 
-    def _beyond(self, curve: SweepCurve) -> int:
+    def _extra_memory(self, curve: SweepCurve) -> int:
         """Return container memory beyond shared buffers. It uses the memory sweep only, so that all later batches get the same number."""
         if curve.sweep == "memory":
             return 0
@@ -221,43 +225,45 @@ class _SweepPlan:
 # ---- additional sizes
 
 
-def next_size(options: WorkingSetOptions, trials: SweepTrials, turn: int, beyond: int) -> int | None:
+def next_size(options: WorkingSetOptions, trials: SweepTrials, turn: int, extra: int) -> int | None:
     """Return the next size in MB. None if the knee is precise enough, or no possible size would make it more precise.
 
     Args:
         options: of the run.
         trials: finished trials of the curve.
         turn: number of earlier calls for the curve; new sizes and repeats alternate.
-        beyond: container memory beyond shared buffers while these are varied.
+        extra: container memory beyond shared buffers while these are varied.
     """
-    knee, lived = trials.knee, trials.lived
-    if not lived:
+    knee, sizes = trials.knee, trials.measured_sizes
+    if not sizes:
         return None
-    if knee.kind == "cliff" or (trials.dead and knee.kind in ("flat", "unknown")):
-        return _between(trials.dead[-1], lived[0], options.precision)
+    if knee.kind == "cliff" or (trials.out_of_memory_sizes and knee.kind in ("flat", "unknown")):
+        return _between(trials.out_of_memory_sizes[-1], sizes[0], options.precision)
     if knee.kind == "rising":
-        top = options.most - beyond
-        larger = min(top, max(lived[-1] + 1, round(lived[-1] * GROW)))
-        return larger if larger > lived[-1] * (1 + MIN_STEP) else None
+        top = options.max_container - extra
+        larger = min(top, max(sizes[-1] + 1, round(sizes[-1] * GROW)))
+        return larger if larger > sizes[-1] * (1 + MIN_STEP) else None
     if knee.kind == "flat":
-        minimum = max(options.buffers, options.least) if trials.curve.sweep == "memory" else max(LEAST_BUFFERS, options.least - beyond)
-        smaller = max(minimum, round(lived[0] * SHRINK))
-        return smaller if smaller < lived[0] * (1 - MIN_STEP) else None
+        minimum = max(MIN_SHARED_BUFFERS_MB, options.min_container - extra)
+        if trials.curve.sweep == "memory":
+            minimum = max(options.shared_buffers, options.min_container)
+        smaller = max(minimum, round(sizes[0] * SHRINK))
+        return smaller if smaller < sizes[0] * (1 - MIN_STEP) else None
     if knee.kind == "unclear":
         # Alternate between both ends. If they differ, there is a knee between them.
-        return min((lived[0], lived[-1]), key=lambda size: len(trials.at(size)))
+        return min((sizes[0], sizes[-1]), key=lambda size: len(trials.at(size)))
     if knee.kind == "unknown":
-        return _widest(lived, lived[0], lived[-1], lived[-1])
+        return _widest(sizes, sizes[0], sizes[-1], sizes[-1])
     if knee.half_width is not None and knee.half_width <= options.precision and knee.n >= MIN_MEASUREMENTS:
         return None
     return _near(trials, knee, turn)
 
 
-def _between(dead: int, lives: int, precision: float) -> int | None:
+def _between(too_small: int, large_enough: int, precision: float) -> int | None:
     """Bisect between the largest size out of memory and the smallest one with a throughput."""
-    if lives - dead <= max(1, 2 * precision * lives):
+    if large_enough - too_small <= max(1, 2 * precision * large_enough):
         return None
-    return (dead + lives) // 2
+    return (too_small + large_enough) // 2
 
 
 def _near(trials: SweepTrials, knee: Knee, turn: int) -> int:
@@ -265,19 +271,19 @@ def _near(trials: SweepTrials, knee: Knee, turn: int) -> int:
 
     The new size locates the knee, and the repeat improves the two fitted lines.
     """
-    lived = trials.lived
+    sizes = trials.measured_sizes
     at = knee.at or 0.0
-    low = max(knee.low or 0.0, lived[0])
-    high = min(knee.high or float("inf"), lived[-1])
-    adjacent = [max((s for s in lived if s <= low), default=lived[0]), min((s for s in lived if s >= high), default=lived[-1])]
+    low = max(knee.low or 0.0, sizes[0])
+    high = min(knee.high or float("inf"), sizes[-1])
+    adjacent = [max((s for s in sizes if s <= low), default=sizes[0]), min((s for s in sizes if s >= high), default=sizes[-1])]
     if knee.high is None:
         adjacent.reverse()
     if turn % 3 == 2:
         return min(adjacent, key=lambda size: len(trials.at(size)))
-    new = _widest(lived, low, high, at)
+    new = _widest(sizes, low, high, at)
     if new is not None:
         return new
-    return min([size for size in lived if low <= size <= high] or adjacent, key=lambda size: (len(trials.at(size)), abs(size - at)))
+    return min([size for size in sizes if low <= size <= high] or adjacent, key=lambda size: (len(trials.at(size)), abs(size - at)))
 
 
 def _widest(sizes: Sequence[int], low: float, high: float, at: float) -> int | None:

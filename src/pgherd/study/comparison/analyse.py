@@ -6,19 +6,19 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from pgherd.analysis.block_ratios import no_ratio_reason, paired_ratio
+from pgherd.analysis.group_sequential import simultaneous
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import paired_ratio, why_no_ratio
-from pgherd.analysis.sequential import simultaneous
 from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds
 from pgherd.study.comparison import answers, tables
 from pgherd.study.comparison.blocks import MIN_CLEAN_BLOCKS, Block, MetricSeries, all_series, complete_blocks, primary_series, used_blocks
 from pgherd.study.comparison.metrics import METRICS
-from pgherd.study.comparison.options import CompareOptions
+from pgherd.study.comparison.options import ALL_VARIANTS, CompareOptions
 from pgherd.study.comparison.propose import alpha, decisions, propose
 from pgherd.study.comparison.tables import ComparisonEstimates
-from pgherd.study.comparison.time_slices import ALL_VARIANTS, VARIANT
+from pgherd.study.comparison.time_slices import VARIANT
 from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import check_warnings
 
@@ -34,7 +34,7 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
     """Return the ratios of all variants to the baseline by every metric, the answer in one sentence, and its grade."""
     blocks = complete_blocks(options, results)
     warnings = _trial_warnings(options, results, blocks)
-    used = used_blocks(blocks, options.most)
+    used = used_blocks(blocks, options.max_blocks)
     if not used:
         reason = "no block finished" if blocks else "no block is complete" if results else "no trial was run"
         stop = propose(options, results).stop
@@ -48,12 +48,12 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
     last = propose(options, results).stop is not None
     series = {**series, primary.metric.name: primary}
     decided = decisions(options, primary, last=last)
-    others = {variant: _other_ratios(options, series, primary, variant, last) for variant in options.variants}
+    others = {variant: _other_ratios(options, series, primary, variant, last) for variant in options.other_variants}
     estimates = ComparisonEstimates(options, blocks, used, primary, series, decided, others, _aa_ratios(options, series))
     grade = _grade(estimates)
-    answer = answers.answer(estimates.options, primary.metric, decided, estimates.floor.get(primary.metric.name), len(used))
-    if primary.why_not(options):
-        answer = f"No result: {primary.metric.label}: {primary.why_not(options)}."
+    answer = answers.answer(estimates.options, primary.metric, decided, estimates.aa_ratios.get(primary.metric.name), len(used))
+    if primary.unusable_reason(options):
+        answer = f"No result: {primary.metric.label}: {primary.unusable_reason(options)}."
     return Analysis(
         answer=f"Indication only: {answer}" if grade == "C" else answer,
         grade=grade,
@@ -73,15 +73,15 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
 def _other_ratios(
     options: CompareOptions, series: Mapping[str, MetricSeries], primary: MetricSeries, variant: str, last: bool
 ) -> dict[str, Estimate]:
-    pairs = {name: values.pair(options, variant) for name, values in series.items() if not values.why_not(options)}
-    if primary.metric.name not in pairs or why_no_ratio(*pairs[primary.metric.name]) is not None:
+    pairs = {name: values.pair(options, variant) for name, values in series.items() if not values.unusable_reason(options)}
+    if primary.metric.name not in pairs or no_ratio_reason(*pairs[primary.metric.name]) is not None:
         return {}
     return simultaneous(
         pairs,
         primary.metric.name,
-        most=options.most,
+        max_blocks=options.max_blocks,
         precision=options.precision,
-        equivalence=options.equivalence,
+        equivalence_margin=options.equivalence_margin,
         alpha=alpha(options),
         last=last,
     )
@@ -89,8 +89,8 @@ def _other_ratios(
 
 def _aa_ratios(options: CompareOptions, series: Mapping[str, MetricSeries], confidence: float = 0.95) -> dict[str, Estimate]:
     """Return the ratios of the A/A pair, by metric. They show the difference between two equal variants."""
-    pairs = {name: values.pair(options, options.again) for name, values in series.items() if not values.why_not(options)}
-    return {name: paired_ratio(*pair, confidence) for name, pair in pairs.items() if why_no_ratio(*pair) is None}
+    pairs = {name: values.pair(options, options.aa_variant) for name, values in series.items() if not values.unusable_reason(options)}
+    return {name: paired_ratio(*pair, confidence) for name, pair in pairs.items() if no_ratio_reason(*pair) is None}
 
 
 def _findings(estimates: ComparisonEstimates) -> dict[str, Finding]:
@@ -98,15 +98,17 @@ def _findings(estimates: ComparisonEstimates) -> dict[str, Finding]:
     findings = {"blocks": Finding(value=count, unit="blocks", n=count, method="used blocks", note=_blocks_note(estimates))}
     note = "" if estimates.clean else "only tainted blocks: an indication"
     for name in estimates.compared:
-        for variant in options.variants:
+        for variant in options.other_variants:
             estimate = estimates.ratio(variant, name)
             key = f"ratio:{variant}:{name}"
             if estimate is None or not math.isfinite(estimate.value):
                 findings[key] = missing("", answers.reason_without_ratio(estimates.every[name].pair(options, variant)))
             else:
                 findings[key] = as_finding(estimate, "", note)
-        if name in estimates.floor:
-            findings[f"floor:{name}"] = as_finding(estimates.floor[name], "", "A/A pair: difference between two runs of the baseline")
+        if name in estimates.aa_ratios:
+            findings[f"aa_ratio:{name}"] = as_finding(
+                estimates.aa_ratios[name], "", "A/A pair: difference between two runs of the baseline"
+            )
     return findings
 
 
@@ -162,8 +164,8 @@ def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blo
 def _warnings(estimates: ComparisonEstimates) -> list[str]:
     options, warnings = estimates.options, []
     if _aa_differs(estimates):
-        floor = estimates.floor[estimates.primary.metric.name]
-        change = answers.as_change(floor.value, floor.low, floor.high)
+        aa_ratio = estimates.aa_ratios[estimates.primary.metric.name]
+        change = answers.as_change(aa_ratio.value, aa_ratio.low, aa_ratio.high)
         warnings.append(
             f"{options.baseline} differs from itself ({change}), which happens by chance in one of a hundred runs: "
             "treat differences of this size as noise"
@@ -179,7 +181,7 @@ def _warnings(estimates: ComparisonEstimates) -> list[str]:
     # Without servers (volumes, links), missing server metrics need no warning.
     has_servers = any(True for block in estimates.used for result in block.all for _ in result.trial.deployment.servers())
     for name in METRICS:
-        reason = estimates.every[name].why_not(options)
+        reason = estimates.every[name].unusable_reason(options)
         not_measured = all(value is None for values in estimates.every[name].values.values() for value in values)
         if reason and name != estimates.primary.metric.name and not (not_measured and (METRICS[name].rare or not has_servers)):
             reasons.setdefault(reason, []).append(estimates.every[name].metric.label)
@@ -189,18 +191,18 @@ def _warnings(estimates: ComparisonEstimates) -> list[str]:
 
 def _look_at(estimates: ComparisonEstimates) -> list[str]:
     options, hints = estimates.options, []
-    for variant in options.variants:
+    for variant in options.other_variants:
         changes = []
         for name in estimates.compared[1:]:
             estimate, metric = estimates.ratio(variant, name), estimates.every[name].metric
-            if estimate is not None and answers.outcome_of(estimate, options.equivalence) in ("higher", "lower"):
+            if estimate is not None and answers.outcome_of(estimate, options.equivalence_margin) in ("higher", "lower"):
                 changes.append(f"{metric.label} {answers.as_change(estimate.value, estimate.low, estimate.high)}")
         if changes:
             hints.append(f"{variant} differs significantly from {options.baseline} in other metrics: " + "; ".join(changes))
     steadier = _steadier_metric(estimates)
     if steadier:
         hints.append(steadier)
-    more = [decision.more for decision in estimates.decided.values() if decision is not None and decision.more]
+    more = [decision.blocks_needed for decision in estimates.decided.values() if decision is not None and decision.blocks_needed]
     if more:
         blocks = len(estimates.used) + max(more)
         spent = sum(result.ended - result.started for block in estimates.blocks for result in block.all)
@@ -212,9 +214,9 @@ def _look_at(estimates: ComparisonEstimates) -> list[str]:
 def _steadier_metric(estimates: ComparisonEstimates) -> str:
     """Return a hint if the A/A pair shows that CPU per transaction has less noise than an inconclusive primary metric."""
     name, other = estimates.primary.metric.name, "cpu_per_tx"
-    if name == other or all(decision is None or decision.verdict != answers.INCONCLUSIVE for decision in estimates.decided.values()):
+    if name == other or all(decision is None or decision.outcome != answers.INCONCLUSIVE for decision in estimates.decided.values()):
         return ""
-    noise, other_noise = (answers.max_deviation(estimates.floor[key]) if key in estimates.floor else None for key in (name, other))
+    noise, other_noise = (answers.max_deviation(estimates.aa_ratios[key]) if key in estimates.aa_ratios else None for key in (name, other))
     if noise is None or other_noise is None or other_noise > STEADIER_SHARE * noise:
         return ""
     return (

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Final
 
+from pgherd.analysis.block_ratios import Values, no_ratio_reason
+from pgherd.analysis.group_sequential import Decision, Outcome, interval_outcome
 from pgherd.analysis.intervals import Estimate
-from pgherd.analysis.paired import Values, why_no_ratio
-from pgherd.analysis.sequential import Decision, Verdict, verdict_of
 from pgherd.study.comparison.metrics import ComparedMetric
 from pgherd.study.comparison.options import CompareOptions
 
-INCONCLUSIVE = "cannot tell"
+INCONCLUSIVE: Final = "inconclusive"
 _AMOUNTS = ("more ", "less ", "fewer ", "higher ", "lower ")
 """Prefixes of a metric's words for an amount that a variant has. Other words describe what the variant is."""
 
 
-def outcome_of(estimate: Estimate, equivalence: float) -> Verdict:
+def outcome_of(estimate: Estimate, equivalence: float) -> Outcome:
     """Return the outcome of a ratio from its interval. Inconclusive without an interval."""
     if estimate.low is None or estimate.high is None or estimate.low <= 0:
-        return "cannot tell"
-    return verdict_of(math.log(estimate.low), math.log(estimate.high), equivalence)
+        return "inconclusive"
+    return interval_outcome(math.log(estimate.low), math.log(estimate.high), equivalence)
 
 
-def conclusion(metric: ComparedMetric, outcome: Verdict, equivalence: float) -> str:
+def conclusion(metric: ComparedMetric, outcome: Outcome, equivalence: float) -> str:
     """Return the outcome in the metric's words: faster, higher cost, …"""
     match outcome:
         case "higher":
@@ -31,7 +32,7 @@ def conclusion(metric: ComparedMetric, outcome: Verdict, equivalence: float) -> 
         case "lower":
             return metric.words[1]
         case "equivalent":
-            return f"no difference beyond {100 * equivalence:.3g} %"
+            return f"equivalent (±{100 * equivalence:.3g} %)"
     return INCONCLUSIVE
 
 
@@ -76,41 +77,45 @@ def as_change(value: float, low: float | None, high: float | None) -> str:
 
 def reason_without_ratio(pair: tuple[Values, Values]) -> str:
     """Return the reason why a pair has no ratio."""
-    return why_no_ratio(*pair) or "no ratio"
+    return no_ratio_reason(*pair) or "no ratio"
 
 
 def answer(
-    options: CompareOptions, metric: ComparedMetric, decided: Mapping[str, Decision | None], floor: Estimate | None, blocks: int
+    options: CompareOptions, metric: ComparedMetric, decided: Mapping[str, Decision | None], aa_ratio: Estimate | None, blocks: int
 ) -> str:
     """Return the answer: the difference of each variant and of the A/A pair."""
     decisions = {variant: decision for variant, decision in decided.items() if decision is not None}
     parts = [_variant_text(options, metric, variant, decision, blocks) for variant, decision in decisions.items()]
     # Too few blocks affect all variants, so the reason is given once.
-    parts += dict.fromkeys(decision.why for decision in decisions.values() if decision.estimate.low is None)
-    if floor is not None:
-        parts.append(f"{options.baseline} against itself (A/A): {as_change(floor.value, floor.low, floor.high)}")
+    parts += dict.fromkeys(decision.reason for decision in decisions.values() if decision.estimate.low is None)
+    if aa_ratio is not None:
+        parts.append(f"{options.baseline} against itself (A/A): {as_change(aa_ratio.value, aa_ratio.low, aa_ratio.high)}")
     text = "; ".join(parts) + "."
     return "N" + text[1:] if text.startswith("no difference between") else text  # never capitalise a variant's name
 
 
 def _variant_text(options: CompareOptions, metric: ComparedMetric, variant: str, decision: Decision, blocks: int) -> str:
     base, estimate = options.baseline, decision.estimate
-    margin = f"{100 * options.equivalence:.3g} %"
-    if decision.verdict == "equivalent":
+    margin = f"{100 * options.equivalence_margin:.3g} %"
+    if decision.outcome == "equivalent":
         text = f"{variant} and {base} do not differ by more than {margin}"
-    elif decision.verdict == INCONCLUSIVE:
+    elif decision.outcome == INCONCLUSIVE:
         text = f"no difference between {variant} and {base} established yet (inconclusive)"
-    elif metric.better:
-        word = conclusion(metric, decision.verdict, options.equivalence)  # faster, or more WAL
+    elif metric.better_direction:
+        word = conclusion(metric, decision.outcome, options.equivalence_margin)  # faster, or more WAL
         text = f"{variant} {'has' if word.startswith(_AMOUNTS) else 'is'} {word} than {base}"
     else:
-        text = f"{variant} has a {conclusion(metric, decision.verdict, options.equivalence)} {metric.label} than {base}"
+        text = f"{variant} has a {conclusion(metric, decision.outcome, options.equivalence_margin)} {metric.label} than {base}"
     numbers = _numbers(estimate, blocks)
     text += f": {metric.label} {numbers}"
-    if decision.verdict in ("higher", "lower") and _is_within_margin(estimate, options.equivalence):
+    if decision.outcome in ("higher", "lower") and _is_within_margin(estimate, options.equivalence_margin):
         text += f", which is significant but less than {margin}"
-    if decision.verdict == INCONCLUSIVE and estimate.low is not None:
-        text += f"; about {decision.more} more blocks would decide it" if decision.more else "; more blocks are unlikely to decide it"
+    if decision.outcome == INCONCLUSIVE and estimate.low is not None:
+        text += (
+            f"; about {decision.blocks_needed} more blocks would decide it"
+            if decision.blocks_needed
+            else "; more blocks are unlikely to decide it"
+        )
     return text
 
 
@@ -130,6 +135,6 @@ def _is_within_margin(estimate: Estimate, equivalence: float) -> bool:
     return estimate.low >= 1 / (1 + equivalence) and estimate.high <= 1 + equivalence
 
 
-def max_deviation(floor: Estimate) -> float | None:
+def max_deviation(aa_ratio: Estimate) -> float | None:
     """Return the maximum distance of a ratio's interval from 1. None without an interval."""
-    return None if floor.low is None or floor.high is None else max(abs(floor.low - 1), abs(floor.high - 1))
+    return None if aa_ratio.low is None or aa_ratio.high is None else max(abs(aa_ratio.low - 1), abs(aa_ratio.high - 1))

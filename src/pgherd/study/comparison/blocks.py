@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from pgherd.analysis.paired import why_no_ratio
+from pgherd.analysis.block_ratios import no_ratio_reason
 from pgherd.model.result import TrialResult
 from pgherd.study.cluster_options import PIN
 from pgherd.study.comparison import metrics, time_slices, variants
@@ -117,14 +117,14 @@ class MetricSeries:
         """Return a variant's values and the baseline's."""
         return self.values[variant], self.values[options.baseline]
 
-    def why_not(self, options: CompareOptions) -> str:
+    def unusable_reason(self, options: CompareOptions) -> str:
         """Return the reason why the metric cannot be compared. '' if it can, for at least one variant."""
         measured = [value for value in self.values[options.baseline] if value is not None]
         if not measured:
             return self.metric.absent or f"{options.baseline} has none"
-        if statistics.median(measured) < self.metric.least:
+        if statistics.median(measured) < self.metric.minimum:
             return f"too small in {options.baseline} ({statistics.median(measured):.2g} {self.metric.unit})"
-        reasons = [why_no_ratio(*self.pair(options, variant)) for variant in options.variants]
+        reasons = [no_ratio_reason(*self.pair(options, variant)) for variant in options.other_variants]
         return "" if None in reasons else next(reason for reason in reasons if reason is not None)
 
 
@@ -132,10 +132,10 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Me
     """Return all metrics by name. The metrics of ``study.comparison.metrics.METRICS`` come first and are always included. Others follow."""
     by_variant = {name: [metrics.metric_values(block.results[name]) for block in blocks] for name in options.block_variants}
     unit: dict[str, str] = {}
-    if options.own:
+    if options.compare_findings:
         for variant in options.block_variants:
             for values, block in zip(by_variant[variant], blocks, strict=True):
-                findings = metrics.study_findings(options.arm(variant), block.results[variant])
+                findings = metrics.study_findings(options.variant(variant), block.results[variant])
                 unit |= {name: finding.unit for name, finding in findings.items()}
                 values |= {name: finding.value for name, finding in findings.items() if finding.value is not None}
     results = _all_results(blocks)
@@ -151,7 +151,7 @@ def all_series(options: CompareOptions, blocks: Sequence[Block]) -> dict[str, Me
 
 def _metric(options: CompareOptions, name: str, results: Sequence[TrialResult], unit: str) -> ComparedMetric:
     metric = metrics.metric_for(name, results, unit)
-    if options.side_by_side and metric.name == metrics.DEVICE_IO:
+    if options.in_slices and metric.name == metrics.DEVICE_IO:
         return replace(metric, absent="with time slices all variants share the devices (--interleave trials separates them)")
     return metric
 
@@ -175,7 +175,7 @@ def primary_series(options: CompareOptions, blocks: Sequence[Block]) -> MetricSe
         if options.metric is not None or any(value for values in by_variant.values() for value in values):
             return MetricSeries(metrics.metric_for(name, _all_results(blocks)), by_variant)
     all_metrics = all_series(options, blocks)
-    usable = [name for name, series in all_metrics.items() if not series.why_not(options)]
+    usable = [name for name, series in all_metrics.items() if not series.unusable_reason(options)]
     name = options.metric or next(iter(usable), metrics.DEFAULT_METRIC)
     if name not in all_metrics:
         raise KeyError(f"no trial has the metric '{name}'; available: {', '.join(usable) or 'none'}")

@@ -17,7 +17,7 @@ from pgherd.study.observation import device_sum, median_latency
 POINT_MARK = "@"
 """Separator between a metric and the single point that it is taken from: ``throughput@databases=4``."""
 DEFAULT_METRIC = "throughput"
-DEVICE_IO = "io_per_tx"
+DEVICE_IO = "device_bytes_per_tx"
 MB = 2**20
 
 
@@ -26,22 +26,22 @@ class ComparedMetric:
     """Metric that variants are compared by.
 
     Attributes:
-        better: direction that is better. '' if unknown.
+        better_direction: higher or lower. '' if unknown.
         words: descriptions of a variant with more, and with less of the metric.
-        take: function that extracts the value from a trial.
+        extract: function that extracts the value from a trial.
         absent: reason why a trial may not have it.
-        least: value below which it cannot be compared.
+        minimum: value below which it cannot be compared.
         rare: no warning if it was not measured.
     """
 
     name: str
     label: str
     unit: str
-    better: Literal["higher", "lower", ""]
+    better_direction: Literal["higher", "lower", ""]
     words: tuple[str, str]
-    take: Callable[[TrialResult], float | None]
+    extract: Callable[[TrialResult], float | None]
     absent: str
-    least: float = 0.0
+    minimum: float = 0.0
     rare: bool = False
 
 
@@ -52,7 +52,7 @@ def _throughput(result: TrialResult) -> float | None:
 def _new_orders(result: TrialResult) -> float | None:
     """Return the mean over the phases."""
     seconds = math.fsum(phase.seconds for phase in result.phases)
-    parts = [(phase.notpm, phase.seconds) for phase in result.phases]
+    parts = [(phase.nopm, phase.seconds) for phase in result.phases]
     if seconds <= 0 or any(rate is None for rate, _ in parts):
         return None
     return math.fsum(rate * length for rate, length in parts if rate is not None) / seconds
@@ -61,14 +61,14 @@ def _new_orders(result: TrialResult) -> float | None:
 def _per_transaction(of_phase: Callable[[TrialResult, PhaseResult], float | None]) -> Callable[[TrialResult], float | None]:
     """Return a function that converts a rate per second into an amount per transaction."""
 
-    def take(result: TrialResult) -> float | None:
+    def extract(result: TrialResult) -> float | None:
         transactions = sum(target.transactions for phase in result.phases for target in phase.targets)
         parts = [of_phase(result, phase) for phase in result.phases]
         if transactions <= 0 or not parts or any(part is None for part in parts):
             return None
         return sum(part * phase.seconds for part, phase in zip(parts, result.phases, strict=True) if part is not None) / transactions
 
-    return take
+    return extract
 
 
 def _containers(result: TrialResult, phase: PhaseResult, metric: str) -> float | None:
@@ -122,7 +122,7 @@ METRICS: Mapping[str, ComparedMetric] = {
     for metric in (
         ComparedMetric("throughput", "throughput", "tps", "higher", ("faster", "slower"), _throughput, "nothing was loaded"),
         ComparedMetric(
-            "new_orders_per_minute",
+            "nopm",
             "new orders per minute",
             "new orders/min",
             "higher",
@@ -154,7 +154,7 @@ METRICS: Mapping[str, ComparedMetric] = {
             ("more WAL", "less WAL"),
             _per_transaction(_wal),
             "the servers' statistics could not be read",
-            least=1.0,
+            minimum=1.0,
         ),
         ComparedMetric(
             DEVICE_IO,
@@ -164,15 +164,15 @@ METRICS: Mapping[str, ComparedMetric] = {
             ("more I/O", "less I/O"),
             _per_transaction(_devices),
             "/proc/diskstats shows no device here",
-            least=16.0,
+            minimum=16.0,
         ),
         ComparedMetric(
-            "switches_per_tx",
+            "context_switches_per_tx",
             "context switches per transaction",
             "switches",
             "lower",
             ("more switches", "fewer switches"),
-            _per_transaction(lambda result, phase: phase.metrics.get("host", {}).get("ctxt")),
+            _per_transaction(lambda result, phase: phase.metrics.get("host", {}).get("context_switches")),
             "the host's context switches were not measured",
         ),
     )
@@ -194,7 +194,7 @@ _VOLUME_METRICS: Mapping[str, _Better] = {
 def metric(name: str, unit: str = "") -> ComparedMetric:
     """Return the metric of a name. Names outside ``METRICS`` are a study's findings or a probe's readings.
 
-    For those, the better direction is known only for volumes (``random_read_iops``, ``single_write_latency.data``).
+    For those, the better direction is known only for volumes (``random_read_iops``, ``qd1_write_latency.data``).
     """
     base, at, point = name.partition(POINT_MARK)
     known = METRICS.get(base)
@@ -228,7 +228,7 @@ def metric_values(results: Sequence[TrialResult], only: str | None = None) -> di
     overall = overall if any(overall) else [True] * len(results)
     selected = [metric for metric in METRICS.values() if only is None or metric.name == only.partition(POINT_MARK)[0]]
     for metric in selected:
-        values = [metric.take(result) if result.error is None else None for result in results]
+        values = [metric.extract(result) if result.error is None else None for result in results]
         if len(results) > 1:
             measured |= {
                 f"{metric.name}{POINT_MARK}{_point_text(result)}": v for result, v in zip(results, values, strict=True) if v is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -12,8 +12,10 @@ from pgherd.model.finding import Thresholds
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.registry import study_of
 
-AGAIN_SUFFIX = " again"
+AA_SUFFIX = " (A/A)"
 """Suffix of the name of the baseline's second trials in each block."""
+ALL_VARIANTS = "all-interleaved"
+"""Variant in the point of a trial that loads all variants in time slices. No variant can have this name."""
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,39}$"
 
 VariantName = Annotated[str, Field(pattern=NAME_PATTERN)]
@@ -31,51 +33,53 @@ class CompareOptions(StudyOptions):
     """Complete options of a comparison.
 
     Attributes:
-        arms: the variants.
+        variants: the variants.
         baseline: name of the variant that all others are compared with.
         metric: primary metric, which decides. None: throughput, or the first usable metric without throughput.
-        most: maximum number of used blocks.
+        max_blocks: maximum number of used blocks.
         precision: half width of the interval at which the comparison may stop, as a share (0.02 is 2 %).
-        equivalence: differences up to this share count as equivalent.
+        equivalence_margin: differences up to this share count as equivalent.
         max_reruns: maximum number of reruns of tainted or failed blocks.
-        own: compare the findings of the variants' study too.
-        side_by_side: run the servers of all variants simultaneously, with a second server of the baseline for the A/A pair
-            (pgherd.study.comparison.variants).
+        compare_findings: compare the findings of the variants' study too.
+        interleave: by trials, or in time slices: the servers of all variants then run simultaneously, with a second server of the baseline
+            for the A/A pair (pgherd.study.comparison.variants).
         defaults: defaults that differ between the variants' installations: value by variant, by name.
     """
 
-    arms: tuple[Variant, ...] = Field(min_length=2)
+    variants: tuple[Variant, ...] = Field(min_length=2)
     baseline: str
     metric: str | None = None
-    most: int = Field(14, ge=1)
+    max_blocks: int = Field(14, ge=1)
     precision: float | None = Field(None, gt=0)
-    equivalence: float = Field(0.02, gt=0)
+    equivalence_margin: float = Field(0.02, gt=0)
     budget_seconds: float = Field(260.0, gt=0)
     max_reruns: int = Field(6, ge=0)
-    own: bool = False
+    compare_findings: bool = False
     hosts: tuple[str, ...] = Field((), description="hosts of a cluster on which blocks take turns; none: they run where pgherd does")
-    side_by_side: bool = False
+    interleave: Literal["slices", "trials"] = "trials"
     defaults: dict[str, dict[str, str]] = Field(default_factory=dict)
     seed: int = 1
-    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' verdicts")
+    thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
 
     @model_validator(mode="after")
     def _one_baseline(self) -> CompareOptions:
-        names = [arm.name for arm in self.arms]
+        names = [variant.name for variant in self.variants]
         if len(set(names)) < len(names):
             raise ValueError(f"names of variants must be unique: {', '.join(names)}")
+        if ALL_VARIANTS in names:
+            raise ValueError(f"'{ALL_VARIANTS}' names a trial of all variants; give the variant another name")
         if self.baseline not in names:
             raise ValueError(f"the baseline '{self.baseline}' is not among the variants {', '.join(names)}")
         return self
 
     def variant_options(self) -> Mapping[str, Model]:
         """Return the complete options of each variant's study, by name."""
-        return {arm.name: study_of(arm.study).options.model_validate(arm.options) for arm in self.arms}
+        return {variant.name: study_of(variant.study).options.model_validate(variant.options) for variant in self.variants}
 
     def with_variant_options(self, options: Mapping[str, Model]) -> Self:
         """Return a copy with these options of the variants."""
-        arms = tuple(arm.model_copy(update={"options": options[arm.name].model_dump(mode="json")}) for arm in self.arms)
-        return self.model_copy(update={"arms": arms})
+        variants = tuple(variant.model_copy(update={"options": options[variant.name].model_dump(mode="json")}) for variant in self.variants)
+        return self.model_copy(update={"variants": variants})
 
     @property
     def hosts_in_turn(self) -> tuple[str, ...]:
@@ -87,21 +91,26 @@ class CompareOptions(StudyOptions):
         return self.model_copy(update={"hosts": names})
 
     @property
-    def variants(self) -> tuple[str, ...]:
-        """Names of all variants except the baseline."""
-        return tuple(arm.name for arm in self.arms if arm.name != self.baseline)
+    def in_slices(self) -> bool:
+        """True if the variants are interleaved in time slices of a trial."""
+        return self.interleave == "slices"
 
     @property
-    def again(self) -> str:
+    def other_variants(self) -> tuple[str, ...]:
+        """Names of all variants except the baseline."""
+        return tuple(variant.name for variant in self.variants if variant.name != self.baseline)
+
+    @property
+    def aa_variant(self) -> str:
         """Name of the baseline's second trials in a block. Both together are the A/A pair."""
-        return self.baseline + AGAIN_SUFFIX
+        return self.baseline + AA_SUFFIX
 
     @property
     def block_variants(self) -> tuple[str, ...]:
-        """All names in a block: the baseline, the baseline again, and the other variants."""
-        return (self.baseline, self.again, *self.variants)
+        """All names in a block: the baseline, its second trials, and the other variants."""
+        return (self.baseline, self.aa_variant, *self.other_variants)
 
-    def arm(self, name: str) -> Variant:
+    def variant(self, name: str) -> Variant:
         """Return the variant of a name in a block."""
-        variant_name = self.baseline if name == self.again else name
-        return next(arm for arm in self.arms if arm.name == variant_name)
+        variant_name = self.baseline if name == self.aa_variant else name
+        return next(variant for variant in self.variants if variant.name == variant_name)

@@ -1,9 +1,9 @@
 """Next blocks of a comparison and its stopping rule. Pure. It imports no scientific library, because it runs between the trials.
 
 Blocks form batches, and each batch depends only on the results of the earlier batches. The first batch is one block, which shows the
-cost of its trials. Each further batch extends to the next interim analysis (pgherd.analysis.sequential). ``propose`` walks the batches from
-the start and returns the missing trials of the first incomplete batch. So an interrupted run continues exactly as it would have, also
-within a block.
+cost of its trials. Each further batch extends to the next interim analysis (pgherd.analysis.group_sequential). ``propose`` walks the
+batches from the start and returns the missing trials of the first incomplete batch. So an interrupted run continues exactly as it would
+have, also within a block.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import get_args
 
-from pgherd.analysis.paired import why_no_ratio
-from pgherd.analysis.sequential import ALPHA, Decision, decide, looks
+from pgherd.analysis.block_ratios import no_ratio_reason
+from pgherd.analysis.group_sequential import ALPHA, Decision, analysis_schedule, decide
 from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import State, Trial
@@ -46,30 +46,30 @@ def worst_case(options: CompareOptions) -> int:
     """Return the maximum number of trials of a run."""
     trials = variants.block_trials(options, 0)
     seconds = max(sum(trial.seconds() for trial in trials), 1.0)
-    return len(trials) * max(1, min(options.most + options.max_reruns, math.floor(options.budget_seconds / seconds)))
+    return len(trials) * max(1, min(options.max_blocks + options.max_reruns, math.floor(options.budget_seconds / seconds)))
 
 
 def alpha(options: CompareOptions) -> float:
     """Return the error rate of each variant's comparison with the baseline. All comparisons share one error rate (Bonferroni)."""
-    return ALPHA / len(options.variants)
+    return ALPHA / len(options.other_variants)
 
 
 def decisions(options: CompareOptions, primary: MetricSeries, *, last: bool = False) -> dict[str, Decision | None]:
     """Return the decision on each variant by the primary metric. None if it has no ratio."""
     decided: dict[str, Decision | None] = {}
-    for variant in options.variants:
+    for variant in options.other_variants:
         values, baseline = primary.pair(options, variant)
         decided[variant] = (
             decide(
                 values,
                 baseline,
-                most=options.most,
+                max_blocks=options.max_blocks,
                 precision=options.precision,
-                equivalence=options.equivalence,
+                equivalence_margin=options.equivalence_margin,
                 alpha=alpha(options),
                 last=last,
             )
-            if why_no_ratio(values, baseline) is None
+            if no_ratio_reason(values, baseline) is None
             else None
         )
     return decided
@@ -95,7 +95,7 @@ class _BlockPlan:
             return (), stop
         tainted = [block for block in self.finished if not block.clean]
         to_rerun = tainted[self.reruns : options.max_reruns]
-        planned = options.most - (len(self.finished) - self.reruns)
+        planned = options.max_blocks - (len(self.finished) - self.reruns)
         count = min(self._next_look(len(clean)) - len(clean), len(to_rerun) + planned)
         if len(self.finished) < MIN_BLOCKS_TRIED and (not self.finished[0].finished or self._unusable_metric()):
             count = min(count, 1)  # one block is enough to check whether the failure was chance
@@ -115,7 +115,7 @@ class _BlockPlan:
         return tuple(batch), None
 
     def _next_look(self, clean: int) -> int:
-        return next(count for count in looks(self.options.most, alpha(self.options)) if count > clean)
+        return next(count for count in analysis_schedule(self.options.max_blocks, alpha(self.options)) if count > clean)
 
     def _fitting(self) -> int:
         """Return the number of further blocks that fit into the rest of the time budget.
@@ -126,7 +126,7 @@ class _BlockPlan:
         overheads = {state: _overhead(results, state) for state in get_args(State)}
         remaining = self.options.budget_seconds - sum(max(result.ended - result.started, 0.0) for result in results)
         count = 0
-        while count < self.options.most + self.options.max_reruns:
+        while count < self.options.max_blocks + self.options.max_reruns:
             remaining -= sum(
                 trial.seconds() + overheads[trial.state] for trial in variants.block_trials(self.options, len(self.finished) + count)
             )
@@ -142,7 +142,7 @@ class _BlockPlan:
         for variant in self.options.block_variants:
             failed = [[result for result in block.results[variant] if result.error is not None] for block in self.finished]
             if all(failed):
-                name = "all variants (interleaved)" if self.options.side_by_side else variant
+                name = "all variants (interleaved)" if self.options.in_slices else variant
                 return f"{name} did not finish a trial in any of {len(self.finished)} blocks: {failed[-1][-1].error}"
         return None
 
@@ -155,12 +155,12 @@ class _BlockPlan:
             primary = primary_series(self.options, finished)
         except KeyError as error:
             return str(error.args[0])
-        reason = primary.why_not(self.options)
+        reason = primary.unusable_reason(self.options)
         return f"{primary.metric.label} cannot be compared: {reason}" if reason else None
 
     def _settled(self, clean: Sequence[Block]) -> str | None:
         """Return a stop reason if every variant's comparison may stop at this interim analysis."""
-        if len(clean) not in looks(self.options.most, alpha(self.options)):
+        if len(clean) not in analysis_schedule(self.options.max_blocks, alpha(self.options)):
             return None
         try:
             primary = primary_series(self.options, clean)
@@ -170,7 +170,7 @@ class _BlockPlan:
         if not all(decision is None or decision.stop for decision in decided.values()):
             return None
         reasons = [f"{variant}: {_why(decision, primary, self.options)}" for variant, decision in decided.items()]
-        extent = "all planned" if len(clean) >= self.options.most else "enough for a conclusion"
+        extent = "all planned" if len(clean) >= self.options.max_blocks else "enough for a conclusion"
         return f"{len(clean)} blocks, {extent}; " + "; ".join(reasons)
 
 
@@ -186,8 +186,8 @@ def _overhead(results: Sequence[TrialResult], state: State) -> float:
 
 def _why(decision: Decision | None, primary: MetricSeries, options: CompareOptions) -> str:
     if decision is not None:
-        return decision.why
-    return primary.why_not(options) or f"its {primary.metric.label} has no ratio"
+        return decision.reason
+    return primary.unusable_reason(options) or f"its {primary.metric.label} has no ratio"
 
 
 def _tainted_text(tainted: int) -> str:

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pgherd.analysis.block_ratios import no_ratio_reason, paired_ratio
+from pgherd.analysis.group_sequential import Decision
 from pgherd.analysis.intervals import Estimate, mean_interval
-from pgherd.analysis.paired import paired_ratio, why_no_ratio
-from pgherd.analysis.sequential import Decision
 from pgherd.analysis.two_sample import joint
 from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
@@ -36,7 +36,7 @@ class ComparisonEstimates:
         every: values of all metrics, by name.
         decided: decision by the primary metric, by variant. None: no ratio.
         others: ratios by the other metrics, by variant and metric. Their intervals hold jointly.
-        floor: ratio of the A/A pair, by metric.
+        aa_ratios: ratio of the A/A pair, by metric.
     """
 
     options: CompareOptions
@@ -46,7 +46,7 @@ class ComparisonEstimates:
     every: Mapping[str, MetricSeries]
     decided: Mapping[str, Decision | None]
     others: Mapping[str, Mapping[str, Estimate]]
-    floor: Mapping[str, Estimate]
+    aa_ratios: Mapping[str, Estimate]
 
     @property
     def clean(self) -> bool:
@@ -57,7 +57,7 @@ class ComparisonEstimates:
     def compared(self) -> list[str]:
         """Metrics that can be compared, the primary metric first."""
         name = self.primary.metric.name
-        return [name, *(other for other, series in self.every.items() if other != name and not series.why_not(self.options))]
+        return [name, *(other for other, series in self.every.items() if other != name and not series.unusable_reason(self.options))]
 
     def ratio(self, variant: str, metric: str) -> Estimate | None:
         """Return a variant's ratio to the baseline. None if it has none."""
@@ -69,7 +69,7 @@ class ComparisonEstimates:
 
 Row = dict[str, Finding | str | int | float | None]
 
-EXECUTION_OPTIONS = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "repeats_one", "thresholds"})
+EXECUTION_OPTIONS = frozenset({"seed", "budget_seconds", "max_reruns", "precision", "repeats", "single_database_repeats", "thresholds"})
 """Options of the execution of a study. They do not affect what it measures, so they do not count as differences."""
 SETTINGS = "settings."
 DEFAULT_SUFFIX = " (by itself)"
@@ -79,21 +79,21 @@ DEFAULT_SUFFIX = " (by itself)"
 def comparison_rows(estimates: ComparisonEstimates) -> list[Row]:
     """Return one row per variant and metric, the primary metric first.
 
-    Columns: ``label`` names the metric. ``ratio`` is variant ÷ baseline and ``floor`` is the ratio of the A/A pair. ``decision`` is higher,
-    lower, equivalent or cannot tell, and ``verdict`` is the same in the metric's words. ``better`` is the better direction ('' if unknown).
-    ``more`` is the approximate number of further blocks for a decision.
+    Columns: ``label`` names the metric. ``ratio_to_baseline`` is variant ÷ baseline and ``aa_ratio`` is the ratio of the A/A pair.
+    ``outcome`` is higher, lower, equivalent or inconclusive, and ``conclusion`` is the same in the metric's words. ``better_direction`` is
+    '' if it is unknown. ``blocks_needed`` is the approximate number of further blocks for a conclusion.
     """
     options = estimates.options
     rows: list[Row] = []
-    for variant in options.variants:
+    for variant in options.other_variants:
         for name in estimates.compared:
             series, estimate, decision = estimates.every[name], estimates.ratio(variant, name), estimates.decided[variant]
             primary = name == estimates.primary.metric.name
             usable = estimate is not None and math.isfinite(estimate.value)
-            outcome = answers.outcome_of(estimate, options.equivalence) if estimate is not None and usable else "cannot tell"
+            outcome = answers.outcome_of(estimate, options.equivalence_margin) if estimate is not None and usable else "inconclusive"
             if primary and decision is not None:
-                outcome = decision.verdict
-            floor = estimates.floor.get(name)
+                outcome = decision.outcome
+            aa_ratio = estimates.aa_ratios.get(name)
             rows.append(
                 {
                     "variant": variant,
@@ -102,15 +102,15 @@ def comparison_rows(estimates: ComparisonEstimates) -> list[Row]:
                     "unit": series.metric.unit,
                     "baseline": _mean(series, options.baseline),
                     "value": _mean(series, variant),
-                    "ratio": as_finding(estimate, "")
+                    "ratio_to_baseline": as_finding(estimate, "")
                     if estimate is not None and usable
                     else missing("", answers.reason_without_ratio(series.pair(options, variant))),
-                    "verdict": answers.conclusion(series.metric, outcome, options.equivalence),
-                    "decision": outcome,
-                    "better": series.metric.better,
-                    "more": decision.more if primary and decision is not None else None,
+                    "conclusion": answers.conclusion(series.metric, outcome, options.equivalence_margin),
+                    "outcome": outcome,
+                    "better_direction": series.metric.better_direction,
+                    "blocks_needed": decision.blocks_needed if primary and decision is not None else None,
                     "primary": int(primary),
-                    "floor": missing("", "the A/A pair has no ratio") if floor is None else as_finding(floor, ""),
+                    "aa_ratio": missing("", "the A/A pair has no ratio") if aa_ratio is None else as_finding(aa_ratio, ""),
                 }
             )
     return rows
@@ -129,7 +129,7 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
     ``order`` is the position of the trial in the run, from 1.
     """
     hosts = {block.number: block.host for block in blocks}
-    has_points = any(len(variants.planned_trials(variant)) > 1 for variant in options.arms)
+    has_points = any(len(variants.planned_trials(variant)) > 1 for variant in options.variants)
     rows: list[Row] = []
     metric_names: set[str] = set()
     for order, result in [(order, part) for order, trial in enumerate(results, 1) for part in time_slices.split_variants([trial])]:
@@ -145,7 +145,7 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
             row["host"] = hosts[result.trial.repeat]
         if has_points:
             row["point"] = ", ".join(f"{name} {value}" for name, value in variants.point_of(result).items())
-        row["tainted"] = int(result.tainted)
+        row["tainted_trials"] = int(result.tainted)
         values = metrics.metric_values([result])
         metric_names |= set(values)
         row.update(values)
@@ -156,7 +156,7 @@ def block_rows(options: CompareOptions, blocks: Sequence[Block], results: Sequen
 
 def difference_rows(options: CompareOptions) -> list[Row]:
     """Return one row per option that differs between the variants, then one per differing default of their installations."""
-    flat = {variant.name: dict(_flat(variant.options)) for variant in options.arms}
+    flat = {variant.name: dict(_flat(variant.options)) for variant in options.variants}
     names = dict.fromkeys(name for values in flat.values() for name in values)
     differing = [name for name in names if len({values.get(name) for values in flat.values()}) > 1]
     rows: list[Row] = []
@@ -177,7 +177,7 @@ def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, s
     for name, value in options.items():
         if not prefix and name in EXECUTION_OPTIONS:
             continue
-        if name == "arms":
+        if name == "variants":
             for variant in value:
                 yield from _flat(variant["options"], prefix)
             continue
@@ -203,13 +203,13 @@ def figure_data(estimates: ComparisonEstimates) -> dict[str, Any]:
     return {
         "blocks": [block.number for block in estimates.used],
         "baseline": options.baseline,
-        "again": options.again,
-        "equivalence": options.equivalence,
+        "aa_variant": options.aa_variant,
+        "equivalence_margin": options.equivalence_margin,
         "metrics": {
             name: {
                 "label": estimates.every[name].metric.label,
                 "unit": estimates.every[name].metric.unit,
-                "better": estimates.every[name].metric.better,
+                "better_direction": estimates.every[name].metric.better_direction,
                 "values": {name: list(values) for name, values in estimates.every[name].values.items()},
             }
             for name in estimates.compared
@@ -221,18 +221,20 @@ def host_rows(estimates: ComparisonEstimates) -> list[Row]:
     """Return one row per host and variant: the number of used blocks, and the ratio to the baseline by the primary metric."""
     rows: list[Row] = []
     for host in estimates.options.hosts:
-        for variant in estimates.options.variants:
+        for variant in estimates.options.other_variants:
             estimate, blocks = _host_ratio(estimates, host, variant)
             ratio = missing("", "no block of this host has a ratio") if estimate is None else as_finding(estimate, "", f"on host {host}")
-            rows.append({"host": host, "variant": variant, "metric": estimates.primary.metric.name, "blocks": blocks, "ratio": ratio})
+            rows.append(
+                {"host": host, "variant": variant, "metric": estimates.primary.metric.name, "blocks": blocks, "ratio_to_baseline": ratio}
+            )
     return rows
 
 
 def host_warnings(estimates: ComparisonEstimates) -> list[str]:
     """Return a warning for each variant whose ratio differs significantly between two hosts."""
     # All intervals hold jointly at 95 %. If two of them are disjoint, the hosts have different ratios.
-    confidence = joint(len(estimates.options.hosts) * len(estimates.options.variants))
-    texts = (_disagreement(estimates, variant, confidence) for variant in estimates.options.variants)
+    confidence = joint(len(estimates.options.hosts) * len(estimates.options.other_variants))
+    texts = (_disagreement(estimates, variant, confidence) for variant in estimates.options.other_variants)
     return [text for text in texts if text is not None]
 
 
@@ -263,4 +265,4 @@ def _host_ratio(estimates: ComparisonEstimates, host: str, variant: str, confide
     indexes = [index for index, block in enumerate(estimates.used) if block.host == host]
     values, baseline = estimates.primary.pair(estimates.options, variant)
     pair = [values[index] for index in indexes], [baseline[index] for index in indexes]
-    return (None if why_no_ratio(*pair) is not None else paired_ratio(*pair, confidence)), len(indexes)
+    return (None if no_ratio_reason(*pair) is not None else paired_ratio(*pair, confidence)), len(indexes)

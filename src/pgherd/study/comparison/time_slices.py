@@ -8,12 +8,10 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.load import Load, Phase, Turns
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.study.comparison.options import CompareOptions
+from pgherd.study.comparison.options import ALL_VARIANTS, CompareOptions
 
 VARIANT = "variant"
 """Coordinate that a comparison adds to a trial's point."""
-ALL_VARIANTS = "all by turns"
-"""Value of this coordinate in a trial with all variants. No variant can have this name."""
 QUOTA_PERIOD_S = 0.01
 """Period of a variant's CPU quota, in seconds. A slice has several periods."""
 COUNTED_S = 3 * QUOTA_PERIOD_S
@@ -115,7 +113,7 @@ def _measured(phase: PhaseResult, loads: Mapping[str, Load], targets: Sequence[s
     if switches is not None and all(
         loads[target].host is None for target in targets
     ):  # otherwise these are the switches of the client host
-        metrics["host"] = {"ctxt": switches / phase.seconds}
+        metrics["host"] = {"context_switches": switches / phase.seconds}
     unsliced = [target.model_copy(update={"turns": []}) for target in measured]  # like the result of a separate trial
     return phase.model_copy(update={"targets": unsliced, "metrics": metrics, "io": None})
 

@@ -66,8 +66,8 @@ def block_trials(options: CompareOptions, number: int, reason: str = "planned") 
     are close in time. Otherwise each variant runs all its points in a row. In time slices, one trial per point has all variants.
     """
     ordered = variant_trials(options, number, reason)
-    if options.side_by_side:
-        deployment = _joint_deployment(options.model_dump_json(include={"arms", "baseline"}))
+    if options.in_slices:
+        deployment = _joint_deployment(options.model_dump_json(include={"variants", "baseline"}))
         ordered = time_slices.interleave(deployment, ordered, container_names(options), options)
     return tuple(_on_host(trial, options.hosts[number % len(options.hosts)]) for trial in ordered) if options.hosts else ordered
 
@@ -76,7 +76,7 @@ def variant_trials(options: CompareOptions, number: int, reason: str = "planned"
     """Return the trials of a block in their order, each with one variant at one point."""
     rng = random.Random(f"block {options.seed} {number}")
     names = list(options.block_variants)
-    by_variant = {name: {_point_key(trial): trial for trial in planned_trials(options.arm(name))} for name in names}
+    by_variant = {name: {_point_key(trial): trial for trial in planned_trials(options.variant(name))} for name in names}
     rng.shuffle(names)
     points = list(by_variant[options.baseline])
     if any(set(by_point) != set(points) for by_point in by_variant.values()):
@@ -101,7 +101,7 @@ def container_names(options: CompareOptions) -> dict[str, str]:
     """Return the container name of each variant in a block, for time slices."""
     names: dict[str, str] = {}
     for variant in options.block_variants:
-        plain = re.sub(r"[^a-z0-9_-]+", "-", variant.lower())[:36].strip("-_") or "arm"
+        plain = re.sub(r"[^a-z0-9_-]+", "-", variant.lower())[:36].strip("-_") or "variant"
         taken = set(names.values())
         names[variant] = next(name for name in (plain, *(f"{plain}-{n}" for n in range(2, 999))) if name not in taken)
     return names
@@ -111,7 +111,7 @@ def container_names(options: CompareOptions) -> dict[str, str]:
 def _joint_deployment(text: str) -> Deployment:
     """Return one deployment with the containers of all variants. Each variant has one host with one container, as prepared."""
     options = CompareOptions.model_validate_json(text)
-    deployments = {name: planned_trials(options.arm(name))[0].deployment for name in options.block_variants}
+    deployments = {name: planned_trials(options.variant(name))[0].deployment for name in options.block_variants}
     names = container_names(options)
     members = tuple(
         deployment.hosts[0].containers[0].model_copy(update={"name": names[name], "cpu_period": time_slices.QUOTA_PERIOD_S})

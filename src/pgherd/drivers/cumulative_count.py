@@ -36,7 +36,7 @@ class CumulativeCurve:
         if not self.times:
             raise ValueError("a cumulative curve needs at least one point")
 
-    def at(self, time: float) -> float:
+    def value_at(self, time: float) -> float:
         """Return the count at an instant."""
         i = bisect_right(self.times, time)
         if i == 0:
@@ -49,9 +49,9 @@ class CumulativeCurve:
 
     def between(self, start: float, end: float) -> float:
         """Return the increase from start to end."""
-        return self.at(end) - self.at(start)
+        return self.value_at(end) - self.value_at(start)
 
     def per_second(self, start: float, end: float) -> list[float]:
         """Return the increase in each whole second from start on. An incomplete last second is left out."""
-        levels = [self.at(start + i) for i in range(floor(end - start + 1e-6) + 1)]
+        levels = [self.value_at(start + i) for i in range(floor(end - start + 1e-6) + 1)]
         return [after - before for before, after in pairwise(levels)]

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 from pgherd.analysis.intervals import Estimate, mean_interval
 
-EXACT = 200
+MAX_EXACT_PAIRS = 200
 """Maximum number of pairs for the exact signed rank distribution. Above it the normal approximation is used, with an error below
 0.0001 in a tail of 2.5 %."""
 
@@ -45,7 +45,7 @@ def log_ratios(values: Values, baseline: Values) -> list[float | None]:
     return logs
 
 
-def why_no_ratio(values: Values, baseline: Values) -> str | None:
+def no_ratio_reason(values: Values, baseline: Values) -> str | None:
     """Return the reason why no ratio exists (a value not above zero, or no complete pair), or None."""
     try:
         logs = log_ratios(values, baseline)
@@ -58,19 +58,19 @@ def paired_ratio(values: Values, baseline: Values, confidence: float = 0.95) -> 
     """Estimate the ratio of values to baseline over blocks, for a number of blocks that was fixed in advance.
 
     The estimate is Hodges and Lehmann's on log ratios, with the exact interval of Wilcoxon's signed rank test (Hollander and
-    Wolfe, Nonparametric Statistical Methods, 3.2 and 3.3). With too few pairs for a rank interval (`least_pairs`: six at 95 %)
+    Wolfe, Nonparametric Statistical Methods, 3.2 and 3.3). With too few pairs for a rank interval (`min_pairs`: six at 95 %)
     it is the geometric mean with Student's t interval, which assumes normal log ratios. For data that are analysed as they
-    arrive, use `sequential.decide`.
+    arrive, use `group_sequential.decide`.
 
     Raises:
-        ValueError: no ratio exists (`why_no_ratio`).
+        ValueError: no ratio exists (`no_ratio_reason`).
     """
     logs = log_ratios(values, baseline)
     complete = [log for log in logs if log is not None]
     if not complete:
         raise ValueError("no ratio: no block has a complete pair")
     missing = missing_note(len(logs) - len(complete), len(logs))
-    if len(complete) < least_pairs(confidence):
+    if len(complete) < min_pairs(confidence):
         mean = mean_interval(complete, confidence)
         ratio = ratio_estimate(mean.value, mean.low, mean.high, confidence, len(complete), "")
         method = "geometric mean of the pairs' ratios, t interval on logarithms"
@@ -95,11 +95,11 @@ def hodges_lehmann(values: Sequence[float], confidence: float = 0.95) -> tuple[f
     Its coverage is at least ``confidence``, even with ties.
 
     Raises:
-        ValueError: too few values for an interval at this confidence (`least_pairs`).
+        ValueError: too few values for an interval at this confidence (`min_pairs`).
     """
     outside = walsh_rank((1 - confidence) / 2, len(values))
     if outside == 0:
-        raise ValueError(f"{len(values)} pairs have no rank interval at {confidence:.4g}; at least {least_pairs(confidence)} are needed")
+        raise ValueError(f"{len(values)} pairs have no rank interval at {confidence:.4g}; at least {min_pairs(confidence)} are needed")
     averages = walsh(values)
     return statistics.median(averages), averages[outside - 1], averages[-outside]
 
@@ -118,7 +118,7 @@ def walsh_rank(tail: float, n: int) -> int:
     """
     if n < 1 or tail <= 0:
         return 0
-    if n > EXACT:
+    if n > MAX_EXACT_PAIRS:
         mean, spread = n * (n + 1) / 4, math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return max(0, math.floor(mean + spread * statistics.NormalDist().inv_cdf(tail) + 0.5))
     return bisect.bisect_right(_signed_rank_counts(n), tail * (1 + 1e-12) * 2.0**n)
@@ -134,7 +134,7 @@ def signed_rank_tail(statistic: int, n: int) -> float:
     total = n * (n + 1) // 2
     if statistic >= total:
         return 1.0
-    if n > EXACT:
+    if n > MAX_EXACT_PAIRS:
         spread = math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
         return statistics.NormalDist().cdf((statistic + 0.5 - total / 2) / spread)
     cumulated = _signed_rank_counts(n)
@@ -156,7 +156,7 @@ def _signed_rank_counts(n: int) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def least_pairs(confidence: float) -> int:
+def min_pairs(confidence: float) -> int:
     """Return the minimum number of pairs for a rank interval at this confidence.
 
     All signs equal must be rare enough: 2·2⁻ⁿ ≤ 1 − confidence.

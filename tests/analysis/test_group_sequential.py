@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
-from pgherd.analysis.paired import paired_ratio, signed_rank_tail
-from pgherd.analysis.sequential import GROWTH, _BoundedProcess, bounds, decide, looks, simultaneous, spent
+from pgherd.analysis.block_ratios import paired_ratio, signed_rank_tail
+from pgherd.analysis.group_sequential import GROWTH, _BoundedProcess, analysis_schedule, bounds, decide, simultaneous, spent
 
 NORMAL = statistics.NormalDist()
 
@@ -110,7 +110,7 @@ def test_bounds_reject_nonsense(pairs: tuple[int, ...], spent: tuple[float, ...]
 
 measured = st.floats(0.5, 2.0)
 blocks = st.lists(st.tuples(measured, measured), min_size=1, max_size=30)
-OPPOSITE = {"higher": "lower", "lower": "higher", "equivalent": "equivalent", "cannot tell": "cannot tell"}
+OPPOSITE = {"higher": "lower", "lower": "higher", "equivalent": "equivalent", "inconclusive": "inconclusive"}
 
 
 def clear(count: int, ratio: float = 1.05) -> tuple[list[float], list[float]]:
@@ -123,17 +123,17 @@ def noisy(count: int, rng: random.Random, ratio: float = 1.0, noise: float = 0.0
 
 
 def test_looks() -> None:
-    assert looks(12) == (7, 12)
-    assert looks(20) == (8, 12, 20)
-    assert looks(60) == (11, 17, 26, 39, 60)
-    assert looks(8) == (8,)  # a look at 7 would gain nothing
-    assert looks(3) == (3,)  # and this one cannot decide anything
+    assert analysis_schedule(12) == (7, 12)
+    assert analysis_schedule(20) == (8, 12, 20)
+    assert analysis_schedule(60) == (11, 17, 26, 39, 60)
+    assert analysis_schedule(8) == (8,)  # a look at 7 would gain nothing
+    assert analysis_schedule(3) == (3,)  # and this one cannot decide anything
 
 
 @settings(deadline=None)
 @given(st.integers(1, 300), st.sampled_from([0.05, 0.025, 0.01]))
 def test_looks_ascend_to_the_last(most: int, alpha: float) -> None:
-    found = looks(most, alpha)
+    found = analysis_schedule(most, alpha)
     assert found[-1] == most and found[0] >= min(6, most)
     assert all(b > a for a, b in pairwise(found))
     assert all(b <= math.ceil(a * GROWTH) + 1 or b == most for a, b in pairwise(found))
@@ -141,56 +141,56 @@ def test_looks_ascend_to_the_last(most: int, alpha: float) -> None:
 
 
 def test_six_blocks_are_the_least_that_can_decide() -> None:
-    assert decide(*clear(5, 2.0), most=5).verdict == "cannot tell"
-    assert decide(*clear(6, 2.0), most=6).verdict == "higher"
+    assert decide(*clear(5, 2.0), max_blocks=5).outcome == "inconclusive"
+    assert decide(*clear(6, 2.0), max_blocks=6).outcome == "higher"
 
 
 def test_before_the_first_look() -> None:
-    found = decide(*clear(7), most=20)
-    assert (found.verdict, found.stop, found.more) == ("cannot tell", False, 1)
+    found = decide(*clear(7), max_blocks=20)
+    assert (found.outcome, found.stop, found.blocks_needed) == ("inconclusive", False, 1)
     assert found.estimate.low is None and found.estimate.value == approx(1.05, rel=0.01)
-    assert found.why == "7 blocks so far; the next look is at 8"
+    assert found.reason == "7 blocks so far; the next look is at 8"
 
 
 def test_too_few_for_ever() -> None:
-    found = decide(*clear(4), most=4)
-    assert (found.stop, found.more) == (True, 2) and "at least 6 are needed" in found.why
+    found = decide(*clear(4), max_blocks=4)
+    assert (found.stop, found.blocks_needed) == (True, 2) and "at least 6 are needed" in found.reason
 
 
 def test_a_clear_difference_stops_at_the_first_look() -> None:
-    found = decide(*clear(8), most=20)
-    assert (found.verdict, found.stop, found.more, found.estimate.n) == ("higher", True, None, 8)
+    found = decide(*clear(8), max_blocks=20)
+    assert (found.outcome, found.stop, found.blocks_needed, found.estimate.n) == ("higher", True, None, 8)
     assert found.estimate.low > 1.03 and found.estimate.confidence == 0.95
-    assert "look 1" in found.estimate.method and "is above zero" in found.why
-    assert decide(*clear(8, 0.95), most=20).verdict == "lower"
+    assert "look 1" in found.estimate.method and "is above zero" in found.reason
+    assert decide(*clear(8, 0.95), max_blocks=20).outcome == "lower"
 
 
 def test_between_looks_it_says_what_it_said(seed: int) -> None:
     values, baseline = noisy(19, random.Random(seed), 1.02)
-    at = decide(values[:12], baseline[:12], most=20)
+    at = decide(values[:12], baseline[:12], max_blocks=20)
     for count in range(13, 20):
-        assert decide(values[:count], baseline[:count], most=20) == at
+        assert decide(values[:count], baseline[:count], max_blocks=20) == at
 
 
 def test_equivalence() -> None:
     values, baseline = [100.0, 101.0, 99.5, 100.5, 99.0, 100.2, 99.8, 100.9, 99.4, 100.1, 99.7, 100.3], [100.0] * 12
-    found = decide(values, baseline, most=12)
-    assert (found.verdict, found.stop, found.more) == ("equivalent", True, None)
-    assert found.estimate.low > 1 / 1.02 and found.estimate.high < 1.02 and "is within ±2 %" in found.why
-    strict = decide(values, baseline, most=12, equivalence=0.002)
-    assert strict.verdict == "cannot tell" and strict.more > 0
+    found = decide(values, baseline, max_blocks=12)
+    assert (found.outcome, found.stop, found.blocks_needed) == ("equivalent", True, None)
+    assert found.estimate.low > 1 / 1.02 and found.estimate.high < 1.02 and "is within ±2 %" in found.reason
+    strict = decide(values, baseline, max_blocks=12, equivalence_margin=0.002)
+    assert strict.outcome == "inconclusive" and strict.blocks_needed > 0
 
 
 def test_a_certain_difference_is_said_though_it_is_small() -> None:
     values = [100.5 + 0.02 * block for block in range(12)]
-    found = decide(values, [100.0] * 12, most=12)
-    assert found.verdict == "higher" and "a small one" in found.why
+    found = decide(values, [100.0] * 12, max_blocks=12)
+    assert found.outcome == "higher" and "a small one" in found.reason
 
 
 def test_precision_goes_on_until_the_interval_is_narrow(seed: int) -> None:
     values, baseline = noisy(60, random.Random(seed), 1.3)
-    at = {count: decide(values[:count], baseline[:count], most=60, precision=0.03) for count in looks(60)}
-    assert at[11].verdict == "higher" and not at[11].stop
+    at = {count: decide(values[:count], baseline[:count], max_blocks=60, precision=0.03) for count in analysis_schedule(60)}
+    assert at[11].outcome == "higher" and not at[11].stop
     for count, found in at.items():
         narrow = math.sqrt(found.estimate.high / found.estimate.low) <= 1.03
         assert found.stop == (narrow or count == 60)
@@ -198,7 +198,7 @@ def test_precision_goes_on_until_the_interval_is_narrow(seed: int) -> None:
 
 def test_the_budget_ends_it_with_what_is_left_of_the_error_rate() -> None:
     values, baseline = noisy(10, random.Random(4), 1.02, 0.04)
-    going_on, ended = decide(values, baseline, most=20), decide(values, baseline, most=20, last=True)
+    going_on, ended = decide(values, baseline, max_blocks=20), decide(values, baseline, max_blocks=20, last=True)
     assert not going_on.stop and going_on.estimate.n == 8
     assert ended.stop and ended.estimate.n == 10
     fixed = paired_ratio(values, baseline)
@@ -208,29 +208,29 @@ def test_the_budget_ends_it_with_what_is_left_of_the_error_rate() -> None:
 def test_asked_again_after_it_stopped_it_says_the_same() -> None:
     for count in (8, 12):
         values, baseline = clear(count)
-        assert decide(values, baseline, most=20, last=True) == decide(values, baseline, most=20)
+        assert decide(values, baseline, max_blocks=20, last=True) == decide(values, baseline, max_blocks=20)
 
 
 def test_blocks_without_a_pair() -> None:
     values, baseline = clear(20)
     values[2] = values[5] = None
-    found = decide(values, baseline, most=20)
-    assert (found.verdict, found.estimate.n) == ("higher", 18) and found.estimate.note == "2 of 20 blocks have no pair"
-    early = decide(values[:8], baseline[:8], most=20)
-    assert early.estimate.low is None and not early.stop and early.more == 4  # six pairs cannot decide at so early a look
-    assert decide([None] * 8 + values[8:9], baseline[:9], most=20).estimate.value == approx(1.05, rel=0.02)
+    found = decide(values, baseline, max_blocks=20)
+    assert (found.outcome, found.estimate.n) == ("higher", 18) and found.estimate.note == "2 of 20 blocks have no pair"
+    early = decide(values[:8], baseline[:8], max_blocks=20)
+    assert early.estimate.low is None and not early.stop and early.blocks_needed == 4  # six pairs cannot decide at so early a look
+    assert decide([None] * 8 + values[8:9], baseline[:9], max_blocks=20).estimate.value == approx(1.05, rel=0.02)
 
 
 def test_blocks_beyond_the_most_are_not_counted() -> None:
     values, baseline = clear(15, 1.0)
-    assert decide(values, baseline, most=12) == decide(values[:12], baseline[:12], most=12)
+    assert decide(values, baseline, max_blocks=12) == decide(values[:12], baseline[:12], max_blocks=12)
 
 
 def test_no_spread() -> None:
-    same = decide([3.0] * 8, [3.0] * 8, most=20)
-    assert same.verdict == "equivalent" and same.estimate.low == same.estimate.high == 1
+    same = decide([3.0] * 8, [3.0] * 8, max_blocks=20)
+    assert same.outcome == "equivalent" and same.estimate.low == same.estimate.high == 1
     assert same.estimate.note == "the blocks do not differ at all"
-    assert decide([3.3] * 8, [3.0] * 8, most=20).verdict == "higher"
+    assert decide([3.3] * 8, [3.0] * 8, max_blocks=20).outcome == "higher"
 
 
 @pytest.mark.parametrize(
@@ -238,51 +238,51 @@ def test_no_spread() -> None:
     [
         ([1.0, 0.0], [1.0, 1.0], {}),
         ([], [], {}),
-        ([1.0], [1.0], {"equivalence": 0.0}),
+        ([1.0], [1.0], {"equivalence_margin": 0.0}),
         ([1.0], [1.0], {"precision": -1.0}),
         ([1.0], [1.0], {"alpha": 1.0}),
     ],
 )
 def test_nonsense(values: list[float], baseline: list[float], wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError):
-        decide(values, baseline, most=10, **wrong)
+        decide(values, baseline, max_blocks=10, **wrong)
 
 
 def test_how_many_more() -> None:
     rng = random.Random(7)
     values, baseline = noisy(12, rng, 1.0, 0.02)
-    near = decide(values, baseline, most=12)
-    assert near.verdict == "cannot tell" and 1 <= near.more < 200 and f"about {near.more} more blocks" in near.why
+    near = decide(values, baseline, max_blocks=12)
+    assert near.outcome == "inconclusive" and 1 <= near.blocks_needed < 200 and f"about {near.blocks_needed} more blocks" in near.reason
     spread = [math.exp((-1) ** block * (0.3 + 0.01 * block)) for block in range(60)]
-    wild = decide(spread, [1.0] * 60, most=60)
-    assert wild.more is None and "even 1000 blocks are unlikely" in wild.why
-    strict = decide(values, baseline, most=12, equivalence=0.015)
-    assert strict.more is None or strict.more > near.more
+    wild = decide(spread, [1.0] * 60, max_blocks=60)
+    assert wild.blocks_needed is None and "even 1000 blocks are unlikely" in wild.reason
+    strict = decide(values, baseline, max_blocks=12, equivalence_margin=0.015)
+    assert strict.blocks_needed is None or strict.blocks_needed > near.blocks_needed
 
 
 @settings(deadline=None)
 @given(blocks, st.integers(1, 40), st.booleans(), st.sampled_from([None, 0.02, 0.2]))
 def test_swapped_arms_invert(pairs: list[tuple[float, float]], most: int, last: bool, precision: float | None) -> None:
-    one = decide([a for a, _ in pairs], [b for _, b in pairs], most=most, last=last, precision=precision)
-    other = decide([b for _, b in pairs], [a for a, _ in pairs], most=most, last=last, precision=precision)
-    assert one.verdict == OPPOSITE[other.verdict]
+    one = decide([a for a, _ in pairs], [b for _, b in pairs], max_blocks=most, last=last, precision=precision)
+    other = decide([b for _, b in pairs], [a for a, _ in pairs], max_blocks=most, last=last, precision=precision)
+    assert one.outcome == OPPOSITE[other.outcome]
     assert (one.stop, one.estimate.n) == (other.stop, other.estimate.n)
     assert one.estimate.value * other.estimate.value == approx(1, rel=1e-9)
     if one.estimate.low is not None:
         assert one.estimate.low * other.estimate.high == approx(1, rel=1e-9)
         assert one.estimate.low <= one.estimate.value <= one.estimate.high
-    if one.more is not None:
-        assert one.more == approx(other.more, rel=0.06, abs=1)
+    if one.blocks_needed is not None:
+        assert one.blocks_needed == approx(other.blocks_needed, rel=0.06, abs=1)
 
 
 @settings(deadline=None)
 @given(blocks, measured, measured)
 def test_units_do_not_matter(pairs: list[tuple[float, float]], unit: float, ratio: float) -> None:
     values, baseline = [a for a, _ in pairs], [b for _, b in pairs]
-    one = decide(values, baseline, most=30)
-    both = decide([v * unit for v in values], [b * unit for b in baseline], most=30)
+    one = decide(values, baseline, max_blocks=30)
+    both = decide([v * unit for v in values], [b * unit for b in baseline], max_blocks=30)
     assert both.estimate.value == approx(one.estimate.value, rel=1e-9)
-    shifted = decide([v * ratio for v in values], baseline, most=30)
+    shifted = decide([v * ratio for v in values], baseline, max_blocks=30)
     assert shifted.estimate.value == approx(one.estimate.value * ratio, rel=1e-9)
     if one.estimate.low is not None:
         assert shifted.estimate.low == approx(one.estimate.low * ratio, rel=1e-9)
@@ -292,9 +292,9 @@ def test_units_do_not_matter(pairs: list[tuple[float, float]], unit: float, rati
 @given(blocks, st.integers(6, 30))
 def test_wider_than_an_interval_that_was_not_looked_at(pairs: list[tuple[float, float]], most: int) -> None:
     values, baseline = [a for a, _ in pairs], [b for _, b in pairs]
-    found = decide(values, baseline, most=most).estimate
+    found = decide(values, baseline, max_blocks=most).estimate
     if found.low is not None:
-        count = max(seen for seen in looks(most) if seen <= len(pairs))
+        count = max(seen for seen in analysis_schedule(most) if seen <= len(pairs))
         fixed = paired_ratio(values[:count], baseline[:count])
         assert found.low <= fixed.low * (1 + 1e-12) and found.high >= fixed.high * (1 - 1e-12)
 
@@ -316,8 +316,8 @@ def study(rng: random.Random, most: int, truth: float) -> tuple[str, bool]:
         order = rng.sample(range(3), 3)
         values.append(truth * math.exp(noise[3 * block + order[0]]))
         baseline.append(math.exp(noise[3 * block + order[1]]))
-        if block + 1 in looks(most) and (found := decide(values, baseline, most=most)).stop:
-            return found.verdict, found.estimate.low <= truth <= found.estimate.high
+        if block + 1 in analysis_schedule(most) and (found := decide(values, baseline, max_blocks=most)).stop:
+            return found.outcome, found.estimate.low <= truth <= found.estimate.high
     raise AssertionError("a study must end with its last block")
 
 
@@ -340,8 +340,8 @@ def test_a_difference_is_found_and_the_interval_holds_it(seed: int) -> None:
 
 
 def test_decisions_are_values() -> None:
-    found = decide(*clear(8), most=20)
-    assert replace(found, stop=False) != found and found == decide(*clear(8), most=20)
+    found = decide(*clear(8), max_blocks=20)
+    assert replace(found, stop=False) != found and found == decide(*clear(8), max_blocks=20)
 
 
 def metrics(rng: random.Random, blocks: int, count: int, ratio: float = 1.0) -> dict[str, tuple[list[float], list[float]]]:
@@ -359,7 +359,7 @@ def metrics(rng: random.Random, blocks: int, count: int, ratio: float = 1.0) -> 
 
 def test_all_but_the_primary() -> None:
     pairs = metrics(random.Random(1), 20, 4)
-    found = simultaneous(pairs, "primary", most=20)
+    found = simultaneous(pairs, "primary", max_blocks=20)
     assert list(found) == ["other 1", "other 2", "other 3", "other 4"]
     for estimate in found.values():
         assert estimate.low < estimate.value < estimate.high
@@ -369,49 +369,49 @@ def test_all_but_the_primary() -> None:
 
 def test_wider_the_more_there_are() -> None:
     pairs = metrics(random.Random(2), 20, 8)
-    alone = simultaneous({name: pairs[name] for name in ("primary", "other 1")}, "primary", most=20)["other 1"]
-    among = simultaneous(pairs, "primary", most=20)["other 1"]
+    alone = simultaneous({name: pairs[name] for name in ("primary", "other 1")}, "primary", max_blocks=20)["other 1"]
+    among = simultaneous(pairs, "primary", max_blocks=20)["other 1"]
     assert among.low < alone.low and among.high > alone.high and among.value == alone.value
     assert "simultaneous" not in alone.method
     # One other metric is looked at as the primary one is, but what rounding leaves is not handed on to later looks.
-    own = decide(*pairs["other 1"], most=20).estimate
+    own = decide(*pairs["other 1"], max_blocks=20).estimate
     assert alone.low <= own.low and alone.high >= own.high
 
 
 def test_few_blocks_have_students_interval_and_say_so() -> None:
-    found = simultaneous(metrics(random.Random(3), 8, 8, 1.2), "primary", most=20)["other 1"]
+    found = simultaneous(metrics(random.Random(3), 8, 8, 1.2), "primary", max_blocks=20)["other 1"]
     assert found.n == 8 and found.low < found.value < found.high
     assert "t interval" in found.method and "assumed normal" in found.note
 
 
 def test_the_look_is_the_primarys() -> None:
     pairs = metrics(random.Random(4), 11, 2)
-    assert simultaneous(pairs, "primary", most=20)["other 1"].n == 8  # the last look was at eight blocks
-    assert simultaneous(pairs, "primary", most=20, last=True)["other 1"].n == 11
-    early = simultaneous({name: (a[:5], b[:5]) for name, (a, b) in pairs.items()}, "primary", most=20)["other 1"]
+    assert simultaneous(pairs, "primary", max_blocks=20)["other 1"].n == 8  # the last look was at eight blocks
+    assert simultaneous(pairs, "primary", max_blocks=20, last=True)["other 1"].n == 11
+    early = simultaneous({name: (a[:5], b[:5]) for name, (a, b) in pairs.items()}, "primary", max_blocks=20)["other 1"]
     assert early.low is None and early.value > 0 and "no interval yet" in early.note
 
 
 def test_a_metric_without_a_ratio_takes_no_part() -> None:
     pairs = metrics(random.Random(5), 20, 2)
     extended = {**pairs, "WAL": ([0.0] * 20, [0.0] * 20), "unseen": ([None] * 20, [1.0] * 20)}
-    assert simultaneous(extended, "primary", most=20) == simultaneous(pairs, "primary", most=20)
-    assert simultaneous({"primary": pairs["primary"]}, "primary", most=20) == {}
+    assert simultaneous(extended, "primary", max_blocks=20) == simultaneous(pairs, "primary", max_blocks=20)
+    assert simultaneous({"primary": pairs["primary"]}, "primary", max_blocks=20) == {}
 
 
 def test_missing_blocks_and_no_spread() -> None:
     pairs = metrics(random.Random(6), 20, 1)
     values = [None, *pairs["other 1"][0][1:]]
-    found = simultaneous({**pairs, "other 1": (values, pairs["other 1"][1]), "same": ([2.0] * 20, [2.0] * 20)}, "primary", most=20)
+    found = simultaneous({**pairs, "other 1": (values, pairs["other 1"][1]), "same": ([2.0] * 20, [2.0] * 20)}, "primary", max_blocks=20)
     assert found["other 1"].n == 19 and found["other 1"].note == "1 of 20 blocks have no pair"
     assert found["same"].low == found["same"].high == 1 and "do not differ" in found["same"].note
 
 
 def test_no_primary() -> None:
     with pytest.raises(KeyError):
-        simultaneous({}, "tps", most=10)
+        simultaneous({}, "tps", max_blocks=10)
     with pytest.raises(ValueError, match="no ratio"):
-        simultaneous({"tps": ([0.0], [1.0])}, "tps", most=10)
+        simultaneous({"tps": ([0.0], [1.0])}, "tps", max_blocks=10)
 
 
 def test_joint_error_rate(seed: int) -> None:
@@ -419,14 +419,14 @@ def test_joint_error_rate(seed: int) -> None:
     rng, wrong = random.Random(seed), 0
     for _ in range(400):
         pairs, blocks = metrics(rng, 20, 6), 8
-        while not decide(*(side[:blocks] for side in pairs["primary"]), most=20).stop:
+        while not decide(*(side[:blocks] for side in pairs["primary"]), max_blocks=20).stop:
             blocks += 1
         cut = {name: (a[:blocks], b[:blocks]) for name, (a, b) in pairs.items()}
-        wrong += any(not e.low <= 1 <= e.high for e in simultaneous(cut, "primary", most=20).values())
+        wrong += any(not e.low <= 1 <= e.high for e in simultaneous(cut, "primary", max_blocks=20).values())
     assert wrong <= 0.11 * 400  # 2.5 % are expected; without a correction it would be 20 %
 
 
 def test_the_same_as_the_primary_where_the_data_are() -> None:
     pairs = metrics(random.Random(8), 20, 0)
-    found = simultaneous({**pairs, "copy": pairs["primary"]}, "primary", most=20)["copy"]
-    assert found.value == approx(decide(*pairs["primary"], most=20).estimate.value)
+    found = simultaneous({**pairs, "copy": pairs["primary"]}, "primary", max_blocks=20)["copy"]
+    assert found.value == approx(decide(*pairs["primary"], max_blocks=20).estimate.value)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.drivers.curve import CumulativeCurve
+from pgherd.drivers.cumulative_count import CumulativeCurve
 
 numbers = st.floats(0, 1e6, allow_nan=False)
 curves = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20).map(lambda points: CumulativeCurve(sorted(points)))
@@ -12,7 +12,7 @@ curves = st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20).map(lamb
 
 def test_is_linear_between_points_and_flat_outside() -> None:
     curve = CumulativeCurve([(10, 0), (11, 100), (13, 500)])
-    assert [curve.at(t) for t in (9, 10, 10.5, 11, 12, 13, 20)] == [0, 0, 50, 100, 300, 500, 500]
+    assert [curve.value_at(t) for t in (9, 10, 10.5, 11, 12, 13, 20)] == [0, 0, 50, 100, 300, 500, 500]
     assert curve.between(10.5, 12) == 250
     assert curve.per_second(10.5, 12.9) == [150, 200]
 
@@ -36,8 +36,8 @@ def test_needs_a_point() -> None:
 @given(curves, numbers, numbers)
 def test_never_falls(curve: CumulativeCurve, a: float, b: float) -> None:
     low, high = sorted((a, b))
-    assert curve.at(low) <= curve.at(high)
-    assert curve.counts[0] <= curve.at(low) <= curve.counts[-1]
+    assert curve.value_at(low) <= curve.value_at(high)
+    assert curve.counts[0] <= curve.value_at(low) <= curve.counts[-1]
 
 
 @given(curves, numbers, st.lists(st.floats(0.001, 100), max_size=10))

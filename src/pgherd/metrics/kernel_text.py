@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-MANY = 10
+MANY_CONTAINERS = 10
 """With more containers than this, slowly changing files are read on every fifth tick, to keep sampling cheap."""
 
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -17,7 +17,7 @@ TICKS = os.sysconf("SC_CLK_TCK")
 
 def cadence(containers: int) -> int:
     """Return ``every`` for a source that exists once per container and need not be read each second."""
-    return 1 if containers <= MANY else 5
+    return 1 if containers <= MANY_CONTAINERS else 5
 
 
 def number(text: str) -> float:

@@ -1,4 +1,4 @@
-"""Counts of a pgbench that runs in interleaved time slices (``Window.turns``). Pure.
+"""Counts of a pgbench that runs in interleaved time slices (``MeasuredWindow.turns``). Pure.
 
 pgbench is paused between its slices, and a progress line may span any number of pauses, so progress lines cannot be assigned to a slice.
 The log has the end of each sampled transaction. The number of transactions in a span is the total of the final report, which is exact,
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import floor
 
-from pgherd.drivers.driver import Span, Window
-from pgherd.drivers.pgbench_output import Logged, Report, latency
+from pgherd.drivers.driver import DriverSpan, MeasuredWindow
+from pgherd.drivers.pgbench_output import LoggedTransaction, PgbenchReport, latency
 from pgherd.model.result import Latency
 
 MAX_TRANSACTION_SHARE = 0.1
@@ -30,7 +30,7 @@ MAX_TRANSACTION_SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Counted:
+class SliceCounts:
     """Counts of a pgbench in a window.
 
     Attributes:
@@ -49,10 +49,10 @@ class Counted:
     seconds: float
     per_second: list[float]
     latency: Latency
-    sample: Sequence[Logged]
+    sample: Sequence[LoggedTransaction]
 
 
-def count(report: Report, logged: Sequence[Logged], window: Window, clients: int, target: str) -> Counted:
+def count(report: PgbenchReport, logged: Sequence[LoggedTransaction], window: MeasuredWindow, clients: int, target: str) -> SliceCounts:
     """Count the transactions of a pgbench in the slices of a window.
 
     Raises:
@@ -60,7 +60,7 @@ def count(report: Report, logged: Sequence[Logged], window: Window, clients: int
     """
     ordered = sorted(logged, key=lambda transaction: transaction.at)
     ends = [transaction.at for transaction in ordered]
-    parts = [Span(max(turn.first + window.lead, turn.last - window.counted), turn.last) for turn in window.turns]
+    parts = [DriverSpan(max(turn.first + window.lead, turn.last - window.counted), turn.last) for turn in window.turns]
     parts = [part for part in parts if part.last > part.first]
     counted = sum(len(_between(ordered, ends, part.first, part.last)) for part in parts)
     per_logged = report.transactions / len(ordered) if ordered else 0.0
@@ -79,7 +79,7 @@ def count(report: Report, logged: Sequence[Logged], window: Window, clients: int
         if _start(transaction) >= turn.first
     ]
     borders = [window.start + second for second in range(floor(window.end - window.start + 1e-6) + 1)]
-    return Counted(
+    return SliceCounts(
         transactions=per_logged * len(inside),
         failed=round(report.failed * len(inside) / len(ordered)),
         throughput=throughput,
@@ -90,10 +90,10 @@ def count(report: Report, logged: Sequence[Logged], window: Window, clients: int
     )
 
 
-def _between(ordered: Sequence[Logged], ends: Sequence[float], first: float, last: float) -> Sequence[Logged]:
+def _between(ordered: Sequence[LoggedTransaction], ends: Sequence[float], first: float, last: float) -> Sequence[LoggedTransaction]:
     """Return the transactions that ended after ``first`` and not after ``last``."""
     return ordered[bisect_right(ends, first) : bisect_right(ends, last)]
 
 
-def _start(transaction: Logged) -> float:
+def _start(transaction: LoggedTransaction) -> float:
     return transaction.at - transaction.latency / 1000

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytest import approx
 
-from pgherd.analysis import paired
-from pgherd.analysis.paired import hodges_lehmann, least_pairs, log_ratios, paired_ratio, signed_rank_tail, walsh_rank, why_no_ratio
+from pgherd.analysis import block_ratios
+from pgherd.analysis.block_ratios import hodges_lehmann, log_ratios, min_pairs, no_ratio_reason, paired_ratio, signed_rank_tail, walsh_rank
 
 # Hollander & Wolfe, Nonparametric Statistical Methods, table 3.1: depression scale of nine patients, two visits. It is the
 # example of R's wilcox.test.
@@ -51,7 +51,7 @@ def test_critical_values(pairs: int, critical: int) -> None:
 
 @pytest.mark.parametrize(("confidence", "least"), [(0.90, 5), (0.95, 6), (0.98, 7), (0.99, 8)])
 def test_least_pairs(confidence: float, least: int) -> None:
-    assert least_pairs(confidence) == least
+    assert min_pairs(confidence) == least
     assert walsh_rank((1 - confidence) / 2, least) >= 1
     assert walsh_rank((1 - confidence) / 2, least - 1) == 0
     with pytest.raises(ValueError, match=f"at least {least} are needed"):
@@ -72,7 +72,7 @@ def test_tail_as_scipy_has_it(pairs: int, seed: int) -> None:
 
 def test_tail_of_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = [signed_rank_tail(t, 150) for t in (4300, 4600, 5000)], [walsh_rank(p, 150) for p in (0.005, 0.025)]
-    monkeypatch.setattr(paired, "EXACT", 100)
+    monkeypatch.setattr(block_ratios, "MAX_EXACT_PAIRS", 100)
     assert [signed_rank_tail(t, 150) for t in (4300, 4600, 5000)] == approx(exact[0], abs=4e-4)
     assert [walsh_rank(p, 150) for p in (0.005, 0.025)] == approx(exact[1], rel=0.003)
 
@@ -86,7 +86,7 @@ def test_holds_its_estimate_and_grows_with_confidence(pairs: list[tuple[float, f
         assert len(pairs) < 3 and found.note and found.confidence is None
         return
     assert found.low * (1 - 1e-12) <= found.value <= found.high * (1 + 1e-12)
-    if len(pairs) >= least_pairs(confidence):
+    if len(pairs) >= min_pairs(confidence):
         wider = paired_ratio(values, baseline, 1 - 2.0 ** (1 - len(pairs)))
         assert wider.low <= found.low <= found.high <= wider.high
 
@@ -148,14 +148,14 @@ def test_blocks_without_a_pair_are_left_out() -> None:
 @pytest.mark.parametrize("bad", [0.0, -3.0])
 def test_what_is_not_above_zero_has_no_ratio(bad: float) -> None:
     for values, baseline in (([1.0, bad], [1.0, 2.0]), ([1.0, 2.0], [1.0, bad])):
-        assert "block 2" in (why_no_ratio(values, baseline) or "")
+        assert "block 2" in (no_ratio_reason(values, baseline) or "")
         with pytest.raises(ValueError, match="both must be above zero"):
             paired_ratio(values, baseline)
 
 
 def test_no_pairs_at_all() -> None:
-    assert why_no_ratio([None], [1.0]) == why_no_ratio([], []) == "no ratio: no block has a complete pair"
-    assert why_no_ratio([None, 1.0], [1.0, 1.0]) is None
+    assert no_ratio_reason([None], [1.0]) == no_ratio_reason([], []) == "no ratio: no block has a complete pair"
+    assert no_ratio_reason([None, 1.0], [1.0, 1.0]) is None
     with pytest.raises(ValueError, match="no block"):
         paired_ratio([], [])
     with pytest.raises(ValueError, match="2 and 1"):

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.metrics.keyed import MANY, cadence, flat_keyed, nested_keyed, number
+from pgherd.metrics.kernel_text import MANY_CONTAINERS, cadence, flat_keyed, nested_keyed, number
 
 
 def test_flat_keyed_takes_what_is_wanted() -> None:
@@ -25,4 +25,4 @@ def test_numbers_are_plain_counts() -> None:
 
 
 def test_what_exists_once_per_container_is_read_less_often_when_there_are_many() -> None:
-    assert (cadence(1), cadence(MANY), cadence(MANY + 1)) == (1, 1, 5)
+    assert (cadence(1), cadence(MANY_CONTAINERS), cadence(MANY_CONTAINERS + 1)) == (1, 1, 5)
