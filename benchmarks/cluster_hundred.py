@@ -26,7 +26,7 @@ from outcome import Figure
 from pgherd.analysis.intervals import median_interval
 from pgherd.cluster import certificates, engine
 from pgherd.cluster.remote import Remote
-from pgherd.distributed.merging import qualified
+from pgherd.distributed.merge_results import qualified
 from pgherd.model.errors import TrialError
 from pgherd.store.samples import HostSamples, merge_samples
 
@@ -139,12 +139,12 @@ def planned(made: engine.DaskEngine, address: str) -> tuple[float, float]:
     """Seconds, and CPU seconds of this process, to plan a density study over all hosts, placement included. What the first of them does
     by itself for it is not in it."""
     from pgherd.cli import dry_run
-    from pgherd.distributed import preparation as prepare_cluster
-    from pgherd.distributed.crew import Crew
+    from pgherd.distributed import prepare_cluster
+    from pgherd.distributed.agent_pool import AgentPool
     from pgherd.studies.density.options import DensityRequest
     from pgherd.study.registry import study_of
 
-    prepare_cluster.Crew = partial(Crew, make=cluster_actor.pretend)
+    prepare_cluster.Crew = partial(AgentPool, make=cluster_actor.pretend)
     request = DensityRequest(cluster=address, vcpus=0.25)
     prepare_cluster.prepare_over(made, "density", request, dry=True)
     began, cpu = time.monotonic(), time.process_time()

@@ -18,10 +18,10 @@ from pgherd.metrics.sampler import SamplingView
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.node.protocol import Sampling, Source
+from pgherd.node.protocol import SampleSource, SamplingLoop
 from pgherd.prepare.prepared_study import runnable
 from pgherd.prepare.registry import prepare
-from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession, session
 from pgherd.studies.density.options import DensityOptions, DensityRequest, deployment
@@ -32,7 +32,7 @@ class Deployed:
     """Databases that are up: how they were asked for, their fleet and session."""
 
     options: DensityOptions
-    fleet: Fleet
+    fleet: Deployer
     session: RunSession
 
     def trial(self, loads: Mapping[str, Load], *, ramp: float, seconds: float) -> Trial:
@@ -72,10 +72,10 @@ def complete(node: LocalNode, **asked: Any) -> tuple[DensityOptions, Any]:
 
 
 @contextlib.contextmanager
-def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: RunObserver) -> Iterator[tuple[Fleet, RunSession]]:
+def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: RunObserver) -> Iterator[tuple[Deployer, RunSession]]:
     """A session with an empty fleet, as a run has it; all of it is taken back at the end."""
     with session(node, f"benchmark-{secrets.token_hex(2)}", prepared.surroundings, progress) as live:
-        fleet = Fleet(live, {options.pg_bin: runnable(node, options.pg_bin, options.pg_version, live)}, progress)
+        fleet = Deployer(live, {options.pg_bin: runnable(node, options.pg_bin, options.pg_version, live)}, progress)
         try:
             yield fleet, live
         finally:
@@ -129,9 +129,9 @@ class CountedNode(LocalNode):
         self.begun: Used | None = None
         self.over: Used | None = None
         self.ended: Used | None = None
-        self.sampling: Sampling | None = None
+        self.sampling: SamplingLoop | None = None
 
-    def sample(self, sources: Sequence[Source], spool: str, period: float = 1.0) -> Any:
+    def sample(self, sources: Sequence[SampleSource], spool: str, period: float = 1.0) -> Any:
         """Start the sampling loop and note."""
         self.begun = self.used()
         self.sampling = super().sample(sources, spool, period)
@@ -146,7 +146,7 @@ class CountedNode(LocalNode):
 class _Counted:
     """A sampling loop whose end is noted."""
 
-    def __init__(self, node: CountedNode, sampling: Sampling) -> None:
+    def __init__(self, node: CountedNode, sampling: SamplingLoop) -> None:
         self._node, self._sampling = node, sampling
         self.add, self.backends = sampling.add, sampling.backends
 

@@ -27,8 +27,8 @@ from pgherd.model.errors import UsageError
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.runner.deploy.guest_visit import Wanted, visit
-from pgherd.runtimes.vm import images
+from pgherd.runner.deploy.single_guest import GuestRequest, boot_single_guest
+from pgherd.runtimes.vm import boot_images
 
 SECONDS_TO_READY = 15.0
 SECONDS_TO_IMAGE = 5.0
@@ -50,7 +50,7 @@ def main() -> None:
     seed = outcome.seed_of(options)
     before = outcome.cpu_seconds()
     chosen = installations.choose(LocalNode())
-    wanted = Wanted(scale=1, shell=False, patience=300.0)
+    wanted = GuestRequest(scale=1, shell=False, patience=300.0)
     settings: dict[str, Any] = {"postgres": chosen.version, "scale": 1, "vcpus": 1, "memory": wanted.memory, "idle": idle}
     raw: list[dict[str, Any]] = []
     if options.watch_only:
@@ -85,14 +85,14 @@ def kept(options: argparse.Namespace, settings: dict[str, Any]) -> tuple[dict[st
     return document["settings"], rows
 
 
-def alone(chosen: installations.Installation, wanted: Wanted, guests: int, idle: float) -> list[dict[str, Any]]:
+def alone(chosen: installations.Installation, wanted: GuestRequest, guests: int, idle: float) -> list[dict[str, Any]]:
     """One row for each of so many guests, which run one after the other and idle for so many seconds."""
     node, rows = LocalNode(), []
-    with visit(node, chosen, wanted):
+    with boot_single_guest(node, chosen, wanted):
         pass  # makes what is missing, and reads everything into the page cache
     for number in range(1, guests + 1):
         row: dict[str, Any] = {"image": image_seconds(node, chosen)}
-        with visit(node, chosen, wanted) as found:
+        with boot_single_guest(node, chosen, wanted) as found:
             time.sleep(idle)
             row |= {"accelerator": found.images.hypervisor.accelerator, "seconds": found.seconds}
             row |= memory(found.machine.pid, wanted.memory)
@@ -109,10 +109,10 @@ def image_seconds(node: LocalNode, chosen: installations.Installation) -> float:
     journal = Journal.open(node, paths.state_dir(), "guests-image")
     try:
         account, cache = server_account(), str(paths.cache_dir())
-        scratch = images.scratch_tree(node, journal)
+        scratch = boot_images.scratch_tree(node, journal)
         usable = installations.reachable_copy(node, chosen, account, cache)
         began = time.monotonic()
-        images.root_image.ensure(node, usable, account, cache, scratch, again=True)
+        boot_images.root_image.ensure(node, usable, account, cache, scratch, again=True)
         return time.monotonic() - began
     finally:
         journal.close()

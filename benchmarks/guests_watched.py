@@ -25,11 +25,11 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.play.guest_sampling import GuestSampling
+from pgherd.runner.execute.guest_sampling import GuestSamplers
 from pgherd.runner.session import RunSession, session
-from pgherd.runtimes.runtime import Room
-from pgherd.runtimes.vm import images
-from pgherd.runtimes.vm.acceleration import OVERHEAD
+from pgherd.runtimes.runtime import ContainerHandle
+from pgherd.runtimes.vm import boot_images
+from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.runtimes.vm.qemu import Disk
 from pgherd.runtimes.vm.runtime import VmRuntime
 
@@ -56,7 +56,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
             row: dict[str, Any] = {"together": guests, "manager": _cores(seconds)}
             directory = held.work / f"window-{number}"
             directory.mkdir()
-            inside = GuestSampling(directory)
+            inside = GuestSamplers(directory)
             sampling = node.sample(registry.sources(_view(runtime, rooms)), str(directory / "spool.jsonl"))
             try:
                 inside.begin(rooms)
@@ -70,14 +70,14 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     return accelerator, found
 
 
-def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: int) -> tuple[dict[str, Room], str]:
+def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: int) -> tuple[dict[str, ContainerHandle], str]:
     """The guests' rooms, by name, and their accelerator; one boots after the other."""
     node, account = held.node, held.account
     scratch = held.work / "images"
     node.make_dir(str(scratch), mode=0o755)
     usable = installations.reachable_copy(node, chosen, account, str(held.cache))
-    made = images.build(node, usable, account, str(held.cache), str(scratch))
-    rooms: dict[str, Room] = {}
+    made = boot_images.build(node, usable, account, str(held.cache), str(scratch))
+    rooms: dict[str, ContainerHandle] = {}
     for number in range(1, guests + 1):
         container = Container(name=f"g{number}", runtime="vm", vcpus=1, memory=MEMORY)
         image, sockets = held.work / f"{container.name}.raw", held.sockets / f"v{number}"
@@ -94,7 +94,7 @@ def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: 
     return rooms, made.hypervisor.accelerator
 
 
-def _view(runtime: VmRuntime, rooms: dict[str, Room]) -> SamplingView:
+def _view(runtime: VmRuntime, rooms: dict[str, ContainerHandle]) -> SamplingView:
     """What a run would look at: the guests, their control groups, and this process."""
     return SamplingView(
         containers=[ContainerView(name, room.groups) for name, room in rooms.items()],

@@ -22,12 +22,12 @@ from outcome import Figure
 
 import pgherd
 from pgherd.analysis.intervals import mean_interval
-from pgherd.distributed.agent import Lookout
+from pgherd.distributed.agent import LiveSampler
 from pgherd.export.server import ListenAddress, MetricsServer
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
 from pgherd.runner.live_writer import LiveWriter
-from pgherd.runner.play import phases
+from pgherd.runner.execute import phases
 
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 
@@ -83,7 +83,7 @@ def trial(
             hosts = {"local": up.session.facts}
             server.show(run, RunRecord(run="r", study="density", options={}, started=time.time(), pgherd=pgherd.__version__, hosts=hosts))
             recording.trial(one, 1)
-            lookout = Lookout(one, partial, scratch)
+            lookout = LiveSampler(one, partial, scratch)
             beside = [
                 threading.Thread(target=_scrape, args=(server, every, ended, found)),
                 threading.Thread(target=_glimpse, args=(lookout, every, ended, glimpses)),
@@ -102,7 +102,7 @@ def trial(
     return [scrape for scrape in found if scrape["samples"] > found[0]["samples"]] or found[1:], glimpses[1:]
 
 
-def _glimpse(lookout: Lookout, every: float, ended: threading.Event, glimpses: list[dict[str, float]]) -> None:
+def _glimpse(lookout: LiveSampler, every: float, ended: threading.Event, glimpses: list[dict[str, float]]) -> None:
     """Take one per interval until the trial has ended."""
     while not ended.wait(every):
         began = time.thread_time()

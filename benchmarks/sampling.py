@@ -18,7 +18,7 @@ from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.load import Load
-from pgherd.runner.play import phases
+from pgherd.runner.execute import phases
 
 GOALS = {8: 1.0, 40: 3.0}
 """Databases → per cent of one core."""

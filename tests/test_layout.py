@@ -399,10 +399,10 @@ def test_rooms_of_the_runner_are_used_one_way(example):
     files = {
         "runner/deploy/b.py": "",
         "runner/play/c.py": "from pgherd.runner.deploy import b",
-        "runner/d.py": "from pgherd.runner.play import c",
+        "runner/d.py": "from pgherd.runner.execute import c",
     }
     assert not room_complaints(example(files))
-    (complaint,) = room_complaints(example(files | {"runner/deploy/a.py": "from pgherd.runner.play import c"}))
+    (complaint,) = room_complaints(example(files | {"runner/deploy/a.py": "from pgherd.runner.execute import c"}))
     assert complaint == "runner.deploy.a imports runner.play.c: runner.deploy comes after runner.play"
 
 

@@ -4,8 +4,8 @@ from pgherd.cli.doctor_checks import StudyCapability, network_check, vm_check
 from pgherd.host import namespaces
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.vm import acceleration, disk_image, initramfs, kernel
-from pgherd.runtimes.vm.acceleration import Hypervisor
+from pgherd.runtimes.vm import disk_image, hypervisor, initramfs, kernel
+from pgherd.runtimes.vm.hypervisor import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
 
 
@@ -27,11 +27,11 @@ def test_without_namespaces_there_are_other_hosts(monkeypatch):
 
 @pytest.fixture
 def virtual_machines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceleration, "program", lambda: "/usr/bin/qemu-system-x86_64")
+    monkeypatch.setattr(hypervisor, "program", lambda: "/usr/bin/qemu-system-x86_64")
     monkeypatch.setattr(disk_image, "mkfs", lambda: "/sbin/mkfs.ext4")
     monkeypatch.setattr(initramfs, "busybox", lambda: "/bin/busybox")
     monkeypatch.setattr(kernel, "present", lambda cache: Kernel("/k", "6.1", "/m", "installed"))
-    monkeypatch.setattr(acceleration, "find", lambda *_: Hypervisor("q", "7.2", True, "kvm"))
+    monkeypatch.setattr(hypervisor, "find", lambda *_: Hypervisor("q", "7.2", True, "kvm"))
 
 
 @pytest.mark.usefixtures("virtual_machines")
@@ -45,7 +45,7 @@ def test_with_kvm() -> None:
 
 @pytest.mark.usefixtures("virtual_machines")
 def test_by_emulation_it_is_functional_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceleration, "find", lambda *_: Hypervisor("q", "7.2", True, "tcg", "no device"))
+    monkeypatch.setattr(hypervisor, "find", lambda *_: Hypervisor("q", "7.2", True, "tcg", "no device"))
     check = vm_check(LocalNode())
     assert check.status == "limited" and "functional only" in check.capability and check.missing == "KVM: no device"
 

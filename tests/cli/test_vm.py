@@ -9,13 +9,13 @@ import pytest
 from pgherd.cli import vm
 from pgherd.cli.main import run
 from pgherd.model.errors import CapabilityError
-from pgherd.runtimes.vm import acceleration, images, running
-from pgherd.runtimes.vm.images import Kept
-from pgherd.runtimes.vm.running import Running
+from pgherd.runtimes.vm import boot_images, hypervisor, running_guests
+from pgherd.runtimes.vm.boot_images import CachedImage
+from pgherd.runtimes.vm.running_guests import RunningGuest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
-GUEST = Running("101010-ab", 77, 2, 2**30, 300 * 2**20, 0, "tcg", 7001, "/run/v/console", ("/k", "/i", "/r"))
+GUEST = RunningGuest("101010-ab", 77, 2, 2**30, 300 * 2**20, 0, "tcg", 7001, "/run/v/console", ("/k", "/i", "/r"))
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ GUEST = Running("101010-ab", 77, 2, 2**30, 300 * 2**20, 0, "tcg", 7001, "/run/v/
     ],
 )
 def test_bad_words_are_refused_with_one_message(words, message, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running, "find_all", lambda node: [])
+    monkeypatch.setattr(running_guests, "find_all", lambda node: [])
     assert run(["vm", *words]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("pgherd: ") == 1
@@ -47,14 +47,14 @@ def test_a_missing_hypervisor_is_exit_code_3(words, capsys, monkeypatch) -> None
     def missing() -> str:
         raise CapabilityError("qemu-system-x86_64 is missing, which runs virtual machines; install the package qemu-system-x86")
 
-    monkeypatch.setattr(acceleration, "program", missing)
+    monkeypatch.setattr(hypervisor, "program", missing)
     assert run(["vm", *words, "--json"]) == 3
     said = capsys.readouterr()
     assert json.loads(said.out)["exit_code"] == 3 and "install the package qemu-system-x86" in said.err
 
 
 def test_an_empty_cache_and_no_guest(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running, "find_all", lambda node: [])
+    monkeypatch.setattr(running_guests, "find_all", lambda node: [])
     assert run(["vm", "list"]) == 0
     assert capsys.readouterr().out == "There are no cached images; 'pgherd vm build' builds them.\nNo guest runs.\n"
     assert run(["vm", "clean"]) == 0
@@ -62,8 +62,10 @@ def test_an_empty_cache_and_no_guest(capsys, monkeypatch) -> None:
 
 
 def test_what_is_kept_and_what_runs(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
-    monkeypatch.setattr(images, "list_all", lambda cache: [Kept("root image", "/c/root.ext4", 2**27, 1.0, "PostgreSQL 15.1 of /bin")])
+    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(
+        boot_images, "list_all", lambda cache: [CachedImage("root image", "/c/root.ext4", 2**27, 1.0, "PostgreSQL 15.1 of /bin")]
+    )
     assert run(["vm", "list"]) == 0
     said = capsys.readouterr().out
     assert "root image   128 MB  /c/root.ext4 (PostgreSQL 15.1 of /bin)" in said
@@ -76,21 +78,21 @@ def test_what_is_kept_and_what_runs(capsys, monkeypatch) -> None:
 
 
 def test_what_is_in_use_is_left(capsys, monkeypatch) -> None:
-    kept = Kept("root image", "/r", 2**20, 1.0)
-    monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
-    monkeypatch.setattr(images, "clean", lambda cache, used, kernels: ([], [kept]) if "/r" in used else ([kept], []))
+    kept = CachedImage("root image", "/r", 2**20, 1.0)
+    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(boot_images, "clean", lambda cache, used, kernels: ([], [kept]) if "/r" in used else ([kept], []))
     assert run(["vm", "clean"]) == 0
     assert capsys.readouterr().out == "kept root image /r (1 MB): in use\n"
 
 
 def test_one_command_in_the_only_guest(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running, "find_all", lambda node: [GUEST])
-    monkeypatch.setattr(running, "command", lambda path, text: (5, f"{path} {text}\n"))
+    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(running_guests, "command", lambda path, text: (5, f"{path} {text}\n"))
     assert run(["vm", "shell", "-c", "uptime"]) == 5
     assert capsys.readouterr().out == "/run/v/console uptime\n"
     assert run(["vm", "shell", "101010-ab", "-c", "uptime", "--json"]) == 5
     assert json.loads(capsys.readouterr().out)["output"] == "/run/v/console uptime\n"
-    monkeypatch.setattr(running, "find_all", lambda node: [GUEST, GUEST])
+    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST, GUEST])
     assert run(["vm", "shell", "-c", "uptime"]) == 2
     assert "name the guest" in capsys.readouterr().err
 

@@ -10,7 +10,7 @@ import pytest
 
 from pgherd.cluster import labels
 from pgherd.distributed import agent as host_agent
-from pgherd.distributed.agent import SHOWN, HostAgent, Lookout, make_agent
+from pgherd.distributed.agent import SHOWN, HostAgent, LiveSampler, make_agent
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.facts import HostFacts
@@ -21,7 +21,7 @@ from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.volumes import VolumeContents
 from pgherd.report.live_status import _SAMPLERS
-from pgherd.runner.play.driven import Common
+from pgherd.runner.execute.measurement_window import CommonWindow
 from pgherd.store.live import SPOOL, output_name
 
 pytestmark = pytest.mark.usefixtures("own_directories")
@@ -100,7 +100,7 @@ def agent(monkeypatch, tmp_path):
         def results(windows, write):
             return [PhaseResult(phase="p", start=start, end=end, overlap=1, targets=[]) for start, end in windows]
 
-        return SimpleNamespace(spans=lambda: [Common(begin, begin, begin + 1, 1.0)], jump=0.125, results=results)
+        return SimpleNamespace(spans=lambda: [CommonWindow(begin, begin, begin + 1, 1.0)], jump=0.125, results=results)
 
     there = [Installation("/pg", "18.6", 18, "system"), Installation("/old", "15.18", 15, "system")]
     monkeypatch.setattr(host_agent, "session", session)
@@ -305,7 +305,7 @@ def test_what_is_shown_is_what_is_looked_at():
 
 
 def test_a_glimpse_holds_what_has_been_added_since(tmp_path):
-    lookout = Lookout(LOOKOUT_PART, tmp_path, tmp_path / "out")
+    lookout = LiveSampler(LOOKOUT_PART, tmp_path, tmp_path / "out")
     first = lookout.take()
     assert (first.readings, first.told) == ([], [])
     readings = [{"t": 1.0 + n, "i": 0, "raw": f"{n}000000000\n"} for n in range(4)]

@@ -4,12 +4,12 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.distributed import backend
-from pgherd.distributed.placing import OnHosts
+from pgherd.distributed.place_trial import ClusterStudy
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.model.run import Cluster, RunRecord, Surroundings
 from pgherd.node.local import LocalNode
-from pgherd.runner.play.bench import LocalBench
+from pgherd.runner.execute.local_backend import LocalBackend
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.scaling.options import ScalingRequest
 
@@ -62,8 +62,8 @@ def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
     cluster = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a"}]})
     surroundings = Surroundings(runtime="cgroup", cores=2, memory=1, cluster=cluster)
     told = SimpleNamespace(output=None, run=Path("/runs/r"))
-    with pytest.raises(ZeroDivisionError), backend.standing(LocalNode(), "r", record(), surroundings, told) as (bench, study):
-        assert isinstance(study, OnHosts) and bench.said == ["r", {"/pg": "18.6"}, "open"]
+    with pytest.raises(ZeroDivisionError), backend.open_backend(LocalNode(), "r", record(), surroundings, told) as (bench, study):
+        assert isinstance(study, ClusterStudy) and bench.said == ["r", {"/pg": "18.6"}, "open"]
         raise ZeroDivisionError
     assert Bench.made.said[-1] == "close" and engine.closed
     assert told.output(7) == Path("/runs/r/trials/0007.partial/told")
@@ -73,8 +73,8 @@ def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
 def test_a_run_on_this_host_stands_on_a_fleet(tmp_path):
     told = SimpleNamespace(output=None, setup=lambda what: None, note=lambda text: None)
     surroundings = Surroundings(runtime="process", cores=1, memory=2**30)
-    with backend.standing(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (bench, study):
-        assert isinstance(bench, LocalBench) and study.name == "density" and told.output(7).name == "0007"
+    with backend.open_backend(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (bench, study):
+        assert isinstance(bench, LocalBackend) and study.name == "density" and told.output(7).name == "0007"
         assert told.output(7).parent.is_dir()
     assert not told.output(7).parent.exists()
 

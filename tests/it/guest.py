@@ -16,7 +16,7 @@ from pathlib import Path
 
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.vm import acceleration, initramfs, kernel
+from pgherd.runtimes.vm import hypervisor, initramfs, kernel
 
 _MODULES = ("virtio_pci", "9pnet_virtio", "9p", "overlay")
 _PACKAGES = ("linux-image-amd64", "linux-image-generic")
@@ -53,7 +53,7 @@ class Ended:
 
 def run(argv: list[str], environment: dict[str, str], directory: str, seconds: float, *, memory: str = "2G") -> Ended:
     """Run a command in a guest of its own, as root; its time is up after ``seconds``. Raises NotToBeHad."""
-    qemu = acceleration.program()
+    qemu = hypervisor.program()
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
     command = f"cd {shlex.quote(directory)} && env -i {words} {shlex.join(argv)}"
     with tempfile.TemporaryDirectory(prefix="pgherd-guest-") as scratch:

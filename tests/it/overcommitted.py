@@ -20,7 +20,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import runnable
-from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession, session
 
@@ -58,13 +58,13 @@ def trial(memory: int, repeat: int = 0, *, staging: str = "cgroup-limit", second
 
 
 @contextmanager
-def up(run: str, kind: SwapKind, directory: Path) -> Iterator[tuple[RunSession, Fleet]]:
+def up(run: str, kind: SwapKind, directory: Path) -> Iterator[tuple[RunSession, Deployer]]:
     """The surroundings of a run of ``WHOLE`` MB with swap of that kind, and its fleet."""
     whole = gather(NODE).cores
     around = Surroundings(runtime="cgroup", cores=whole, memory=WHOLE * MB, swap=swap(kind, directory))
     with session(NODE, run, around, RunObserver()) as opened:
         used: Installation = installations.choose(NODE)
-        fleet = Fleet(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, RunObserver())
+        fleet = Deployer(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, RunObserver())
         try:
             yield opened, fleet
         finally:

@@ -21,11 +21,11 @@ from pgherd.model.errors import CapabilityError, PgherdError, TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.runner.deploy.guest_visit import MOUNT, Visit, Wanted, visit
+from pgherd.runner.deploy.single_guest import MOUNT, GuestRequest, SingleGuest, boot_single_guest
 from pgherd.runtimes.vm import kernel
-from pgherd.runtimes.vm.images import Images
-from pgherd.runtimes.vm.machine import Machine
-from pgherd.runtimes.vm.qemu import Guest
+from pgherd.runtimes.vm.boot_images import BootImages
+from pgherd.runtimes.vm.qemu import GuestSpec
+from pgherd.runtimes.vm.virtual_machine import VirtualMachine
 
 pytestmark = pytest.mark.timeout(600)
 PATIENCE = 300.0
@@ -62,13 +62,13 @@ def _fetch_kernel(place: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def up(places: Path) -> Iterator[Visit]:
+def up(places: Path) -> Iterator[SingleGuest]:
     """One guest with a database, for all tests that do it no harm."""
     node = LocalNode()
     with contextlib.ExitStack() as stack:
         try:
-            wanted = Wanted(scale=1, memory=384 * MIB, patience=PATIENCE, accelerator="tcg")
-            found = stack.enter_context(visit(node, installations.choose(node), wanted))
+            wanted = GuestRequest(scale=1, memory=384 * MIB, patience=PATIENCE, accelerator="tcg")
+            found = stack.enter_context(boot_single_guest(node, installations.choose(node), wanted))
         except PgherdError as error:
             if error.exit_code == 3:
                 pytest.skip(str(error))
@@ -76,14 +76,14 @@ def up(places: Path) -> Iterator[Visit]:
         yield found
 
 
-def test_the_database_of_the_golden_copy_answers(up: Visit) -> None:
+def test_the_database_of_the_golden_copy_answers(up: SingleGuest) -> None:
     assert up.instance is not None
     assert up.instance.sql("SELECT count(*) FROM pgbench_accounts", database=up.database) == [(100000,)]
     assert up.instance.sql("SHOW data_directory") == [(f"{MOUNT}/data",)]
     assert set(up.seconds) >= {"packing the disk", "booting", "starting the server", "ready"}
 
 
-def test_the_guest_is_a_node_with_its_own_kernel_and_disks(up: Visit) -> None:
+def test_the_guest_is_a_node_with_its_own_kernel_and_disks(up: SingleGuest) -> None:
     assert up.guest.read("/proc/sys/kernel/osrelease").decode().strip() == up.images.kernel.release
     mounts = up.guest.read("/proc/mounts").decode()
     assert f" {MOUNT} ext4 rw" in mounts and " / overlay rw" in mounts and " /sys/fs/cgroup cgroup2 " in mounts
@@ -93,7 +93,7 @@ def test_the_guest_is_a_node_with_its_own_kernel_and_disks(up: Visit) -> None:
     assert done.out.split()[1] == up.machine.name
 
 
-def test_pgbench_runs_inside(up: Visit) -> None:
+def test_pgbench_runs_inside(up: SingleGuest) -> None:
     assert up.instance is not None
     argv = [
         up.instance.installation.tool("pgbench"),
@@ -111,7 +111,7 @@ def test_pgbench_runs_inside(up: Visit) -> None:
     assert done.code == 0 and "number of transactions actually processed: 20/20" in done.out, done.err
 
 
-def test_balloon_and_statistics_are_there(up: Visit) -> None:
+def test_balloon_and_statistics_are_there(up: SingleGuest) -> None:
     """Pages that the guest has touched come back to the host when the balloon takes them."""
     deadline = time.monotonic() + PATIENCE
     while (stats := up.machine.execute("qom-get", path="/machine/peripheral/balloon0", property="guest-stats"))["last-update"] == 0:
@@ -127,7 +127,7 @@ def test_balloon_and_statistics_are_there(up: Visit) -> None:
         up.machine.execute("no-such-command")
 
 
-def test_the_verbs_see_the_guest(up: Visit, places: Path) -> None:
+def test_the_verbs_see_the_guest(up: SingleGuest, places: Path) -> None:
     def pgherd(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run([*PYTHON, *words], capture_output=True, text=True, cwd="/", timeout=PATIENCE)
 
@@ -142,7 +142,7 @@ def test_the_verbs_see_the_guest(up: Visit, places: Path) -> None:
 
 
 @pytest.fixture
-def bare(up: Visit, tmp_path: Path) -> Iterator[tuple[Images, Journal, str]]:
+def bare(up: SingleGuest, tmp_path: Path) -> Iterator[tuple[BootImages, Journal, str]]:
     """What it takes to boot a further guest without disks: images, a journal, a short directory."""
     node = LocalNode()
     journal = Journal.open(node, tmp_path / "state", "guest")
@@ -152,11 +152,11 @@ def bare(up: Visit, tmp_path: Path) -> Iterator[tuple[Images, Journal, str]]:
     assert not [said for said in journal.close() if said.startswith("not undone")]
 
 
-def test_a_kernel_that_does_not_boot_is_told_by_its_console(bare: tuple[Images, Journal, str], tmp_path: Path) -> None:
+def test_a_kernel_that_does_not_boot_is_told_by_its_console(bare: tuple[BootImages, Journal, str], tmp_path: Path) -> None:
     made, journal, private = bare
     (tmp_path / "empty").write_bytes(b"\0" * MIB)
-    guest = Guest("broken", made.boot, made.initrd, str(tmp_path / "empty"), memory=192 * MIB)
-    machine = Machine(LocalNode(), guest, private, made.hypervisor, journal)
+    guest = GuestSpec("broken", made.boot, made.initrd, str(tmp_path / "empty"), memory=192 * MIB)
+    machine = VirtualMachine(LocalNode(), guest, private, made.hypervisor, journal)
     machine.start()
     with pytest.raises(
         TrialError, match=r"powered itself off while it came up; its console ends with:[\s\S]*the root image cannot be mounted"
@@ -165,10 +165,10 @@ def test_a_kernel_that_does_not_boot_is_told_by_its_console(bare: tuple[Images, 
     machine.stop()
 
 
-def test_a_guest_that_hangs_is_given_up_after_its_time(bare: tuple[Images, Journal, str]) -> None:
+def test_a_guest_that_hangs_is_given_up_after_its_time(bare: tuple[BootImages, Journal, str]) -> None:
     made, journal, private = bare
-    guest = Guest("hangs", made.boot, made.initrd, made.root.path, memory=192 * MIB, words=("rdinit=/no/such/init", "panic=0"))
-    machine = Machine(LocalNode(), guest, private, made.hypervisor, journal)
+    guest = GuestSpec("hangs", made.boot, made.initrd, made.root.path, memory=192 * MIB, words=("rdinit=/no/such/init", "panic=0"))
+    machine = VirtualMachine(LocalNode(), guest, private, made.hypervisor, journal)
     machine.start()
     pid = machine.pid
     with pytest.raises(TrialError, match="guest hangs did not come up within 1 s"):
@@ -177,7 +177,7 @@ def test_a_guest_that_hangs_is_given_up_after_its_time(bare: tuple[Images, Journ
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_after_a_kill_nothing_of_a_guest_is_left(up: Visit, places: Path, tmp_path: Path) -> None:
+def test_after_a_kill_nothing_of_a_guest_is_left(up: SingleGuest, places: Path, tmp_path: Path) -> None:
     """pgherd itself is killed while its guest runs: QEMU goes with it, and 'pgherd clean' removes the rest."""
     process = subprocess.Popen(
         [*PYTHON, "vm", "boot", "--scale", "0", "--memory", "192MB", "--accel", "tcg", "--json"],

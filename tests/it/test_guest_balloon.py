@@ -19,9 +19,9 @@ from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.runtimes import balloon_manager
-from pgherd.runtimes.vm import acceleration, initramfs, kernel
-from pgherd.runtimes.vm.machine import Machine
-from pgherd.runtimes.vm.qemu import Guest
+from pgherd.runtimes.vm import hypervisor, initramfs, kernel
+from pgherd.runtimes.vm.qemu import GuestSpec
+from pgherd.runtimes.vm.virtual_machine import VirtualMachine
 
 MB = 2**20
 MEMORY = 256 * MB
@@ -55,7 +55,7 @@ while :; do sleep 60; done
 
 
 @pytest.fixture(scope="module")
-def guests() -> Iterator[dict[str, Machine]]:
+def guests() -> Iterator[dict[str, VirtualMachine]]:
     """Three guests of 256 MB without a disk of their own, which have touched all their memory; the idle one does so once more, after its
     balloon has held half of it."""
     node = LocalNode()
@@ -70,12 +70,12 @@ def guests() -> Iterator[dict[str, Machine]]:
     if found is None:
         pytest.skip(f"no kernel here has {', '.join(MODULES)}")
     try:
-        qemu = acceleration.program()
-        version = acceleration.version(node)
+        qemu = hypervisor.program()
+        version = hypervisor.version(node)
         first = initramfs.archive(found, MODULES, init=_INIT)
     except CapabilityError as error:
         pytest.skip(str(error))
-    hypervisor = acceleration.Hypervisor(qemu, version, sandbox=False, accelerator="tcg", why="these tests emulate")
+    hypervisor = hypervisor.Hypervisor(qemu, version, sandbox=False, accelerator="tcg", why="these tests emulate")
     with tempfile.TemporaryDirectory(prefix="pgherd-b-") as scratch, contextlib.ExitStack() as ending:
         initrd, root = Path(scratch, "initrd"), Path(scratch, "root")
         initrd.write_bytes(first)
@@ -85,8 +85,8 @@ def guests() -> Iterator[dict[str, Machine]]:
             directory = Path(scratch, name)
             directory.mkdir()
             words = (f"test.kept={kept}",)
-            described = Guest(name, found.image, str(initrd), str(root), memory=MEMORY, reporting=name == REPORTS, words=words)
-            machines[name] = Machine(node, described, str(directory), hypervisor)
+            described = GuestSpec(name, found.image, str(initrd), str(root), memory=MEMORY, reporting=name == REPORTS, words=words)
+            machines[name] = VirtualMachine(node, described, str(directory), hypervisor)
             machines[name].start()
             ending.callback(machines[name].stop)
         for machine in machines.values():
@@ -101,7 +101,7 @@ def eventually(true: Callable[[], object], said: Callable[[], object] = lambda: 
         time.sleep(0.1)
 
 
-def held(machine: Machine) -> float:
+def held(machine: VirtualMachine) -> float:
     """Private memory of the guest's QEMU, bytes."""
     status = Path(f"/proc/{machine.pid}/status").read_text()
     return float(status.split("RssAnon:")[1].split()[0]) * 1024

@@ -27,11 +27,11 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
 from pgherd.runtimes import balloon_manager
-from pgherd.runtimes.balloon_law import DEAD_BAND, SPARED
-from pgherd.runtimes.vm import disk_image, images
+from pgherd.runtimes.balloon_controller import DEAD_BAND, SPARED
+from pgherd.runtimes.vm import boot_images, disk_image
 from pgherd.runtimes.vm.guest_node import GuestNode
-from pgherd.runtimes.vm.machine import Machine
-from pgherd.runtimes.vm.qemu import BALLOON, Disk, Guest
+from pgherd.runtimes.vm.qemu import BALLOON, Disk, GuestSpec
+from pgherd.runtimes.vm.virtual_machine import VirtualMachine
 
 MB = 2**20
 MEMORY, SHORT = 512 * MB, 144 * MB
@@ -56,7 +56,7 @@ pytestmark = pytest.mark.timeout(1800)
 class Up:
     """A guest whose server has filled its pool; the database's balloon is there and switched off."""
 
-    machine: Machine
+    machine: VirtualMachine
     server: Instance
     library: BalloonLibrary
 
@@ -100,17 +100,17 @@ def up() -> Iterator[Up]:
         ending.callback(shutil.rmtree, place, ignore_errors=True)
         try:
             chosen, library = _with_library(host, account, str(cache))
-            made = images.build(host, chosen, account, str(cache), str(place), extra=(library.directory,))
+            made = boot_images.build(host, chosen, account, str(cache), str(place), extra=(library.directory,))
         except CapabilityError as error:
             pytest.skip(str(error))
         initdb(host, chosen, str(place / "disk/data"), account=account)
         disk_image.pack(host, str(place / "disk"), str(place / "data.raw"), free=256 * MB, account=account)
         (port,) = free_ports("127.0.0.1", 1)
         disk, accelerator = Disk("data", str(place / "data.raw"), "/mnt/data"), made.hypervisor.accelerator
-        described = Guest(
+        described = GuestSpec(
             "db01", made.boot, made.initrd, made.root.path, (disk,), memory=MEMORY, accelerator=accelerator, reporting=False, port=port
         )
-        machine = Machine(host, described, str(place), made.hypervisor)
+        machine = VirtualMachine(host, described, str(place), made.hypervisor)
         machine.start()
         ending.callback(machine.stop)
         machine.wait_ready(HANGS)

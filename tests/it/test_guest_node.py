@@ -28,10 +28,10 @@ from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
-from pgherd.runtimes.vm import agent_wire, disk_image, guest_spool, images
+from pgherd.runtimes.vm import agent_wire, boot_images, disk_image, guest_spool
 from pgherd.runtimes.vm.guest_node import GuestNode
-from pgherd.runtimes.vm.machine import Machine
-from pgherd.runtimes.vm.qemu import Disk, Guest
+from pgherd.runtimes.vm.qemu import Disk, GuestSpec
+from pgherd.runtimes.vm.virtual_machine import VirtualMachine
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
 assert _spec and _spec.loader
@@ -46,7 +46,7 @@ pytestmark = pytest.mark.timeout(900)
 
 @dataclass
 class Up:
-    machine: Machine
+    machine: VirtualMachine
     node: GuestNode
     server: Instance
 
@@ -64,21 +64,21 @@ def up() -> Iterator[Up]:
     cache.mkdir(exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix="pgherd-guest-", dir="/tmp"))
     place.chmod(0o755)
-    machine: Machine | None = None
+    machine: VirtualMachine | None = None
     guest: GuestNode | None = None
     try:
         try:
-            made = images.build(host, chosen, account, str(cache), str(place))
+            made = boot_images.build(host, chosen, account, str(cache), str(place))
         except CapabilityError as error:
             pytest.skip(str(error))
         initdb(host, chosen, str(place / "disk/data"), account=account)
         disk_image.pack(host, str(place / "disk"), str(place / "data.raw"), free=256 << 20, account=account)
         (port,) = free_ports("127.0.0.1", 1)
         disk = Disk("data", str(place / "data.raw"), "/mnt/data")
-        description = Guest(
+        description = GuestSpec(
             "db01", made.boot, made.initrd, made.root.path, (disk,), memory=512 << 20, accelerator=made.hypervisor.accelerator, port=port
         )
-        machine = Machine(host, description, str(place), made.hypervisor)
+        machine = VirtualMachine(host, description, str(place), made.hypervisor)
         machine.start()
         guest = GuestNode.connect("db01", machine.agent_socket, BOOT_SECONDS, alive=lambda: machine.running)
         guest.patience = 120.0

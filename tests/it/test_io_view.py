@@ -22,7 +22,7 @@ from pgherd.metrics.spool import Spool
 from pgherd.model.io_view import DeviceView, IoView
 from pgherd.model.result import PhaseResult
 from pgherd.node.local import LocalNode
-from pgherd.runner.play.io_view import Layout, Watching
+from pgherd.runner.execute.device_io import DeviceIoRecorder, DeviceLayout
 from pgherd.study.device_io import series_numbers
 
 SIZE = 256 * 2**20
@@ -72,7 +72,7 @@ def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[Devi
     assert device is not None and device.name == loop
     spool = root / "spool.jsonl"
     sampling = node.sample(samplers.samplers()["diskstats"].sources(SamplingView()), str(spool))
-    watching = Watching(node, SamplingView(trace=True), root, known=Layout({number: (device, {})}))
+    watching = DeviceIoRecorder(node, SamplingView(trace=True), root, known=DeviceLayout({number: (device, {})}))
     time.sleep(0.3)
     start = time.time()
     base = ["fio", "--output-format=json", f"--filename=/dev/{loop}", "--direct=1", "--ioengine=libaio", "--randrepeat=1", "--thread"]

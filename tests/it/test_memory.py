@@ -25,9 +25,9 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
-from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.deploy.deployer import Deployer
+from pgherd.runner.execute.local_backend import LocalBackend
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.play.bench import LocalBench
 from pgherd.store.run_directory import RunDirectory
 
 NODE, MB = LocalNode(), 2**20
@@ -73,8 +73,8 @@ def able(program: ModuleType, place: Path) -> None:
         pytest.skip(str(error))
 
 
-def play(directory: RunDirectory, fleet: Fleet, trial: Trial) -> TrialResult:
-    return loop._trial(directory, directory.next_trial(), trial, LocalBench(fleet), Thresholds(), RunObserver())
+def play(directory: RunDirectory, fleet: Deployer, trial: Trial) -> TrialResult:
+    return loop._trial(directory, directory.next_trial(), trial, LocalBackend(fleet), Thresholds(), RunObserver())
 
 
 def verdicts(result: TrialResult) -> dict[str, str]:

@@ -27,7 +27,7 @@ from pgherd.postgres.instance import Instance, initdb
 from pgherd.runner.deploy.servers import require_consistent
 from pgherd.workloads import random_block, shipped
 from pgherd.workloads.orders import transactions
-from pgherd.workloads.orders.workload import OrdersFilling, check, size_estimate
+from pgherd.workloads.orders.workload import OrdersLoader, check, size_estimate
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
 assert _spec and _spec.loader
@@ -86,7 +86,7 @@ def shop(node: LocalNode, installation: Installation, account: str | None) -> It
         server.start()
         server.wait_ready()
         server.sql("CREATE DATABASE shop")
-        OrdersFilling("shop", WAREHOUSES).load(server, said.append)
+        OrdersLoader("shop", WAREHOUSES).load(server, said.append)
         yield Shop(server, directory, said)
     finally:
         server.disconnect(["shop", "blocks"])
@@ -438,7 +438,7 @@ def test_psql_alone_makes_a_database_of_the_same_kind(shop: Shop) -> None:
 
 def test_random_block_has_a_row_on_every_page_and_does_not_grow(shop: Shop) -> None:
     shop.server.sql("CREATE DATABASE blocks")
-    random_block.RandomBlockFilling("blocks", 8).load(shop.server)
+    random_block.RandomBlockLoader("blocks", 8).load(shop.server)
     shop.server.sql("VACUUM (FREEZE, ANALYZE)", database="blocks")
     pages = (
         "SELECT pg_relation_size('block') / 8192, (SELECT count(*) FROM block), (SELECT count(DISTINCT (ctid::text::point)[0]) FROM block)"

@@ -24,11 +24,11 @@ from pgherd.model.trial import State, Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
-from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.deploy.deployer import Deployer
+from pgherd.runner.execute import phases
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.play import phases
 from pgherd.runner.session import session
-from pgherd.runtimes.choice import choose
+from pgherd.runtimes.runtime_selection import choose
 
 NODE = LocalNode()
 RUN = "20260101-000000-compare-ab12"
@@ -57,10 +57,10 @@ def wal_disk() -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened(usable: Installation) -> Iterator[Fleet]:
+def opened(usable: Installation) -> Iterator[Deployer]:
     facts = gather(NODE)
     with session(NODE, RUN, Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
-        fleet = Fleet(live, {usable.bin: usable}, RunObserver())
+        fleet = Deployer(live, {usable.bin: usable}, RunObserver())
         try:
             yield fleet
         finally:
@@ -110,7 +110,7 @@ def test_two_runtimes_within_one_run(usable, tmp_path):
 
 
 def test_the_wal_of_a_server_lies_where_it_is_told_to(usable, wal_disk):
-    def places(fleet: Fleet) -> tuple[Path, int]:
+    def places(fleet: Deployer) -> tuple[Path, int]:
         server = fleet.view().servers[0]
         data = Path(str(NODE.sql(server.conninfo, "SHOW data_directory")[0][0]))
         files = int(NODE.sql(server.conninfo, "SELECT count(*) FROM pg_ls_waldir()")[0][0])

@@ -22,7 +22,7 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import defaults, installations
 from pgherd.postgres.installations import Installation
-from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import session
 
@@ -98,7 +98,7 @@ def test_two_versions_within_one_run(own_directories, reachable):
     with session(
         NODE, "20260101-000000-compare-ab12", Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()
     ) as live:
-        fleet = Fleet(live, {one.bin: one for one in found}, RunObserver())
+        fleet = Deployer(live, {one.bin: one for one in found}, RunObserver())
         try:
             for one in (*found, found[0]):
                 stage, how = fleet.apply(trial(one))

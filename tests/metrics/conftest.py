@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.metrics.registry import samplers
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "metrics"
 
@@ -22,7 +22,7 @@ def parsed(text: Callable[[str], str]) -> Callable[..., dict[str, dict[str, floa
     """(sampler, name of a captured text, tag) → entity → values."""
 
     def parse(sampler: str, name: str, tag: str = "", entity: str = "host") -> dict[str, dict[str, float]]:
-        source = Source(sampler, entity, "file", "/where", tag=tag)
+        source = SampleSource(sampler, entity, "file", "/where", tag=tag)
         return dict(samplers()[sampler].parse(text(name), source))
 
     return parse

@@ -4,7 +4,7 @@ from pgherd.metrics import cgroup
 from pgherd.metrics.cgroup import CGROUP_CPU, CGROUP_MEMORY
 from pgherd.metrics.kernel_text import TICKS
 from pgherd.metrics.sampler import CgroupView, ContainerView, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 # ---- accounting
 
@@ -104,7 +104,7 @@ def test_reads_v2_of_cgroup_memory(parsed) -> None:
 
 
 def test_swapping_of_a_group_where_the_kernel_tells(parsed) -> None:
-    source = Source("cgroup_memory", A, "file", "/x", tag="v2 stat")
+    source = SampleSource("cgroup_memory", A, "file", "/x", tag="v2 stat")
     assert list(CGROUP_MEMORY.parse("anon 1\npswpin 7\npswpout 9\n", source)) == [
         (A, {"memory.anon": 1, "memory.swapped_in_pages": 7, "memory.swapped_out_pages": 9})
     ]
@@ -112,7 +112,7 @@ def test_swapping_of_a_group_where_the_kernel_tells(parsed) -> None:
 
 @pytest.mark.parametrize(("raw", "read"), [("838860800\n", 838860800), ("max\n", None), ("9223372036854771712\n", None)])
 def test_a_limit_that_is_none_is_absent(raw, read) -> None:
-    found = list(CGROUP_MEMORY.parse(raw, Source("cgroup_memory", "run-cgroup", "file", "/x", tag="limit")))
+    found = list(CGROUP_MEMORY.parse(raw, SampleSource("cgroup_memory", "run-cgroup", "file", "/x", tag="limit")))
     assert found == ([] if read is None else [("run-cgroup", {"memory.limit": read})])
 
 

@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from pgherd.metrics.guest_balloon import BALLOON_MANAGER, GUEST_BALLOON
 from pgherd.metrics.sampler import GuestView, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 # ---- guests
 
 
-SOURCE = Source("guest_balloon", "guest:a", "file", "a")
+SOURCE = SampleSource("guest_balloon", "guest:a", "file", "a")
 WRITTEN = {"memory": 1000, "minimum": 200, "actual": 700, "target": 650, "working_set": 300, "at": 12.5, "last_update": 11}
 STATS = {"stat-free-memory": 5, "stat-available-memory": 6, "stat-swap-in": 7, "stat-disk-caches": -1, "stat-htlb-pgalloc": 0}
 
@@ -58,7 +58,7 @@ def test_any_json_is_a_reading_or_a_value_error(document) -> None:
 # ---- balloon manager
 
 
-MANAGER = Source("balloon_manager", "platform:balloon-manager", "qmp", "")
+MANAGER = SampleSource("balloon_manager", "platform:balloon-manager", "qmp", "")
 
 
 def test_the_managers_own_cpu_is_a_part_of_the_platform() -> None:

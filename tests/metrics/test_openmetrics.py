@@ -108,7 +108,7 @@ def test_entities_become_names_and_labels(entity, name, sample, labels):
     ],
 )
 def test_of_several_hosts_the_entity_tells_which(entity, labels):
-    """pgherd.distributed.merging names the entities."""
+    """pgherd.distributed.merge_results names the entities."""
     name = {"disk": "reads", "server": "db.deadlocks"}.get(entity.partition(":")[0], "memory.usage")
     _, found = named(entity, name, ("db1", "db2"))
     assert found == labels

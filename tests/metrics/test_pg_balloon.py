@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.metrics.pg_balloon import SAMPLER, STATEMENT
 from pgherd.metrics.sampler import SamplingView, ServerView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 EXTENSION = Path(__file__).parents[2] / "extension/pg_balloon/pg_balloon--1.0.sql"
 
@@ -18,7 +18,7 @@ def test_asks_only_servers_that_have_it() -> None:
 
 def test_reads_one_row() -> None:
     row = ["268435456", "100663296", "150000000", "0", "90000000", "33554432", "241591910", None, "7", "3"]
-    ((entity, values),) = SAMPLER.parse(json.dumps([row]), Source("balloon", "server:a/pg", "sql", "host=/a"))
+    ((entity, values),) = SAMPLER.parse(json.dumps([row]), SampleSource("balloon", "server:a/pg", "sql", "host=/a"))
     assert entity == "server:a/pg"
     assert values["balloon.shared_buffers"] == 268435456
     assert values["balloon.bytes"] == 100663296
@@ -28,7 +28,7 @@ def test_reads_one_row() -> None:
 
 def test_one_column_for_each_metric() -> None:
     with pytest.raises(ValueError, match="columns"):
-        list(SAMPLER.parse("[[1, 2]]", Source("balloon", "server:a/pg", "sql", "host=/a")))
+        list(SAMPLER.parse("[[1, 2]]", SampleSource("balloon", "server:a/pg", "sql", "host=/a")))
 
 
 def test_the_extension_has_every_column() -> None:

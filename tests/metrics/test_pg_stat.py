@@ -4,12 +4,12 @@ import pytest
 
 from pgherd.metrics.pg_stat import DATABASE, PG_IO, PG_WAL, database_statement, wal_statement
 from pgherd.metrics.sampler import SamplingView, ServerView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 # ---- databases
 
 
-SOURCE = Source("database", "server:a/pg", "sql", "host=/s")
+SOURCE = SampleSource("database", "server:a/pg", "sql", "host=/s")
 
 
 @pytest.mark.parametrize("version", ["15", "18"])
@@ -78,14 +78,14 @@ def test_servers_from_16_on_every_fifth_tick() -> None:
 
 def test_refuses_other_answers_of_pg_io() -> None:
     with pytest.raises(ValueError, match="10 columns, not 1"):
-        list(PG_IO.parse("[[1]]", Source("pg_io", "server:a/pg", "sql", "x")))
+        list(PG_IO.parse("[[1]]", SampleSource("pg_io", "server:a/pg", "sql", "x")))
 
 
 # ---- WAL
 
 
 def test_every_version_has_as_many_columns_as_there_are_metrics() -> None:
-    source = Source("pg_wal", "server:a/pg", "sql", "x")
+    source = SampleSource("pg_wal", "server:a/pg", "sql", "x")
     (reading,) = PG_WAL.parse('[["5", "4", null, 0, 8192, 16384]]', source)
     assert reading == (
         "server:a/pg",

@@ -5,7 +5,7 @@ import pytest
 from pgherd.metrics.kernel_text import TICKS
 from pgherd.metrics.processes import PAGE, SAMPLER
 from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 
 def test_a_name_with_parentheses_and_spaces_is_read(parsed) -> None:
@@ -23,13 +23,13 @@ def test_a_tree_counts_its_processes_and_those_that_ended(parsed) -> None:
 
 def test_a_single_process_leaves_ended_children_out(text) -> None:
     line = text("tree-postmaster").splitlines()[0]
-    (reading,) = SAMPLER.parse(line, Source("processes", "pgherd", "file", "/proc/1/stat"))
+    (reading,) = SAMPLER.parse(line, SampleSource("processes", "pgherd", "file", "/proc/1/stat"))
     assert reading[1]["cpu.usage"] == pytest.approx((2 + 45) / TICKS)
 
 
 def test_agrees_with_the_process_itself() -> None:
     with open("/proc/self/stat") as file:
-        (reading,) = SAMPLER.parse(file.read(), Source("processes", "pgherd", "file", "/proc/self/stat"))
+        (reading,) = SAMPLER.parse(file.read(), SampleSource("processes", "pgherd", "file", "/proc/self/stat"))
     now = os.times()
     assert -1e-6 < now.user + now.system - reading[1]["cpu.usage"] < 1  # sums of floats
     assert reading[1]["memory.rss"] > 1e6
@@ -63,4 +63,4 @@ def test_a_backend_is_read_by_the_schedulers_clock() -> None:
 @pytest.mark.parametrize("raw", ["", "1 (x) S 1 2 3", "no parentheses " + "1 " * 40, "1 (x) S " + "x " * 40])
 def test_refuses_other_text(raw: str) -> None:
     with pytest.raises(ValueError):
-        list(SAMPLER.parse(raw, Source("processes", "pgherd", "file", "/x")))
+        list(SAMPLER.parse(raw, SampleSource("processes", "pgherd", "file", "/x")))

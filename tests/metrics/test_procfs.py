@@ -3,7 +3,7 @@ import pytest
 from pgherd.metrics.kernel_text import TICKS
 from pgherd.metrics.procfs import CPU, PRESSURE
 from pgherd.metrics.sampler import ContainerView, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 # ---- CPU
 
@@ -83,4 +83,4 @@ def test_reads_the_group_around_all_containers() -> None:
 
 def test_refuses_other_text() -> None:
     with pytest.raises(ValueError, match="no pressure lines"):
-        list(PRESSURE.parse("cpu 1 2 3", Source("pressure", "host", "file", "/x", tag="cpu")))
+        list(PRESSURE.parse("cpu 1 2 3", SampleSource("pressure", "host", "file", "/x", tag="cpu")))

@@ -10,9 +10,9 @@ from pgherd.metrics.diskstats import SAMPLER as DISKSTATS
 from pgherd.metrics.qemu_blockstats import SAMPLER
 from pgherd.metrics.registry import metric
 from pgherd.metrics.sampler import SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
-SOURCE = Source("qemu_blockstats", "guest:a", "file", "a")
+SOURCE = SampleSource("qemu_blockstats", "guest:a", "file", "a")
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "qemu" / "query-blockstats.json"
 
 
@@ -36,7 +36,7 @@ def test_reads_what_a_real_guest_did() -> None:
 
 def test_both_views_of_a_real_guest_agree() -> None:
     """vda is the drive 'data', vdb 'wal' (virtio): what its kernel counted is what QEMU counted, but for what the firmware read."""
-    inside = dict(DISKSTATS.parse((CAPTURED.parent / "guest-diskstats").read_text(), Source("diskstats", "disk", "file", "/x")))
+    inside = dict(DISKSTATS.parse((CAPTURED.parent / "guest-diskstats").read_text(), SampleSource("diskstats", "disk", "file", "/x")))
     for within, below in (("vda", "data"), ("vdb", "wal")):
         seen, counted = inside[f"disk:{within}"], read()[f"guest-drive:a/{below}"]
         assert [counted[name] for name in ("writes", "write_bytes", "flushes", "read_bytes")] == [

@@ -4,8 +4,8 @@ import pytest
 
 from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, SAME_PAGE_MERGING
 from pgherd.metrics.sampler import GuestView, SamplingView
-from pgherd.node.protocol import Source
-from pgherd.runtimes.vm.qemu import Guest, Places, arguments
+from pgherd.node.protocol import SampleSource
+from pgherd.runtimes.vm.qemu import GuestFiles, GuestSpec, arguments
 from pgherd.study.emulation import EMULATED_METRIC
 
 # ---- memory and CPU
@@ -16,7 +16,7 @@ CAPTURED = Path(__file__).parent.parent / "fixtures" / "qemu"
 
 
 def read(name: str, tag: str = "") -> dict[str, float]:
-    ((entity, values),) = QEMU_PROCESS.parse((CAPTURED / name).read_text(), Source("qemu_process", "guest:a", "file", "/x", tag=tag))
+    ((entity, values),) = QEMU_PROCESS.parse((CAPTURED / name).read_text(), SampleSource("qemu_process", "guest:a", "file", "/x", tag=tag))
     assert entity == "guest:a"
     return values
 
@@ -41,7 +41,7 @@ def test_reads_a_real_process() -> None:
 def test_code_that_may_be_executed_is_not_the_guests_memory() -> None:
     lines = ["100000-10100000 rwxp 00000000 00:00 0 ", "Rss: 100 kB", "20000000-30000000 rw-p 00000000 00:00 0 ", "Rss: 300 kB"]
     lines += ["40000000-80000000 rw-p 00000000 00:00 0 ", "Rss: 4 kB", "90000000-90001000 r--p 0 08:01 7   /usr/bin/qemu", "Rss: 50 kB"]
-    ((_, values),) = QEMU_PROCESS.parse("\n".join(lines), Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
+    ((_, values),) = QEMU_PROCESS.parse("\n".join(lines), SampleSource("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
     assert values == {"guest.resident": 300 * 1024, "qemu.overhead": 104 * 1024}
 
 
@@ -50,17 +50,17 @@ def test_code_that_may_be_executed_is_not_the_guests_memory() -> None:
 )
 def test_refuses_other_text(tag, raw) -> None:
     with pytest.raises(ValueError):
-        list(QEMU_PROCESS.parse(raw, Source("qemu_process", "guest:a", "file", "/x", tag=tag)))
+        list(QEMU_PROCESS.parse(raw, SampleSource("qemu_process", "guest:a", "file", "/x", tag=tag)))
 
 
 def test_reserved_huge_pages_are_the_guests_memory_too() -> None:
     """Lines as the kernel writes them of a memory file on huge pages: they are in no Rss."""
     status = "RssAnon:\t  100 kB\nRssFile:\t 7 kB\nRssShmem:\t  4 kB\nVmSwap:\t 0 kB\nHugetlbPages:\t  262144 kB\n"
-    ((_, values),) = QEMU_PROCESS.parse(status, Source("qemu_process", "guest:a", "file", "/x"))
+    ((_, values),) = QEMU_PROCESS.parse(status, SampleSource("qemu_process", "guest:a", "file", "/x"))
     assert values["qemu.shared"] == 256 * MB + 4 * 1024 and values["qemu.anon"] == 100 * 1024
     smaps = "20000000-30000000 rw-s 00000000 00:0f 7   /memfd:memory-backend-memfd (deleted)\nRss: 0 kB\nShared_Hugetlb: 0 kB\n"
     smaps += "Private_Hugetlb: 262144 kB\n40000000-40100000 rw-p 00000000 00:00 0 \nRss: 60 kB\nPrivate_Hugetlb: 0 kB\n"
-    ((_, split),) = QEMU_PROCESS.parse(smaps, Source("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
+    ((_, split),) = QEMU_PROCESS.parse(smaps, SampleSource("qemu_process", "guest:a", "file", "/x", tag=str(256 * MB)))
     assert split == {"guest.resident": 256 * MB, "qemu.overhead": 60 * 1024}
 
 
@@ -68,13 +68,13 @@ def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
     """Fields 14, 15 and 43 of proc(5), in ticks of 10 ms; the name of a process may be as odd as it likes."""
     fields = ["7", "(qemu (x) y)", "S"] + [str(number) for number in range(4, 53)]
     fields[13], fields[14], fields[42] = "250", "150", "300"
-    ((_, values),) = QEMU_PROCESS.parse(" ".join(fields), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
+    ((_, values),) = QEMU_PROCESS.parse(" ".join(fields), SampleSource("qemu_process", "guest:a", "file", "/x", tag="cpu"))
     assert values == {"qemu.cpu": 4.0, "qemu.cpu_guest": 3.0}
     with open("/proc/self/stat") as file:
-        ((_, ours),) = QEMU_PROCESS.parse(file.read(), Source("qemu_process", "guest:a", "file", "/x", tag="cpu"))
+        ((_, ours),) = QEMU_PROCESS.parse(file.read(), SampleSource("qemu_process", "guest:a", "file", "/x", tag="cpu"))
     assert ours["qemu.cpu"] > 0 and ours["qemu.cpu_guest"] == 0
     with pytest.raises(ValueError, match="/proc/PID/stat"):
-        list(QEMU_PROCESS.parse("7 (qemu) S 1 2", Source("qemu_process", "guest:a", "file", "/x", tag="cpu")))
+        list(QEMU_PROCESS.parse("7 (qemu) S 1 2", SampleSource("qemu_process", "guest:a", "file", "/x", tag="cpu")))
 
 
 # ---- emulation
@@ -82,7 +82,7 @@ def test_cpu_of_vcpus_is_told_from_the_hypervisors_own() -> None:
 
 @pytest.mark.parametrize(("accelerator", "found"), [("tcg", 1.0), ("kvm", 0.0)])
 def test_the_accelerator_is_told_by_the_command_line(accelerator, found):
-    argv = arguments("qemu-system-x86_64", Guest("db01", "/k", "/i", "/r", accelerator=accelerator), Places("/m", "/a", "/c", "/l"))
+    argv = arguments("qemu-system-x86_64", GuestSpec("db01", "/k", "/i", "/r", accelerator=accelerator), GuestFiles("/m", "/a", "/c", "/l"))
     (source,) = GUEST_MACHINE.sources(SamplingView(guests=[GuestView("db01", 4711, 2**29)]))
     assert source.where == "/proc/4711/cmdline"
     assert list(GUEST_MACHINE.parse("\0".join([*argv, ""]), source)) == [("guest:db01", {EMULATED_METRIC: found})]
@@ -114,7 +114,7 @@ def test_reads_the_hosts_counts_and_each_guests_where_some_memory_may_be_merged(
 
 def test_pages_become_bytes_and_rounds_stay() -> None:
     def read(raw: str, tag: str) -> dict[str, float]:
-        ((_, values),) = SAME_PAGE_MERGING.parse(raw, Source(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag))
+        ((_, values),) = SAME_PAGE_MERGING.parse(raw, SampleSource(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag))
         return values
 
     # As a kernel with two merged guests gave them.
@@ -126,4 +126,4 @@ def test_pages_become_bytes_and_rounds_stay() -> None:
 @pytest.mark.parametrize(("raw", "tag"), [("", "ksm.shared"), ("many", "guest.ksm_merged"), ("1", "ksm.other"), ("1", "")])
 def test_refuses_other_text_of_same_page_merging(raw: str, tag: str) -> None:
     with pytest.raises(ValueError):
-        list(SAME_PAGE_MERGING.parse(raw, Source(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag)))
+        list(SAME_PAGE_MERGING.parse(raw, SampleSource(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag)))

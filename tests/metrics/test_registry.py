@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from pgherd.metrics.registry import metric, metrics, samplers, sources
 from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView, ServerView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 TAGS = ["", "cpu", "usage", "swap", "tree", "v1 usage", "v1 stat", "v1 throttling", "v2", "v2 stat"]
 KINDS = ["cgroup_cpu", "cgroup_memory", "cpu", "database", "diskstats", "memory", "pg_io", "pressure", "processes", "vmstat"]
@@ -58,7 +58,7 @@ def test_every_source_names_its_sampler_and_is_read_once() -> None:
 @given(st.sampled_from(KINDS), st.sampled_from(TAGS), st.text())
 def test_text_of_another_kind_is_a_value_error_or_skipped(sampler: str, tag: str, raw: str) -> None:
     try:
-        readings = list(samplers()[sampler].parse(raw, Source(sampler, "e", "file", "/x", tag=tag)))
+        readings = list(samplers()[sampler].parse(raw, SampleSource(sampler, "e", "file", "/x", tag=tag)))
     except ValueError:
         return
     names = {one.name for one in samplers()[sampler].metrics}

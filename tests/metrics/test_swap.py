@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.metrics.sampler import SamplingView, SwapView
 from pgherd.metrics.swap import OURS, SWAP, ZRAM
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 # ---- swap areas
 
@@ -26,7 +26,7 @@ def test_is_read_where_a_run_has_made_swap() -> None:
 @pytest.mark.parametrize("raw", ["", "something else", "Filename Type Size Used Priority\n/dev/x partition"])
 def test_refuses_other_text(raw: str) -> None:
     with pytest.raises(ValueError, match="/proc/swaps"):
-        list(SWAP.parse(raw, Source("swap", "swap", "file", "/proc/swaps")))
+        list(SWAP.parse(raw, SampleSource("swap", "swap", "file", "/proc/swaps")))
 
 
 # ---- zram
@@ -53,4 +53,4 @@ def test_reads_the_runs_own_device_only() -> None:
 
 def test_refuses_other_text_of_zram() -> None:
     with pytest.raises(ValueError, match="mm_stat"):
-        list(ZRAM.parse("1 2 3", Source("zram", "zram:zram1", "file", "/x")))
+        list(ZRAM.parse("1 2 3", SampleSource("zram", "zram:zram1", "file", "/x")))

@@ -5,10 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.metrics import tlb
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/metrics"
-SOURCE = Source("tlb", "server:db01/pg", "file", "perf.txt")
+SOURCE = SampleSource("tlb", "server:db01/pg", "file", "perf.txt")
 # The form of perf stat -x; -I (perf-stat(1), CSV FORMAT), as in the captured text beside it; no machine with counters was at hand.
 COUNTED = """# started on Sun Nov 22 03:23:01 2026
 

@@ -21,7 +21,7 @@ def send(number: int) -> None:
 def test_each_signal_ends_the_block(number: signal.Signals) -> None:
     with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
         send(number)
-    assert interruption.asked()
+    assert interruption.requested()
 
 
 def test_later_signals_do_not_disturb_what_takes_back(capfd: pytest.CaptureFixture[str]) -> None:
@@ -55,8 +55,8 @@ def test_without_a_signal_nothing_changes() -> None:
         assert signal.getsignal(signal.SIGTERM) is not before
         with interruption.undisturbed():
             pass
-        interruption.insist()
-    assert signal.getsignal(signal.SIGTERM) is before and not interruption.asked()
+        interruption.check()
+    assert signal.getsignal(signal.SIGTERM) is before and not interruption.requested()
 
 
 def test_an_interrupt_that_a_library_turned_into_its_own_error_is_one_again() -> None:
@@ -72,7 +72,7 @@ def test_an_interrupt_that_got_lost_is_insisted_upon() -> None:
     with pytest.raises(KeyboardInterrupt), interruption.ended_by_signals():
         with contextlib.suppress(KeyboardInterrupt):
             send(signal.SIGINT)
-        interruption.insist()
+        interruption.check()
 
 
 def test_other_errors_pass() -> None:

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.deployment import Database
 from pgherd.node.local import LocalNode
-from pgherd.node.protocol import Filling, LoadTarget
+from pgherd.node.protocol import DataLoader, LoaderServer
 from pgherd.postgres.instance import Instance
 from pgherd.workloads.registry import fillings
 
@@ -19,10 +19,10 @@ def test_what_workloads_give_can_make_a_golden_copy(tmp_path, workload):
     init.write_text("create table t (i int);")
     asked = Database(workload=workload, init=str(init) if workload == "script" else None)
     (made,) = fillings(LocalNode(), [asked])
-    assert _names(Filling) == {"database", "identity", "size_estimate", "load"}
-    assert all(hasattr(made, name) for name in _names(Filling))
+    assert _names(DataLoader) == {"database", "identity", "size_estimate", "load"}
+    assert all(hasattr(made, name) for name in _names(DataLoader))
 
 
 def test_an_instance_is_what_loaders_need_to_know():
     fields = {name for name, _ in inspect.getmembers(Instance)} | set(inspect.signature(Instance).parameters)
-    assert _names(LoadTarget) <= fields
+    assert _names(LoaderServer) <= fields

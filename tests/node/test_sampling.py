@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.node.local import LocalNode
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 
 def _lines(path: Path) -> list[dict]:
@@ -27,7 +27,7 @@ def _sampled(tmp_path, sources, seconds=0.35, period=0.1, later=()):
 
 
 def test_a_file_is_read_again_from_its_start_on_each_tick(tmp_path):
-    lines = _sampled(tmp_path, [Source("cpu", "host", "file", "/proc/uptime")])
+    lines = _sampled(tmp_path, [SampleSource("cpu", "host", "file", "/proc/uptime")])
     assert lines[0] == {"sources": [["cpu", "host", "file", "/proc/uptime", ""]], "first": 0}
     values = [float(line["raw"].split()[0]) for line in lines[1:]]
     assert len(values) >= 2 and values == sorted(values)
@@ -44,22 +44,22 @@ def test_hundreds_of_open_files_do_not_end_it(tmp_path):
         with contextlib.ExitStack() as stack:
             while stack.enter_context(open("/dev/null")).fileno() < 1100:  # select(2) takes no descriptor from 1,024 on
                 pass
-            lines = _sampled(tmp_path, [Source("cpu", "host", "file", "/proc/uptime")])
+            lines = _sampled(tmp_path, [SampleSource("cpu", "host", "file", "/proc/uptime")])
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert sum("raw" in line for line in lines) > 2
 
 
 def test_every_nth_tick_and_always_the_first_and_last(tmp_path):
-    rare = Source("x", "host", "file", "/proc/loadavg", every=1000)
-    often = Source("x", "host", "file", "/proc/uptime")
+    rare = SampleSource("x", "host", "file", "/proc/loadavg", every=1000)
+    often = SampleSource("x", "host", "file", "/proc/uptime")
     lines = _sampled(tmp_path, [rare, often])
     assert sum(line.get("i") == 0 for line in lines) == 2
     assert sum(line.get("i") == 1 for line in lines) > 2
 
 
 def test_sources_can_be_added_while_it_runs(tmp_path):
-    lines = _sampled(tmp_path, [], later=[Source("x", "host", "file", "/proc/uptime")])
+    lines = _sampled(tmp_path, [], later=[SampleSource("x", "host", "file", "/proc/uptime")])
     assert {"sources": [["x", "host", "file", "/proc/uptime", ""]], "first": 0} in lines
     assert any(line.get("raw") for line in lines)
 
@@ -72,7 +72,7 @@ def test_a_process_tree_has_a_line_for_each_child_and_ends_with_it(tmp_path):
     while not all(Path(f"/proc/{pid}/comm").read_text() == "sleep\n" for pid in children.read_text().split()):
         time.sleep(0.01)  # forked, but still the shell
     try:
-        lines = _sampled(tmp_path, [Source("p", "driver:x", "tree", str(parent.pid))])
+        lines = _sampled(tmp_path, [SampleSource("p", "driver:x", "tree", str(parent.pid))])
     finally:
         for pid in children.read_text().split():
             subprocess.run(["kill", pid], check=True)
@@ -80,14 +80,14 @@ def test_a_process_tree_has_a_line_for_each_child_and_ends_with_it(tmp_path):
         parent.stdout.close()
     raw = [line["raw"] for line in lines if line.get("i") == 0]
     assert raw and all([entry.split()[1] for entry in text.splitlines()] == ["(sh)", "(sleep)"] for text in raw)
-    gone = _sampled(tmp_path, [Source("p", "driver:x", "tree", str(parent.pid))])
+    gone = _sampled(tmp_path, [SampleSource("p", "driver:x", "tree", str(parent.pid))])
     assert [line["raw"] for line in gone if "i" in line][-1] is None
 
 
 def test_what_cannot_be_read_is_said_and_does_not_stop_the_rest(tmp_path):
-    missing = Source("x", "host", "file", str(tmp_path / "missing"))
-    nobody = Source("db", "server:a/b", "sql", f"host={tmp_path} port=1 dbname=x", "select 1")
-    lines = _sampled(tmp_path, [missing, nobody, Source("x", "host", "file", "/proc/uptime")])
+    missing = SampleSource("x", "host", "file", str(tmp_path / "missing"))
+    nobody = SampleSource("db", "server:a/b", "sql", f"host={tmp_path} port=1 dbname=x", "select 1")
+    lines = _sampled(tmp_path, [missing, nobody, SampleSource("x", "host", "file", "/proc/uptime")])
     assert any(line.get("i") == 0 and line["raw"] is None and "No such file" in line["error"] for line in lines)
     assert any(line.get("i") == 1 and line["raw"] is None for line in lines)
     assert any(line.get("i") == 2 and line["raw"] for line in lines)
@@ -96,7 +96,7 @@ def test_what_cannot_be_read_is_said_and_does_not_stop_the_rest(tmp_path):
 def test_a_full_disk_is_told_when_it_stops():
     if not Path("/dev/full").exists():
         pytest.skip("no /dev/full")
-    sampling = LocalNode().sample([Source("x", "host", "file", "/proc/uptime")], "/dev/full", 0.05)
+    sampling = LocalNode().sample([SampleSource("x", "host", "file", "/proc/uptime")], "/dev/full", 0.05)
     time.sleep(0.2)
     with pytest.raises(OSError, match="No space left"):
         sampling.stop()
@@ -104,8 +104,8 @@ def test_a_full_disk_is_told_when_it_stops():
 
 def test_adding_nothing_reads_everything_at_once_beside_the_ticks(tmp_path):
     spool = tmp_path / "spool"
-    rare = Source("x", "host", "file", "/proc/loadavg", every=2)
-    sampling = LocalNode().sample([Source("x", "host", "file", "/proc/uptime"), rare], str(spool), 3600.0)
+    rare = SampleSource("x", "host", "file", "/proc/loadavg", every=2)
+    sampling = LocalNode().sample([SampleSource("x", "host", "file", "/proc/uptime"), rare], str(spool), 3600.0)
     marks = []
     for _ in range(3):
         time.sleep(0.05)
@@ -123,7 +123,9 @@ def test_adding_nothing_reads_everything_at_once_beside_the_ticks(tmp_path):
 def test_files_that_the_kernel_gives_by_the_page_are_read_whole(tmp_path):
     long = tmp_path / "long"
     long.write_text("0123456789" * 30_000)
-    lines = _sampled(tmp_path, [Source("x", "host", "file", "/proc/vmstat"), Source("x", "host", "file", str(long))], seconds=0.0)
+    lines = _sampled(
+        tmp_path, [SampleSource("x", "host", "file", "/proc/vmstat"), SampleSource("x", "host", "file", str(long))], seconds=0.0
+    )
     names = [line.split()[0] for line in Path("/proc/vmstat").read_text().splitlines()]
     for line in lines[1:]:
         if line["i"] == 0:

@@ -12,7 +12,7 @@ from pgherd.node.local import LocalNode
 from pgherd.prepare import guests as module
 from pgherd.prepare.guests import describe_guests, host_changes, hypervisor, page_cache, requested_machine, require_pinnable, whole_memory
 from pgherd.prepare.volumes import ServerVolumes
-from pgherd.runtimes.vm.acceleration import Hypervisor
+from pgherd.runtimes.vm.hypervisor import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 

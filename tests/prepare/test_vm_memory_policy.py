@@ -7,7 +7,7 @@ from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests as module
 from pgherd.prepare.guests import policy, promises, require_known
-from pgherd.runtimes.vm import acceleration
+from pgherd.runtimes.vm import hypervisor
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
 MB = 2**20
@@ -16,7 +16,7 @@ NODE = LocalNode()
 
 @pytest.fixture(autouse=True)
 def by_kvm(monkeypatch):
-    monkeypatch.setattr(module.acceleration, "overhead", lambda node, cache: acceleration.OVERHEAD["kvm"])
+    monkeypatch.setattr(module.acceleration, "overhead", lambda node, cache: hypervisor.OVERHEAD["kvm"])
 
 
 def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkeypatch):

@@ -16,9 +16,9 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
+from pgherd.runner.execute import local_backend as benches
+from pgherd.runner.execute.local_backend import LocalBackend
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.play import bench as benches
-from pgherd.runner.play.bench import LocalBench
 from pgherd.store.run_directory import RunDirectory
 
 
@@ -100,7 +100,7 @@ def run(tmp_path):
 
 def execute(run, tmp_path, study=None, troubles=(), bench=None):
     bench = bench or Bench(tmp_path / "scratch", troubles)
-    return loop.execute(run, run.record(), study or Study(), Model(), LocalBench(bench), Thresholds(), RunObserver())
+    return loop.execute(run, run.record(), study or Study(), Model(), LocalBackend(bench), Thresholds(), RunObserver())
 
 
 def test_all_proposals_are_run_and_logged(run, tmp_path):
@@ -319,7 +319,7 @@ def test_trials_that_lost_all_their_hosts_do_not_end_the_run(run, tmp_path):
             asked = tuple(t.model_copy(update={"deployment": deployment, "phases": phases}) for t in found.trials)
             return found.model_copy(update={"trials": asked})
 
-    bench = LocalBench(Bench(tmp_path / "scratch", troubles))
+    bench = LocalBackend(Bench(tmp_path / "scratch", troubles))
     bench.placed = without
     record = loop.execute(run, run.record(), Asking(count=5), Model(), bench, Thresholds(), RunObserver())
     assert record.state == "finished" and [result.error for result in run.results()] == ["host b is lost"] * 4 + [None]

@@ -11,8 +11,8 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pgherd.runtimes import balloon_law as law
-from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
+from pgherd.runtimes import balloon_controller as law
+from pgherd.runtimes.guest_memory_estimate import BalloonStats, GuestMemoryEstimate, estimate, rates, unseen
 
 MB = 2**20
 PAGING = 200 * MB
@@ -23,7 +23,7 @@ PAGING = 200 * MB
 class SimulatedGuest:
     """``allocated``, ``touched``, ``reads`` (file pages that it needs) are functions of time, bytes."""
 
-    guest: law.Guest
+    guest: law.GuestEntitlement
     touched: Callable[[float], float]
     allocated: Callable[[float], float]
     reads: Callable[[float], float] = lambda t: 0.0
@@ -74,12 +74,12 @@ class SimulatedGuest:
         self.cached = min(max(self.cached, min(self.cached + read, reads)), cache_room)
         self.missing = max(touched - room, 0.0) + max(touched - self.resident, 0.0) + max(reads - cache_room, 0.0)
 
-    def tell(self, t: float, noise: float, chance: random.Random) -> Statistics:
+    def tell(self, t: float, noise: float, chance: random.Random) -> BalloonStats:
         available = max(self.actual - self.kernel - self.resident, 0.0)
         if noise:
             available = max(available + chance.uniform(-noise, noise) * self.actual, 0.0)
         free = max(available - self.cached, 0.0)
-        return Statistics(
+        return BalloonStats(
             at=t,
             free=int(free),
             available=int(available),
@@ -101,7 +101,7 @@ class Moment:
     targets: Mapping[str, int]
     actual: Mapping[str, float]
     missing: Mapping[str, float]
-    estimates: Mapping[str, Estimate]
+    estimates: Mapping[str, GuestMemoryEstimate]
 
 
 class Host:
@@ -121,9 +121,9 @@ class Host:
     ) -> None:
         self.guests, self.budget, self.tax, self.reserve = guests, budget, tax, reserve
         self.noise, self.lost, self.chance, self.free = noise, lost, random.Random(seed), free
-        self.standing = law.Standing()
-        self.estimates: dict[str, Estimate] = {}
-        self.told: dict[str, Statistics] = {}
+        self.standing = law.ControllerState()
+        self.estimates: dict[str, GuestMemoryEstimate] = {}
+        self.told: dict[str, BalloonStats] = {}
         self.t = 0.0
 
     def run(self, seconds: float) -> list[Moment]:
@@ -136,7 +136,7 @@ class Host:
                 one.pass_time(self.t, self.standing.targets.get(one.guest.name, one.guest.memory), 1.0)
             for one in self.guests:
                 self._see(one)
-            seen = {one.guest.name: law.Seen(int(one.actual), self.estimates[one.guest.name]) for one in self.guests}
+            seen = {one.guest.name: law.GuestObservation(int(one.actual), self.estimates[one.guest.name]) for one in self.guests}
             free = self.free(self.t) if self.free is not None else None
             guests = [one.guest for one in self.guests]
             self.standing = law.step(guests, seen, self.standing, self.budget, 1.0, tax=self.tax, reserve=self.reserve, free=free)

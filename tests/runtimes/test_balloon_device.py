@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.metrics.qemu_blockstats import SAMPLER
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 from pgherd.runtimes.balloon_device import QemuBalloon, statistics_of
 
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "qemu"
@@ -55,7 +55,7 @@ def test_speaks_qmp() -> None:
         ("query-blockstats", {}),
     ]
     whole = (CAPTURED / "query-blockstats.json").read_text()
-    kept, source = json.dumps(drives), Source("qemu_blockstats", "guest:a", "file", "a")
+    kept, source = json.dumps(drives), SampleSource("qemu_blockstats", "guest:a", "file", "a")
     assert len(kept) < 0.6 * len(json.dumps(json.loads(whole))), "it is written every second"
     assert list(SAMPLER.parse(kept, source)) == list(SAMPLER.parse(whole, source)) != [], "and nothing that is read of it is missing"
 

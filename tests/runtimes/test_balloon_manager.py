@@ -13,9 +13,9 @@ from pgherd.metrics.spool import Spool
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.runtimes import balloon_manager
-from pgherd.runtimes.balloon_device import Look
-from pgherd.runtimes.balloon_law import Guest
-from pgherd.runtimes.balloon_manager import BALLOON, DRIVES, FIRST, MANAGER, BalloonManager, BalloonSpool, Managed
+from pgherd.runtimes.balloon_controller import GuestEntitlement
+from pgherd.runtimes.balloon_device import GuestReading
+from pgherd.runtimes.balloon_manager import BALLOON, DRIVES, FIRST, MANAGER, BalloonManager, BalloonSpool, ManagedGuest
 
 MB = 2**20
 BALLOONS = GuestMemory(policy="virtio-balloon", reserve=0)
@@ -57,11 +57,11 @@ class FakeBalloon:
         self.size = size
         return answered(lambda: size)
 
-    def look(self, *, drives: bool) -> Future[Look]:
+    def look(self, *, drives: bool) -> Future[GuestReading]:
         self.asked += 1
         return answered(lambda: self._look(drives), self.hang)
 
-    def _look(self, drives: bool) -> Look:
+    def _look(self, drives: bool) -> GuestReading:
         if self.broken is not None:
             raise self.broken
         size = self.size
@@ -71,12 +71,12 @@ class FakeBalloon:
         stats = {"stat-free-memory": available, "stat-available-memory": available, "stat-swap-in": self.swapped}
         told = {"stats": stats, "last-update": int(time.time()) + self.asked}
         counted = [{"device": "data", "stats": {"wr_total_time_ns": 0, "rd_bytes": 0, "rd_operations": 1}}]
-        return Look(time.time(), size, told, counted if drives else [])
+        return GuestReading(time.time(), size, told, counted if drives else [])
 
 
-def managed(name: str, balloon: FakeBalloon, **given) -> Managed:
-    guest = Guest(name, balloon.memory, given.pop("minimum", balloon.memory // 4), **given)
-    return Managed(guest, balloon, lambda: balloon.living)
+def managed(name: str, balloon: FakeBalloon, **given) -> ManagedGuest:
+    guest = GuestEntitlement(name, balloon.memory, given.pop("minimum", balloon.memory // 4), **given)
+    return ManagedGuest(guest, balloon, lambda: balloon.living)
 
 
 def pair(manager: BalloonManager, first=900, second=100) -> tuple[FakeBalloon, FakeBalloon]:
@@ -246,7 +246,7 @@ def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
     slow = FakeBalloon(1000 * MB, 100 * MB)
     tell = slow._look
 
-    def look(drives: bool) -> Look:
+    def look(drives: bool) -> GuestReading:
         clock[0] += 0.4
         told = tell(drives)
         clock[0] += 0.3  # until the manager hears of it
@@ -354,7 +354,7 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
     found = balloon_manager.managed(
         Container(name="db1", runtime="vm", memory=1024 * MB, memory_minimum=300 * MB, memory_shares=2), machine, 64 * MB
     )
-    assert found.guest == Guest("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
+    assert found.guest == GuestEntitlement("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
     assert found.alive() and found.balloon.look(drives=False).result().actual == 7
     machine.running = False
     assert not found.alive()

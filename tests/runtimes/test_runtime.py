@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pgherd.model.deployment import Container
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.runtimes.runtime import Placement
+from pgherd.runtimes.runtime import CpuAssignment
 
 
 def container(vcpus: float | None = None, cpus: tuple[int, ...] | None = None) -> Container:
@@ -14,13 +14,13 @@ def container(vcpus: float | None = None, cpus: tuple[int, ...] | None = None) -
 
 
 def test_round_robin() -> None:
-    placement = Placement((0, 1, 2, 3, 4))
+    placement = CpuAssignment((0, 1, 2, 3, 4))
     assert [placement.place(container(2)) for _ in range(4)] == [(0, 1), (2, 3), (0, 4), (1, 2)]
 
 
 @given(st.integers(1, 16), st.lists(st.integers(1, 16), max_size=20))
 def test_cpus_are_used_evenly(size: int, wanted: list[int]) -> None:
-    placement = Placement(range(size))
+    placement = CpuAssignment(range(size))
     use = dict.fromkeys(range(size), 0)
     for count in wanted:
         if count <= size:
@@ -32,15 +32,15 @@ def test_cpus_are_used_evenly(size: int, wanted: list[int]) -> None:
 
 
 def test_named_cpus() -> None:
-    assert Placement((0, 1, 2)).place(container(cpus=(2, 0))) == (2, 0)
+    assert CpuAssignment((0, 1, 2)).place(container(cpus=(2, 0))) == (2, 0)
     with pytest.raises(CapabilityError, match="asks for CPU 7.*has CPUs 0, 1, 2"):
-        Placement((0, 1, 2)).place(container(cpus=(1, 7)))
+        CpuAssignment((0, 1, 2)).place(container(cpus=(1, 7)))
 
 
 def test_what_can_not_be_placed() -> None:
     with pytest.raises(CapabilityError, match=r"0\.25 vCPUs.*whole"):
-        Placement((0, 1)).place(container(0.25))
+        CpuAssignment((0, 1)).place(container(0.25))
     with pytest.raises(CapabilityError, match="3 vCPUs.*2 CPUs"):
-        Placement((0, 1)).place(container(3))
+        CpuAssignment((0, 1)).place(container(3))
     with pytest.raises(UsageError, match="neither vcpus nor cpus"):
-        Placement((0, 1)).place(container())
+        CpuAssignment((0, 1)).place(container())

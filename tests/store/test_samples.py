@@ -2,7 +2,7 @@ from functools import partial
 
 import pytest
 
-from pgherd.distributed.merging import qualified
+from pgherd.distributed.merge_results import qualified
 from pgherd.store.samples import HostSamples, merge_samples, read_samples, write_samples
 
 # ---- one host

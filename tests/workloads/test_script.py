@@ -13,9 +13,9 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Completed
-from pgherd.workloads.pgbench import PgbenchFilling
+from pgherd.workloads.pgbench import PgbenchLoader
 from pgherd.workloads.script import (
-    ScriptFilling,
+    ScriptLoader,
     ScriptWorkload,
     carry,
     find_init_data,
@@ -111,7 +111,7 @@ def test_the_file_and_the_scale_decide_the_contents(tmp_path: Path) -> None:
     assert filling("a.sql").identity == filling("copy.sql").identity
     assert len({filling("a.sql").identity, filling("b.sql").identity, filling("a.sql", 2).identity}) == 3
     assert re.fullmatch(r"script-1-[0-9a-f]{12}", filling("a.sql").identity)
-    assert isinstance(filling("a.sql"), ScriptFilling)
+    assert isinstance(filling("a.sql"), ScriptLoader)
     assert filling("a.sql").size_estimate is None
     with pytest.raises(UsageError, match=r"--init-script .*missing\.sql cannot be read: No such file"):
         filling("missing.sql")
@@ -131,7 +131,7 @@ def test_an_init_file_that_takes_in_others_is_refused(tmp_path: Path, command: s
 
 def test_without_an_init_file_scripts_run_on_pgbenchs_tables() -> None:
     workload = ScriptWorkload((Script(source="x.sql"),))
-    assert workload.filling(LocalNode(), Database(workload="script", scale=3)) == PgbenchFilling("bench", 3)
+    assert workload.filling(LocalNode(), Database(workload="script", scale=3)) == PgbenchLoader("bench", 3)
     assert (workload.read_only, workload.size_estimate(3)) == (False, None)
     assert workload.scripts() == (Script(source="x.sql"),)
 

@@ -27,9 +27,9 @@ from pgherd.postgres.instance import Instance, start_all, stop_all
 from pgherd.prepare.containers import choose_swap
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.study.swap_options import SwapRequest
-from pgherd.workloads.pgbench import PgbenchFilling
+from pgherd.workloads.pgbench import PgbenchLoader
 
 MB = 2**20
 SIDES = ("a", "b")
@@ -208,7 +208,7 @@ class _DemoDeployment:
         self._session, self._demo, self._watcher = session, demo, watcher
         self._node = session.node
         self._usable = installations.reachable_copy(session.node, installation, session.account, str(session.cache))
-        self._rooms: dict[str, Room] = {}
+        self._rooms: dict[str, ContainerHandle] = {}
         self._servers: dict[str, Instance] = {}
         self._loads: dict[str, Process] = {}
         self._entries: list[int] = []
@@ -222,7 +222,7 @@ class _DemoDeployment:
         template = golden.ensure(
             node,
             self._usable,
-            [PgbenchFilling(_DATABASE, demo.scale)],
+            [PgbenchLoader(_DATABASE, demo.scale)],
             account=session.account,
             cache_dir=str(session.cache),
             socket_dir=str(sockets),

@@ -43,7 +43,7 @@ def command(as_json: bool) -> int:
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
     from pgherd.postgres.installations import find_all
-    from pgherd.runtimes.vm.acceleration import located
+    from pgherd.runtimes.vm.hypervisor import located
 
     node = LocalNode()
     facts = gather(node)

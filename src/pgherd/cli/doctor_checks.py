@@ -132,11 +132,11 @@ def vm_check(node: Node) -> StudyCapability:
     """Check QEMU, a kernel for guests, and KVM. A kernel on this machine is booted once with KVM; none is downloaded."""
     from pgherd.host import paths
     from pgherd.model.errors import CapabilityError
-    from pgherd.runtimes.vm import acceleration, disk_image, initramfs, kernel
+    from pgherd.runtimes.vm import disk_image, hypervisor, initramfs, kernel
 
     capability = "databases in virtual machines"
     missing = []
-    for require in (acceleration.program, disk_image.mkfs, initramfs.busybox):
+    for require in (hypervisor.program, disk_image.mkfs, initramfs.busybox):
         try:
             require()
         except CapabilityError as error:
@@ -150,7 +150,7 @@ def vm_check(node: Node) -> StudyCapability:
         return StudyCapability("vm", "limited", capability, build)
     try:
         with tempfile.TemporaryDirectory(prefix="pgherd-doctor-") as scratch:
-            hypervisor = acceleration.find(node, guest_kernel, cache, scratch)
+            hypervisor = hypervisor.find(node, guest_kernel, cache, scratch)
     except CapabilityError as error:
         return StudyCapability("vm", "unavailable", capability, str(error))
     except OSError as error:

@@ -8,8 +8,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from pgherd.distributed.placing import placed
-from pgherd.distributed.preparation import counted
+from pgherd.distributed.place_trial import placed
+from pgherd.distributed.prepare_cluster import counted
 from pgherd.model.deployment import Deployment
 from pgherd.model.errors import UsageError
 from pgherd.model.finding import Proposal

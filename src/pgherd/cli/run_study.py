@@ -16,7 +16,7 @@ from pgherd import __version__
 from pgherd.cli import dry_run, metrics_options
 from pgherd.cli.output import answer_console, confirm_changes, print_document, progress_console, run_named
 from pgherd.cli.progress import TerminalProgress
-from pgherd.distributed.backend import complete, standing
+from pgherd.distributed.backend import complete, open_backend
 from pgherd.host import paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import clean
@@ -30,7 +30,7 @@ from pgherd.postgres import installations
 from pgherd.postgres.external import redact
 from pgherd.prepare import scenarios
 from pgherd.prepare.prepared_study import keep_inputs
-from pgherd.runner.deploy.pages import try_out
+from pgherd.runner.deploy.huge_pages import probe_huge_pages
 from pgherd.runner.live_writer import open_live_writer
 from pgherd.runner.loop import execute
 from pgherd.store.run_directory import RunDirectory
@@ -91,7 +91,7 @@ def _resumable() -> Iterator[list[RunDirectory]]:
     try:
         yield begun
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt) or interruption.asked():
+        if isinstance(error, KeyboardInterrupt) or interruption.requested():
             for directory in filter(RunDirectory.begun, begun):
                 done = len(directory.results())
                 kept = "1 finished trial is" if done == 1 else f"{done} finished trials are"
@@ -114,7 +114,7 @@ def _run(
     confirm_changes(prepared.confirm, watcher.note, watcher.paused)
     _confirm_formats(prepared.typed, watcher)
     if prepared.surroundings.cluster is None:
-        try_out(node, prepared.huge_pages)
+        probe_huge_pages(node, prepared.huge_pages)
     directory = RunDirectory.create(runs, study)
     begun.append(directory)
     try:
@@ -216,7 +216,7 @@ def _execute(
     with (
         directory.locked(),
         open_live_writer(directory.path, watcher) as writer,
-        standing(node, directory.name, record, surroundings, writer) as (bench, study),
+        open_backend(node, directory.name, record, surroundings, writer) as (bench, study),
     ):
         metrics_options.show(directory.path, record)
         return execute(directory, record, study, options, bench, record.thresholds, writer)

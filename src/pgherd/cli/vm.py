@@ -11,9 +11,9 @@ import click
 from pgherd.cli.output import answer_console, json_option, print_document, progress_console
 
 if TYPE_CHECKING:
-    from pgherd.runner.deploy.guest_visit import Visit
-    from pgherd.runtimes.vm.images import Images, Kept
-    from pgherd.runtimes.vm.running import Running
+    from pgherd.runner.deploy.single_guest import SingleGuest
+    from pgherd.runtimes.vm.boot_images import BootImages, CachedImage
+    from pgherd.runtimes.vm.running_guests import RunningGuest
 
 _POSTGRES = (
     click.option("--pg-bin", metavar="DIR", help="Directory with postgres, initdb and pgbench."),
@@ -47,7 +47,7 @@ def build(pg_bin: str | None, pg_version: str | None, accel: str | None, run_as:
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
-    from pgherd.runtimes.vm import images
+    from pgherd.runtimes.vm import boot_images
 
     node, cache = LocalNode(), str(paths.cache_dir())
     user = server_account(run_as)
@@ -55,9 +55,9 @@ def build(pg_bin: str | None, pg_version: str | None, accel: str | None, run_as:
     with interruption.ended_by_signals():
         journal = Journal.open(node, paths.state_dir(), "vm-build")
         try:
-            scratch = images.scratch_tree(node, journal)
+            scratch = boot_images.scratch_tree(node, journal)
             usable = installations.reachable_copy(node, installation, user, cache)
-            built = images.build(node, usable, user, cache, scratch, accelerator=accel, again=rebuild, say=_progress)
+            built = boot_images.build(node, usable, user, cache, scratch, accelerator=accel, again=rebuild, say=_progress)
         finally:
             journal.end(_progress)
     if as_json:
@@ -106,13 +106,13 @@ def boot(
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
     from pgherd.prepare.guests import requested_machine, require_pinnable
-    from pgherd.runner.deploy.guest_visit import Wanted, visit
+    from pgherd.runner.deploy.single_guest import GuestRequest, boot_single_guest
     from pgherd.study.database_options import DatabaseRequest
 
     options = DatabaseRequest(vm_huge_pages=huge_pages, vm_pin_vcpus=pin_vcpus, vm_ksm=ksm)
     machine_options = requested_machine(options, "vm")
     require_pinnable(machine_options, vcpus, len(os.sched_getaffinity(0)))
-    request = Wanted(
+    request = GuestRequest(
         scale=scale,
         vcpus=vcpus,
         memory=parse_bytes(memory),
@@ -125,7 +125,7 @@ def boot(
     seconds = None if duration is None else parse_seconds(duration)
     node = LocalNode()
     installation = installations.choose(node, pg_bin, pg_version)
-    with interruption.ended_by_signals(), visit(node, installation, request, run_as=run_as, say=_progress) as guest:
+    with interruption.ended_by_signals(), boot_single_guest(node, installation, request, run_as=run_as, say=_progress) as guest:
         if as_json:
             print_document({"schema": "pgherd/vm-boot/2", **_guest_document(guest)})
             sys.stdout.flush()
@@ -134,7 +134,7 @@ def boot(
         return _wait(guest, seconds)
 
 
-def _wait(guest: Visit, seconds: float | None) -> int:
+def _wait(guest: SingleGuest, seconds: float | None) -> int:
     """Wait for Ctrl-C or the end of the time. Raises TrialError if the guest ends before."""
     import time
 
@@ -161,9 +161,9 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
     """
     from pgherd.model.errors import UsageError
     from pgherd.node.local import LocalNode
-    from pgherd.runtimes.vm import running
+    from pgherd.runtimes.vm import running_guests
 
-    guests = [guest for guest in running.find_all(LocalNode()) if guest.console is not None]
+    guests = [guest for guest in running_guests.find_all(LocalNode()) if guest.console is not None]
     matching = [guest for guest in guests if name in (None, guest.name)]
     if len(matching) != 1:
         names = ", ".join(guest.name for guest in guests) or "none; start one with 'pgherd vm boot' in another terminal"
@@ -171,7 +171,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
         raise UsageError(f"{problem}. Guests with a console: {names}")
     path = matching[0].console or ""
     if text is not None:
-        code, output = running.command(path, text)
+        code, output = running_guests.command(path, text)
         if as_json:
             print_document({"schema": "pgherd/vm-shell/2", "guest": matching[0].name, "command": text, "exit_code": code, "output": output})
         else:
@@ -180,7 +180,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console requires a terminal; run one command with -c TEXT")
     click.echo(f"Console of guest {matching[0].name}. Ctrl-] leaves it.", err=True)
-    running.attach(path, sys.stdin.fileno(), sys.stdout.fileno())
+    running_guests.attach(path, sys.stdin.fileno(), sys.stdout.fileno())
     click.echo("", err=True)
     return 0
 
@@ -193,10 +193,10 @@ def list_(as_json: bool) -> int:
 
     from pgherd.host import paths
     from pgherd.node.local import LocalNode
-    from pgherd.runtimes.vm import images, running
+    from pgherd.runtimes.vm import boot_images, running_guests
 
-    cached = images.list_all(str(paths.cache_dir()))
-    guests = running.find_all(LocalNode())
+    cached = boot_images.list_all(str(paths.cache_dir()))
+    guests = running_guests.find_all(LocalNode())
     if as_json:
         print_document(
             {"schema": "pgherd/vm-list/2", "cached": [asdict(image) for image in cached], "running": [asdict(guest) for guest in guests]}
@@ -217,10 +217,10 @@ def clean(kernels: bool, as_json: bool) -> int:
     from pgherd.host import paths
     from pgherd.model.units import format_bytes
     from pgherd.node.local import LocalNode
-    from pgherd.runtimes.vm import images, running
+    from pgherd.runtimes.vm import boot_images, running_guests
 
-    used = [path for guest in running.find_all(LocalNode()) for path in guest.files]
-    removed, kept = images.clean(str(paths.cache_dir()), used, kernels=kernels)
+    used = [path for guest in running_guests.find_all(LocalNode()) for path in guest.files]
+    removed, kept = boot_images.clean(str(paths.cache_dir()), used, kernels=kernels)
     if as_json:
         print_document(
             {"schema": "pgherd/vm-clean/2", "removed": [asdict(image) for image in removed], "kept": [asdict(image) for image in kept]}
@@ -241,7 +241,7 @@ def _progress(text: str) -> None:
     progress_console().print(f"{text} …", markup=False, style="dim")
 
 
-def _images_document(built: Images) -> dict[str, Any]:
+def _images_document(built: BootImages) -> dict[str, Any]:
     from dataclasses import asdict
 
     hypervisor = asdict(built.hypervisor)
@@ -256,7 +256,7 @@ def _images_document(built: Images) -> dict[str, Any]:
     }
 
 
-def _show_images(built: Images) -> None:
+def _show_images(built: BootImages) -> None:
     from pgherd.model.units import format_bytes, format_seconds
 
     origin = "built now" if built.root.built else "cached"
@@ -270,7 +270,7 @@ def _show_images(built: Images) -> None:
     _print_rows(rows)
 
 
-def _guest_document(booted: Visit) -> dict[str, Any]:
+def _guest_document(booted: SingleGuest) -> dict[str, Any]:
     instance, machine = booted.instance, booted.machine
     server = None
     if instance is not None and instance.access is not None:
@@ -296,7 +296,7 @@ def _guest_document(booted: Visit) -> dict[str, Any]:
     }
 
 
-def _show_guest(booted: Visit, seconds: float | None) -> None:
+def _show_guest(booted: SingleGuest, seconds: float | None) -> None:
     from pgherd.model.units import format_bytes, format_seconds
 
     guest, instance = booted.machine.guest, booted.instance
@@ -329,7 +329,7 @@ def _print_rows(rows: list[tuple[str, str]]) -> None:
         console.print(f"{name.ljust(widest)}  {text}", markup=False, soft_wrap=True)
 
 
-def _show_cached(cached: list[Kept]) -> None:
+def _show_cached(cached: list[CachedImage]) -> None:
     from pgherd.model.units import format_bytes
 
     if not cached:
@@ -340,7 +340,7 @@ def _show_cached(cached: list[Kept]) -> None:
     )
 
 
-def _show_running(guests: list[Running]) -> None:
+def _show_running(guests: list[RunningGuest]) -> None:
     from pgherd.model.units import format_bytes
 
     console = answer_console()

@@ -5,7 +5,7 @@ All work runs in one thread that lives as long as the agent, because the kernel 
 started it ends. All instants are of this host's clock.
 
 During a trial, samples stay on the host, so that the network is quiet. Only a few of them are shown to observers
-(pgherd.distributed.relay).
+(pgherd.distributed.live_forwarder).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 
 from pgherd import __version__
 from pgherd.cluster import labels
-from pgherd.distributed import verdicts as host_verdicts
-from pgherd.distributed.distant_clients import AgentsStage, Opened, Way, Ways, require_tls
-from pgherd.distributed.golden_carrying import Carrier
+from pgherd.distributed import merge_checks as host_verdicts
+from pgherd.distributed.remote_clients import AgentTargetResolver, RemoteEndpoint, RemoteEndpoints, ServerAccess, require_tls
+from pgherd.distributed.template_transfer import TemplateTransfer
 from pgherd.drivers.registry import tells
 from pgherd.host import paths
 from pgherd.host.account import server_account
@@ -44,13 +44,13 @@ from pgherd.prepare import volumes
 from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
 from pgherd.prepare.volumes import VolumeContents
-from pgherd.runner.deploy.fleet import Fleet
-from pgherd.runner.deploy.pages import try_out
-from pgherd.runner.judge import memory as memory_verdicts
+from pgherd.runner.checks import memory_checks as memory_verdicts
+from pgherd.runner.deploy.deployer import Deployer
+from pgherd.runner.deploy.huge_pages import probe_huge_pages
+from pgherd.runner.execute import phases
+from pgherd.runner.execute.local_backend import completed
+from pgherd.runner.execute.measurement_window import CommonWindow, DrivenPhases
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.play import phases
-from pgherd.runner.play.bench import completed
-from pgherd.runner.play.driven import Common, Driven
 from pgherd.runner.session import RunSession, session
 from pgherd.store.live import SPOOL, Lines, output_name
 from pgherd.store.samples_apart import write_samples_apart
@@ -60,7 +60,7 @@ SHOWN = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memory", 
 
 
 @dataclass(frozen=True)
-class Glimpse:
+class HostSnapshot:
     """Readings and drivers' output on one host since the previous glimpse. Times are of that host's clock.
 
     Each item of ``told`` has a phase's index, a target, its driver, and complete lines of that driver's stderr.
@@ -70,7 +70,7 @@ class Glimpse:
     told: list[tuple[int, str, str, str]]
 
 
-class Lookout:
+class LiveSampler:
     """Live view of one trial."""
 
     def __init__(self, part: Trial, directory: Path, scratch: Path) -> None:
@@ -87,7 +87,7 @@ class Lookout:
         ]
         self._lock = threading.Lock()
 
-    def take(self) -> Glimpse:
+    def take(self) -> HostSnapshot:
         """Return what was added since the last call. Readings in between are not parsed."""
         with self._lock:
             outputs = []
@@ -95,17 +95,17 @@ class Lookout:
                 added = b"".join(line + b"\n" for line in lines)
                 if added:
                     outputs.append((number, target, driver, added.decode(errors="replace")))
-            return Glimpse(self._latest.added(), outputs)
+            return HostSnapshot(self._latest.added(), outputs)
 
 
-PIECE = 4 * 2**20
+CHUNK_BYTES = 4 * 2**20
 """Maximum bytes of files per call."""
 
 _Outcome = TypeVar("_Outcome")
 
 
 @dataclass(frozen=True)
-class Greeting:
+class HostInfo:
     """Description of a host: facts, version of pgherd, PostgreSQL installations (version, directory), labels.
 
     ``room`` is the number of bytes free for servers' data.
@@ -119,20 +119,20 @@ class Greeting:
 
 
 @dataclass(frozen=True)
-class Drove:
+class HostWindows:
     """Host's report on phases that it has run.
 
     ``spans`` has the drivers' window by phase, ``jump`` the step of its clock against the monotonic clock (s),
     ``ready`` the time by which it was ready before the agreed instant (s).
     """
 
-    spans: list[Common]
+    spans: list[CommonWindow]
     jump: float
     ready: float
 
 
 @dataclass(frozen=True)
-class Counted:
+class HostResult:
     """One host's share of a trial's results."""
 
     phases: list[PhaseResult]
@@ -141,7 +141,7 @@ class Counted:
 
 
 @dataclass(frozen=True)
-class Piece:
+class FileChunk:
     """Bytes to append to one file. ``path`` is relative to the trial's directory."""
 
     path: str
@@ -178,18 +178,18 @@ class HostAgent:
         self._called_off = threading.Event()
         self._observer = _CallObserver(self._called_off)
         self._session: RunSession | None = None
-        self._fleet: Fleet | None = None
-        self._carrier: Carrier | None = None
-        self._driven: Driven | None = None
-        self._lookout: Lookout | None = None
+        self._fleet: Deployer | None = None
+        self._carrier: TemplateTransfer | None = None
+        self._driven: DrivenPhases | None = None
+        self._lookout: LiveSampler | None = None
         self._runnable: dict[str, Installation] = {}
-        self._opened: Opened | None = None
-        self._ways = Ways()
+        self._opened: ServerAccess | None = None
+        self._ways = RemoteEndpoints()
         self._trial: Path | None = None
         self._files: list[tuple[str, int]] = []
         self._inputs: tuple[Journal, Path] | None = None
 
-    def hello(self) -> Greeting:
+    def hello(self) -> HostInfo:
         """Return a description of this host."""
         return self._do(self._hello)
 
@@ -210,7 +210,7 @@ class HostAgent:
 
     def try_out(self, pages: dict[int, int]) -> None:
         """Require that these huge pages (size in bytes → number) are available at once. Raises CapabilityError."""
-        self._do(lambda: try_out(self._node, pages))
+        self._do(lambda: probe_huge_pages(self._node, pages))
 
     def open(self, run: str, surroundings: Surroundings, postgres: dict[str, str]) -> list[str]:
         """Open the run's session here. Return notes on the cleanup of killed runs.
@@ -234,21 +234,21 @@ class HostAgent:
         """Apply this host's part of a trial's deployment. Raises TrialError."""
         return self._do(lambda: self._apply(part))
 
-    def ways(self, part: Trial) -> dict[str, Way]:
+    def ways(self, part: Trial) -> dict[str, RemoteEndpoint]:
         """Return target → endpoint for other hosts, for all databases of a part that was applied."""
         return self._do(lambda: {} if self._opened is None else self._opened.ways(part, self._open_fleet()))
 
-    def learn(self, ways: dict[str, Way]) -> None:
+    def learn(self, ways: dict[str, RemoteEndpoint]) -> None:
         """Store the endpoints by which drivers of this host reach databases of other hosts."""
         self._do(lambda: self._learn(ways))
 
-    def play(self, part: Trial, name: str, begin: float) -> Drove:
+    def play(self, part: Trial, name: str, begin: float) -> HostWindows:
         """Run the phases from an agreed instant on. Raises TrialError."""
         return self._do(lambda: self._play(part, name, begin))
 
     def results(
         self, part: Trial, windows: list[tuple[float, float]] | None, limits: Thresholds, driven: list[list[TargetResult]] | None = None
-    ) -> Counted:
+    ) -> HostResult:
         """Count in these windows, one per phase (None: each phase's window here), and check. Then the files can be
         collected.
 
@@ -257,7 +257,7 @@ class HostAgent:
         """
         return self._do(lambda: self._results(part, windows, limits, driven))
 
-    def collect(self, at: tuple[int, int] = (0, 0)) -> tuple[list[Piece], tuple[int, int] | None]:
+    def collect(self, at: tuple[int, int] = (0, 0)) -> tuple[list[FileChunk], tuple[int, int] | None]:
         """Return pieces of the trial's files from a position on, and the next position (None at the end)."""
         return self._do(lambda: self._collect(at))
 
@@ -265,7 +265,7 @@ class HostAgent:
         """Remove the trial's files."""
         self._do(self._discard)
 
-    def failed(self, part: Trial, limits: Thresholds) -> Counted:
+    def failed(self, part: Trial, limits: Thresholds) -> HostResult:
         """Handle a trial that failed on any host: return this host's OOM kills and their checks."""
         return self._do(lambda: self._failed(part, limits))
 
@@ -279,10 +279,10 @@ class HostAgent:
         """Return the current step. Does not wait for running work."""
         return self._observer.step
 
-    def glimpse(self) -> Glimpse:
+    def glimpse(self) -> HostSnapshot:
         """Return readings and output of the running trial since the last call. Does not wait for running work."""
         lookout = self._lookout
-        return Glimpse([], []) if lookout is None else lookout.take()
+        return HostSnapshot([], []) if lookout is None else lookout.take()
 
     def call_off(self) -> None:
         """End running work and requested calls that have not begun; they fail within 1 s. Returns immediately.
@@ -306,21 +306,21 @@ class HostAgent:
     def _do(self, work: Callable[[], _Outcome]) -> _Outcome:
         return self._worker.submit(work).result()
 
-    def _open_fleet(self) -> Fleet:
+    def _open_fleet(self) -> Deployer:
         if self._fleet is None:
             raise TrialError("this host's agent has no open run: it was restarted")
         return self._fleet
 
-    def _open_carrier(self) -> Carrier:
+    def _open_carrier(self) -> TemplateTransfer:
         if self._carrier is None:
             raise TrialError("this host's agent has no open run: it was restarted")
         return self._carrier
 
-    def _hello(self) -> Greeting:
+    def _hello(self) -> HostInfo:
         versions = tuple((installation.version, installation.bin) for installation in installations.find_all(self._node))
         cache = paths.cache_dir()
         existing = next(path for path in (cache, *cache.parents) if path.exists())
-        return Greeting(gather(self._node), __version__, versions, labels.own(), shutil.disk_usage(existing).free)
+        return HostInfo(gather(self._node), __version__, versions, labels.own(), shutil.disk_usage(existing).free)
 
     def _look(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:
         account = server_account(run_as)
@@ -346,10 +346,10 @@ class HostAgent:
             if surroundings.listen is not None:
                 for installation in self._runnable.values():
                     require_tls(self._session, installation)
-                self._opened = Opened(self._session, surroundings.listen)
+                self._opened = ServerAccess(self._session, surroundings.listen)
                 self._session = replace(self._session, opening=self._opened.opening)
-            self._fleet = Fleet(self._session, self._runnable, self._observer)
-            self._carrier = Carrier(self._node, self._runnable, str(paths.cache_dir()), self._session.account)
+            self._fleet = Deployer(self._session, self._runnable, self._observer)
+            self._carrier = TemplateTransfer(self._node, self._runnable, str(paths.cache_dir()), self._session.account)
         except BaseException:
             self._close()
             raise
@@ -376,7 +376,7 @@ class HostAgent:
         _, transition = self._open_fleet().apply(part)
         return transition
 
-    def _play(self, part: Trial, name: str, begin: float) -> Drove:
+    def _play(self, part: Trial, name: str, begin: float) -> HostWindows:
         fleet, opened = self._open_fleet(), self._session
         assert opened is not None
         self._discard()
@@ -384,21 +384,21 @@ class HostAgent:
         self._node.make_dir(str(self._trial))
         scratch = fleet.scratch / name
         self._node.make_dir(str(scratch), mode=0o711)
-        stage = AgentsStage(fleet, self._ways, self._called_off, begin)
-        self._lookout = Lookout(part, self._trial, scratch)
+        stage = AgentTargetResolver(fleet, self._ways, self._called_off, begin)
+        self._lookout = LiveSampler(part, self._trial, scratch)
         try:
             self._driven = phases.drive(self._node, part, stage, self._trial, scratch, RunObserver(), fleet.watched, begin=begin)
         finally:
             self._lookout = None
-        return Drove(self._driven.spans(), self._driven.jump, stage.ready)
+        return HostWindows(self._driven.spans(), self._driven.jump, stage.ready)
 
-    def _learn(self, ways: dict[str, Way]) -> None:
+    def _learn(self, ways: dict[str, RemoteEndpoint]) -> None:
         assert self._session is not None
         self._ways.learn(ways, self._session, self._runnable)
 
     def _results(
         self, part: Trial, windows: list[tuple[float, float]] | None, limits: Thresholds, others: list[list[TargetResult]] | None
-    ) -> Counted:
+    ) -> HostResult:
         fleet, driven = self._open_fleet(), self._driven
         assert driven is not None and self._trial is not None
         counted = driven.results(windows, write_samples_apart)
@@ -413,18 +413,18 @@ class HostAgent:
         self._driven = None
         files = [path for path in sorted(self._trial.rglob("*")) if path.is_file()]
         self._files = [(str(path.relative_to(self._trial)), path.stat().st_size) for path in files]
-        return Counted(results, checks + memory_verdicts.judge(part, checked, kills, limits), kills)
+        return HostResult(results, checks + memory_verdicts.judge(part, checked, kills, limits), kills)
 
-    def _collect(self, position: tuple[int, int]) -> tuple[list[Piece], tuple[int, int] | None]:
+    def _collect(self, position: tuple[int, int]) -> tuple[list[FileChunk], tuple[int, int] | None]:
         number, offset = position
-        pieces, remaining = [], PIECE
+        pieces, remaining = [], CHUNK_BYTES
         while number < len(self._files) and remaining > 0:
             path, size = self._files[number]
             assert self._trial is not None
             with open(self._trial / path, "rb") as file:
                 file.seek(offset)
                 data = file.read(remaining)
-            pieces.append(Piece(path, data))
+            pieces.append(FileChunk(path, data))
             remaining -= len(data)
             offset += len(data)
             if offset >= size:
@@ -438,12 +438,12 @@ class HostAgent:
                 self._node.remove_tree(str(self._fleet.scratch / self._trial.name.removeprefix("trial-")))
         self._trial, self._driven, self._files = None, None, []
 
-    def _failed(self, part: Trial, limits: Thresholds) -> Counted:
+    def _failed(self, part: Trial, limits: Thresholds) -> HostResult:
         self._called_off.clear()
         self._discard()
         kills = self._open_fleet().memory_kills()
         self._open_fleet().distrust()
-        return Counted([], memory_verdicts.judge(part, [], kills, limits), kills)
+        return HostResult([], memory_verdicts.judge(part, [], kills, limits), kills)
 
     def _end(self) -> list[str]:
         try:
@@ -460,7 +460,7 @@ class HostAgent:
             if self._carrier is not None:
                 self._carrier.drop()
         self._fleet = self._session = self._opened = self._carrier = None
-        self._ways = Ways()
+        self._ways = RemoteEndpoints()
         try:
             self._open.close()
         finally:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.cluster.remote import Engine
-from pgherd.distributed.cluster_bench import ClusterBench
-from pgherd.distributed.crew import Crew
-from pgherd.distributed.placing import OnHosts
-from pgherd.distributed.preparation import prepare_over
+from pgherd.distributed.agent_pool import AgentPool
+from pgherd.distributed.cluster_backend import ClusterBackend
+from pgherd.distributed.place_trial import ClusterStudy
+from pgherd.distributed.prepare_cluster import prepare_over
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.facts import HostFacts
@@ -21,9 +21,9 @@ from pgherd.model.study import RunnableStudy
 from pgherd.node.protocol import Node
 from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
-from pgherd.runner.deploy.fleet import Fleet
+from pgherd.runner.deploy.deployer import Deployer
+from pgherd.runner.execute.local_backend import Backend, LocalBackend
 from pgherd.runner.live_writer import LiveWriter
-from pgherd.runner.play.bench import Bench, LocalBench
 from pgherd.runner.session import session
 from pgherd.store.live import told_dir
 from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest
@@ -46,9 +46,9 @@ def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tupl
 
 
 @contextlib.contextmanager
-def standing(
+def open_backend(
     node: Node, run: str, record: RunRecord, surroundings: Surroundings, writer: LiveWriter
-) -> Iterator[tuple[Bench, RunnableStudy[Any]]]:
+) -> Iterator[tuple[Backend, RunnableStudy[Any]]]:
     """Open the backend of a run, and yield it with the study to run on it. Close it on exit.
 
     Raises:
@@ -60,19 +60,19 @@ def standing(
     if surroundings.cluster is None:
         with session(node, run, surroundings, writer) as opened:
             usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
-            fleet = Fleet(opened, usable, writer)
+            fleet = Deployer(opened, usable, writer)
             writer.output = lambda number: fleet.scratch / f"{number:04d}"
             try:
-                yield LocalBench(fleet), study
+                yield LocalBackend(fleet), study
             finally:
                 fleet.close()
         return
     with contextlib.closing(_connect(surroundings.cluster.address, surroundings.cluster.tls)) as engine:
-        bench = ClusterBench(Crew(engine), surroundings.cluster, run, surroundings, record.postgres, writer)
+        bench = ClusterBackend(AgentPool(engine), surroundings.cluster, run, surroundings, record.postgres, writer)
         writer.output = partial(told_dir, writer.run)
         try:
             bench.open()
-            yield bench, OnHosts(study, surroundings.cluster)
+            yield bench, ClusterStudy(study, surroundings.cluster)
         finally:
             bench.close()
 

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple
 
 from pgherd.metrics.kernel_text import TICKS, cadence, flat_keyed, number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 RUN_CGROUP = "run-cgroup"
 """Entity of the run cgroup."""
@@ -71,30 +71,30 @@ class CgroupCpuSampler:
         SampledMetric("cpu.throttled_periods", "periods", "counter", "quota periods with throttled tasks"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return three files of a v1 group, one of a v2 group, and only the usage of groups that are no containers."""
         slow = cadence(len(view.containers))
-        sources: list[Source] = []
+        sources: list[SampleSource] = []
         for container in view.containers:
             entity, groups = f"container:{container.name}", container.groups
             sources += self._usage(entity, groups)
             accounting = cpu(groups)
             if accounting is not None and accounting.version == "v1":
-                sources.append(Source(self.name, entity, "file", f"{accounting.directory}/cpuacct.stat", every=slow, tag="v1 stat"))
+                sources.append(SampleSource(self.name, entity, "file", f"{accounting.directory}/cpuacct.stat", every=slow, tag="v1 stat"))
                 if groups.get("cpu"):
-                    sources.append(Source(self.name, entity, "file", f"{groups['cpu']}/cpu.stat", tag="v1 throttling"))
+                    sources.append(SampleSource(self.name, entity, "file", f"{groups['cpu']}/cpu.stat", tag="v1 throttling"))
         for group in view.groups:
             sources += self._usage(group.entity, group.groups)
         return sources
 
-    def _usage(self, entity: str, groups: Mapping[str, str]) -> list[Source]:
+    def _usage(self, entity: str, groups: Mapping[str, str]) -> list[SampleSource]:
         accounting = cpu(groups)
         if accounting is None:
             return []
         file, tag = ("cpuacct.usage", "v1 usage") if accounting.version == "v1" else ("cpu.stat", "v2")
-        return [Source(self.name, entity, "file", f"{accounting.directory}/{file}", tag=tag)]
+        return [SampleSource(self.name, entity, "file", f"{accounting.directory}/{file}", tag=tag)]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         if source.tag == "v1 usage":
             values = {"cpu.usage": number(raw.strip()) / 1e9}
         elif source.tag == "v1 stat":
@@ -189,21 +189,25 @@ class CgroupMemorySampler:
         SampledMetric("memory.limit", "bytes", "gauge", "memory limit"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return four files of each group, and the limit of the run cgroup."""
         slow = cadence(len(view.containers))
-        sources: list[Source] = []
+        sources: list[SampleSource] = []
         for entity, groups in run_cgroup_and_containers(view):
             accounting = memory(groups)
             if accounting is None:
                 continue
             for tag, file, slowly in _MEMORY_FILES[accounting.version]:
-                sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{file}", every=slow if slowly else 1, tag=tag))
+                sources.append(
+                    SampleSource(self.name, entity, "file", f"{accounting.directory}/{file}", every=slow if slowly else 1, tag=tag)
+                )
             if entity == RUN_CGROUP:
-                sources.append(Source(self.name, entity, "file", f"{accounting.directory}/{_LIMIT_FILES[accounting.version]}", tag="limit"))
+                sources.append(
+                    SampleSource(self.name, entity, "file", f"{accounting.directory}/{_LIMIT_FILES[accounting.version]}", tag="limit")
+                )
         return sources
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading per file, but none for an unlimited group's limit."""
         if source.tag == "limit" and raw.strip() == "max":
             return

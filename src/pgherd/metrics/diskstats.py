@@ -13,7 +13,7 @@ from pgherd.metrics.kernel_text import number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.io_view import DeviceSeries
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 SECTOR = 512
 """Bytes per sector in this file, independent of the device's sector size."""
@@ -46,10 +46,10 @@ class DiskstatsSampler:
         SampledMetric("minor", "", "gauge", "minor number of the device"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
-        return [Source(self.name, "disk", "file", "/proc/diskstats")]
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [SampleSource(self.name, "disk", "file", "/proc/diskstats")]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading per device. Kernels before 4.18 have no discards, before 5.5 no flushes."""
         prefix = f"{source.entity}/" if source.entity.startswith("guest-disk:") else "disk:"
         rows = [line.split() for line in raw.splitlines() if line.strip()]

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 _MANAGER_VALUES = {
     "memory": "guest.memory_configured",
@@ -59,11 +59,11 @@ class GuestBalloonSampler:
         SampledMetric("guest.statistics_age", "s", "gauge", "age of the guest's statistics"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return nothing: the balloon manager writes the lines itself."""
         return []
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         try:
             document = json.loads(raw)
             statistics = document["stats"]
@@ -91,11 +91,11 @@ class BalloonManagerSampler:
     name = "balloon_manager"
     metrics = (SampledMetric("cpu.usage", "s", "counter", "CPU time used"),)
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return nothing: the balloon manager writes the lines itself."""
         return []
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         try:
             yield source.entity, {"cpu.usage": float(json.loads(raw)["cpu"])}
         except (KeyError, TypeError, OverflowError) as error:

@@ -146,7 +146,7 @@ def named(entity: str, metric: str, hosts: Collection[str] = ()) -> tuple[Family
     """Return the family of an entity's metric and the labels of its series, or None for an unknown kind of entity.
 
     The caller adds the label of the run, and of the host unless the entity's name contains it. With several ``hosts`` the
-    entities are ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.distributed.merging).
+    entities are ``host:NAME``, ``disk:NAME/DEVICE`` and so on (pgherd.distributed.merge_results).
     """
     kind, _, name = entity.partition(":")
     if kind not in _SUBJECTS:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from pgherd.metrics.pg_stat import row_values
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 STATEMENT = """SELECT shared_buffers_bytes, ballooned_bytes, resident_bytes, balloon_resident_bytes, working_set_bytes, floor_bytes,
        ceiling_bytes, available_bytes, c.inflations, c.deflations
@@ -36,10 +36,12 @@ class PgBalloonSampler:
         SampledMetric("balloon.deflations", "times", "counter", "times that the balloon was deflated", resets=True),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
-        return [Source(self.name, f"server:{server.name}", "sql", server.conninfo, STATEMENT) for server in view.servers if server.balloon]
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, STATEMENT) for server in view.servers if server.balloon
+        ]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         yield source.entity, row_values(raw, self.metrics)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from math import isfinite
 
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 IO_TICKS = 5
 """Ticks between two readings of pg_stat_io and pg_stat_wal, because pg_stat_io is expensive to query."""
@@ -94,12 +94,13 @@ class DatabaseSampler:
         ),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         return [
-            Source(self.name, f"server:{server.name}", "sql", server.conninfo, database_statement(server.major)) for server in view.servers
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, database_statement(server.major))
+            for server in view.servers
         ]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         # PostgreSQL counts milliseconds, but the metrics are seconds.
         scales = {metric.name: 0.001 if metric.unit == "s" else 1.0 for metric in self.metrics}
         yield source.entity, {name: value * scales[name] for name, value in row_values(raw, self.metrics).items()}
@@ -135,14 +136,14 @@ class PgIoSampler:
         for name, unit, meaning in _IO_COUNTS
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         return [
-            Source(self.name, f"server:{server.name}", "sql", server.conninfo, IO_STATEMENT, every=IO_TICKS)
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, IO_STATEMENT, every=IO_TICKS)
             for server in view.servers
             if server.major >= 16
         ]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         yield source.entity, row_values(raw, self.metrics)
 
 
@@ -182,14 +183,14 @@ class PgWalSampler:
         _counter("io.write_bytes", "bytes", "data written to relation files, extensions included (16 and later)"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         return [
-            Source(self.name, f"server:{server.name}", "sql", server.conninfo, wal_statement(server.major), every=IO_TICKS)
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, wal_statement(server.major), every=IO_TICKS)
             for server in view.servers
             if server.major >= 14
         ]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         yield source.entity, row_values(raw, self.metrics)
 
 

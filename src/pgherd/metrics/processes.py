@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pgherd.metrics import cgroup
 from pgherd.metrics.kernel_text import TICKS, cadence, number, process_fields
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 """Bytes per page of this host. Wrong for a node with another page size."""
@@ -37,11 +37,11 @@ class ProcessesSampler:
         SampledMetric("memory.rss", "bytes", "gauge", "resident memory, shared pages included"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return a tree per pid of a container without CPU accounting, and a file per watched process."""
         slow = cadence(max(len(view.containers), len(view.processes)))
         sources = [
-            Source(self.name, f"container:{container.name}", "tree", str(pid), tag="tree")
+            SampleSource(self.name, f"container:{container.name}", "tree", str(pid), tag="tree")
             for container in view.containers
             if cgroup.cpu(container.groups) is None
             for pid in container.pids
@@ -52,10 +52,10 @@ class ProcessesSampler:
             backend = process.entity.startswith("backend:")
             file, every = ("schedstat", slow) if backend else ("stat", 1)
             tag = file if backend else ""
-            sources.append(Source(self.name, process.entity, "file", f"/proc/{process.pid}/{file}", every=every, tag=tag))
+            sources.append(SampleSource(self.name, process.entity, "file", f"/proc/{process.pid}/{file}", every=every, tag=tag))
         return sources
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading. A tree has only CPU time, because shared memory would be counted once per process."""
         if source.tag == "schedstat":
             yield source.entity, {"cpu.usage": _run_time(raw)}

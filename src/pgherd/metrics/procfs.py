@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pgherd.metrics.cgroup import run_cgroup_and_containers
 from pgherd.metrics.kernel_text import TICKS, cadence, flat_keyed, nested_keyed, number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 _CPU_COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
 _STAT_LINES = {
@@ -47,10 +47,10 @@ class CpuSampler:
         SampledMetric("procs_blocked", "tasks", "gauge", "tasks blocked on I/O"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
-        return [Source(self.name, "host", "file", "/proc/stat")]
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [SampleSource(self.name, "host", "file", "/proc/stat")]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading. Columns that an old kernel lacks are zero."""
         values: dict[str, float] = {}
         online = 0
@@ -112,10 +112,10 @@ class MemorySampler:
         SampledMetric("memory.zswapped", "bytes", "gauge", "memory swapped out into the compressed swap cache, before compression"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
-        return [Source(self.name, "host", "file", "/proc/meminfo")]
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [SampleSource(self.name, "host", "file", "/proc/meminfo")]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         # The file counts in kB of 1024 bytes.
         yield source.entity, flat_keyed(raw, _MEMINFO, 1024)
 
@@ -153,10 +153,10 @@ class VmstatSampler:
         SampledMetric("vm.oom_kill", "kills", "counter", "OOM kills"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
-        return [Source(self.name, "host", "file", "/proc/vmstat")]
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [SampleSource(self.name, "host", "file", "/proc/vmstat")]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         yield source.entity, flat_keyed(raw, _VMSTAT)
 
 
@@ -181,17 +181,19 @@ class PressureSampler:
         SampledMetric("psi.io.full", "s", "counter", "time in which all tasks waited for I/O"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return three files of the host and of each v2 group."""
-        sources = [Source(self.name, "host", "file", f"/proc/pressure/{kind}", tag=kind) for kind in _PRESSURE_KINDS]
+        sources = [SampleSource(self.name, "host", "file", f"/proc/pressure/{kind}", tag=kind) for kind in _PRESSURE_KINDS]
         slow = cadence(len(view.containers))
         for entity, groups in run_cgroup_and_containers(view):
             group = groups.get("v2")
             if group:
-                sources += [Source(self.name, entity, "file", f"{group}/{kind}.pressure", every=slow, tag=kind) for kind in _PRESSURE_KINDS]
+                sources += [
+                    SampleSource(self.name, entity, "file", f"{group}/{kind}.pressure", every=slow, tag=kind) for kind in _PRESSURE_KINDS
+                ]
         return sources
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         values: dict[str, float] = {}
         for share, fields in nested_keyed(raw).items():
             name = f"psi.{source.tag}.{share}"

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 _NS = 1e-9
 _STATISTICS = {
@@ -65,11 +65,11 @@ class QemuBlockstatsSampler:
         SampledMetric("failed_flushes", "requests", "counter", "flushes that failed"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return nothing: the balloon manager writes the lines itself."""
         return []
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading per drive, including empty ones: a CD drive without a disc has a backend too."""
         guest = source.entity.removeprefix("guest:")
         try:

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from pgherd.metrics.kernel_text import TICKS, number, process_fields
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 _STATUS = {
     "RssAnon": "qemu.anon",
@@ -52,16 +52,16 @@ class QemuProcessSampler:
         SampledMetric("qemu.cpu_guest", "s", "counter", "CPU time of its hypervisor process spent in vCPUs; zero for emulated vCPUs"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         sources = []
         for guest in view.guests:
             entity, directory = f"guest:{guest.name}", f"/proc/{guest.pid}"
-            sources.append(Source(self.name, entity, "file", f"{directory}/status"))
-            sources.append(Source(self.name, entity, "file", f"{directory}/smaps", every=_SMAPS_TICKS, tag=str(guest.memory)))
-            sources.append(Source(self.name, entity, "file", f"{directory}/stat", tag=_STAT_TAG))
+            sources.append(SampleSource(self.name, entity, "file", f"{directory}/status"))
+            sources.append(SampleSource(self.name, entity, "file", f"{directory}/smaps", every=_SMAPS_TICKS, tag=str(guest.memory)))
+            sources.append(SampleSource(self.name, entity, "file", f"{directory}/stat", tag=_STAT_TAG))
         return sources
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading per file. status and smaps count in kB of 1024 bytes, stat counts in ticks."""
         if source.tag == _STAT_TAG:
             yield source.entity, _cpu(raw)
@@ -137,12 +137,13 @@ class GuestMachineSampler:
     name = "guest_machine"
     metrics = (SampledMetric(EMULATED, "", "gauge", "1 if its processors are emulated (TCG), so that rates inside it are meaningless"),)
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         return [
-            Source(self.name, f"guest:{guest.name}", "file", f"/proc/{guest.pid}/cmdline", every=_EMULATION_TICKS) for guest in view.guests
+            SampleSource(self.name, f"guest:{guest.name}", "file", f"/proc/{guest.pid}/cmdline", every=_EMULATION_TICKS)
+            for guest in view.guests
         ]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading by the accelerator after ``-accel`` (qemu(1))."""
         accelerator = next((value for option, value in pairwise(raw.split("\0")) if option == "-accel"), None)
         if accelerator is None:
@@ -175,16 +176,16 @@ class SamePageMergingSampler:
         SampledMetric(_MERGED, "bytes", "gauge", "memory of its hypervisor process merged by KSM"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return four files of the host and one of each mergeable guest, or nothing without such a guest."""
         guests = [guest for guest in view.guests if guest.merging]
         if not guests:
             return []
-        return [Source(self.name, "host", "file", f"{_KSM_DIRECTORY}/{file}", tag=metric) for metric, file in _KSM_FILES.items()] + [
-            Source(self.name, f"guest:{guest.name}", "file", f"/proc/{guest.pid}/ksm_merging_pages", tag=_MERGED) for guest in guests
+        return [SampleSource(self.name, "host", "file", f"{_KSM_DIRECTORY}/{file}", tag=metric) for metric, file in _KSM_FILES.items()] + [
+            SampleSource(self.name, f"guest:{guest.name}", "file", f"/proc/{guest.pid}/ksm_merging_pages", tag=_MERGED) for guest in guests
         ]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading: each file has one number, a count of pages or of scans."""
         if source.tag not in _KSM_FILES and source.tag != _MERGED:
             raise ValueError(f"'{source.tag}' is no count of merged pages")

@@ -8,7 +8,7 @@ from functools import cache
 
 import pgherd.metrics
 from pgherd.metrics.sampler import SampledMetric, Sampler, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 
 @cache
@@ -43,6 +43,6 @@ def metric(name: str) -> SampledMetric:
     return metrics()[name]
 
 
-def sources(view: SamplingView) -> list[Source]:
+def sources(view: SamplingView) -> list[SampleSource]:
     """Return the sources of all samplers for everything in view."""
     return [source for sampler in samplers().values() for source in sampler.sources(view)]

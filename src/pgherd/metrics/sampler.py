@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 from pgherd.model.deployment import Role
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,11 @@ class Sampler(Protocol):
     name: str
     metrics: Sequence[SampledMetric]
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return the sources to read for everything in view."""
         ...
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield the readings in one text of a source.
 
         Unknown parts are skipped, because kernels differ. Raises ValueError for text of another kind.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from pgherd.metrics.kernel_text import number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 _HEAD = re.compile(r"^[0-9a-f]+-[0-9a-f]+ ..(?:.)(.) \S+ \S+ (\d+)\s*(.*)$")
 _ANONYMOUS_NAMES = ("/anon_hugepage", "/dev/zero", "/SYSV", "/memfd:")
@@ -30,15 +30,15 @@ class SharedMemorySampler:
         SampledMetric("pages.huge", "bytes", "gauge", "shared memory on huge pages, reserved or transparent"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return nothing: the file is not sampled during a trial."""
         return []
 
-    def once(self, server: str, pid: int) -> Source:
+    def once(self, server: str, pid: int) -> SampleSource:
         """Return the source for the single reading of a server's process."""
-        return Source(self.name, f"server:{server}", "file", f"/proc/{pid}/smaps")
+        return SampleSource(self.name, f"server:{server}", "file", f"/proc/{pid}/smaps")
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading, or none for a process without such a mapping."""
         main: dict[str, float] = {}
         for name, fields in _mappings(raw):

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from pgherd.metrics.registry import metric, samplers
 from pgherd.metrics.sampler import SampledMetric
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 SpoolReading = tuple[float, str, str, dict[str, float]]
 """(seconds since the epoch, sampler, entity, metric → value)."""
@@ -54,11 +54,11 @@ class Spool:
             lines: lines of the file. An open file is allowed.
             only: names of samplers. Readings of other samplers are skipped.
         """
-        self.failures: dict[Source, SourceFailures] = {}
+        self.failures: dict[SampleSource, SourceFailures] = {}
         self.torn = 0
         self._lines = lines
         self._only = only
-        self._sources: dict[int, Source] = {}
+        self._sources: dict[int, SampleSource] = {}
         self._sums: dict[tuple[str, str, str], _Sum] = {}
 
     def __iter__(self) -> Iterator[SpoolReading]:
@@ -99,9 +99,9 @@ class Spool:
         for offset, (sampler, entity, kind, where, tag) in enumerate(document["sources"]):
             if not all(isinstance(text, str) for text in (sampler, entity, kind, where, tag)):
                 raise ValueError("a source is announced by five strings")
-            self._sources[first + offset] = Source(sampler, entity, kind, where, tag=tag)
+            self._sources[first + offset] = SampleSource(sampler, entity, kind, where, tag=tag)
 
-    def _fail(self, source: Source, reason: str) -> None:
+    def _fail(self, source: SampleSource, reason: str) -> None:
         failures = self.failures.setdefault(source, SourceFailures())
         failures.count += 1
         failures.last = reason
@@ -109,7 +109,7 @@ class Spool:
             if sampler == source.sampler and entity == source.entity and metric(name).kind == "gauge":
                 total.last.pop(source, None)
 
-    def _sum(self, source: Source, entity: str, name: str, value: float) -> float:
+    def _sum(self, source: SampleSource, entity: str, name: str, value: float) -> float:
         key = (source.sampler, entity, name)
         total = self._sums.get(key)
         if total is None:
@@ -127,8 +127,8 @@ class Spool:
 class _Sum:
     """Last value of each source, and the base that is subtracted from it."""
 
-    last: dict[Source, float] = field(default_factory=dict)
-    base: dict[Source, float] = field(default_factory=dict)
+    last: dict[SampleSource, float] = field(default_factory=dict)
+    base: dict[SampleSource, float] = field(default_factory=dict)
 
 
 _READING = re.compile(rb'\{"t":[0-9.]+,"i":(\d+),')

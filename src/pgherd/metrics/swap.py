@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from pgherd.metrics.kernel_text import number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 OURS = "swap:ours"
 """Entity of the swap area that the run has created."""
@@ -27,11 +27,11 @@ class SwapSampler:
         SampledMetric("swap.used", "bytes", "gauge", "used space in the area"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return the file, with the path of the run's area as its tag."""
-        return [] if view.swap is None else [Source(self.name, "swap", "file", "/proc/swaps", tag=view.swap.path)]
+        return [] if view.swap is None else [SampleSource(self.name, "swap", "file", "/proc/swaps", tag=view.swap.path)]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading per area. The file counts in kB of 1024 bytes."""
         prefix = f"{source.entity}/" if source.entity.startswith("guest-swap:") else "swap:"
         lines = raw.splitlines()
@@ -68,12 +68,12 @@ class ZramSampler:
         SampledMetric("zram.same_pages", "pages", "gauge", "same-filled pages, which take no memory"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         if view.swap is None or view.swap.zram is None:
             return []
-        return [Source(self.name, f"zram:zram{view.swap.zram}", "file", f"/sys/block/zram{view.swap.zram}/mm_stat")]
+        return [SampleSource(self.name, f"zram:zram{view.swap.zram}", "file", f"/sys/block/zram{view.swap.zram}/mm_stat")]
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         fields = raw.split()
         if len(fields) < len(_MM_STAT_COLUMNS):
             raise ValueError(f"'{raw[:40]}' is not the text of mm_stat")

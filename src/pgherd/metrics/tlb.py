@@ -1,7 +1,7 @@
 """Misses of the data TLB and the resulting page walks, from the processor's counters as `perf stat -I -x;` prints them.
 
 Few virtual machines have these counters. Event names differ between processors: for each metric, the first alternative of ``EVENTS`` that
-can be counted is used (pgherd.runner.play.counters).
+can be counted is used (pgherd.runner.execute.perf_counters).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.metrics.spool import SpoolReading
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 EVENTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
     "tlb.load_misses": (("dTLB-load-misses",),),
@@ -43,11 +43,11 @@ class TlbSampler:
         SampledMetric("tlb.cycles", "cycles", "counter", "all cycles"),
     )
 
-    def sources(self, view: SamplingView) -> list[Source]:
+    def sources(self, view: SamplingView) -> list[SampleSource]:
         """Return nothing: perf reads the counters itself."""
         return []
 
-    def parse(self, raw: str, source: Source) -> Iterator[Reading]:
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
         """Yield one reading: the sums of a complete output."""
         totals: dict[str, float] = {}
         for _, counts in intervals(raw):

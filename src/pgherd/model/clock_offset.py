@@ -1,7 +1,7 @@
 """Offset between two clocks: bounds from one exchange, and interpolation between measurements.
 
 Used for guests against their host (pgherd.runtimes.vm.guest_spool) and for hosts against the driver (pgherd.cluster.remote,
-pgherd.distributed.clocks). Instants and offsets are in seconds.
+pgherd.distributed.clock_alignment). Instants and offsets are in seconds.
 """
 
 from __future__ import annotations

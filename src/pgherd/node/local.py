@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pgherd.node import process
 from pgherd.node.connections import Connections
-from pgherd.node.protocol import Command, Completed, Source
+from pgherd.node.protocol import Command, Completed, SampleSource
 
 if TYPE_CHECKING:
-    from pgherd.node.sampling import LocalSampling, Probe
+    from pgherd.node.sampling import LocalSampling, SampledConnection
 
 
 _REMOVE_TIMEOUT_S = 5.0
@@ -30,7 +30,7 @@ class LocalNode:
 
     def __init__(self) -> None:
         self._connections = Connections()
-        self._probes: dict[str, Probe] = {}
+        self._probes: dict[str, SampledConnection] = {}
 
     def now(self) -> float:
         return time.time()
@@ -91,7 +91,7 @@ class LocalNode:
         if probe is not None:
             probe.close()
 
-    def sample(self, sources: Sequence[Source], spool: str, period: float = 1.0) -> LocalSampling:
+    def sample(self, sources: Sequence[SampleSource], spool: str, period: float = 1.0) -> LocalSampling:
         from pgherd.node.sampling import LocalSampling
 
         return LocalSampling(sources, spool, period, self._probes)

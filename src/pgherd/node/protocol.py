@@ -91,7 +91,7 @@ class Process(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class SampleSource:
     """Input of a sampler, stored without parsing.
 
     Attributes:
@@ -111,10 +111,10 @@ class Source:
     tag: str = ""
 
 
-class Sampling(Protocol):
+class SamplingLoop(Protocol):
     """A sampling loop that runs on the node."""
 
-    def add(self, sources: Sequence[Source]) -> None:
+    def add(self, sources: Sequence[SampleSource]) -> None:
         """Add sources, and read all sources once between the ticks.
 
         ``add(())`` therefore marks an instant, so that the boundaries of a window need no interpolation.
@@ -136,7 +136,7 @@ class Sampling(Protocol):
         ...
 
 
-class Clock(Protocol):
+class ClockConverter(Protocol):
     """Converter between the clocks of a guest and of the host, from measurements."""
 
     def host(self, at: float) -> float:
@@ -209,7 +209,7 @@ class Node(Protocol):
         """Close the cached connection, if there is one."""
         ...
 
-    def sample(self, sources: Sequence[Source], spool: str, period: float = 1.0) -> Sampling:
+    def sample(self, sources: Sequence[SampleSource], spool: str, period: float = 1.0) -> SamplingLoop:
         """Start a loop that reads the sources into the spool, once per period (s).
 
         The spool has one JSON document per line. A reading is ``{"t": seconds, "i": index of source, "raw": text}``.
@@ -229,7 +229,7 @@ def silent(line: str) -> None:
     """Ignore a progress line."""
 
 
-class LoadTarget(Protocol):
+class LoaderServer(Protocol):
     """A running server, as a loader needs it."""
 
     @property
@@ -259,7 +259,7 @@ class LoadTarget(Protocol):
         ...
 
 
-class Filling(Protocol):
+class DataLoader(Protocol):
     """Loader of one database's contents, for building data directory templates."""
 
     @property
@@ -280,6 +280,6 @@ class Filling(Protocol):
         """Expected size in bytes, or None if it is unknown before the load."""
         ...
 
-    def load(self, target: LoadTarget, say: Say = silent) -> None:
+    def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Fill the database, which exists and is empty; raises UsageError or TrialError."""
         ...

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from psycopg import pq
 
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 
 _LAST_ANSWERS_TIMEOUT_S = 2.0
 _PREPARE_TIMEOUT_S = 10.0
@@ -28,7 +28,7 @@ _EXTRA_TICK = 1
 """Tick number of a reading between the ticks, which leaves out sources with ``every`` above 1."""
 
 
-class Probe:
+class SampledConnection:
     """Non-blocking connection that runs one prepared statement at a time."""
 
     def __init__(self, conninfo: str) -> None:
@@ -108,7 +108,7 @@ class Probe:
 class LocalSampling:
     """Running sampling loop; see ``Node.sample`` for the format of the spool."""
 
-    def __init__(self, sources: Sequence[Source], spool: str, period: float, probes: dict[str, Probe]) -> None:
+    def __init__(self, sources: Sequence[SampleSource], spool: str, period: float, probes: dict[str, SampledConnection]) -> None:
         """Open the spool, connect the probes and start the thread.
 
         Raises OSError if the spool cannot be opened.
@@ -117,7 +117,7 @@ class LocalSampling:
         self._period = period
         self._probes = probes
         self._files: dict[int, int] = {}
-        self._sources: list[Source] = []
+        self._sources: list[SampleSource] = []
         self._gone: set[int] = set()
         self._lock = threading.Lock()
         self._stop, self._wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -127,18 +127,18 @@ class LocalSampling:
         self._thread = threading.Thread(target=self._loop, name="pgherd-sampling", daemon=True)
         self._thread.start()
 
-    def add(self, sources: Sequence[Source]) -> None:
+    def add(self, sources: Sequence[SampleSource]) -> None:
         """Connects the servers of SQL sources."""
         self._announce(sources)
         os.write(self._wake, _READ)
 
-    def _announce(self, sources: Sequence[Source]) -> None:
+    def _announce(self, sources: Sequence[SampleSource]) -> None:
         if not sources:
             return
         for source in sources:
             if source.kind == "sql" and source.where not in self._probes:
                 try:
-                    self._probes[source.where] = Probe(source.where)
+                    self._probes[source.where] = SampledConnection(source.where)
                 except OSError:
                     continue  # the spool has the reason at each tick
         with self._lock:
@@ -218,7 +218,7 @@ class LocalSampling:
                     raise
         return "\n".join(lines)
 
-    def _send(self, index: int, source: Source) -> None:
+    def _send(self, index: int, source: SampleSource) -> None:
         probe = self._probes.get(source.where)
         if probe is None:
             self._record(time.time(), index, None, "not connected")
@@ -252,7 +252,7 @@ class LocalSampling:
                 else:
                     self._tick(_EXTRA_TICK, everything=False)
 
-    def _receive(self, probe: Probe) -> None:
+    def _receive(self, probe: SampledConnection) -> None:
         index = probe.busy
         assert index is not None
         source = self._sources[index]

@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 
 from pgherd.host.undo import end_in
 from pgherd.model.errors import CapabilityError, TrialError
-from pgherd.node.protocol import Command, Filling, Node
+from pgherd.node.protocol import Command, DataLoader, Node
 from pgherd.postgres.disk import check_space, patience, require_enterable, used_bytes
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, checksums_default, initdb
@@ -81,7 +81,7 @@ class Golden:
         return os.path.join(self.path, "data")
 
 
-def key_of(installation: Installation, contents: Sequence[Filling], checksums: bool) -> str:
+def key_of(installation: Installation, contents: Sequence[DataLoader], checksums: bool) -> str:
     """Return the directory name: readable, and unique for build, databases, contents and checksums."""
     identity = json.dumps([SCHEMA, installation.build, checksums, [(loader.database, loader.identity) for loader in contents]])
     readable = "+".join(dict.fromkeys(loader.identity for loader in contents)) or "empty"
@@ -89,13 +89,13 @@ def key_of(installation: Installation, contents: Sequence[Filling], checksums: b
     return f"pg{installation.version}-{readable}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
 
-def needed_bytes(contents: Sequence[Filling]) -> int:
+def needed_bytes(contents: Sequence[DataLoader]) -> int:
     """Estimate the disk space (bytes) for loading, from the contents whose size is known in advance."""
     return _EMPTY_CLUSTER_BYTES + int(1.1 * sum(loader.size_estimate or 0 for loader in contents))
 
 
 def find(
-    node: Node, installation: Installation, contents: Sequence[Filling], cache_dir: str, checksums: bool | None = None
+    node: Node, installation: Installation, contents: Sequence[DataLoader], cache_dir: str, checksums: bool | None = None
 ) -> Golden | None:
     """Return the template of these contents, or None if it does not exist."""
     return at(node, cache_dir, key_of(installation, contents, _resolve(installation, checksums)))
@@ -104,7 +104,7 @@ def find(
 def ensure(
     node: Node,
     installation: Installation,
-    contents: Sequence[Filling],
+    contents: Sequence[DataLoader],
     *,
     account: str | None,
     cache_dir: str,
@@ -265,7 +265,7 @@ def _discard(node: Node, parent: str, key: str) -> None:
 def _build(
     node: Node,
     installation: Installation,
-    contents: Sequence[Filling],
+    contents: Sequence[DataLoader],
     unfinished: str,
     key: str,
     account: str | None,
@@ -309,7 +309,7 @@ def _build(
     seal(node, unfinished, template)
 
 
-def _fill(server: Instance, contents: Sequence[Filling], say: Callable[[str], None]) -> None:
+def _fill(server: Instance, contents: Sequence[DataLoader], say: Callable[[str], None]) -> None:
     from psycopg import sql
 
     existing = {str(name) for (name,) in server.sql("SELECT datname FROM pg_database")}

@@ -23,7 +23,7 @@ from pgherd.postgres.huge_pages import Need
 from pgherd.prepare import guests
 from pgherd.prepare.hosts import HostShare
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.runner.deploy import pages
+from pgherd.runner.deploy import huge_pages
 from pgherd.study.swap_options import SwapRequest
 
 _WHOLE = 64 * 2**20
@@ -124,7 +124,7 @@ def complete_limits(
         UsageError: ``memory`` is too small for these huge pages.
     """
     if reserved is not None:
-        pages.require_room(reserved, memory)
+        huge_pages.require_room(reserved, memory)
     if not capabilities_of(runtime).own_kernel:
         return ContainerLimits(cpu, memory)
     if memory is None:

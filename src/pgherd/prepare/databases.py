@@ -37,9 +37,9 @@ from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.prepare.servers import ServerChoice, ServerSettings
 from pgherd.prepare.volumes import DiskSpace, RequestedVolumes
 from pgherd.prepare.workspace import Workspace, open_workspace
-from pgherd.runner.deploy import pages, platform
-from pgherd.runner.play import io_view
-from pgherd.runtimes.choice import choose
+from pgherd.runner.deploy import huge_pages, tracked_processes
+from pgherd.runner.execute import device_io
+from pgherd.runtimes.runtime_selection import choose
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
 
@@ -96,7 +96,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
     measurement = _measurement(request)
     facts = gather(node)
     with open_workspace(node, request.run_as, dry=dry) as workspace:
-        tracing = io_view.require_traceable(node, request.trace_io)
+        tracing = device_io.require_traceable(node, request.trace_io)
         share = hosts.choose_share(request, facts)
         chosen_load = load.choose_load(request, node)
         chosen_servers = servers.choose_servers(request, workspace, writes=not chosen_load.read_only)
@@ -106,7 +106,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         found, reason = choose(node, workspace.journal, facts, request.runtime if external is None else "external", "prep")
         runtime = cast(RuntimeName, found.name)
         guests = virtual_machines.choose_guests(request, workspace, runtime, chosen_load.scripts)
-        platform.check(node, request.track, facts.cgroup_writable if runtime == "cgroup" else None)
+        tracked_processes.check(node, request.track, facts.cgroup_writable if runtime == "cgroup" else None)
         yield DatabasePreparation(
             workspace=workspace,
             facts=facts,
@@ -215,7 +215,7 @@ def complete(
     """
     workspace, facts, share, guests = preparation.workspace, preparation.facts, preparation.share, preparation.guests
     node, external = workspace.node, preparation.servers.external
-    confirm, reserved_pages = pages.host_changes(node, study, options, settings.huge_pages)
+    confirm, reserved_pages = huge_pages.host_changes(node, study, options, settings.huge_pages)
     confirm = (*confirm, *disk.volumes.confirm)
     files = "drivers' output" if external else "servers' data"
     changes = [f"{files} in {workspace.cache / 'work'}", "sockets in a private directory below /run or /tmp"]

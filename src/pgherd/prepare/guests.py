@@ -24,12 +24,12 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare.volumes import ServerVolumes
 from pgherd.prepare.workspace import Workspace
-from pgherd.runtimes import balloon_law
-from pgherd.runtimes.balloon_law import moves, refuse_what_cannot_be_given_back
+from pgherd.runtimes import balloon_controller
+from pgherd.runtimes.balloon_controller import moves, refuse_what_cannot_be_given_back
 from pgherd.runtimes.balloon_manager import law_guest
-from pgherd.runtimes.choice import choose
-from pgherd.runtimes.vm import acceleration, kernel
-from pgherd.runtimes.vm.qemu import UNIT
+from pgherd.runtimes.runtime_selection import choose
+from pgherd.runtimes.vm import hypervisor, kernel
+from pgherd.runtimes.vm.qemu import MEMORY_UNIT_BYTES
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 from pgherd.study.registry import study_of
@@ -69,7 +69,7 @@ def policy(node: Node, request: DatabaseRequest, runtime: RuntimeName) -> GuestM
     _require_applicable(request, runtime)
     if not capabilities_of(runtime).own_kernel:
         return None
-    shared = GuestMemory(policy=request.vm_memory_policy or "static", overhead=acceleration.overhead(node, str(paths.cache_dir())))
+    shared = GuestMemory(policy=request.vm_memory_policy or "static", overhead=hypervisor.overhead(node, str(paths.cache_dir())))
     return shared if request.vm_idle_tax is None else shared.model_copy(update={"tax": request.vm_idle_tax})
 
 
@@ -153,8 +153,8 @@ def require_pinnable(machine: GuestMachine | None, vcpus: float, cores: float) -
 
 def whole_memory(memory: int) -> tuple[int, tuple[str, ...]]:
     """Round the memory of each guest (bytes) down to whole MB, the unit of QEMU's option. Return it with a message if it changed."""
-    rounded = memory // UNIT * UNIT
-    message = f"Each guest has {rounded // UNIT} MB of memory: {memory} bytes are rounded down to a whole number of MB."
+    rounded = memory // MEMORY_UNIT_BYTES * MEMORY_UNIT_BYTES
+    message = f"Each guest has {rounded // MEMORY_UNIT_BYTES} MB of memory: {memory} bytes are rounded down to a whole number of MB."
     return rounded, (message,) if rounded != memory else ()
 
 
@@ -202,7 +202,7 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
     require_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
     for deployment, guests in zip(deployments, together, strict=True):
         if policy is not None and moves(policy.policy):
-            balloon_law.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)
+            balloon_controller.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)
         elif policy is not None and not any(host.memory is not None and host.memory < budget for host in deployment.hosts):
             _require_fit(guests, policy.overhead, budget)
     changes: list[str] = []
@@ -264,7 +264,7 @@ def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
     return maxima
 
 
-Beneath = tuple[kernel.Kernel | None, acceleration.Hypervisor | None]
+Beneath = tuple[kernel.Kernel | None, hypervisor.Hypervisor | None]
 """Kernel and hypervisor of the guests. Each is None if it is not known yet."""
 
 
@@ -326,9 +326,9 @@ def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
         CapabilityError: QEMU or a kernel is missing.
     """
     guest_kernel = kernel.present(str(cache)) if dry else kernel.ensure(node, str(cache), str(work), say=lambda _: None)
-    known_hypervisor = None if guest_kernel is None else acceleration.remembered(node, guest_kernel, str(cache))
+    known_hypervisor = None if guest_kernel is None else hypervisor.remembered(node, guest_kernel, str(cache))
     if known_hypervisor is None and guest_kernel is not None and not dry:
-        known_hypervisor = acceleration.find(node, guest_kernel, str(cache), str(work))
+        known_hypervisor = hypervisor.find(node, guest_kernel, str(cache), str(work))
     return guest_kernel, known_hypervisor
 
 
@@ -340,7 +340,7 @@ def describe_guests(node: Node, beneath: Beneath, machine: GuestMachine | None, 
     """
     guest_kernel, known_hypervisor = beneath
     if guest_kernel is None or known_hypervisor is None:
-        by = f"QEMU {acceleration.version(node)}; KVM is probed when the first guest boots"
+        by = f"QEMU {hypervisor.version(node)}; KVM is probed when the first guest boots"
     else:
         model = "max" if known_hypervisor.functional_only else "host"
         by = f"{known_hypervisor.sentence()}; Linux {guest_kernel.release} ({guest_kernel.origin}); vCPU model '{model}', machine q35"
@@ -353,6 +353,6 @@ def describe_guests(node: Node, beneath: Beneath, machine: GuestMachine | None, 
         *(["equal pages merged (KSM)"] if options.merge else []),
         f"estimated memory of each QEMU process without its guest's memory: {format_bytes(overhead)}",
     ]
-    if os.geteuid() == 0 and known_hypervisor is not None and acceleration.groups_for(known_hypervisor) is None:
-        details.append(f"QEMU runs as root, because only root's group may open {acceleration.DEVICE}")
+    if os.geteuid() == 0 and known_hypervisor is not None and hypervisor.groups_for(known_hypervisor) is None:
+        details.append(f"QEMU runs as root, because only root's group may open {hypervisor.DEVICE}")
     return f"Guests run by {by}; {', '.join(details)}."

@@ -21,7 +21,7 @@ from pgherd.study.database_options import READ_ONLY, DatabaseRequest
 from pgherd.workloads import script as user_scripts
 from pgherd.workloads import shipped
 from pgherd.workloads.registry import fillings, find
-from pgherd.workloads.script import ScriptFilling, ScriptWorkload
+from pgherd.workloads.script import ScriptLoader, ScriptWorkload
 from pgherd.workloads.shipped import Mix
 from pgherd.workloads.statements import runs_programs
 
@@ -175,7 +175,7 @@ def data_of_init(node: Node, init: str | None) -> tuple[InitData | None, list[st
     if init is None:
         return None, []
     filling = ScriptWorkload().filling(node, Database(workload="script", init=init))
-    assert isinstance(filling, ScriptFilling)
+    assert isinstance(filling, ScriptLoader)
     messages = []
     if filling.data.files:
         messages.append(f"--init-script reads {', '.join(filling.data.files)}: after a change to it, the database is loaded again.")

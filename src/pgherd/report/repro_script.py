@@ -33,7 +33,7 @@ from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.golden import LOADING
 from pgherd.report import repro_external, repro_tools, repro_volumes
 from pgherd.report.formatting import shell_comment
-from pgherd.runtimes.runtime import Placement
+from pgherd.runtimes.runtime import CpuAssignment
 from pgherd.study.registry import studies
 from pgherd.workloads import shipped
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
@@ -143,7 +143,7 @@ def _places(host: Host, record: RunRecord) -> dict[str, _ContainerPlace]:
     pool = tuple(range(available))
     if host.cores is not None and any(container.runtime == "process" for container in host.containers):
         pool = pool[: max(1, int(host.cores))]
-    placement = Placement(pool)
+    placement = CpuAssignment(pool)
     for container in host.containers:
         cpus = "all" if len(pool) == available else _listed(pool)
         if container.cpu_mode == "cpuset" or container.cpus is not None:

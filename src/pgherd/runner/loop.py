@@ -15,8 +15,8 @@ from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
+from pgherd.runner.execute.local_backend import Backend, TrialOutcome
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.play.bench import Bench, Played
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import conclude
 from pgherd.study.comparison.options import AA_SUFFIX
@@ -30,7 +30,7 @@ def execute(
     record: RunRecord,
     study: RunnableStudy[Any],
     options: Model,
-    bench: Bench,
+    bench: Backend,
     thresholds: Thresholds,
     observer: RunObserver,
 ) -> RunRecord:
@@ -61,7 +61,7 @@ def execute(
             trials: tuple[Trial, ...] = proposal.trials
             observer.planned(len(trials), sum(trial.seconds() for trial in trials))
             for planned in trials:
-                interruption.insist()
+                interruption.check()
                 trial = bench.placed(planned)
                 name = directory.next_trial()
                 observer.trial(trial, int(name))
@@ -88,7 +88,7 @@ def execute(
         record = record.model_copy(update={"analysis": analysis})
     except BaseException as error:
         directory.drop_partial()  # first, because this frees space for run.json on a full disk
-        if isinstance(error, KeyboardInterrupt) or interruption.asked():
+        if isinstance(error, KeyboardInterrupt) or interruption.requested():
             _closed(directory, record, "interrupted", "interrupted by the user")
             raise
         if _disk_full(error):
@@ -123,10 +123,10 @@ def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
     return record.model_copy(update={"proposals": [*record.proposals, entry]})
 
 
-def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thresholds: Thresholds, observer: RunObserver) -> TrialResult:
+def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Backend, thresholds: Thresholds, observer: RunObserver) -> TrialResult:
     started = time.time()
     partial = directory.begin_trial(name)
-    transition, error, outcome = "", None, Played()
+    transition, error, outcome = "", None, TrialOutcome()
     try:
         if trial.probe is not None:
             readings = bench.probe(trial)
@@ -134,7 +134,7 @@ def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Bench, thres
         transition = bench.apply(trial)
         outcome = bench.play(trial, name, partial, thresholds, observer)
     except TrialError as failure:
-        interruption.insist()  # a trial that a signal cut short has not failed
+        interruption.check()  # a trial that a signal cut short has not failed
         outcome, error = bench.failed(trial, thresholds), str(failure)
     return TrialResult(
         id=name,

@@ -20,8 +20,8 @@ from pgherd.node import interruption, process
 from pgherd.node.protocol import Node
 from pgherd.postgres.tcp_access import Opening
 from pgherd.runner.observer import RunObserver
-from pgherd.runtimes.choice import Runtimes
 from pgherd.runtimes.runtime import Runtime
+from pgherd.runtimes.runtime_selection import RuntimePool
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class RunSession:
         sockets: directory of the servers' socket directories. ``account`` has access.
         cache: directory of templates and other files that outlive the run.
         runtimes: runtimes that share the run's host share. Each is opened when the first container needs it.
-        platform: processes and cgroups to track separately, see pgherd.runner.deploy.platform.
+        platform: processes and cgroups to track separately, see pgherd.runner.deploy.tracked_processes.
         swap: swap that was created for this run, if ``surroundings`` request it.
         opening: TCP access to the servers for clients on another host, if there are any.
     """
@@ -42,7 +42,7 @@ class RunSession:
     node: Node
     facts: HostFacts
     journal: Journal
-    runtimes: Runtimes
+    runtimes: RuntimePool
     account: str | None
     work: Path
     sockets: Path
@@ -81,7 +81,7 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserv
         sockets = Path(paths.socket_root(node, journal))
         swap_size = None if surroundings.swap is None else surroundings.swap.size
         budget = Host(cores=surroundings.cores, memory=surroundings.memory, swap=swap_size)
-        runtimes = Runtimes(node, journal, facts, budget, suffix, reserved.cpus, surroundings.guest_memory)
+        runtimes = RuntimePool(node, journal, facts, budget, suffix, reserved.cpus, surroundings.guest_memory)
         stack.callback(runtimes.close)
         runtimes.get(surroundings.runtime)  # fails early if the host cannot provide the runtime
         yield RunSession(

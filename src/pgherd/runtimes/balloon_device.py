@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from pgherd.runtimes.balloon_estimate import Statistics
+from pgherd.runtimes.guest_memory_estimate import BalloonStats
 from pgherd.runtimes.vm.qemu import BALLOON
 
 _T = TypeVar("_T")
@@ -41,7 +41,7 @@ _DRIVE_KEYS = ("device", "qdev", "node-name", "stats")
 """Keys of ``query-blockstats`` that are kept. The others describe the image file below, with the same counters."""
 
 
-class Questions(Protocol):
+class QmpQueries(Protocol):
     """QMP commands of one QEMU."""
 
     def ask(self, commands: Sequence[tuple[str, dict[str, Any] | None]], then: Callable[[list[Any]], _T], /) -> Future[_T]:
@@ -53,18 +53,18 @@ class Questions(Protocol):
         ...
 
 
-class Machine(Protocol):
+class QmpTarget(Protocol):
     """QEMU process of a guest."""
 
     @property
     def running(self) -> bool: ...
 
     @property
-    def qmp(self) -> Questions: ...
+    def qmp(self) -> QmpQueries: ...
 
 
 @dataclass(frozen=True)
-class Look:
+class GuestReading:
     """Reading of a guest at the instant ``at``, seconds since the epoch.
 
     ``actual``: its present memory, configured memory minus balloon, bytes.
@@ -78,7 +78,7 @@ class Look:
     drives: list[Any]
 
 
-class Balloon(Protocol):
+class GuestBalloon(Protocol):
     """Balloon of a guest.
 
     Calls return at once. A future ends with an exception when the guest has ended or does not support the command.
@@ -88,7 +88,7 @@ class Balloon(Protocol):
         """Request that the guest keeps ``size`` bytes of memory. The future holds the size. The guest reaches it later, or never."""
         ...
 
-    def look(self, *, drives: bool) -> Future[Look]:
+    def look(self, *, drives: bool) -> Future[GuestReading]:
         """Read the guest, and with ``drives`` its drives."""
         ...
 
@@ -100,7 +100,7 @@ class QemuBalloon:
     and in every tenth reading. QEMU sends an event for the first move at once, and for later ones within a second.
     """
 
-    def __init__(self, qemu: Questions) -> None:
+    def __init__(self, qemu: QmpQueries) -> None:
         """QEMU needs a balloon device at the path ``qemu.BALLOON``."""
         self._qemu = qemu
         self._polling = False
@@ -113,7 +113,7 @@ class QemuBalloon:
         self._target = size
         return self._qemu.ask([("balloon", {"value": size})], lambda answers: size)
 
-    def look(self, *, drives: bool) -> Future[Look]:
+    def look(self, *, drives: bool) -> Future[GuestReading]:
         events = self._qemu.heard(_MOVED_EVENT)
         at_rest = (
             self._actual is not None
@@ -129,19 +129,19 @@ class QemuBalloon:
         ]
         self._looks += 1
 
-        def reading_of(values: list[Any]) -> Look:
+        def reading_of(values: list[Any]) -> GuestReading:
             answers = dict(zip((command for command, _ in commands), values, strict=True))
             self._polling = True
             if "query-balloon" in answers:
                 self._actual, self._heard = int(answers["query-balloon"]["actual"]), events
             assert self._actual is not None
             counters = [{key: drive[key] for key in _DRIVE_KEYS if key in drive} for drive in answers.get("query-blockstats", ())]
-            return Look(time.time(), self._actual, answers["qom-get"], counters)
+            return GuestReading(time.time(), self._actual, answers["qom-get"], counters)
 
         return self._qemu.ask(commands, reading_of)
 
 
-def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> Statistics | None:
+def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> BalloonStats | None:
     """Parse ``guest-stats`` and ``query-blockstats``. Return None before the first report of the guest's driver.
 
     Raises:
@@ -153,4 +153,4 @@ def statistics_of(raw: Mapping[str, Any], drives: list[Any] | None = None) -> St
         reads = sum(int(drive["stats"]["rd_bytes"]) for drive in drives) if drives else None
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a guest's statistics: {error}") from None
-    return Statistics(at=at, reads=reads, **reported) if at > 0 else None
+    return BalloonStats(at=at, reads=reads, **reported) if at > 0 else None

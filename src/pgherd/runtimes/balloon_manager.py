@@ -24,10 +24,10 @@ from typing import Any
 
 from pgherd.model.deployment import Container, GuestMemory
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.runtimes import balloon_law as law
-from pgherd.runtimes.balloon_device import Balloon, Look, Machine, QemuBalloon, statistics_of
-from pgherd.runtimes.balloon_estimate import Estimate, Statistics, estimate, rates, unseen
-from pgherd.runtimes.balloon_law import moves
+from pgherd.runtimes import balloon_controller as law
+from pgherd.runtimes.balloon_controller import moves
+from pgherd.runtimes.balloon_device import GuestBalloon, GuestReading, QemuBalloon, QmpTarget, statistics_of
+from pgherd.runtimes.guest_memory_estimate import BalloonStats, GuestMemoryEstimate, estimate, rates, unseen
 from pgherd.runtimes.vm.qmp import READER_THREAD
 
 _MAX_FAILED_IN_A_ROW = 5
@@ -40,20 +40,20 @@ _EMPTY_BELOW_BYTES = 16 * 2**20
 """Bytes below which a balloon counts as empty. Drivers keep a page or two."""
 
 
-_Call = Future[Look] | Future[int]
+_Call = Future[GuestReading] | Future[int]
 """Pending call of a guest: a reading, or a target."""
 
 
 @dataclass(frozen=True)
-class Managed:
+class ManagedGuest:
     """Guest with its balloon. ``alive`` returns whether its hypervisor's process runs."""
 
-    guest: law.Guest
-    balloon: Balloon
+    guest: law.GuestEntitlement
+    balloon: GuestBalloon
     alive: Callable[[], bool]
 
 
-def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> law.Guest:
+def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> law.GuestEntitlement:
     """Return the guarantees of a guest container. ``balloon_law.check`` takes them before the guest starts.
 
     Args:
@@ -66,16 +66,16 @@ def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> la
     if container.memory is None:
         raise UsageError(f"guest {container.name} has no memory size; a virtual machine needs one (--memory)")
     minimum = law.minimum_of(container.memory, container.memory_minimum)
-    return law.Guest(container.name, container.memory, minimum, container.memory_shares, overhead, swaps)
+    return law.GuestEntitlement(container.name, container.memory, minimum, container.memory_shares, overhead, swaps)
 
 
-def managed(container: Container, machine: Machine, overhead: int, *, swaps: bool = False) -> Managed:
+def managed(container: Container, machine: QmpTarget, overhead: int, *, swaps: bool = False) -> ManagedGuest:
     """Return a container's QEMU for ``BalloonManager.add``. Raises UsageError as ``law_guest``."""
-    return Managed(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.qmp), lambda: machine.running)
+    return ManagedGuest(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.qmp), lambda: machine.running)
 
 
 @dataclass(frozen=True)
-class Status:
+class GuestStatus:
     """Last observation of a guest. Sizes in bytes. ``late``: the last call is unanswered. ``failed``: error of the last answer, or ''."""
 
     memory: int
@@ -87,14 +87,14 @@ class Status:
 
 
 @dataclass
-class _ManagedGuest:
-    managed: Managed
+class _PolledGuest:
+    managed: ManagedGuest
     actual: int
     asked: _Call | None = None
-    answer: Look | None = None
+    answer: GuestReading | None = None
     failed: str = ""
-    told: Statistics | None = None
-    estimate: Estimate | None = None
+    told: BalloonStats | None = None
+    estimate: GuestMemoryEstimate | None = None
     sent: int | None = None
     lines: list[tuple[float, str, str, Any]] = field(default_factory=list)
 
@@ -140,15 +140,15 @@ class BalloonManager:
         """
         self._policy, self._budget, self._free = policy, budget, free
         self._period, self._drives = period, drives
-        self._watched: dict[str, _ManagedGuest] = {}
-        self._standing = law.Standing()
+        self._watched: dict[str, _PolledGuest] = {}
+        self._standing = law.ControllerState()
         self._spool: BalloonSpool | None = None
         self._lock = threading.RLock()
         self._ending = threading.Event()
         self._thread: threading.Thread | None = None
         self._rounds = _PollStats()
 
-    def add(self, managed: Managed) -> None:
+    def add(self, managed: ManagedGuest) -> None:
         """Add a guest that has all its memory.
 
         Raises:
@@ -156,7 +156,7 @@ class BalloonManager:
         """
         with self._lock:
             law.check([*self._guests(), managed.guest], self._budget if moves(self._policy.policy) else None, self._policy.reserve)
-            self._watched[managed.guest.name] = _ManagedGuest(managed, managed.guest.memory)
+            self._watched[managed.guest.name] = _PolledGuest(managed, managed.guest.memory)
 
     def remove(self, name: str) -> None:
         """Remove a guest before it ends. An unknown name is ignored."""
@@ -214,19 +214,19 @@ class BalloonManager:
             self.record(None)
         return lagging
 
-    def status(self) -> dict[str, Status]:
+    def status(self) -> dict[str, GuestStatus]:
         """Return the status of all guests by name."""
         with self._lock:
             return {name: self._status(state) for name, state in self._watched.items()}
 
-    def _guests(self) -> list[law.Guest]:
+    def _guests(self) -> list[law.GuestEntitlement]:
         return [state.managed.guest for state in self._watched.values()]
 
-    def _status(self, state: _ManagedGuest) -> Status:
+    def _status(self, state: _PolledGuest) -> GuestStatus:
         guest = state.managed.guest
         target = self._standing.targets.get(guest.name, guest.memory)
         need = state.estimate.working_set if state.estimate is not None else float(state.actual)
-        return Status(guest.memory, state.actual, target, need, state.asked is not None, state.failed)
+        return GuestStatus(guest.memory, state.actual, target, need, state.asked is not None, state.failed)
 
     def _loop(self) -> None:
         due, last = time.monotonic(), time.monotonic() - self._period
@@ -279,10 +279,10 @@ class BalloonManager:
         readers = [thread.ident for thread in threading.enumerate() if thread.name == READER_THREAD and thread.ident is not None]
         return round(time.thread_time() + sum(time.clock_gettime(time.pthread_getcpuclockid(ident)) for ident in readers), 6)
 
-    def _target(self, state: _ManagedGuest) -> int:
+    def _target(self, state: _PolledGuest) -> int:
         return self._standing.targets.get(state.managed.guest.name, state.managed.guest.memory)
 
-    def _ask(self, states: Sequence[_ManagedGuest], call_of: Callable[[_ManagedGuest], _Call], patience: float) -> None:
+    def _ask(self, states: Sequence[_PolledGuest], call_of: Callable[[_PolledGuest], _Call], patience: float) -> None:
         """Call all guests without a pending call, and wait for the answers up to ``patience`` seconds."""
         for state in states:
             self._hear(state)
@@ -294,7 +294,7 @@ class BalloonManager:
             self._hear(state)
 
     @staticmethod
-    def _hear(state: _ManagedGuest) -> None:
+    def _hear(state: _PolledGuest) -> None:
         """Take the answer of a guest, if it has arrived. Errors are stored, because they must not end the loop."""
         if state.asked is None or not state.asked.done():
             return
@@ -304,21 +304,21 @@ class BalloonManager:
         except Exception as error:
             state.failed = f"{type(error).__name__}: {error}".rstrip(": ")
         else:
-            if isinstance(answer, Look):
+            if isinstance(answer, GuestReading):
                 state.answer, state.failed = answer, ""
             else:
                 state.sent = answer
 
-    def _look(self, state: _ManagedGuest) -> Future[Look]:
+    def _look(self, state: _PolledGuest) -> Future[GuestReading]:
         return state.managed.balloon.look(drives=self._drives)
 
-    def _send(self, state: _ManagedGuest) -> Future[int]:
+    def _send(self, state: _PolledGuest) -> Future[int]:
         return state.managed.balloon.set_target(self._target(state))
 
-    def _take(self, state: _ManagedGuest, seconds: float) -> None:
+    def _take(self, state: _PolledGuest, seconds: float) -> None:
         """Update estimate and record from a guest's answer, if there is one."""
         guest, answer, state.answer = state.managed.guest, state.answer, None
-        statistics: Statistics | None = None
+        statistics: BalloonStats | None = None
         if answer is not None:
             state.actual = answer.actual
             try:
@@ -361,7 +361,8 @@ class BalloonManager:
 
     def _decide(self, seconds: float) -> None:
         observations = {
-            name: law.Seen(state.actual, state.estimate or unseen(None, state.actual, seconds)) for name, state in self._watched.items()
+            name: law.GuestObservation(state.actual, state.estimate or unseen(None, state.actual, seconds))
+            for name, state in self._watched.items()
         }
         free = None
         with contextlib.suppress(OSError, ValueError):  # the controller has a rule for an unknown value
@@ -371,7 +372,7 @@ class BalloonManager:
 
     def _give_back(self, patience: float) -> list[str]:
         with self._lock:
-            self._standing = law.Standing()
+            self._standing = law.ControllerState()
             waiting = {name: state for name, state in self._watched.items() if state.managed.alive()}
         deadline = time.monotonic() + patience
         while True:

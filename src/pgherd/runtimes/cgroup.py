@@ -17,7 +17,7 @@ from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.facts import HostFacts
 from pgherd.node.protocol import Node
-from pgherd.runtimes.runtime import Placement, Room
+from pgherd.runtimes.runtime import ContainerHandle, CpuAssignment
 
 _FEATURES = ("cpu_quota", "cpuset", "memory_limit", "weight", "accounting")
 
@@ -35,7 +35,7 @@ class CgroupRuntime:
         self._base: cgroup_base.Base | None = None
         self._missing = ""
         self._group: HostGroup | None = None
-        self._placement = Placement(self._cpus)
+        self._placement = CpuAssignment(self._cpus)
 
     def capabilities(self) -> Capabilities:
         """Create and remove a probe cgroup once, and report the result."""
@@ -57,9 +57,9 @@ class CgroupRuntime:
         group = HostGroup(self._node, self._journal, base, self._suffix)
         group.make(Limits(cores=quota, cpus=pool if self._has_cpuset else None, memory=host.memory, swap=host.swap))
         self._group = group
-        self._placement = Placement(self._cpus)
+        self._placement = CpuAssignment(self._cpus)
 
-    def create(self, container: Container) -> Room:
+    def create(self, container: Container) -> ContainerHandle:
         """Create the container's cgroup. Raises UsageError for a quota without vcpus, and CapabilityError for what the kernel refuses."""
         if self._group is None:
             raise RuntimeError("call open() before create()")
@@ -87,7 +87,9 @@ class CgroupRuntime:
         )
         groups = self._group.add(container.name, limits)
         # Affinity replaces the cpuset controller, which a user's delegated subtree often lacks.
-        return Room(container.name, join=self._group.join(container.name), cpus=None if self._has_cpuset else cpus, groups=groups)
+        return ContainerHandle(
+            container.name, join=self._group.join(container.name), cpus=None if self._has_cpuset else cpus, groups=groups
+        )
 
     def destroy(self, container: str) -> None:
         """Remove the container's cgroup and kill the processes in it. Raises OSError where it cannot be removed."""

@@ -12,7 +12,7 @@ from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
 from pgherd.node.protocol import Node
-from pgherd.runtimes.runtime import Placement, Room
+from pgherd.runtimes.runtime import ContainerHandle, CpuAssignment
 
 _USE_CGROUP = "use the cgroup runtime (--runtime cgroup)"
 
@@ -27,7 +27,7 @@ class ProcessRuntime:
         self._allowed = host_cpus.allowed(node)
         self._cpus = tuple(cpus) if cpus is not None else self._allowed
         self._facts = facts
-        self._placement: Placement | None = None
+        self._placement: CpuAssignment | None = None
 
     def capabilities(self) -> Capabilities:
         missing = dict.fromkeys(("cpu_quota", "memory_limit", "weight", "accounting"), _USE_CGROUP)
@@ -46,9 +46,9 @@ class ProcessRuntime:
                     f"{_USE_CGROUP} or give a whole number"
                 )
             pool = pool[: int(host.cores)]
-        self._placement = Placement(pool)
+        self._placement = CpuAssignment(pool)
 
-    def create(self, container: Container) -> Room:
+    def create(self, container: Container) -> ContainerHandle:
         """Assign CPUs by affinity. Raises CapabilityError for a CPU quota, a memory limit or a weight."""
         if self._placement is None:
             raise RuntimeError("call open() before create()")
@@ -61,9 +61,9 @@ class ProcessRuntime:
             if is_set:
                 raise CapabilityError(f"container {container.name} asks for {limit}, which the process runtime can't give; {_USE_CGROUP}")
         if container.cpu_mode == "cpuset" or container.cpus is not None:
-            return Room(container.name, cpus=self._placement.place(container))
+            return ContainerHandle(container.name, cpus=self._placement.place(container))
         pool = self._placement.cpus
-        return Room(container.name, cpus=pool if set(pool) < set(self._allowed) else None)
+        return ContainerHandle(container.name, cpus=pool if set(pool) < set(self._allowed) else None)
 
     def destroy(self, container: str) -> None: ...
 
@@ -97,7 +97,7 @@ class ExternalRuntime:
 
     def open(self, host: Host) -> None: ...
 
-    def create(self, container: Container) -> Room:
+    def create(self, container: Container) -> ContainerHandle:
         """Return a handle without cgroups and CPUs. Raises CapabilityError for any limit."""
         requested = {
             "vCPUs": container.vcpus is not None or container.cpu_mode != "none" or container.cpus is not None,
@@ -107,7 +107,7 @@ class ExternalRuntime:
         for limit, is_set in requested.items():
             if is_set:
                 raise CapabilityError(f"container {container.name} asks for {limit}, which an external server can't be given: {_NOT_OURS}")
-        return Room(container.name)
+        return ContainerHandle(container.name)
 
     def destroy(self, container: str) -> None: ...
 

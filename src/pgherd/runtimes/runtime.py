@@ -10,7 +10,7 @@ from typing import Protocol
 from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.node.protocol import Clock, Node
+from pgherd.node.protocol import ClockConverter, Node
 
 
 class Recorder(Protocol):
@@ -22,7 +22,7 @@ class Recorder(Protocol):
 
 
 @dataclass(frozen=True)
-class Room:
+class ContainerHandle:
     """Handle of a running container: how processes enter it, and where its use is counted.
 
     A process writes itself into the files of ``join`` before exec. ``cpus`` is its CPU affinity. ``groups`` maps controllers ('v2' for
@@ -37,7 +37,7 @@ class Room:
     cpus: tuple[int, ...] | None = None
     groups: Mapping[str, str] = field(default_factory=dict)
     node: Node | None = None
-    clock: Clock | None = None
+    clock: ClockConverter | None = None
     balloons: Recorder | None = None
 
 
@@ -54,7 +54,7 @@ class Runtime(Protocol):
         """Create the run cgroup with the host's limits. Raises CapabilityError."""
         ...
 
-    def create(self, container: Container) -> Room:
+    def create(self, container: Container) -> ContainerHandle:
         """Create one container. Raises CapabilityError where the runtime does not support a limit of the container."""
         ...
 
@@ -86,7 +86,7 @@ class Runtime(Protocol):
         ...
 
 
-class Placement:
+class CpuAssignment:
     """Assigns CPUs round-robin, and starts again at the first one, so that overcommitted runs spread evenly."""
 
     def __init__(self, cpus: Sequence[int]) -> None:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from pgherd.model.deployment import Database
 from pgherd.model.load import Script
-from pgherd.node.protocol import Filling, LoadTarget, Node
+from pgherd.node.protocol import DataLoader, LoaderServer, Node
 
 Query = Callable[[str], Sequence[tuple[Any, ...]]]
 """Callback that runs a statement in a database and returns its rows."""
@@ -30,7 +30,7 @@ class Workload(Protocol):
         """Return the transactions with their weights."""
         ...
 
-    def filling(self, node: Node, database: Database) -> Filling:
+    def filling(self, node: Node, database: Database) -> DataLoader:
         """Return the loader of a database; raises UsageError if a file cannot be read."""
         ...
 
@@ -43,6 +43,6 @@ class Workload(Protocol):
         ...
 
 
-def client_options(target: LoadTarget) -> list[str]:
+def client_options(target: LoaderServer) -> list[str]:
     """Return the connection options of psql and pgbench."""
     return ["--host", target.socket_dir, "--port", str(target.port), "--username", target.user]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
-from pgherd.node.protocol import Command, LoadTarget, Node, Say, silent
+from pgherd.node.protocol import Command, LoaderServer, Node, Say, silent
 from pgherd.workloads import Query, client_options
 
 # One unit of scale is 100,000 accounts, 61 to a page of 8 kB (1,640 pages), and their primary key (≈275 pages), with free
@@ -35,7 +35,7 @@ def load_arguments(scale: int, partitions: int = 1) -> list[str]:
 
 
 @dataclass(frozen=True)
-class PgbenchFilling:
+class PgbenchLoader:
     """Loader of pgbench's four tables, with ``partitions`` of the accounts."""
 
     database: str
@@ -52,7 +52,7 @@ class PgbenchFilling:
         """Expected size in bytes."""
         return size_estimate(self.scale)
 
-    def load(self, target: LoadTarget, say: Say = silent) -> None:
+    def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Run `pgbench -i`; raises TrialError with its errors."""
         argv = [f"{target.bin}/pgbench", *client_options(target), *load_arguments(self.scale, self.partitions), self.database]
         pgbench = target.node.run(Command(argv, user=target.account), timeout=300 + 20 * self.scale)
@@ -72,8 +72,8 @@ class PgbenchWorkload:
     def scripts(self) -> Sequence[Script]:
         return (Script(source=f"builtin:{self.builtin}"),)
 
-    def filling(self, node: Node, database: Database) -> PgbenchFilling:
-        return PgbenchFilling(database=database.name, scale=database.scale, partitions=database.partitions)
+    def filling(self, node: Node, database: Database) -> PgbenchLoader:
+        return PgbenchLoader(database=database.name, scale=database.scale, partitions=database.partitions)
 
     def size_estimate(self, scale: int) -> int:
         return size_estimate(scale)

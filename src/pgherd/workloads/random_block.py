@@ -14,7 +14,7 @@ from importlib import resources
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Script
-from pgherd.node.protocol import Command, LoadTarget, Node, Say, silent
+from pgherd.node.protocol import Command, LoaderServer, Node, Say, silent
 from pgherd.workloads import Query, client_options
 
 PREFIX = "random-block:"
@@ -73,7 +73,7 @@ def size_estimate(mib: int) -> int:
 
 
 @dataclass(frozen=True)
-class RandomBlockFilling:
+class RandomBlockLoader:
     """Loader of a table of ``scale`` MiB."""
 
     database: str
@@ -91,7 +91,7 @@ class RandomBlockFilling:
         """Expected size in bytes."""
         return size_estimate(self.scale)
 
-    def load(self, target: LoadTarget, say: Say = silent) -> None:
+    def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Fill the table with psql; raises TrialError with its errors."""
         argv = [f"{target.bin}/psql", *client_options(target), *load_arguments(self.scale, self.partitions), self.database]
         with resources.as_file(resources.files("pgherd.workloads").joinpath("random_block.sql")) as file:
@@ -123,8 +123,8 @@ class RandomBlockWorkload:
         """Return the default mix: 25 % updates, and a uniform choice of rows."""
         return mix()[0]
 
-    def filling(self, node: Node, database: Database) -> RandomBlockFilling:
-        return RandomBlockFilling(database=database.name, scale=database.scale, partitions=database.partitions)
+    def filling(self, node: Node, database: Database) -> RandomBlockLoader:
+        return RandomBlockLoader(database=database.name, scale=database.scale, partitions=database.partitions)
 
     def size_estimate(self, scale: int) -> int:
         return size_estimate(scale)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
-from pgherd.node.protocol import LoadTarget, Node, Say, silent
+from pgherd.node.protocol import LoaderServer, Node, Say, silent
 from pgherd.workloads import Query
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ class Values:
 
 
 @dataclass(frozen=True)
-class RealisticFilling:
+class RealisticLoader:
     """Loader of ``scale`` thousand people, addresses and listings."""
 
     database: str
@@ -146,7 +146,7 @@ class RealisticFilling:
         """Expected size in bytes."""
         return size_estimate(self.scale)
 
-    def load(self, target: LoadTarget, say: Say = silent) -> None:
+    def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Fill the database.
 
         Raises:
@@ -193,8 +193,8 @@ class RealisticWorkload:
     def scripts(self) -> Sequence[Script]:
         return ()
 
-    def filling(self, node: Node, database: Database) -> RealisticFilling:
-        return RealisticFilling(database=database.name, scale=database.scale)
+    def filling(self, node: Node, database: Database) -> RealisticLoader:
+        return RealisticLoader(database=database.name, scale=database.scale)
 
     def size_estimate(self, scale: int) -> int:
         return size_estimate(scale)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
-from pgherd.node.protocol import Filling, Node
+from pgherd.node.protocol import DataLoader, Node
 from pgherd.workloads import Workload
 from pgherd.workloads.orders.workload import ORDERS
 from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE
@@ -35,7 +35,7 @@ def find(name: str, scripts: Sequence[Script] = ()) -> Workload:
     raise UsageError(f"no workload '{name}'; the workloads are {', '.join(NAMES)}")
 
 
-def fillings(node: Node, databases: Sequence[Database]) -> list[Filling]:
+def fillings(node: Node, databases: Sequence[Database]) -> list[DataLoader]:
     """Return the loaders of a server's databases, as input for a template.
 
     Raises:

@@ -19,7 +19,7 @@ from typing import Literal
 from pgherd.model.deployment import Database, InitData
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.load import Protocol, Script
-from pgherd.node.protocol import Command, Filling, LoadTarget, Node, Say, silent
+from pgherd.node.protocol import Command, DataLoader, LoaderServer, Node, Say, silent
 from pgherd.workloads import Query, client_options, pgbench, shipped
 from pgherd.workloads.statements import backslash_commands, command_lines, named_words
 
@@ -49,7 +49,7 @@ def load_arguments(scale: int) -> list[str]:
 
 
 @dataclass(frozen=True)
-class ScriptFilling:
+class ScriptLoader:
     """Loader that runs an SQL file. The psql variable ``scale`` contains the scale of the database."""
 
     database: str
@@ -64,7 +64,7 @@ class ScriptFilling:
         """Scale and hash of the file and its data files: ``script-10-a1b2c3d4e5f6``."""
         return f"script-{self.scale}-{self.digest}"
 
-    def load(self, target: LoadTarget, say: Say = silent) -> None:
+    def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Run the file with psql, which stops at the first error.
 
         The file does not run in one transaction, because it may use VACUUM or CREATE INDEX CONCURRENTLY. A partly loaded
@@ -96,14 +96,14 @@ class ScriptWorkload:
     def scripts(self) -> Sequence[Script]:
         return self.transactions
 
-    def filling(self, node: Node, database: Database) -> Filling:
+    def filling(self, node: Node, database: Database) -> DataLoader:
         """Return the loader of the --init-script file, or of pgbench's tables.
 
         Raises:
             UsageError: The file cannot be read, or includes other SQL files.
         """
         if database.init is None:
-            return pgbench.PgbenchFilling(database=database.name, scale=database.scale, partitions=database.partitions)
+            return pgbench.PgbenchLoader(database=database.name, scale=database.scale, partitions=database.partitions)
         text = _text(node, "--init-script", database.init)
         for line, command in backslash_commands(text):
             if command in _INCLUDES:
@@ -114,7 +114,7 @@ class ScriptWorkload:
         data = database.init_data or find_init_data(node, database.init, text)
         contents = f"{text}\0{data.digest}" if data.files else text
         digest = hashlib.sha256(contents.encode(errors="surrogateescape")).hexdigest()[:12]
-        return ScriptFilling(database=database.name, scale=database.scale, init=database.init, digest=digest, data=data)
+        return ScriptLoader(database=database.name, scale=database.scale, init=database.init, digest=digest, data=data)
 
     def size_estimate(self, scale: int) -> None:
         return
@@ -255,7 +255,7 @@ def require_self_contained(node: Node, script: Script) -> None:
 
 
 def dry_run(
-    target: LoadTarget,
+    target: LoaderServer,
     database: str,
     scripts: Sequence[Script],
     *,
@@ -290,7 +290,14 @@ def dry_run(
 
 
 def pace(
-    target: LoadTarget, database: str, scripts: Sequence[Script], *, scale: int, protocol: Protocol, read_only: bool, timeout: float = 60.0
+    target: LoaderServer,
+    database: str,
+    scripts: Sequence[Script],
+    *,
+    scale: int,
+    protocol: Protocol,
+    read_only: bool,
+    timeout: float = 60.0,
 ) -> float | None:
     """Measure the mean duration (s) of a transaction of the mix, with one client that runs each script for 1 s.
 
@@ -316,7 +323,7 @@ def _environment(read_only: bool) -> dict[str, str]:
 
 
 def _single_client(
-    target: LoadTarget, database: str, script: Script, scale: int, protocol: Protocol, env: dict[str, str], extent: Literal["-t", "-T"]
+    target: LoaderServer, database: str, script: Script, scale: int, protocol: Protocol, env: dict[str, str], extent: Literal["-t", "-T"]
 ) -> Command:
     """Return the command of one client with one script, for one transaction (-t) or 1 s (-T)."""
     builtin = script.source.startswith(_BUILTIN)

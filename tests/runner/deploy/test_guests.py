@@ -17,7 +17,7 @@ from pgherd.runner.deploy.guests import GuestDisks, Guests
 from pgherd.runner.deploy.volumes import Volumes
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.runtimes.vm.disk_image import DiskImage
 from pgherd.runtimes.vm.runtime import VmRuntime
 
@@ -127,7 +127,7 @@ def wanted(*names):
 
 
 def rooms(*names):
-    return {name: Room(name) for name in names}
+    return {name: ContainerHandle(name) for name in names}
 
 
 def test_each_guest_has_a_disk_of_its_own_copied_from_one_packed_once(guests):
@@ -217,7 +217,7 @@ def test_a_disk_has_room_for_wal_and_to_grow(guests, monkeypatch):
     monkeypatch.setattr(module.disk_image, "pack_golden", lambda *args, **kept: free.append(kept["free"]) or pack(*args, **kept))
     large = SERVER.model_copy(update={"settings": {"max_wal_size": "4GB"}})
     guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), large)}, rooms("a"), BARE)
-    assert free == [module.FREE + 4 * 2**30 + module.GROWTH]
+    assert free == [module.FREE_BYTES + 4 * 2**30 + module.FREE_PER_TEMPLATE]
 
 
 def test_what_a_guests_own_kernel_ended_is_a_memory_kill_of_its_container(guests):

@@ -20,8 +20,8 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres.external import Address
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy import servers as module
-from pgherd.runner.deploy.servers import Attached, MemoryKills, require_consistent, server_view, warm_all, with_victims
-from pgherd.runtimes.runtime import Room
+from pgherd.runner.deploy.servers import ExternalServers, MemoryKills, require_consistent, server_view, warm_all, with_victims
+from pgherd.runtimes.runtime import ContainerHandle
 
 KEY = ("theirs", "pg")
 
@@ -60,7 +60,7 @@ def attached(tmp_path, monkeypatch):
     for name in ("refuses", "gone"):
         monkeypatch.setattr(Pretended, name, set())
     monkeypatch.setattr(Pretended, "let_go", [])
-    return Attached(SimpleNamespace(node=None, work=tmp_path, account=None))
+    return ExternalServers(SimpleNamespace(node=None, work=tmp_path, account=None))
 
 
 def wanted(dsn="host=h"):
@@ -72,7 +72,7 @@ def test_the_way_there_is_read_only_unless_the_load_writes(attached):
     attached.attach(wanted())
     assert KEY in attached and ("other", "pg") not in attached
     for writes, environment in ((False, {"PGOPTIONS": "ro"}), (True, {})):
-        reach = attached.reach(KEY, Room("theirs"), "/usable", Database(scale=4), writes=writes)
+        reach = attached.reach(KEY, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=writes)
         assert (reach.bin, reach.host, reach.port, reach.database, reach.user, reach.scale) == ("/usable", "h", 1, "app", "u", 4)
         assert reach.environment == environment
 

@@ -28,7 +28,7 @@ def test_files_longer_than_a_page_are_read_whole(tmp_path):
     long = tmp_path / "long"
     long.write_bytes(bytes(range(256)) * 1000)
     names = {line.split()[0] for line in Path("/proc/vmstat").read_text().splitlines()}
-    sampling = agent_tasks.Sampling(10**9)
+    sampling = agent_tasks.AgentSamplingLoop(10**9)
     sampling.add([(b"file", os.fsencode(long), 1), (b"file", b"/proc/vmstat", 1)])
     sampling.tick()
     (_, first), (_, second) = records(sampling.fetch(MOST)[2])
@@ -39,7 +39,7 @@ def test_files_longer_than_a_page_are_read_whole(tmp_path):
 
 def test_what_cannot_be_read_is_said_and_tried_again_unless_it_is_a_process(tmp_path):
     missing = tmp_path / "missing"
-    sampling = agent_tasks.Sampling(10**9)
+    sampling = agent_tasks.AgentSamplingLoop(10**9)
     sampling.add([(b"file", os.fsencode(missing), 1), (b"file", b"/proc/0/stat", 1), (b"tree", b"0", 1), (b"file", b"/proc/uptime", 1)])
     sampling.tick()
     missing.write_bytes(b"there")
@@ -58,7 +58,7 @@ def test_a_tree_has_a_line_for_each_child_and_forgets_the_dead():
         (child,) = children.read_text().split()
         while Path(f"/proc/{child}/comm").read_text() != "sleep\n":
             time.sleep(0.01)
-        sampling = agent_tasks.Sampling(10**9)
+        sampling = agent_tasks.AgentSamplingLoop(10**9)
         sampling.add([(b"tree", str(parent.pid).encode(), 1)])
         sampling.tick()
         subprocess.run(["kill", child], check=True)
@@ -77,7 +77,7 @@ def test_a_tree_has_a_line_for_each_child_and_forgets_the_dead():
 
 def test_readings_that_nobody_fetches_do_not_fill_the_guest(monkeypatch):
     monkeypatch.setattr(agent_tasks, "MOST_WAITING", 100)
-    sampling = agent_tasks.Sampling(10**9)
+    sampling = agent_tasks.AgentSamplingLoop(10**9)
     sampling.add([(b"file", b"/proc/self/stat", 1)])
     for _ in range(5):
         sampling.tick()
@@ -89,7 +89,7 @@ def test_readings_that_nobody_fetches_do_not_fill_the_guest(monkeypatch):
 
 
 def test_readings_are_fetched_in_pieces():
-    sampling = agent_tasks.Sampling(10**9)
+    sampling = agent_tasks.AgentSamplingLoop(10**9)
     sampling.add([(b"file", b"/proc/uptime", 1)])
     for _ in range(10):
         sampling.tick()
@@ -101,7 +101,7 @@ def test_readings_are_fetched_in_pieces():
 
 
 def test_the_next_tick_is_a_period_after_the_last_was_due_but_never_in_the_past():
-    sampling = agent_tasks.Sampling(10**12)
+    sampling = agent_tasks.AgentSamplingLoop(10**12)
     due = sampling.due
     sampling.tick()
     assert sampling.due == due + 10**12
@@ -112,7 +112,7 @@ def test_the_next_tick_is_a_period_after_the_last_was_due_but_never_in_the_past(
 
 
 def test_rare_sources_are_read_first_and_at_the_end():
-    sampling = agent_tasks.Sampling(10**9)
+    sampling = agent_tasks.AgentSamplingLoop(10**9)
     sampling.add([(b"file", b"/proc/uptime", 3), (b"file", b"/proc/loadavg", 1)])
     for _ in range(5):
         sampling.tick()
@@ -127,7 +127,7 @@ def asked(*argv: bytes, environment=(), directory=b"", user=b"", death=b"KILL", 
     return [list(argv), list(environment), directory, [], [], user, death, b"", output, output, at]
 
 
-def ended(child: agent_tasks.Child) -> int:
+def ended(child: agent_tasks.AgentChild) -> int:
     code = os.waitstatus_to_exitcode(os.waitpid(child.pid, 0)[1])
     os.close(child.handle)
     return code

@@ -56,7 +56,7 @@ def test_what_has_no_place_in_a_body():
 def test_frames_survive_any_cutting(bodies, session, data):
     stream = b"".join(agent_wire.frame(session, number, body) for number, body in enumerate(bodies))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    frames = agent_wire.Frames()
+    frames = agent_wire.FrameDecoder()
     found = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         found += frames.feed(stream[start:end])
@@ -68,7 +68,7 @@ def test_whatever_was_left_by_an_earlier_host_costs_no_frame(bodies, noise, data
     """Half a frame (or anything at all), then a new host: all its frames arrive, and nothing else does."""
     torn = agent_wire.frame(1, 7, data.draw(BODIES)[0])
     left = noise + torn[: data.draw(st.integers(0, len(torn) - 3))]  # one byte less could be an escape's second, and all would be there
-    frames = agent_wire.Frames()
+    frames = agent_wire.FrameDecoder()
     frames.feed(left)
     found = []
     for number, body in enumerate(bodies):
@@ -81,12 +81,12 @@ def test_a_changed_byte_never_makes_another_frame(body, data):
     whole = bytearray(agent_wire.frame(5, 6, body))
     at = data.draw(st.integers(1, len(whole) - 2))
     whole[at] ^= data.draw(st.integers(1, 255))
-    assert [found for found in agent_wire.Frames().feed(bytes(whole)) if found != (5, 6, body)] == []
+    assert [found for found in agent_wire.FrameDecoder().feed(bytes(whole)) if found != (5, 6, body)] == []
 
 
 def test_endless_noise_is_thrown_away(monkeypatch):
     monkeypatch.setattr(agent_wire, "_MAX_FRAME_BYTES", 1000)
-    frames = agent_wire.Frames()
+    frames = agent_wire.FrameDecoder()
     for _ in range(10):
         assert frames.feed(b"x" * 300) == []
         assert len(frames._rest) <= 1300

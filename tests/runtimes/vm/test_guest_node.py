@@ -12,7 +12,7 @@ import pytest
 
 from pgherd.metrics.spool import Spool
 from pgherd.node.local import LocalNode
-from pgherd.node.protocol import Command, Source
+from pgherd.node.protocol import Command, SampleSource
 from pgherd.runtimes.vm import agent_wire, guest_node
 from pgherd.runtimes.vm.guest_node import GuestNode
 
@@ -42,7 +42,9 @@ def test_names_are_bytes(plain_guest, tmp_path):
     assert name in plain_guest.listdir(str(tmp_path)) and plain_guest.read(str(tmp_path / name)) == b"x"
 
 
-@pytest.mark.parametrize("size", [0, 1, agent_wire.PIECE - 1, agent_wire.PIECE, agent_wire.PIECE + 1, 3 * agent_wire.PIECE])
+@pytest.mark.parametrize(
+    "size", [0, 1, agent_wire.CHUNK_BYTES - 1, agent_wire.CHUNK_BYTES, agent_wire.CHUNK_BYTES + 1, 3 * agent_wire.CHUNK_BYTES]
+)
 def test_large_files_come_in_pieces(plain_guest, tmp_path, size):
     data = os.urandom(size)
     (tmp_path / "large").write_bytes(data)
@@ -249,8 +251,8 @@ def sampled(guest, tmp_path, sources, seconds=0.35, period=0.1, later=()):
 
 
 def test_the_spool_is_that_of_the_host_s_loop(guest, tmp_path):
-    sources = [Source("cpu", "host", "file", "/proc/stat"), Source("x", "host", "file", str(tmp_path / "missing"), tag="t")]
-    later = [Source("processes", "driver:x", "tree", str(os.getpid()))]
+    sources = [SampleSource("cpu", "host", "file", "/proc/stat"), SampleSource("x", "host", "file", str(tmp_path / "missing"), tag="t")]
+    later = [SampleSource("processes", "driver:x", "tree", str(os.getpid()))]
     lines = sampled(guest, tmp_path, sources, later=later)
     (tmp_path / "local").mkdir()
     local = sampled(LocalNode(), tmp_path / "local", sources, later=later)
@@ -264,7 +266,7 @@ def test_the_spool_is_that_of_the_host_s_loop(guest, tmp_path):
 
 
 def test_the_samplers_understand_it(plain_guest, tmp_path):
-    sources = [Source("cpu", "host", "file", "/proc/stat"), Source("vmstat", "host", "file", "/proc/vmstat")]
+    sources = [SampleSource("cpu", "host", "file", "/proc/stat"), SampleSource("vmstat", "host", "file", "/proc/vmstat")]
     sampled(plain_guest, tmp_path, sources)
     spool = Spool((tmp_path / "spool").read_text().splitlines())
     found = list(spool)
@@ -274,8 +276,8 @@ def test_the_samplers_understand_it(plain_guest, tmp_path):
 
 def test_adding_nothing_reads_everything_at_once_beside_the_ticks(plain_guest, tmp_path):
     spool = tmp_path / "spool"
-    rare = Source("x", "host", "file", "/proc/loadavg", every=2)
-    sampling = plain_guest.sample([Source("x", "host", "file", "/proc/uptime"), rare], str(spool), 3600.0)
+    rare = SampleSource("x", "host", "file", "/proc/loadavg", every=2)
+    sampling = plain_guest.sample([SampleSource("x", "host", "file", "/proc/uptime"), rare], str(spool), 3600.0)
     marks = []
     for _ in range(3):
         marks.append(time.time())
@@ -292,14 +294,14 @@ def test_adding_nothing_reads_everything_at_once_beside_the_ticks(plain_guest, t
 def test_readings_arrive_while_it_runs(plain_guest, tmp_path, monkeypatch):
     monkeypatch.setattr(guest_node, "_FETCH_SECONDS", 0.05)
     spool = tmp_path / "spool"
-    sampling = plain_guest.sample([Source("x", "host", "file", "/proc/uptime")], str(spool), 0.02)
+    sampling = plain_guest.sample([SampleSource("x", "host", "file", "/proc/uptime")], str(spool), 0.02)
     while len(spool.read_text().splitlines()) < 10:
         time.sleep(0.01)
     sampling.stop()
 
 
 def test_two_samplings_at_once_and_one_after_another(plain_guest, tmp_path):
-    source = Source("x", "host", "file", "/proc/uptime")
+    source = SampleSource("x", "host", "file", "/proc/uptime")
     one, two = (plain_guest.sample([source], str(tmp_path / name), 0.02) for name in ("a", "b"))
     time.sleep(0.1)
     one.stop()
@@ -310,13 +312,13 @@ def test_two_samplings_at_once_and_one_after_another(plain_guest, tmp_path):
 
 def test_sql_is_the_host_s_business(plain_guest, tmp_path):
     with pytest.raises(ValueError, match="guest db01 cannot read SQL sources"):
-        plain_guest.sample([Source("database", "server:x", "sql", "host=x", "select 1")], str(tmp_path / "spool"))
+        plain_guest.sample([SampleSource("database", "server:x", "sql", "host=x", "select 1")], str(tmp_path / "spool"))
     assert not (tmp_path / "spool").exists()
 
 
 def test_a_guest_that_dies_while_it_is_sampled(plain_port, tmp_path):
     node = GuestNode.connect("db01", plain_port.path, 60)
-    sampling = node.sample([Source("x", "host", "file", "/proc/uptime")], str(tmp_path / "spool"), 0.05)
+    sampling = node.sample([SampleSource("x", "host", "file", "/proc/uptime")], str(tmp_path / "spool"), 0.05)
     sampling.fetch()
     plain_port.machine_dies()
     with pytest.raises(OSError, match="guest db01 has died"):

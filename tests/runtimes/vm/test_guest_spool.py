@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pgherd.metrics import registry
 from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import Spool
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 from pgherd.runtimes.vm import agent_tasks
-from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool, Offset, announcement, append, entity, lines, measure, merge
+from pgherd.runtimes.vm.guest_spool import GuestClock, GuestClockOffset, GuestSpool, announcement, append, entity, lines, measure, merge
 
 STAT = "cpu  {} 0 100 1000 0 0 0 0 0 0\ncpu0 1 0 1 1 0 0 0 0 0 0\nctxt 5\n"
 DISKS = " 254 0 vda 10 0 80 5 4 0 32 2 0 7 7 0 0 0 0 1 1\n 254 16 vdb 1 0 8 5 4 0 32 2 0 7 7 0 0 0 0 1 1\n"
@@ -20,7 +20,7 @@ SWAPS = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/zram0 partition\
 
 def clock(offset: float) -> GuestClock:
     made = GuestClock()
-    made.add(Offset(0.0, offset, 0.001))
+    made.add(GuestClockOffset(0.0, offset, 0.001))
     return made
 
 
@@ -56,8 +56,8 @@ def test_nothing_that_a_guest_is_asked_for_clashes_with_the_host():
 
 
 def test_two_guests_beside_the_host_are_one_spool():
-    sources = [Source("cpu", "host", "file", "/proc/stat"), Source("diskstats", "disk", "file", "/proc/diskstats")]
-    swap = [Source("swap", "swap", "file", "/proc/swaps")]
+    sources = [SampleSource("cpu", "host", "file", "/proc/stat"), SampleSource("diskstats", "disk", "file", "/proc/diskstats")]
+    swap = [SampleSource("swap", "swap", "file", "/proc/swaps")]
     host = [announcement(sources, 0), reading(100.0, 0, STAT.format(100)), reading(101.0, 0, STAT.format(200)), reading(101.0, 1, DISKS)]
 
     def spooled(ahead: float, used: int) -> list[str]:
@@ -77,7 +77,7 @@ def test_two_guests_beside_the_host_are_one_spool():
 
 def test_guests_are_put_at_the_end_of_the_host_s_file(tmp_path):
     file = tmp_path / "spool.jsonl"
-    host = [announcement([Source("cpu", "host", "file", "/proc/stat")], 0), reading(1.0, 0, STAT.format(1))]
+    host = [announcement([SampleSource("cpu", "host", "file", "/proc/stat")], 0), reading(1.0, 0, STAT.format(1))]
     file.write_text("".join(host))
     guests = [GuestSpool("db01", [*host[:1], reading(6.0, 0, STAT.format(2))], clock(5.0))]
     append(file, guests)
@@ -90,13 +90,13 @@ def test_guests_are_put_at_the_end_of_the_host_s_file(tmp_path):
 
 def test_torn_lines_are_passed_on_and_counted():
     torn = ['{"t": 1', "[]", '{"t": 1.0}', "x\n"]
-    source = [announcement([Source("cpu", "host", "file", "/proc/stat")], 0), *torn, reading(50.0, 0, STAT.format(1))]
+    source = [announcement([SampleSource("cpu", "host", "file", "/proc/stat")], 0), *torn, reading(50.0, 0, STAT.format(1))]
     spool = Spool(merge(source, [GuestSpool("db01", source, clock(0.0))]))
     assert len(list(spool)) == 2 and spool.torn == 8
 
 
 def test_failures_keep_their_reason():
-    source = [announcement([Source("cpu", "host", "file", "/x")], 0), json.dumps({"t": 1.0, "i": 0, "raw": None, "error": "gone"})]
+    source = [announcement([SampleSource("cpu", "host", "file", "/x")], 0), json.dumps({"t": 1.0, "i": 0, "raw": None, "error": "gone"})]
     spool = Spool(merge([], [GuestSpool("db01", source, clock(0.0))]))
     assert not list(spool)
     ((failed, why),) = spool.failures.items()
@@ -162,7 +162,7 @@ def test_it_must_be_asked_at_least_once():
 def measured_clock(*offsets: tuple[float, float]) -> GuestClock:
     made = GuestClock()
     for at, offset in offsets:
-        made.add(Offset(at, offset, 0.001))
+        made.add(GuestClockOffset(at, offset, 0.001))
     return made
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pgherd.model.errors import CapabilityError
 from pgherd.runtimes.vm import initramfs, qemu
 from pgherd.runtimes.vm.kernel import Kernel
-from pgherd.runtimes.vm.qemu import Disk, Guest
+from pgherd.runtimes.vm.qemu import Disk, GuestSpec
 
 ENTRIES = [
     ("bin", stat.S_IFDIR | 0o755, b""),
@@ -92,9 +92,9 @@ def test_the_words_that_the_kernel_is_told_are_understood() -> None:
     """The loop over the kernel's command line, taken out of the script, with its commands as echoes."""
     begin, end = initramfs.INIT.index("shell=\n"), initramfs.INIT.index("ip link set lo up")
     loop = initramfs.INIT[begin:end].replace("$(cat /proc/cmdline)", "$WORDS")
-    guest = Guest(
+    guest = GuestSpec(
         "db01", "/k", "/i", "/r", (Disk("data", "/x", "/srv/data"), Disk("wal", "/y", "/srv/w:al"), Disk("spare", "/z")), shell=True
     )
     script = f'hostname() {{ echo "name $1"; }}\ndisk() {{ echo "disk $1 at $2"; }}\n{loop}\necho "shell $shell"'
-    done = subprocess.run(["sh", "-c", script], env={"WORDS": qemu.kernel_words(guest)}, capture_output=True, text=True, check=True)
+    done = subprocess.run(["sh", "-c", script], env={"WORDS": qemu.kernel_command_line(guest)}, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["name db01", "disk data at /srv/data", "disk wal at /srv/w:al", "shell ttyS0"]

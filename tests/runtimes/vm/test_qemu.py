@@ -10,10 +10,10 @@ import pytest
 from pgherd.host.paths import free_ports
 from pgherd.model.errors import UsageError
 from pgherd.runtimes.vm import qemu
-from pgherd.runtimes.vm.qemu import Disk, Guest, Places
+from pgherd.runtimes.vm.qemu import Disk, GuestFiles, GuestSpec
 
-PLACES = Places("/run/v/qmp", "/run/v/agent", "/run/v/console", "/run/v/console.log")
-GUEST = Guest(
+PLACES = GuestFiles("/run/v/qmp", "/run/v/agent", "/run/v/console", "/run/v/console.log")
+GUEST = GuestSpec(
     "db01",
     "/k",
     "/i",
@@ -23,7 +23,7 @@ GUEST = Guest(
 )
 
 
-def words(guest: Guest, **more: bool) -> list[str]:
+def words(guest: GuestSpec, **more: bool) -> list[str]:
     return qemu.arguments("qemu", guest, PLACES, **more)
 
 
@@ -59,8 +59,8 @@ def test_a_microvm_has_devices_without_a_bus() -> None:
 def test_the_accelerator_decides_the_processor_and_what_the_kernel_is_told() -> None:
     emulated, real = words(GUEST), words(replace(GUEST, accelerator="kvm"))
     assert qemu.option(real, "-cpu") == "host" and qemu.option(emulated, "-cpu") == "max"
-    assert "mitigations=off" in qemu.kernel_words(GUEST)
-    assert "mitigations" not in qemu.kernel_words(replace(GUEST, accelerator="kvm"))  # what is measured keeps them
+    assert "mitigations=off" in qemu.kernel_command_line(GUEST)
+    assert "mitigations" not in qemu.kernel_command_line(replace(GUEST, accelerator="kvm"))  # what is measured keeps them
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_kinds_of_memory(backing, said: str) -> None:
 
 
 def test_the_kernel_is_told_where_disks_belong() -> None:
-    told = qemu.kernel_words(replace(GUEST, shell=True, words=("more=1",))).split()
+    told = qemu.kernel_command_line(replace(GUEST, shell=True, words=("more=1",))).split()
     assert {
         "pgherd.name=db01",
         "pgherd.root=root",
@@ -85,7 +85,7 @@ def test_the_kernel_is_told_where_disks_belong() -> None:
         "pgherd.shell=ttyS0",
         "more=1",
     } <= set(told)
-    assert not any(word.startswith("pgherd.shell") for word in qemu.kernel_words(GUEST).split())
+    assert not any(word.startswith("pgherd.shell") for word in qemu.kernel_command_line(GUEST).split())
 
 
 def test_a_console_with_a_shell_is_a_socket_with_a_log() -> None:
@@ -127,7 +127,7 @@ def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
     disks = (Disk("data", str(tmp_path / "data.raw"), "/d"), Disk("wal", str(tmp_path / "wal.raw"), "/w"))
     (port,) = free_ports("127.0.0.1", 1)
     guest = replace(GUEST, machine=machine, root=str(tmp_path / "root.ext4"), disks=disks, port=port, shell=True)
-    argv = qemu.arguments(program, guest, Places(*(str(tmp_path / name) for name in ("q", "a", "c", "l"))), sandbox=False)
+    argv = qemu.arguments(program, guest, GuestFiles(*(str(tmp_path / name) for name in ("q", "a", "c", "l"))), sandbox=False)
     for name in ("-kernel", "-initrd", "-append"):
         at = argv.index(name)
         del argv[at : at + 2]
@@ -137,6 +137,6 @@ def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
 
 
 def test_memory_is_whole_megabytes() -> None:
-    Guest("a", "/k", "/i", "/r", memory=2**28).check()
+    GuestSpec("a", "/k", "/i", "/r", memory=2**28).check()
     with pytest.raises(UsageError, match="has 268435457 bytes of memory, which is not a multiple of 1 MB"):
-        Guest("a", "/k", "/i", "/r", memory=2**28 + 1).check()
+        GuestSpec("a", "/k", "/i", "/r", memory=2**28 + 1).check()

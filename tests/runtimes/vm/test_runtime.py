@@ -11,10 +11,10 @@ from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, GuestMachine, GuestMemory, Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.choice import Runtimes, choose
-from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.runtime import ContainerHandle
+from pgherd.runtimes.runtime_selection import RuntimePool, choose
 from pgherd.runtimes.vm import runtime as module
-from pgherd.runtimes.vm.images import Images
+from pgherd.runtimes.vm.boot_images import BootImages
 from pgherd.runtimes.vm.runtime import DEFAULT_MEMORY, VmRuntime
 
 NODE = LocalNode()
@@ -28,7 +28,7 @@ class Inner:
 
     def create(self, container):
         self.made.append(container)
-        return Room(container.name, join=(f"/groups/{container.name}/cgroup.procs",), cpus=(1,))
+        return ContainerHandle(container.name, join=(f"/groups/{container.name}/cgroup.procs",), cpus=(1,))
 
     def destroy(self, name):
         self.removed.append(name)
@@ -124,7 +124,7 @@ def images():
     class Root:
         path = "/root.img"
 
-    return Images(kernel=None, boot="/vmlinux", initrd="/initrd", root=Root(), hypervisor=Hypervisor())
+    return BootImages(kernel=None, boot="/vmlinux", initrd="/initrd", root=Root(), hypervisor=Hypervisor())
 
 
 def test_a_guests_room_has_no_memory_limit_of_its_own(runtime):
@@ -203,7 +203,7 @@ def test_it_is_chosen_by_name_only_and_stands_in_the_best_of_the_others(tmp_path
     journal = Journal.open(NODE, tmp_path / "state", "run")
     try:
         assert choose(NODE, journal, gather(NODE), None, "x")[0].name != "vm"
-        runtimes = Runtimes(NODE, journal, gather(NODE), Host(cores=1), "vmtest")
+        runtimes = RuntimePool(NODE, journal, gather(NODE), Host(cores=1), "vmtest")
         if not VmRuntime(NODE, journal, gather(NODE), "x").capabilities().available:
             pytest.skip("no virtual machines here")
         try:

@@ -16,7 +16,7 @@ from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import containers, databases, guests, servers, volumes
 from pgherd.prepare.scenarios import read_scenario
-from pgherd.runtimes.vm.acceleration import OVERHEAD
+from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.studies.consolidation import prepare as module
 from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions, ConsolidationRequest
 from pgherd.studies.consolidation.prepare import prepare
@@ -231,7 +231,7 @@ def hypervisor(monkeypatch):
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
     monkeypatch.setattr(module.guests, "in_groups", lambda *_: True)
-    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: OWN)
+    monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: OWN)
 
 
 def in_guests(**asked):
@@ -265,7 +265,7 @@ class TestInGuests:
     def test_that_room_is_worked_out_once(self, monkeypatch):
         """It is another once the hypervisor is known: the plan, the check of the budget and the run must have the same."""
         answers = iter((OWN, 104 * MB))
-        monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: next(answers))
+        monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: next(answers))
         found = in_guests(memory=None, host_memory="1GB")
         assert found.surroundings.guest_memory.overhead == OWN and next(answers) == 104 * MB
         assert any("estimated memory of each QEMU process without its guest's memory: 64 MB" in choice for choice in found.choices)

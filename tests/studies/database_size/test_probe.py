@@ -12,7 +12,7 @@ from pgherd.runner import probes
 from pgherd.runner.observer import RunObserver
 from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
-from pgherd.workloads.pgbench import PgbenchFilling
+from pgherd.workloads.pgbench import PgbenchLoader
 
 PG = Installation(bin="/pg/bin", version="18.6", major=18, kind="system", build="18.6")
 
@@ -32,7 +32,7 @@ SIZES = {"database_bytes": 55, "tables_bytes": 40, "indexes_bytes": 10, "other_b
 
 def copy_of(session) -> Path:
     """A golden copy of scale 3 as far as anybody can see."""
-    key = golden.key_of(PG, [PgbenchFilling("bench", 3)], True)
+    key = golden.key_of(PG, [PgbenchLoader("bench", 3)], True)
     home = session.cache / "golden" / key
     (home / "data").mkdir(parents=True)
     marker = {"schema": golden.SCHEMA, "key": key, "path": str(home), "version": "18.6", "contents": ["pgbench-3"], "checksums": True}

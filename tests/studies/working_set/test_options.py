@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from pgherd.runtimes.vm.qemu import LEAST_MEMORY
+from pgherd.runtimes.vm.qemu import MIN_MEMORY_BYTES
 from pgherd.studies.working_set.options import GUEST_SYSTEM_MB, MB, MIN_SHARED_BUFFERS_MB, SweepCurve, WorkingSetRequest, min_extra_memory
 
 
@@ -39,7 +39,7 @@ def test_more_clients_need_more_beside_the_buffers():
 
 def test_a_guest_needs_its_own_system_beside_them_too():
     assert min_extra_memory(2, "vm") == min_extra_memory(2, "cgroup") + GUEST_SYSTEM_MB
-    assert min_extra_memory(1, "vm") + MIN_SHARED_BUFFERS_MB >= LEAST_MEMORY // MB, "the second sweep's smallest guest comes up"
+    assert min_extra_memory(1, "vm") + MIN_SHARED_BUFFERS_MB >= MIN_MEMORY_BYTES // MB, "the second sweep's smallest guest comes up"
 
 
 def test_defaults():

@@ -8,7 +8,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import containers
-from pgherd.runtimes.vm.acceleration import OVERHEAD
+from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.studies.working_set.options import GUEST_SYSTEM_MB, WorkingSetRequest
 from pgherd.studies.working_set.prepare import prepare
 
@@ -72,7 +72,7 @@ def test_sizes_as_asked_and_no_others():
 @pytest.fixture
 def hypervisor(monkeypatch):
     """Guests can be had, and KVM runs them, whatever there is here."""
-    monkeypatch.setattr("pgherd.runtimes.vm.acceleration.overhead", lambda node, cache: OVERHEAD["kvm"])
+    monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: OVERHEAD["kvm"])
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
 

@@ -21,25 +21,25 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.relations import Spaces, create
 from pgherd.postgres.tcp_access import TcpAccess
-from pgherd.runner.deploy.housing import PORT, Goldens
-from pgherd.runner.deploy.transition import ServerKey
+from pgherd.runner.deploy.data_directories import PORT, Templates
+from pgherd.runner.deploy.transition_plan import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.runtimes.runtime import Room
-from pgherd.runtimes.vm import disk_image, images
-from pgherd.runtimes.vm.images import Images
+from pgherd.runtimes.runtime import ContainerHandle
+from pgherd.runtimes.vm import boot_images, disk_image
+from pgherd.runtimes.vm.boot_images import BootImages
 from pgherd.runtimes.vm.qemu import Disk
 from pgherd.runtimes.vm.runtime import VmRuntime
 from pgherd.study.emulation import EMULATED_METRIC
 
 MOUNT = "/srv/pgherd"
 """Mount point in a guest of the disk with its server's data. Further servers get a number as suffix."""
-FREE = 3 * 2**29
+FREE_BYTES = 3 * 2**29
 """Bytes that a guest's server may write beyond its template and its WAL. The disk is sparse."""
-LEAST_WAL = 2**30
+MIN_WAL_BYTES = 2**30
 """Minimum bytes for WAL."""
-GROWTH = 4
+FREE_PER_TEMPLATE = 4
 """Free space of a disk as a multiple of its template's size."""
 _COPY_TIMEOUT_S = 3600.0
 
@@ -82,7 +82,7 @@ class GuestDisks:
     next to that of the data.
     """
 
-    def __init__(self, session: RunSession, goldens: Goldens, volumes: Volumes, watcher: RunObserver) -> None:
+    def __init__(self, session: RunSession, goldens: Templates, volumes: Volumes, watcher: RunObserver) -> None:
         self._session, self._goldens, self._volumes, self._watcher = session, goldens, volumes, watcher
         self._packed: dict[tuple[str, int, str], tuple[str, ...]] = {}
         self._disk_sets: dict[str, _DiskSet] = {}
@@ -174,8 +174,8 @@ class GuestDisks:
         Each is packed once, with the free space that it may need.
         """
         template = self._goldens.of(server)
-        wal = max(parse_bytes(server.settings.get("max_wal_size", "1GB")), LEAST_WAL)
-        key = (template.key, FREE + wal + GROWTH * template.bytes, wal_mount)
+        wal = max(parse_bytes(server.settings.get("max_wal_size", "1GB")), MIN_WAL_BYTES)
+        key = (template.key, FREE_BYTES + wal + FREE_PER_TEMPLATE * template.bytes, wal_mount)
         if key not in self._packed:
             self._watcher.setup(f"packing template {template.key} into a disk")
             image = str(self._session.work / f"packed-{len(self._packed)}.raw")
@@ -188,14 +188,14 @@ class GuestDisks:
                 account=account,
                 wal=f"{image}.wal" if wal_mount else None,
                 wal_mount=wal_mount,
-                wal_free=FREE + wal,
+                wal_free=FREE_BYTES + wal,
             )
             self._packed[key] = tuple(disk.path for disk in packed)
         return self._packed[key]
 
     def _copy_image(self, packed: str, home: str, serial: str, mount: str) -> Disk:
         node, image = self._session.node, os.path.join(home, f"{serial}.raw")
-        spare = FREE if Path(home).is_relative_to(self._session.work) else 0  # space on volumes was checked before the run
+        spare = FREE_BYTES if Path(home).is_relative_to(self._session.work) else 0  # space on volumes was checked before the run
         check_space(node, home, os.stat(packed).st_blocks * 512 + spare, f"the disk '{serial}' of a guest")
         result = node.run(Command(["cp", "--reflink=auto", "--sparse=always", "--", packed, image]), timeout=_COPY_TIMEOUT_S)
         if result.code != 0:
@@ -208,7 +208,7 @@ class GuestDisks:
         node, image, stage = self._session.node, os.path.join(home, f"{serial}.raw"), self._session.work / "stage"
         node.make_dir(str(stage / "files"), mode=0o700, user=account)
         try:
-            disk_image.pack(node, str(stage), image, free=FREE)
+            disk_image.pack(node, str(stage), image, free=FREE_BYTES)
         finally:
             node.remove_tree(str(stage))
         return self._with_owner(Disk(serial, image, mount, direct=direct_io.possible(home)))
@@ -233,18 +233,18 @@ class Guests:
     """
 
     def __init__(
-        self, session: RunSession, installations: Mapping[str, Installation], goldens: Goldens, volumes: Volumes, watcher: RunObserver
+        self, session: RunSession, installations: Mapping[str, Installation], goldens: Templates, volumes: Volumes, watcher: RunObserver
     ) -> None:
         self._session, self._installations, self._watcher = session, installations, watcher
-        self._images: dict[tuple[str, ...], Images] = {}
+        self._images: dict[tuple[str, ...], BootImages] = {}
         self._access: dict[ServerKey, tuple[TcpAccess, str]] = {}
         self._devices: dict[str, dict[str, str]] = {}
         self._disks = GuestDisks(session, goldens, volumes, watcher)
         self._names = itertools.count(1)
 
     def restore(
-        self, requested: Mapping[ServerKey, tuple[Container, Server]], rooms: Mapping[str, Room], deployment: Deployment
-    ) -> tuple[dict[ServerKey, Instance], dict[str, Room]]:
+        self, requested: Mapping[ServerKey, tuple[Container, Server]], rooms: Mapping[str, ContainerHandle], deployment: Deployment
+    ) -> tuple[dict[ServerKey, Instance], dict[str, ContainerHandle]]:
         """Boot each container's guest with fresh disks. Return the servers, not started, and the rooms with their nodes.
 
         Raises:
@@ -274,7 +274,7 @@ class Guests:
             runtime.boot(container, rooms[name], boot_images, disks[name], str(sockets), len(keys), self._session.account)
         self._watcher.setup(f"booting {len(by_container)} guests ({next(iter(self._images.values())).hypervisor.sentence()})")
         instances: dict[ServerKey, Instance] = {}
-        entered: dict[str, Room] = {}
+        entered: dict[str, ContainerHandle] = {}
         for name, keys in by_container.items():
             try:
                 guest_node = runtime.connect(name)
@@ -377,7 +377,7 @@ class Guests:
         assert isinstance(runtime, VmRuntime)
         return runtime
 
-    def _images_for(self, servers: Sequence[Server]) -> Images:
+    def _images_for(self, servers: Sequence[Server]) -> BootImages:
         """Return boot images for a guest with these servers: their PostgreSQL, and directories of further modules."""
         if len({server.bin for server in servers}) > 1:
             raise CapabilityError("servers of different PostgreSQL installations cannot share a guest; give each a separate container")
@@ -385,7 +385,7 @@ class Guests:
         if image_key not in self._images:
             scratch = self._session.work / f"images-{len(self._images)}"
             self._session.node.make_dir(str(scratch), mode=0o755)
-            self._images[image_key] = images.build(
+            self._images[image_key] = boot_images.build(
                 self._session.node,
                 self._installations[servers[0].bin],
                 self._session.account,

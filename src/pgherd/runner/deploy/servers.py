@@ -26,14 +26,14 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import balloon_build, clones
 from pgherd.postgres.external import External
 from pgherd.postgres.instance import Instance
-from pgherd.runner.deploy.targets import Reach
-from pgherd.runner.deploy.transition import ServerKey
+from pgherd.runner.deploy.targets import TargetEndpoint
+from pgherd.runner.deploy.transition_plan import ServerKey
 from pgherd.runner.session import RunSession
-from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.workloads.registry import find
 
 
-class Attached:
+class ExternalServers:
     """External servers of a fleet, by (container, server). They are loaded, and never started, configured or stopped."""
 
     def __init__(self, session: RunSession) -> None:
@@ -72,10 +72,10 @@ class Attached:
                 raise TrialError(str(error)) from None
             self._seen.add(server.dsn)
 
-    def reach(self, key: ServerKey, room: Room, bin_: str, database: Database, *, writes: bool) -> Reach:
+    def reach(self, key: ServerKey, room: ContainerHandle, bin_: str, database: Database, *, writes: bool) -> TargetEndpoint:
         """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``."""
         address = self._external[key].address(writes=writes)
-        return Reach(room, bin_, address.host, address.port, address.database, address.user, database.scale, address.environment)
+        return TargetEndpoint(room, bin_, address.host, address.port, address.database, address.user, database.scale, address.environment)
 
     def detach(self, key: ServerKey) -> None:
         """Close the connections to the server, if there are any."""

@@ -28,14 +28,14 @@ from pgherd.node.protocol import Command, Node, Process
 from pgherd.runner.deploy.volumes import Volumes
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.runtimes.runtime import Room
+from pgherd.runtimes.runtime import ContainerHandle
 
-NO_ROOM = Room("")
+NO_ROOM = ContainerHandle("")
 """Room of a target outside all containers: its driver runs without isolation."""
 
 
 @dataclass(frozen=True)
-class Reach:
+class TargetEndpoint:
     """Endpoint of one target for its driver, and the room of the target.
 
     A database has an address, and ``environment`` for libpq if a socket is not enough. A volume has a ``directory``.
@@ -45,7 +45,7 @@ class Reach:
     guest.
     """
 
-    room: Room
+    room: ContainerHandle
     bin: str = ""
     host: str = ""
     port: int = 0
@@ -56,19 +56,19 @@ class Reach:
     directory: str = ""
     prefix: tuple[str, ...] = ()
     privileged: bool = False
-    outside: Reach | None = None
+    outside: TargetEndpoint | None = None
 
 
-class Stage(Protocol):
+class TargetResolver(Protocol):
     """Running deployment on one node."""
 
     account: str | None
 
-    def reach(self, target: str) -> Reach:
+    def reach(self, target: str) -> TargetEndpoint:
         """Return the endpoint of a target of the deployment."""
         ...
 
-    def guests(self) -> Mapping[str, Room]:
+    def guests(self) -> Mapping[str, ContainerHandle]:
         """Return the rooms of virtual machines, by container. Each has a node and a clock."""
         ...
 
@@ -103,7 +103,7 @@ class TargetKind(Protocol):
         """
         ...
 
-    def reach(self, target: str) -> Reach | None:
+    def reach(self, target: str) -> TargetEndpoint | None:
         """Return the endpoint of a target of the trial, or None if it is of a different kind."""
         ...
 
@@ -128,15 +128,15 @@ class HostTargets:
     """Hosts as targets, for drivers that only need a machine. They need no preparation."""
 
     def __init__(self) -> None:
-        self._reaches: dict[str, Reach] = {}
+        self._reaches: dict[str, TargetEndpoint] = {}
 
     def apply(self, trial: Trial) -> str | None:
         loads = [load for phase in trial.phases for load in phase.loads.values()]
         privileged = any(load.options.get("privileged") == "1" for load in loads)
-        self._reaches = {host.name: Reach(NO_ROOM, privileged=privileged) for host in trial.deployment.hosts}
+        self._reaches = {host.name: TargetEndpoint(NO_ROOM, privileged=privileged) for host in trial.deployment.hosts}
         return None
 
-    def reach(self, target: str) -> Reach | None:
+    def reach(self, target: str) -> TargetEndpoint | None:
         return self._reaches.get(target)
 
     def check(self) -> None:
@@ -160,7 +160,7 @@ class VolumeTargets:
         volumes: shared with the servers that have files on some of them.
         """
         self._session, self._volumes, self._watcher = session, volumes, watcher
-        self._reaches: dict[str, Reach] = {}
+        self._reaches: dict[str, TargetEndpoint] = {}
 
     def apply(self, trial: Trial) -> str | None:
         """Create the directories of the loaded volumes and the files that their drivers use.
@@ -177,12 +177,12 @@ class VolumeTargets:
         self._reaches = {}
         for name, volume_loads in loads.items():
             directory = self._volumes.directory(volumes[name])
-            self._reaches[name] = Reach(NO_ROOM, directory=directory)
+            self._reaches[name] = TargetEndpoint(NO_ROOM, directory=directory)
             if ensure_file(self._session.node, directory, volume_loads, self._session.account, self._watcher):
                 written.append(name)
         return f"files on {', '.join(written)} written" if written else None
 
-    def reach(self, target: str) -> Reach | None:
+    def reach(self, target: str) -> TargetEndpoint | None:
         return self._reaches.get(target)
 
     @property
@@ -217,7 +217,7 @@ class Targets:
         """Prepare the trial's targets and return notes for its record. Raises as ``TargetKind.apply``."""
         return [note for kind in self._kinds if (note := kind.apply(trial)) is not None]
 
-    def reach(self, target: str) -> Reach | None:
+    def reach(self, target: str) -> TargetEndpoint | None:
         """Return the endpoint of a target, or None if there is none of that name."""
         return next((reach for kind in self._kinds if (reach := kind.reach(target)) is not None), None)
 
@@ -316,15 +316,15 @@ class LinkTargets:
             return f"serving {', '.join(link.target for link in served)}"
         return f"namespaces of {', '.join(link.name for link in new)} made" if new else None
 
-    def reach(self, target: str) -> Reach | None:
+    def reach(self, target: str) -> TargetEndpoint | None:
         """Return the far end's address. A driver for a namespace has to enter the near end first."""
         link = self._links.get(target)
         if link is None:
             return None
         if link.kind != "namespaces":
-            return Reach(NO_ROOM, host=link.host, port=link.port)
+            return TargetEndpoint(NO_ROOM, host=link.host, port=link.port)
         pair, _ = self._pairs[link]
-        return Reach(NO_ROOM, host=namespaces.FAR, port=link.port, prefix=pair.prefix, privileged=True)
+        return TargetEndpoint(NO_ROOM, host=namespaces.FAR, port=link.port, prefix=pair.prefix, privileged=True)
 
     def check(self) -> None:
         for link in self._pairs:
@@ -381,7 +381,7 @@ class LinkTargets:
         pair.close()
 
 
-READY_SECONDS = 5.0
+READY_TIMEOUT_S = 5.0
 _LISTEN = "0A"
 """State of a listening socket in /proc/net/tcp."""
 ENTITY = "platform:iperf3"
@@ -389,7 +389,7 @@ ENTITY = "platform:iperf3"
 
 
 @dataclass(frozen=True)
-class _Server:
+class _Iperf3Server:
     process: Process
     entry: int | None
 
@@ -404,7 +404,7 @@ class LinkServers:
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
-        self._up: dict[str, _Server] = {}
+        self._up: dict[str, _Iperf3Server] = {}
 
     def start(self, links: Sequence[Link]) -> None:
         """Start a server for each of these links, and stop all others.
@@ -435,7 +435,7 @@ class LinkServers:
         process = node.spawn(Command(argv, user=self._session.account, stderr=error_file))
         start = processes.start_time(node, process.pid)
         entry = None if start is None else self._session.journal.note(Kill(pid=process.pid, start=start))
-        self._up[link.target] = _Server(process, entry)
+        self._up[link.target] = _Iperf3Server(process, entry)
         try:
             await_listening(node, process, process.pid, link.host, link.port, link.target, user=self._session.account)
         except TrialError as error:
@@ -452,7 +452,7 @@ def await_listening(node: Node, server: Process, pid: int, address: str, port: i
     Raises:
         TrialError: the server ended, or does not listen within READY_SECONDS.
     """
-    deadline = time.monotonic() + READY_SECONDS
+    deadline = time.monotonic() + READY_TIMEOUT_S
     entry = socket_entry(address, port)
     while time.monotonic() < deadline:
         if server.poll() is not None:
@@ -461,7 +461,7 @@ def await_listening(node: Node, server: Process, pid: int, address: str, port: i
         if listening and listening & _sockets(node, server.pid, user):
             return
         time.sleep(0.01)
-    raise TrialError(f"iperf3's server of link {link} did not listen at {address} port {port} within {READY_SECONDS:.0f} s")
+    raise TrialError(f"iperf3's server of link {link} did not listen at {address} port {port} within {READY_TIMEOUT_S:.0f} s")
 
 
 def _listening(node: Node, pid: int, entry: str) -> set[str]:

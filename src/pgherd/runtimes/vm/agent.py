@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from typing import Any
 
 if TYPE_CHECKING or __package__:
-    from pgherd.runtimes.vm.agent_tasks import NEVER, Child, Sampling, account, close_all, pread, start
-    from pgherd.runtimes.vm.agent_wire import PIECE, Frames, decode, encode, frame
+    from pgherd.runtimes.vm.agent_tasks import NEVER, AgentChild, AgentSamplingLoop, account, close_all, pread, start
+    from pgherd.runtimes.vm.agent_wire import CHUNK_BYTES, FrameDecoder, decode, encode, frame
 else:  # inside the guest
-    from agent_tasks import NEVER, Child, Sampling, account, close_all, pread, start
-    from agent_wire import PIECE, Frames, decode, encode, frame
+    from agent_tasks import NEVER, account, close_all, pread, start
+    from agent_wire import decode, encode, frame
 
 _RETRY_SECONDS = 0.2  # poll interval of a port without a host, because poll() would return at once
 _END_SECONDS = 10.0  # for a command to clean up after its death signal
@@ -46,12 +46,12 @@ class Agent:
         self._poll = select.poll()
         self._poll.register(port, select.POLLIN)
         self._there, self._writing, self._again = True, False, 0.0
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._out: list[memoryview] = []
         self._session = self._request = self._received = self._serial = 0
-        self._children: dict[int, Child] = {}
-        self._handles: dict[int, Child] = {}
-        self._samplings: dict[int, Sampling] = {}
+        self._children: dict[int, AgentChild] = {}
+        self._handles: dict[int, AgentChild] = {}
+        self._samplings: dict[int, AgentSamplingLoop] = {}
 
     def serve(self) -> None:
         """Run the poll loop forever."""
@@ -102,7 +102,7 @@ class Agent:
         elif not event & (select.POLLHUP | select.POLLERR | select.POLLNVAL):
             return
         # The host has disconnected: drop all pending data, and start with a new frame.
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._out = []
         self._there = self._writing = False
         self._poll.unregister(self.port)
@@ -167,7 +167,7 @@ class Agent:
         """Return a piece of a file from an offset. It is shorter than ``PIECE`` at the end of the file only."""
         number = os.open(path, os.O_RDONLY)
         try:
-            return pread(number, start, PIECE)
+            return pread(number, start, CHUNK_BYTES)
         finally:
             os.close(number)
 
@@ -230,7 +230,7 @@ class Agent:
         if serial in self._children:
             os.kill(self._children[serial].pid, number)
 
-    def _start(self, request: Any, caught: Sequence[int] = ()) -> Child:
+    def _start(self, request: Any, caught: Sequence[int] = ()) -> AgentChild:
         """Start a process (see ``agent_tasks.start``) and register it."""
         self._serial += 1
         child = start(self._serial, request, caught)
@@ -238,7 +238,7 @@ class Agent:
         self._poll.register(child.handle, select.POLLIN)
         return child
 
-    def _reap(self, child: Child) -> None:
+    def _reap(self, child: AgentChild) -> None:
         pid, status, usage = os.wait4(child.pid, os.WNOHANG)
         if not pid:
             return
@@ -257,7 +257,7 @@ class Agent:
         finally:
             close_all(child.caught)
 
-    def _overdue(self, child: Child) -> None:
+    def _overdue(self, child: AgentChild) -> None:
         """Send the death signal of an overdue command first. Kill it when it is overdue again."""
         first, child.late = not child.late, True
         if first and child.death != signal.SIGKILL:
@@ -266,7 +266,7 @@ class Agent:
         else:
             self._kill_group(child)
 
-    def _kill_group(self, child: Child) -> None:
+    def _kill_group(self, child: AgentChild) -> None:
         child.deadline = 0.0
         try:
             os.killpg(child.pid, signal.SIGKILL)
@@ -276,7 +276,7 @@ class Agent:
     def do_sample(self, period: int, sources: Any) -> Any:
         """Start a sampling loop and return its handle."""
         self._serial += 1
-        sampling = self._samplings[self._serial] = Sampling(period)
+        sampling = self._samplings[self._serial] = AgentSamplingLoop(period)
         sampling.add(sources)
         return self._serial
 
@@ -289,7 +289,7 @@ class Agent:
     def do_fetch(self, handle: int) -> Any:
         """Return the readings since the last fetch (see ``Sampling.fetch``). A stopped loop is removed with its last piece."""
         sampling = self._samplings[handle]
-        fetched = sampling.fetch(PIECE)
+        fetched = sampling.fetch(CHUNK_BYTES)
         if sampling.due == NEVER and not fetched[0]:
             del self._samplings[handle]
         return fetched

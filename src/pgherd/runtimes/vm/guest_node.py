@@ -16,11 +16,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from pgherd.node.connections import Connections
-from pgherd.node.protocol import Command, Completed, Source
-from pgherd.runtimes.vm import channel, guest_spool
-from pgherd.runtimes.vm.agent_wire import PIECE
-from pgherd.runtimes.vm.channel import PATIENCE, Answer, Channel, GuestError
-from pgherd.runtimes.vm.guest_spool import GuestClock, Offset, measure
+from pgherd.node.protocol import Command, Completed, SampleSource
+from pgherd.runtimes.vm import agent_client, guest_spool
+from pgherd.runtimes.vm.agent_client import CALL_TIMEOUT_S, AgentClient, GuestError, PendingCall
+from pgherd.runtimes.vm.agent_wire import CHUNK_BYTES
+from pgherd.runtimes.vm.guest_spool import GuestClock, GuestClockOffset, measure
 
 _WRITERS_END_S = 5.0
 """Seconds for which an ending process may create files in a directory that is being removed."""
@@ -46,9 +46,9 @@ class GuestNode:
         """``name`` is the container's. ``connect`` makes the node usable."""
         self.name = name
         self.clock = GuestClock()
-        self.patience = PATIENCE
+        self.patience = CALL_TIMEOUT_S
         """Seconds to wait for an answer."""
-        self._channel: Channel | None = None
+        self._channel: AgentClient | None = None
         self._connections = Connections()
         self._ended: dict[int, tuple[int, float]] = {}
         self._changed = threading.Condition()
@@ -59,12 +59,12 @@ class GuestNode:
         those of ``Channel.open``.
         """
         node = cls(name)
-        node._channel = Channel.open(socket, name, timeout, events=node._told, **options)
+        node._channel = AgentClient.open(socket, name, timeout, events=node._told, **options)
         node.measure_clock()
         return node
 
     @property
-    def channel(self) -> Channel:
+    def channel(self) -> AgentClient:
         """Connection to the agent."""
         if self._channel is None:
             raise OSError(f"guest {self.name} is not connected")
@@ -90,7 +90,7 @@ class GuestNode:
 
     # ---- time
 
-    def measure_clock(self) -> Offset:
+    def measure_clock(self) -> GuestClockOffset:
         """Measure the offset of the guest's clock and store it. Call it at the start and the end of a phase."""
 
         def ping() -> tuple[float, float]:
@@ -101,7 +101,7 @@ class GuestNode:
         self.clock.add(offset)
         return offset
 
-    def align_clock(self) -> Offset:
+    def align_clock(self) -> GuestClockOffset:
         """Set the guest's wall clock to the host's, check its rate, and return the remaining offset.
 
         Instants that programs in the guest write then need no conversion. Call it before a program in the guest reads the clock.
@@ -138,8 +138,8 @@ class GuestNode:
     def read(self, path: str) -> bytes:
         data = self.ask("read", os.fsencode(path), 0)
         pieces = [data]
-        while len(pieces[-1]) == PIECE:
-            pieces.append(self.ask("read", os.fsencode(path), PIECE * len(pieces)))
+        while len(pieces[-1]) == CHUNK_BYTES:
+            pieces.append(self.ask("read", os.fsencode(path), CHUNK_BYTES * len(pieces)))
         return b"".join(pieces)
 
     def exists(self, path: str) -> bool:
@@ -220,7 +220,7 @@ class GuestNode:
         import psycopg
 
         try:
-            with channel.felt(lambda: self.ask("ping"), lambda: self._connections.interrupt(conninfo)):
+            with agent_client.watchdog(lambda: self.ask("ping"), lambda: self._connections.interrupt(conninfo)):
                 return self._connections.sql(conninfo, statement, parameters)
         except psycopg.OperationalError:
             if self.silent:
@@ -230,13 +230,13 @@ class GuestNode:
     def disconnect(self, conninfo: str) -> None:
         self._connections.close(conninfo)
 
-    def sample(self, sources: Sequence[Source], spool: str, period: float = 1.0) -> GuestSampling:
+    def sample(self, sources: Sequence[SampleSource], spool: str, period: float = 1.0) -> GuestSampler:
         """Start to sample in the guest.
 
         ``spool`` is a file of the *host*. Readings arrive there every twenty seconds and at the end, with instants of the guest's clock.
         ``guest_spool.merge`` converts them.
         """
-        return GuestSampling(self, sources, spool, period)
+        return GuestSampler(self, sources, spool, period)
 
 
 class GuestProcess:
@@ -269,11 +269,11 @@ class GuestProcess:
         return None if ended is None else ended[1]
 
 
-class GuestSampling:
+class GuestSampler:
     """Sampling loop in the guest, and a thread on the host that fetches its readings. The guest's clock is measured at its start and
     end."""
 
-    def __init__(self, node: GuestNode, sources: Sequence[Source], spool: str, period: float) -> None:
+    def __init__(self, node: GuestNode, sources: Sequence[SampleSource], spool: str, period: float) -> None:
         """Open the spool and start. Raises OSError, or ValueError for sources that a guest cannot read."""
         self._node = node
         self._count = 0
@@ -282,7 +282,7 @@ class GuestSampling:
         self._adding = threading.Lock()
         self._stopped = threading.Event()
         self._error: OSError | None = None
-        self._marks: list[Answer] = []
+        self._marks: list[PendingCall] = []
         encoded = _readable(node.name, sources)
         self._spool = open(spool, "a", encoding="utf-8")  # noqa: SIM115 (closed by stop)
         try:
@@ -295,7 +295,7 @@ class GuestSampling:
         self._thread = threading.Thread(target=self._keep_fetching, name=f"pgherd-sampling-{node.name}", daemon=True)
         self._thread.start()
 
-    def add(self, sources: Sequence[Source]) -> None:
+    def add(self, sources: Sequence[SampleSource]) -> None:
         """Add sources, and read at once all sources that are read in each tick."""
         encoded = _readable(self._node.name, sources)
         if not sources:  # only an instant is marked, and marking it in other guests must not wait
@@ -336,7 +336,7 @@ class GuestSampling:
         if self._error is not None:
             raise self._error
 
-    def _announce(self, sources: Sequence[Source]) -> None:
+    def _announce(self, sources: Sequence[SampleSource]) -> None:
         if sources:
             with self._lock:
                 self._spool.write(guest_spool.announcement(sources, self._count))
@@ -352,7 +352,7 @@ class GuestSampling:
                 return
 
 
-def _readable(name: str, sources: Sequence[Source]) -> list[list[Any]]:
+def _readable(name: str, sources: Sequence[SampleSource]) -> list[list[Any]]:
     for source in sources:
         if source.kind == "sql":
             raise ValueError(f"guest {name} cannot read SQL sources ({source.sampler}): give them to the host's sampling")

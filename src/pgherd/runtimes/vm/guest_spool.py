@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.model.clock_offset import between, bounds
-from pgherd.node.protocol import Source
+from pgherd.node.protocol import SampleSource
 from pgherd.node.sampling import reading_line
 from pgherd.runtimes.vm.agent_tasks import RECORD
 
@@ -101,7 +101,7 @@ def _with_newline(line: str) -> str:
     return line if line.endswith("\n") else f"{line}\n"
 
 
-def announcement(sources: Sequence[Source], first: int) -> str:
+def announcement(sources: Sequence[SampleSource], first: int) -> str:
     """Return the line that declares the sources of the next indices."""
     return _line({"sources": [[s.sampler, s.entity, s.kind, s.where, s.tag] for s in sources], "first": first})
 
@@ -141,7 +141,7 @@ TRIES = 8
 
 
 @dataclass(frozen=True)
-class Offset:
+class GuestClockOffset:
     """Offset of a guest's clock: at the host's instant ``at`` it showed ``offset`` seconds more, ± ``uncertainty``."""
 
     at: float
@@ -149,15 +149,15 @@ class Offset:
     uncertainty: float
 
 
-def measure(ask: Ask, tries: int = TRIES, clock: Callable[[], float] = time.time) -> Offset:
+def measure(ask: Ask, tries: int = TRIES, clock: Callable[[], float] = time.time) -> GuestClockOffset:
     """Call the guest ``tries`` times and use the answer with the shortest round trip. Raises what ``ask`` raises."""
-    best: Offset | None = None
+    best: GuestClockOffset | None = None
     for _ in range(tries):
         t1 = clock()
         t2, t3 = ask()
         t4 = clock()
         low, high = bounds(t1, t2, t3, t4)
-        offset = Offset((t1 + t4) / 2, (low + high) / 2, abs(high - low) / 2)
+        offset = GuestClockOffset((t1 + t4) / 2, (low + high) / 2, abs(high - low) / 2)
         if best is None or offset.uncertainty < best.uncertainty:
             best = offset
     if best is None:
@@ -170,9 +170,9 @@ class GuestClock:
 
     def __init__(self) -> None:
         """Before the first measurement conversions raise ValueError."""
-        self.measured: list[Offset] = []
+        self.measured: list[GuestClockOffset] = []
 
-    def add(self, offset: Offset) -> None:
+    def add(self, offset: GuestClockOffset) -> None:
         """Add a measurement. They are kept in the order of their instants."""
         self.measured.insert(bisect_right([measurement.at for measurement in self.measured], offset.at), offset)
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgherd.model.errors import CapabilityError
-from pgherd.runtimes.vm.guest_tree import is_static
+from pgherd.runtimes.vm.guest_rootfs import is_static
 from pgherd.runtimes.vm.kernel import Kernel, read_module
 
 APPLETS = ("sh", "mount", "umount", "insmod", "mkdir", "cat", "echo", "sleep", "switch_root", "chroot", "poweroff")

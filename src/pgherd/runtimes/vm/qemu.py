@@ -16,13 +16,13 @@ PROGRAMS = ("qemu-system-x86_64", "/usr/libexec/qemu-kvm")
 """Names of the program: the usual one, and the path in Red Hat's distributions. Guests are x86_64 only."""
 NAME_PREFIX = "pgherd-"
 """Prefix of every guest's QEMU name, by which running guests are found."""
-LEAST_MEMORY = 160 * 2**20
+MIN_MEMORY_BYTES = 160 * 2**20
 """Bytes below which a guest does not boot."""
-UNIT = 2**20
+MEMORY_UNIT_BYTES = 2**20
 """Guest memory is a multiple of this many bytes, the unit of QEMU's option."""
-MOST_WORDS = 2047
+MAX_COMMAND_LINE = 2047
 """Maximum bytes of a kernel's command line on x86 (Linux, COMMAND_LINE_SIZE minus the final NUL)."""
-MOST_SERIAL = 20
+MAX_SERIAL = 20
 """Maximum bytes of a virtio disk's serial (VIRTIO_BLK_ID_BYTES)."""
 BALLOON = "/machine/peripheral/balloon0"
 """Path of the balloon device among QEMU's objects, for ``qom-get`` and ``qom-set``."""
@@ -47,7 +47,7 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Guest:
+class GuestSpec:
     """Description of a guest. Sizes are bytes.
 
     ``backing`` of its memory: 'plain', 'shared' (a memory file, for vhost-user devices), or 'huge' (reserved huge pages of ``huge_page``,
@@ -87,11 +87,11 @@ class Guest:
         """Raise UsageError where the description is invalid."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
             raise UsageError(f"'{self.name}' is not a valid name of a guest; use letters, digits, '.', '_' and '-'")
-        if self.memory < LEAST_MEMORY:
+        if self.memory < MIN_MEMORY_BYTES:
             raise UsageError(
-                f"guest {self.name} has {format_bytes(self.memory)} of memory; it needs at least {format_bytes(LEAST_MEMORY)} to boot"
+                f"guest {self.name} has {format_bytes(self.memory)} of memory; it needs at least {format_bytes(MIN_MEMORY_BYTES)} to boot"
             )
-        if self.memory % UNIT:
+        if self.memory % MEMORY_UNIT_BYTES:
             raise UsageError(f"guest {self.name} has {self.memory} bytes of memory, which is not a multiple of 1 MB; round it down")
         if self.backing == "huge" and self.memory % self.huge_page:
             size, page = format_bytes(self.memory), format_bytes(self.huge_page)
@@ -99,9 +99,9 @@ class Guest:
         if self.vcpus < 1:
             raise UsageError(f"guest {self.name} has {self.vcpus} vCPUs; it needs at least 1")
         for disk in self.disks:
-            if not re.fullmatch(r"[a-z0-9-]+", disk.serial) or len(disk.serial) > MOST_SERIAL or disk.serial == "root":
+            if not re.fullmatch(r"[a-z0-9-]+", disk.serial) or len(disk.serial) > MAX_SERIAL or disk.serial == "root":
                 raise UsageError(
-                    f"'{disk.serial}' cannot be a disk's serial; use up to {MOST_SERIAL} lower-case letters, digits and '-', and not 'root'"
+                    f"'{disk.serial}' cannot be a disk's serial; use up to {MAX_SERIAL} lower-case letters, digits and '-', and not 'root'"
                 )
             if disk.mount is not None and (not disk.mount.startswith("/") or re.search(r"[\s\"]", disk.mount)):
                 raise UsageError(
@@ -112,14 +112,14 @@ class Guest:
         slots = 1 + len(self.disks) + 3 + (self.port is not None)
         if self.machine == "microvm" and slots > _SLOTS_MMIO:
             raise UsageError(f"guest {self.name} needs {slots} devices, and a microvm has room for {_SLOTS_MMIO}; use the machine q35")
-        if len(words := kernel_words(self)) > MOST_WORDS:
+        if len(words := kernel_command_line(self)) > MAX_COMMAND_LINE:
             raise UsageError(
-                f"the kernel's command line of guest {self.name} has {len(words)} bytes, the maximum is {MOST_WORDS}; use shorter paths"
+                f"the kernel's command line of guest {self.name} has {len(words)} bytes, the maximum is {MAX_COMMAND_LINE}; use shorter paths"
             )
 
 
 @dataclass(frozen=True)
-class Places:
+class GuestFiles:
     """Files of one running guest: the sockets of monitor, agent and console, and the console's log."""
 
     monitor: str
@@ -128,7 +128,7 @@ class Places:
     log: str
 
 
-def kernel_words(guest: Guest) -> str:
+def kernel_command_line(guest: GuestSpec) -> str:
     """Return the kernel's command line. The boot script of the guest reads the parameters that start with ``pgherd.``."""
     words = ["console=ttyS0", "quiet", "panic=-1", "reboot=t", "rdinit=/init", "cgroup_no_v1=all"]
     if guest.accelerator == "tcg":
@@ -144,7 +144,7 @@ def kernel_words(guest: Guest) -> str:
     return " ".join([*words, *guest.words])
 
 
-def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = True) -> list[str]:
+def arguments(program: str, guest: GuestSpec, places: GuestFiles, *, sandbox: bool = True) -> list[str]:
     """Return QEMU's command line. ``sandbox``: this QEMU supports seccomp. Raises UsageError where the description is invalid."""
     guest.check()
     mmio = guest.machine == "microvm"
@@ -170,7 +170,7 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
     tcg = guest.accelerator == "tcg"
     argv += ["-accel", "tcg,thread=multi,tb-size=32" if tcg else "kvm", "-cpu", "max" if tcg else "host", "-smp", str(guest.vcpus)]
     argv += ["-m", f"{guest.memory // _MIB}M", "-object", _memory(guest)]
-    argv += ["-kernel", guest.kernel, "-initrd", guest.initrd, "-append", kernel_words(guest)]
+    argv += ["-kernel", guest.kernel, "-initrd", guest.initrd, "-append", kernel_command_line(guest)]
     argv += ["-qmp", f"unix:{_escaped(places.monitor)},server=on,wait=off"]
     if guest.shell:
         argv += [
@@ -205,7 +205,7 @@ def arguments(program: str, guest: Guest, places: Places, *, sandbox: bool = Tru
     return argv
 
 
-def _memory(guest: Guest) -> str:
+def _memory(guest: GuestSpec) -> str:
     common = f"id=ram,size={guest.memory},merge={_on(guest.merge)}"
     if guest.backing == "huge":
         return f"memory-backend-memfd,{common},share=on,hugetlb=on,hugetlbsize={guest.huge_page},prealloc=on"

@@ -25,7 +25,7 @@ from pgherd.node.protocol import Command, Node
 from pgherd.postgres.installations import Installation, library_dirs
 from pgherd.runtimes.vm import initramfs
 from pgherd.runtimes.vm.disk_image import make_file_system
-from pgherd.runtimes.vm.guest_tree import GuestTree, libraries
+from pgherd.runtimes.vm.guest_rootfs import GuestTree, libraries
 from pgherd.runtimes.vm.initramfs import busybox
 
 SCHEMA = "pgherd/root-image/1"

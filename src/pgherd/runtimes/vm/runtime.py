@@ -17,14 +17,14 @@ from pgherd.model.deployment import Container, GuestMachine, GuestMemory, Host
 from pgherd.model.errors import CapabilityError
 from pgherd.model.facts import HostFacts
 from pgherd.node.protocol import Node
-from pgherd.runtimes.balloon_guests import GuestBalloons
-from pgherd.runtimes.runtime import Room, Runtime
-from pgherd.runtimes.vm import acceleration, initramfs
+from pgherd.runtimes.guest_balloons import GuestBalloons
+from pgherd.runtimes.runtime import ContainerHandle, Runtime
+from pgherd.runtimes.vm import hypervisor, initramfs
+from pgherd.runtimes.vm.boot_images import BootImages
 from pgherd.runtimes.vm.disk_image import mkfs
 from pgherd.runtimes.vm.guest_node import GuestNode
-from pgherd.runtimes.vm.images import Images
-from pgherd.runtimes.vm.machine import BOOT_SECONDS, Machine
-from pgherd.runtimes.vm.qemu import UNIT, Disk, Guest
+from pgherd.runtimes.vm.qemu import MEMORY_UNIT_BYTES, Disk, GuestSpec
+from pgherd.runtimes.vm.virtual_machine import BOOT_TIMEOUT_S, VirtualMachine
 
 DEFAULT_MEMORY = 512 * 2**20
 """Memory of a guest whose container has no memory size, bytes."""
@@ -43,7 +43,7 @@ class VmRuntime:
         """Call ``within`` before the first container. Suffix and CPUs are used by the inner runtime."""
         self._node, self._journal = node, journal
         self._inner: Runtime | None = None
-        self._machines: dict[str, Machine] = {}
+        self._machines: dict[str, VirtualMachine] = {}
         self._nodes: dict[str, GuestNode] = {}
         self._containers: dict[str, Container] = {}
         self._cpus = tuple(cpus if cpus is not None else sorted(os.sched_getaffinity(0)))
@@ -63,7 +63,7 @@ class VmRuntime:
     def capabilities(self) -> Capabilities:
         """Check the tools. ``images.build`` checks whether KVM works."""
         try:
-            acceleration.program()
+            hypervisor.program()
             mkfs()
             initramfs.busybox()
         except CapabilityError as error:
@@ -77,7 +77,7 @@ class VmRuntime:
     def open(self, host: Host) -> None:
         """Do nothing: the inner runtime enforces the budget."""
 
-    def create(self, container: Container) -> Room:
+    def create(self, container: Container) -> ContainerHandle:
         """Create the container of a guest. Raises as the inner runtime, and UsageError where the guests' minima exceed the memory."""
         self.balloons.promise(container)
         try:
@@ -89,13 +89,13 @@ class VmRuntime:
     def boot(
         self,
         container: Container,
-        room: Room,
-        images: Images,
+        room: ContainerHandle,
+        images: BootImages,
         disks: Sequence[Disk],
         directory: str,
         servers: int = 1,
         account: str | None = None,
-    ) -> Machine:
+    ) -> VirtualMachine:
         """Start the container's guest and return at once. ``connect`` waits for it. A running guest of the container is ended first.
 
         ``directory`` is private and has a short path. One port of this machine is forwarded for each of ``servers``, to the guest's ports
@@ -110,23 +110,23 @@ class VmRuntime:
         self.end(container.name)
         port, *further_ports = free_ports("127.0.0.1", servers)
         options = container.guest or GuestMachine()
-        guest = Guest(
+        guest = GuestSpec(
             name=container.name,
             kernel=images.boot,
             initrd=images.initrd,
             root=images.root.path,
             disks=tuple(disks),
             vcpus=max(1, math.ceil(container.vcpus or 1)),
-            memory=(container.memory or DEFAULT_MEMORY) // UNIT * UNIT,
+            memory=(container.memory or DEFAULT_MEMORY) // MEMORY_UNIT_BYTES * MEMORY_UNIT_BYTES,
             accelerator=images.hypervisor.accelerator,
             reporting=self.balloons.reporting,
             backing="plain" if options.huge_page is None else "huge",
-            huge_page=options.huge_page or Guest.huge_page,
+            huge_page=options.huge_page or GuestSpec.huge_page,
             merge=options.merge,
             port=port,
-            further=tuple((further_port, Guest.guest_port + number) for number, further_port in enumerate(further_ports, 1)),
+            further=tuple((further_port, GuestSpec.guest_port + number) for number, further_port in enumerate(further_ports, 1)),
         )
-        machine = Machine(self._node, guest, directory, images.hypervisor, self._journal, account)
+        machine = VirtualMachine(self._node, guest, directory, images.hypervisor, self._journal, account)
         self._machines[container.name], self._containers[container.name] = machine, container.model_copy(update={"memory": guest.memory})
         if options.huge_page is not None:
             self._reserved[container.name] = huge_pages.reserve(self._node, self._journal, guest.huge_page, guest.memory // guest.huge_page)
@@ -135,7 +135,7 @@ class VmRuntime:
         machine.start(room.join, room.cpus)
         return machine
 
-    def connect(self, container: str, timeout: float = BOOT_SECONDS) -> GuestNode:
+    def connect(self, container: str, timeout: float = BOOT_TIMEOUT_S) -> GuestNode:
         """Wait until the guest has booted, and return it as a node. Raises TrialError."""
         machine = self._machines[container]
         machine.wait_ready(timeout)
@@ -146,7 +146,7 @@ class VmRuntime:
         self.balloons.entered(self._containers[container], machine)
         return node
 
-    def machines(self) -> Mapping[str, Machine]:
+    def machines(self) -> Mapping[str, VirtualMachine]:
         """Return the booted guests by container."""
         return dict(self._machines)
 
@@ -208,7 +208,7 @@ class VmRuntime:
     def budget_groups(self) -> Mapping[str, str]:
         return self._within.budget_groups()
 
-    def _pins_of(self, machine: Machine) -> tuple[int, ...]:
+    def _pins_of(self, machine: VirtualMachine) -> tuple[int, ...]:
         """Return the CPUs for a guest's vCPUs. They stay the same when it boots again.
 
         Of the allowed CPUs those with the fewest vCPUs of other guests are chosen, on separate cores while there are any. Of several such

@@ -62,7 +62,7 @@ def measure(session: RunSession, installations: Mapping[str, Installation], tria
             watcher.setup(f"compressing {source.name}, {trial.point.get('data')}, {request['form']}")
             numbers = choose_segments(sources, int(request["samples"]), int(request["seed"]))[source.name]
             for number, data in source.read(numbers):
-                interruption.insist()
+                interruption.check()
                 if request["form"] == ENCRYPTED:
                     data = encrypt(data)
                 readings[f"raw_bytes/{number}/{source.name}"] = float(len(data))

@@ -27,10 +27,10 @@ from pgherd.prepare.load import database_size
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.prepare.workspace import Workspace
-from pgherd.runtimes import balloon_law
-from pgherd.runtimes.balloon_law import moves
+from pgherd.runtimes import balloon_controller
+from pgherd.runtimes.balloon_controller import moves
 from pgherd.runtimes.balloon_manager import law_guest
-from pgherd.runtimes.vm.qemu import LEAST_MEMORY
+from pgherd.runtimes.vm.qemu import MIN_MEMORY_BYTES
 from pgherd.studies.consolidation import load_patterns
 from pgherd.studies.consolidation.options import (
     BALLOON,
@@ -447,9 +447,9 @@ def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> No
     Raises:
         UsageError: the memory is insufficient. The message names the options to change.
     """
-    if options.share < LEAST_MEMORY:
+    if options.share < MIN_MEMORY_BYTES:
         raise UsageError(
-            f"--memory {format_bytes(options.share)}: a guest needs {format_bytes(LEAST_MEMORY)} to boot, and its server needs additional "
+            f"--memory {format_bytes(options.share)}: a guest needs {format_bytes(MIN_MEMORY_BYTES)} to boot, and its server needs additional "
             "memory; raise --memory"
         )
     for layout in options.runnable:
@@ -462,7 +462,10 @@ def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> No
                     f"--overcommit {level:g} leaves {format_bytes(remaining)}, but the hypervisors of layout {layout} need "
                     f"{format_bytes(overhead)}; lower it, or raise --memory"
                 )
-            together, minima = balloon_law.for_guests(law_guests, remaining, policy.reserve), sum(guest.minimum for guest in law_guests)
+            together, minima = (
+                balloon_controller.for_guests(law_guests, remaining, policy.reserve),
+                sum(guest.minimum for guest in law_guests),
+            )
             if moves(policy.policy) and minima > together:
                 raise UsageError(
                     f"--overcommit {level:g} leaves {format_bytes(remaining)}, of which {format_bytes(together)} remain for the guests of "

@@ -12,7 +12,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import disk, golden, installations
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.database_size.options import DatabaseSizeOptions, DatabaseSizeRequest
-from pgherd.workloads.pgbench import PgbenchFilling
+from pgherd.workloads.pgbench import PgbenchLoader
 
 MEMORY = 512 * 2**20
 """Memory in bytes of a server during the load: 128 MB of shared buffers, 256 MB for an index build, and 128 MB for the rest."""
@@ -25,7 +25,7 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
     installation = installations.choose(node, request.pg_bin, request.pg_version)
     cache = paths.cache_dir()
     # A template that did not exist before is removed after its measurement. Therefore the largest one determines the space.
-    need = golden.needed_bytes([PgbenchFilling("bench", max(request.scales))])
+    need = golden.needed_bytes([PgbenchLoader("bench", max(request.scales))])
     disk.check_space(node, str(cache / "golden"), need, f"a database of scale {max(request.scales)}")
     memory = min(MEMORY, facts.memory)
     return PreparedStudy(

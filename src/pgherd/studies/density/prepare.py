@@ -18,7 +18,7 @@ from pgherd.prepare.hosts import HostShare
 from pgherd.prepare.load import Load, database_size
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
-from pgherd.runtimes.balloon_law import moves
+from pgherd.runtimes.balloon_controller import moves
 from pgherd.studies.density.options import E1_VCPUS, SMALL_HOST_CORES, SOAK_WINDOW, DensityOptions, DensityRequest, choose_points
 from pgherd.studies.density.propose import planned
 from pgherd.study.database_options import DEFAULT_BUDGET

@@ -23,7 +23,7 @@ from pgherd.prepare.merge import versions_text
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.prepare.volumes import parse_volume
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
-from pgherd.runner.play import io_view
+from pgherd.runner.execute import device_io
 from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS
 from pgherd.studies.disk.options import DiskOptions, DiskRequest, DiskVolume
 
@@ -44,7 +44,7 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     facts = gather(node)
     account = server_account(request.run_as)
     version, engines = _fio(node)
-    traced = io_view.require_traceable(node, request.trace_io)
+    traced = device_io.require_traceable(node, request.trace_io)
     volumes = _volumes(request, dry, node)
     disks = [_inspect(node, request, volume, account) for volume in volumes]
     cores = hosts.cores_of(request.host_cores, facts)

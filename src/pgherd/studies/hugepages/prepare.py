@@ -16,7 +16,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import configuration, settings
 from pgherd.postgres.huge_pages import settings_for
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.runner.play import counters
+from pgherd.runner.execute import perf_counters
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.hugepages.options import NONE, THP, HugepagesOptions, HugepagesRequest
@@ -56,7 +56,7 @@ def prepare(node: Node, request: HugepagesRequest, dry: bool) -> PreparedStudy:
     compare_request = _compare_request(request, kinds, scale)
     prepared = comparison.prepare(node, compare_request, dry)
     assert isinstance(prepared.options, CompareOptions)
-    perf = counters.able(node)
+    perf = perf_counters.able(node)
     options = HugepagesOptions(
         **prepared.options.model_dump(),
         counters_unavailable="" if perf.events else perf.why_not,

@@ -22,7 +22,7 @@ from pgherd.prepare.load import Load, database_size
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
 from pgherd.prepare.workspace import Workspace
-from pgherd.runtimes.vm.qemu import LEAST_MEMORY
+from pgherd.runtimes.vm.qemu import MIN_MEMORY_BYTES
 from pgherd.studies.working_set.options import (
     DEFAULT_SCALE,
     MB,
@@ -75,7 +75,7 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
         size = database_size(workspace, preparation.servers, load)
         guests = preparation.guests
         maximum = (share.memory if guests is None else largest_guest(1, share.memory, guests.policy.overhead)) // MB
-        minimum = LEAST_MEMORY // MB if guest else 1
+        minimum = MIN_MEMORY_BYTES // MB if guest else 1
         database, buffers = math.ceil(size.bytes / MB), _buffers(request.shared_buffers, size.bytes)
         settings = servers.choose_settings(workspace, preparation.servers, size.bytes, max(clients), None, cached=False)
         memory_sizes = _memory_sizes(request, database, buffers, clients, maximum, runtime)
@@ -190,7 +190,7 @@ def _warn_of_unwarmed(request: WorkingSetRequest, facts: HostFacts, guest: bool,
     """Return a warning if the smallest container is too small to warm its server.
 
     The server reads ``warmed`` MB into shared buffers before a trial. Containers have their final size from the start, so that this
-    swaps (pgherd.runner.deploy.budget explains why it is slow).
+    swaps (pgherd.runner.deploy.memory_budget explains why it is slow).
     """
     swaps = not guest and (bool(facts.swap) if request.swap is None else request.swap != "none")
     if "memory" not in request.vary or not swaps or memory_sizes[0] >= warmed:

@@ -12,7 +12,7 @@ from typing import Any
 from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Script
-from pgherd.node.protocol import LoadTarget, Node, Say, silent
+from pgherd.node.protocol import LoaderServer, Node, Say, silent
 from pgherd.workloads import Query
 from pgherd.workloads.orders import loading, transactions
 
@@ -105,7 +105,7 @@ def digest() -> str:
 
 
 @dataclass(frozen=True)
-class OrdersFilling:
+class OrdersLoader:
     """Loader of nine tables of ``scale`` warehouses, with keys, indexes and functions."""
 
     database: str
@@ -121,7 +121,7 @@ class OrdersFilling:
         """Expected size in bytes."""
         return size_estimate(self.scale)
 
-    def load(self, target: LoadTarget, say: Say = silent) -> None:
+    def load(self, target: LoaderServer, say: Say = silent) -> None:
         """Fill the database and check the consistency conditions.
 
         Raises:
@@ -153,8 +153,8 @@ class OrdersWorkload:
         """Return the mix without keying and think times."""
         return transactions.mix()
 
-    def filling(self, node: Node, database: Database) -> OrdersFilling:
-        return OrdersFilling(database=database.name, scale=database.scale)
+    def filling(self, node: Node, database: Database) -> OrdersLoader:
+        return OrdersLoader(database=database.name, scale=database.scale)
 
     def size_estimate(self, scale: int) -> int:
         return size_estimate(scale)

@@ -1,0 +1,382 @@
+"""Several hosts as one backend: each host's agent runs its part of a trial, and the results are merged."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pgherd.cluster.remote import HostLost
+from pgherd.distributed import merge_checks as host_verdicts
+from pgherd.distributed import merge_results
+from pgherd.distributed.agent import FileChunk, HostResult, HostWindows
+from pgherd.distributed.agent_pool import AgentPool
+from pgherd.distributed.clock_alignment import Clocks, together
+from pgherd.distributed.live_forwarder import LiveForwarder
+from pgherd.distributed.merge_checks import ClusterObservations
+from pgherd.distributed.merge_results import qualified
+from pgherd.distributed.place_trial import files_of, loaded, named, own_surroundings, part, placed, served, with_addresses, with_files
+from pgherd.distributed.template_distribution import TemplateDistribution
+from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.finding import Thresholds
+from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.trial import Trial
+from pgherd.runner.execute.local_backend import TrialOutcome
+from pgherd.runner.loop import has_no_load
+from pgherd.runner.observer import RunObserver
+from pgherd.store.samples import HostSamples, merge_samples
+
+LEAD_S = 2.0
+"""Initial seconds between the agreement on an instant and that instant. Later, the hosts' measured readiness determines
+it.
+"""
+MIN_LEAD_S = 0.4
+MAX_LEAD_S = 20.0
+_CALL_TIMEOUT_S = 120.0
+_SETUP_TIMEOUT_S = 4 * 3600.0
+_COUNT_TIMEOUT_S = 1800.0
+_CLOSE_TIMEOUT_S = 60.0
+_ATTEMPTS = 3
+_STEP_INTERVAL_S = 1.0
+_QUIET_S = 0.5
+"""Seconds before and after a border between phases in which no host is called."""
+_MIDWAY_S = 20.0
+"""Duration of a trial (s) from which the clocks are also compared halfway."""
+
+
+class ClusterBackend:
+    """Implements ``runner.play.bench.Bench`` over the agents of a cluster. Call ``open`` before its use, ``close`` after
+    it.
+    """
+
+    def __init__(
+        self, crew: AgentPool, cluster: Cluster, run: str, surroundings: Surroundings, postgres: Mapping[str, str], watcher: RunObserver
+    ) -> None:
+        """Args:
+        surroundings: those of all hosts together.
+        postgres: installations required by the run: bin directory → version.
+        """
+        self._crew, self._cluster, self._run = crew, cluster, run
+        self._surroundings, self._postgres, self._watcher = surroundings, dict(postgres), watcher
+        self._lead = LEAD_S
+        self._named_hosts: frozenset[str] = frozenset()
+        self._files: dict[str, dict[str, str]] = {}
+        self._sharing = TemplateDistribution(crew, watcher)
+        self._step, self._step_reported_at = "", 0.0
+
+    def open(self) -> None:
+        """Create an agent on every host, and open the run on each.
+
+        Raises:
+            TrialError: a host is missing.
+            PgherdError: a host lacks something that the run requires.
+        """
+        self._gather()
+        if self._crew.lost:
+            missing = "; ".join(f"{host} ({reason})" for host, reason in self._crew.lost.items())
+            raise TrialError(f"not all hosts of the run are present: {missing}; start their agents ('pgherd cluster status' lists them)")
+
+    def close(self) -> None:
+        """End the run on every host that responds."""
+        for host, notes in self._crew.each("close", dict.fromkeys(self._crew.hosts(), ()), timeout=_CLOSE_TIMEOUT_S).items():
+            for text in notes:
+                self._watcher.note(f"on host {host}: {text}")
+        self._crew.dismiss()
+
+    def placed(self, trial: Trial) -> Trial:
+        """Return the trial with its containers placed on the present hosts. Hosts that have returned are included again.
+
+        Raises:
+            PgherdError: a host is lost and the run should stop then, no host remains, or the containers cannot be
+                placed.
+        """
+        if self._crew.returned():
+            self._watcher.note(
+                f"{', '.join(h for h in self._crew.lost if h in self._crew.engine.hosts())} has returned; all hosts begin again."
+            )
+            self._gather()
+        if self._crew.lost and self._cluster.on_lost_host == "stop":
+            raise PgherdError(
+                f"{self._losses()}, and the run stops then (--on-lost-host stop); when it has returned: pgherd resume {self._run}"
+            )
+        if not self._crew.hosts():
+            raise PgherdError(f"{self._losses()}, and no host remains; when they have returned: pgherd resume {self._run}")
+        self._named_hosts = named(trial)
+        try:
+            return placed(trial, self._cluster, self._crew.hosts())
+        except ValueError as error:
+            raise PgherdError(f"the containers cannot be placed on {', '.join(self._crew.hosts())}: {error}") from None
+
+    def apply(self, trial: Trial) -> str:
+        """Apply each host's part, in parallel. Raises TrialError if no required host remains."""
+        if self._crew.lost and has_no_load(trial):
+            raise TrialError(f"{self._losses()}, and this trial has nothing to load without it")
+        parts = self._parts(trial, whole=True)
+        self._sharing.share(parts)
+        self._watcher.setup(f"deploying on {len(parts)} host{'' if len(parts) == 1 else 's'}")
+        summaries = self._crew.all("apply", {h: (p,) for h, p in parts.items()}, timeout=_SETUP_TIMEOUT_S, meanwhile=self._report_step)
+        if self._cluster.client in parts:
+            endpoints = self._crew.all("ways", {h: (p,) for h, p in parts.items() if h != self._cluster.client}, timeout=_CALL_TIMEOUT_S)
+            self._crew.call(self._cluster.client, "learn", {target: way for ways in endpoints.values() for target, way in ways.items()})
+        return "; ".join(f"{host}: {summary}" for host, summary in summaries.items())
+
+    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
+        """Run all parts in step, count in one window, check, and collect the files after the measurement."""
+        parts = self._parts(trial)
+        if trial.open_ended:  # a host without a command has no driver that could end
+            parts = {host: host_part for host, host_part in parts.items() if loaded(host_part)}
+        clocks, began = Clocks(), time.time()
+        clocks.add(self._crew.engine.offsets())
+        relay = LiveForwarder(self._crew, list(parts), directory, clocks)
+        try:
+            drove = self._drive(trial, parts, name, clocks, watcher, relay)
+        finally:
+            relay.end()
+        clocks.beats = self._crew.engine.beats(began)
+        clocks.add(self._crew.engine.offsets())
+        self._require_clocks(parts, clocks)
+        busy = {host: loaded(host_part) for host, host_part in parts.items()}
+        windows = together({host: report.spans for host, report in drove.items()}, busy, clocks, open_ended=trial.open_ended)
+        borders = {
+            host: None
+            if trial.open_ended
+            else [(clocks.to_host(host, window.start), clocks.to_host(host, window.end)) for window in windows]
+            for host in parts
+        }
+        counted = self._counted(trial, parts, borders, thresholds)
+        phases = merge_results.merge({host: share.phases for host, share in counted.items()}, windows, clocks)
+        self._collect(list(parts), directory, clocks, windows[0].start)
+        seen = ClusterObservations(windows, clocks, self._missing(trial), trial.open_ended)
+        checks = host_verdicts.together({host: share.verdicts for host, share in counted.items()}, phases, seen, thresholds)
+        return TrialOutcome(phases, checks, merge_results.kills({host: share.kills for host, share in counted.items()}, clocks))
+
+    def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
+        """Handle a failed trial on the remaining hosts: return OOM kills and their checks, and mark their servers
+        unhealthy.
+        """
+        parts = {host: host_part for host, host_part in self._parts(trial, send=False).items() if host in self._crew.hosts()}
+        counted: dict[str, HostResult] = self._crew.each("failed", {h: (p, thresholds) for h, p in parts.items()}, timeout=_CALL_TIMEOUT_S)
+        self._lead = min(2 * max(self._lead, LEAD_S), MAX_LEAD_S)
+        checks = host_verdicts.worst_of({host: share.verdicts for host, share in counted.items() if share.verdicts})
+        if missing := self._missing(trial):
+            checks.append(host_verdicts.all_hosts(list(parts), missing))
+        return TrialOutcome((), checks, merge_results.kills({host: share.kills for host, share in counted.items()}, Clocks()))
+
+    def probe(self, trial: Trial) -> dict[str, float]:
+        """Run a trial without load on the first host that has a container for it."""
+        host = next((candidate.name for candidate in trial.deployment.hosts if candidate.containers), trial.deployment.hosts[0].name)
+        readings: dict[str, float] = self._crew.call(host, "probe", self._parts(trial)[host], timeout=_SETUP_TIMEOUT_S)
+        return readings
+
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        hosts = self._crew.hosts()
+        if target is not None and target.split("/")[0] in hosts:
+            hosts = [target.split("/")[0]]
+        for host in hosts:
+            settings: dict[str, str] = self._crew.each("settings", {host: (target,)}).get(host, {})
+            if settings:
+                return settings
+        return {}
+
+    def _gather(self) -> None:
+        """Create the agents, and open the run on each. If a host is lost meanwhile, the others begin again without it."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                return self._begin()
+            except HostLost as error:
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                self._watcher.note(f"{error}; the others begin again")
+        return None
+
+    def _begin(self) -> None:
+        names = [host.name for host in self._cluster.hosts]
+        present = [host for host in self._crew.gather(names) if host in names]
+        self._files = {host: {} for host in present}
+        self._sharing = TemplateDistribution(self._crew, self._watcher)
+        self._watcher.setup(f"opening the run on {len(present)} hosts")
+        arguments = {host: (agents_run(self._run, host), self._surroundings_of(host), self._postgres) for host in present}
+        for host, notes in self._crew.all("open", arguments, timeout=_CALL_TIMEOUT_S).items():
+            for text in notes:
+                self._watcher.note(f"on host {host}: {text}")
+
+    def _surroundings_of(self, host: str) -> Surroundings:
+        surroundings, client = own_surroundings(self._surroundings, self._cluster.host(host)), self._cluster.client
+        if host == client:  # that host has no server
+            return surroundings.model_copy(update={"runtime": "process", "swap": None, "trace": False})
+        return surroundings if client is None else surroundings.model_copy(update={"listen": self._crew.addresses()[host]})
+
+    def _missing(self, trial: Trial) -> dict[str, str]:
+        """Return the lost hosts, of those that a trial should have, with the reasons."""
+        required = self._named_hosts or {host.name for host in trial.deployment.hosts}
+        return {
+            host: reason for host, reason in self._crew.lost.items() if not (self._named_hosts or self._cluster.in_turn) or host in required
+        }
+
+    def _losses(self) -> str:
+        return "; ".join(f"host {host} is lost ({reason})" for host, reason in self._crew.lost.items())
+
+    def _parts(self, trial: Trial, *, send: bool = True, whole: bool = False) -> dict[str, Trial]:
+        """Return each host's part, with the driver's files at their paths on the host.
+
+        Args:
+            send: send the files that a host does not have yet.
+            whole: return parts with all loads on a host's servers, also those whose drivers run elsewhere.
+        """
+        parts = {}
+        trial = with_addresses(trial, self._crew.addresses())
+        for host in trial.deployment.hosts:
+            host_part = served(trial, host.name) if whole else part(trial, host.name)
+            if send and host.name not in self._crew.lost:
+                self._send(host.name, files_of([host_part]))
+            parts[host.name] = with_files(host_part, self._files.get(host.name, {}))
+        return parts
+
+    def _send(self, host: str, files: set[str]) -> None:
+        sent = self._files.setdefault(host, {})
+        for path in sorted(files - set(sent)):
+            name = f"{len(sent):03d}-{Path(path).name}"
+            sent[path] = self._crew.call(host, "put", name, Path(path).read_bytes())
+
+    def _report_step(self) -> None:
+        """Report the current step of one of the hosts, if it is new."""
+        hosts, now = self._crew.hosts(), time.monotonic()
+        if not hosts or now - self._step_reported_at < _STEP_INTERVAL_S:
+            return
+        self._step_reported_at = now
+        host = hosts[int(now) % len(hosts)]
+        step = self._crew.each("step", {host: ()}).get(host, "")
+        if step and step != self._step:
+            self._step = step
+            self._watcher.setup(f"host {host}: {step}")
+
+    def _drive(
+        self, trial: Trial, parts: Mapping[str, Trial], name: str, clocks: Clocks, watcher: RunObserver, relay: LiveForwarder
+    ) -> dict[str, HostWindows]:
+        """Agree on an instant, and run all parts from it on."""
+        begin = time.time() + self._lead
+        arguments: dict[str, tuple[Any, ...]] = {h: (p, name, clocks.to_host(h, begin)) for h, p in parts.items() if clocks.of(h)}
+        self._require_clocks(parts, clocks)
+        # Not trial.seconds(): drivers that end by themselves have no planned duration, only a limit.
+        timeout = self._lead + sum(phase.ramp + phase.seconds for phase in trial.phases) + _CALL_TIMEOUT_S
+        tasks = _MeasuringTasks(trial, begin, watcher, lambda: clocks.add(self._crew.engine.offsets()), relay)
+        drove: dict[str, HostWindows] = self._crew.all("play", arguments, timeout=timeout, meanwhile=tasks)
+        needed = self._lead - min(report.ready for report in drove.values())
+        self._lead = min(max(MIN_LEAD_S, 1.5 * needed + 0.2), MAX_LEAD_S)
+        return drove
+
+    def _counted(
+        self, trial: Trial, parts: Mapping[str, Trial], borders: Mapping[str, Any], thresholds: Thresholds
+    ) -> dict[str, HostResult]:
+        """Return host → its share of the results.
+
+        Counts of clients on a separate host are checked on the servers' hosts, with the observations there. So the
+        clients' host counts first. Of the intents it checks only whether the clients were the limit.
+        """
+        arguments: dict[str, tuple[Any, ...]] = {host: (host_part, borders[host], thresholds) for host, host_part in parts.items()}
+        client = self._cluster.client
+        of_client: dict[str, HostResult] = {}
+        if client is not None and client in arguments:
+            of_clients = [intent for intent in trial.intents if intent == "not-client-bound"]
+            of_servers = [intent for intent in trial.intents if intent != "not-client-bound"]
+            client_part = parts[client].model_copy(update={"intents": tuple(of_clients)})
+            of_client = self._crew.all("results", {client: (client_part, borders[client], thresholds)}, timeout=_COUNT_TIMEOUT_S)
+            targets = [phase.targets for phase in of_client[client].phases]
+            arguments = {
+                host: (
+                    host_part.model_copy(update={"intents": tuple(of_servers)}),
+                    borders[host],
+                    thresholds,
+                    [[target for target in counted if target.target.startswith(f"{host}/")] for counted in targets],
+                )
+                for host, host_part in self._parts(trial, whole=True).items()
+                if host != client
+            }
+        return of_client | self._crew.all("results", arguments, timeout=_COUNT_TIMEOUT_S)
+
+    def _require_clocks(self, parts: Mapping[str, Trial], clocks: Clocks) -> None:
+        for host in parts:
+            if not clocks.of(host):
+                reason = self._crew.engine.lost().get(host, "its clock cannot be read")
+                self._crew.lost.setdefault(host, reason)
+                raise HostLost(host, reason)
+
+    def _collect(self, hosts: Sequence[str], directory: Path, clocks: Clocks, instant: float) -> None:
+        """Collect all files of the trial: samples and drivers' output of all hosts together, other files by host."""
+        self._crew.side_by_side(partial(self._fetch, directory), hosts)
+        samples = [HostSamples(directory / "hosts" / host, clocks.offset(host, instant), partial(_renamed, host=host)) for host in hosts]
+        merge_samples(samples, directory)
+        for host in hosts:
+            host_directory = directory / "hosts" / host
+            for file in (host_directory / "samples").glob("*.parquet"):
+                file.unlink()
+            for output in sorted((host_directory / "drivers").glob("*/*")):  # a target's name begins with its host's
+                target = directory / output.relative_to(host_directory)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                output.replace(target)
+            shutil.rmtree(host_directory / "drivers", ignore_errors=True)
+        for empty in sorted((path for path in (directory / "hosts").rglob("*") if path.is_dir()), reverse=True):
+            if not any(empty.iterdir()):
+                empty.rmdir()
+        if not any((directory / "hosts").iterdir()):
+            (directory / "hosts").rmdir()
+
+    def _fetch(self, directory: Path, host: str) -> None:
+        target = directory / "hosts" / host
+        target.mkdir(parents=True, exist_ok=True)
+        position: tuple[int, int] | None = (0, 0)
+        while position is not None:
+            pieces: list[FileChunk]
+            pieces, position = self._crew.call(host, "collect", position)
+            for piece in pieces:
+                file = (target / piece.path).resolve()
+                if not file.is_relative_to(target.resolve()):
+                    raise TrialError(f"host {host} sent the file '{piece.path}', which is outside of the trial's directory")
+                file.parent.mkdir(parents=True, exist_ok=True)
+                with open(file, "ab") as out:
+                    out.write(piece.data)
+        self._crew.call(host, "discard")
+
+
+class _MeasuringTasks:
+    """Tasks of the driver while the hosts measure.
+
+    It reports phases to the watcher, compares the clocks halfway through a long trial, and fetches live samples, but
+    not near a border between phases.
+    """
+
+    def __init__(self, trial: Trial, begin: float, watcher: RunObserver, compare: Callable[[], None], relay: LiveForwarder) -> None:
+        self._watcher, self._compare, self._relay = watcher, compare, relay
+        self._begin = begin
+        self._midway = begin + trial.seconds() / 2 if trial.seconds() >= _MIDWAY_S else None
+        self._borders: list[tuple[float, tuple[str, float, float]]] = []
+        self._instants: list[float] = []
+        instant = begin
+        for phase in trial.phases:
+            self._borders.append((instant, (phase.name, phase.ramp, phase.seconds)))
+            self._instants += [instant, instant + phase.ramp]
+            instant += phase.ramp + phase.seconds
+        self._instants.append(instant)
+
+    def __call__(self) -> None:
+        now = time.time()
+        while self._borders and now >= self._borders[0][0]:
+            self._watcher.phase(*self._borders.pop(0)[1])
+        if self._midway is not None and now >= self._midway:
+            self._midway = None
+            self._compare()
+        self._relay.look(now, quiet=now < self._begin or any(abs(now - start) < _QUIET_S for start in self._instants))
+
+
+def agents_run(run: str, host: str) -> str:
+    """Return the run's name on one host. It is unique per host, because agents may share a machine."""
+    import hashlib
+
+    return f"{run[:-4]}{hashlib.blake2s(f'{run} {host}'.encode(), digest_size=2).hexdigest()}"
+
+
+def _renamed(entity: str, *, host: str) -> str:
+    return qualified(entity, host)

@@ -1,0 +1,223 @@
+"""Drivers of a phase: commands for each target, running processes, and the end of drivers that end by themselves."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgherd.drivers import registry as drivers
+from pgherd.drivers.command import ENDED, CommandExit
+from pgherd.drivers.driver import Driver, DriverSpan, Endpoint, MeasuredWindow
+from pgherd.metrics import registry as samplers
+from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import TargetResult
+from pgherd.model.units import format_seconds
+from pgherd.node import interruption
+from pgherd.node.protocol import ClockConverter, Command, Node, Process, SampleSource
+from pgherd.runner.deploy.targets import TargetResolver
+from pgherd.workloads.script import carry
+
+# A driver's time limit exceeds the plan by this much. A signal ends it earlier; the limit applies only if this process dies.
+_SLACK_S = 60.0
+
+
+@dataclass(frozen=True)
+class DriverCommand:
+    """Command of a driver that is ready to start, and the directory on ``node`` for its output."""
+
+    target: str
+    load: Load
+    driver: Driver
+    command: Command
+    output: Path
+    node: Node
+    clock: ClockConverter | None = None
+
+
+@dataclass
+class RunningDriver:
+    """Started driver. Its instants are of the clock of ``node``, seconds since the epoch; ``clock`` converts those of a
+    guest.
+
+    ``ended`` is 0 while it runs. ``told`` is the time of its stop signal, because guests receive the signal one after
+    the other. ``program`` is the start of its command line, once it has joined its cgroups.
+    """
+
+    target: str
+    load: Load
+    driver: Driver
+    process: Process
+    output: Path
+    node: Node
+    started: float
+    ended: float = 0.0
+    clock: ClockConverter | None = None
+    told: float = 0.0
+    program: str = ""
+
+    @classmethod
+    def start(cls, launch: DriverCommand) -> RunningDriver:
+        """Spawn the driver. Raises OSError if its program is missing."""
+        process = launch.node.spawn(launch.command)
+        started = launch.node.now()
+        running = cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, started, clock=launch.clock)
+        running.program = launch.command.argv[0]
+        return running
+
+    def span(self, files: Mapping[str, str], stop: float) -> DriverSpan:
+        """Return the instants of the host's clock between which it generated load; ``stop`` is when it was signalled.
+
+        Raises as the driver's ``span``.
+        """
+        if self.clock is None:
+            return self.driver.span(files, self.started, stop)
+        span = self.driver.span(files, self.started, self.told or self.clock.guest(stop))
+        return DriverSpan(self.clock.host(span.first), self.clock.host(span.last))
+
+    def result(self, files: Mapping[str, str], window: MeasuredWindow) -> TargetResult:
+        """Return what it counted in a window of the host's clock. Raises as the driver's ``result``."""
+        if self.clock is None:
+            return self.driver.result(self.load, files, self.started, window, self.target)
+        guest_window = MeasuredWindow(
+            self.clock.guest(window.start), self.clock.guest(window.end), self.told or self.clock.guest(window.stop)
+        )
+        counted = self.driver.result(self.load, files, self.started, guest_window, self.target)
+        return counted.model_copy(update={"first": self.clock.host(counted.first), "last": self.clock.host(counted.last)})
+
+    def files(self) -> dict[str, bytes]:
+        """Return its output files by name. Raises OSError if they cannot be read, TrialError if its guest does not
+        respond.
+        """
+        try:
+            return {name: self.node.read(str(self.output / name)) for name in self.node.listdir(str(self.output))}
+        except OSError as error:
+            if self.clock is None:
+                raise
+            raise TrialError(f"the output of {self.load.driver} on {self.target} cannot be fetched from its guest: {error}") from None
+
+    def last_words(self) -> str:
+        """Return the end of its output in one line, errors preferred."""
+        try:
+            lines = self.node.read(str(self.output / "stderr")).decode(errors="replace").splitlines()
+        except OSError:
+            return "(no output)"
+        errors = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
+        messages = [line for line in lines if not line.startswith("progress:")]
+        return " / ".join((errors or messages)[-3:]) or "(no output)"
+
+
+def launches(node: Node, phase: Phase, stage: TargetResolver, scratch: Path) -> list[DriverCommand]:
+    """Prepare a phase's drivers, so that their spawns follow each other within 1 to 2 ms each.
+
+    A load inside its container runs on the container's node if it has one (a guest), any other load on ``node``.
+    """
+    prepared = []
+    for target, load in phase.loads.items():
+        reach = stage.reach(target)
+        driver = drivers.driver(load.driver)
+        output = scratch / target.replace("/", ".")
+        inside = load.place == "inside"
+        if not inside and reach.outside is not None:
+            reach = reach.outside
+        guest = reach.room.node if inside else None
+        runs_on = guest or node
+        runs_on.make_dir(str(output), mode=0o700, user=stage.account)
+        endpoint = Endpoint(
+            target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale, directory=reach.directory
+        )
+        scripts = tuple(stage.script(script) for script in load.scripts)
+        if guest is not None:
+            scripts = carry(node, guest, scripts, str(scratch / "scripts" / target.replace("/", ".")))
+        readable = load.model_copy(update={"scripts": scripts})
+        argv = driver.argv(readable, endpoint, phase.ramp + phase.seconds + _SLACK_S)
+        command = Command(
+            [*reach.prefix, *argv],
+            env=dict(reach.environment),
+            cwd=str(output),
+            join=reach.room.join if inside and guest is None else (),
+            cpus=reach.room.cpus if inside and guest is None else None,
+            user=None if reach.privileged else stage.account,
+            stdout=str(output / "stdout"),
+            stderr=str(output / "stderr"),
+        )
+        prepared.append(DriverCommand(target, load, driver, command, output, runs_on, None if guest is None else reach.room.clock))
+    return prepared
+
+
+def process_sources(processes: list[ProcessView]) -> list[SampleSource]:
+    """Return sources of processes only; the host's sources were added at the start."""
+    return samplers.samplers()["processes"].sources(SamplingView(processes=processes))
+
+
+def driver_sources(running: list[RunningDriver], stage: TargetResolver, node: Node) -> list[SampleSource]:
+    """Return sources of each driver on this node, and of its container if no cgroup counts the driver there."""
+    local = [driver for driver in running if driver.node is node]
+    processes = [ProcessView(f"driver:{driver.target}", driver.process.pid) for driver in local]
+    inside = [(stage.reach(driver.target).room, driver.process.pid) for driver in local if driver.load.place == "inside"]
+    containers = [ContainerView(room.container, {}, [pid]) for room, pid in inside if room.container and not room.groups]
+    return samplers.samplers()["processes"].sources(SamplingView(containers=containers, processes=processes))
+
+
+def code_words(code: int) -> str:
+    """Describe an exit code. A negative code is the signal that ended the process."""
+    return f"exit code {code}" if code >= 0 else f"signal {signal.Signals(-code).name}"
+
+
+_POLL_INTERVAL_S = 0.5
+_SHARED_WAIT_S = 0.02
+"""Wait for one driver while others run. It limits the delay with which the end of a different one is noticed."""
+_STOP_TIMEOUT_S = 15.0
+
+
+def wait_until_ended(node: Node, until: float, running: list[RunningDriver], stage: TargetResolver) -> None:
+    """Wait until all drivers have ended (``Phase.until`` 'drivers'). Exit codes do not matter here; a check tests them.
+
+    ``ended.json`` next to each driver's output records when and how it ended.
+
+    Raises:
+        TrialError: a driver runs beyond the instant ``until``, or a server or guest has ended.
+    """
+    started = min([driver.started for driver in running], default=until)
+    while waiting := [driver for driver in running if not driver.ended]:
+        interruption.check()
+        remaining = until - node.now()
+        if remaining <= 0:
+            raise TrialError(
+                f"{waiting[0].load.driver} on {waiting[0].target} had not ended after {format_seconds(until - started)}, its time "
+                f"limit; raise it with --timeout, or end it by the clock with --duration"
+            )
+        for driver in waiting:
+            with contextlib.suppress(TimeoutError):
+                code = driver.process.wait(min(remaining, _POLL_INTERVAL_S if len(waiting) == 1 else _SHARED_WAIT_S))
+                driver.ended = driver.node.now()
+                _end_session(driver)
+                driver.node.write(str(driver.output / ENDED), CommandExit(code, driver.ended).written())
+        stage.check()
+
+
+def end_all(running: list[RunningDriver]) -> None:
+    """Stop all drivers and their child processes, by force if needed. Processes of a different user may remain."""
+    for driver in running:
+        with contextlib.suppress(OSError):
+            driver.process.signal(driver.driver.stop_signal)
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    for driver in running:
+        with contextlib.suppress(OSError):  # TimeoutError among them
+            try:
+                driver.process.wait(max(deadline - time.monotonic(), 0.1))
+            except TimeoutError:
+                driver.process.signal(signal.SIGKILL)
+                driver.process.wait(10)
+        _end_session(driver)
+
+
+def _end_session(driver: RunningDriver) -> None:
+    """Kill what a command left behind in its session, of which it was the leader. Mostly there is nothing."""
+    with contextlib.suppress(OSError, TimeoutError):  # without pkill(1) it remains
+        driver.node.run(Command(["pkill", "-KILL", "--session", str(driver.process.pid)]))

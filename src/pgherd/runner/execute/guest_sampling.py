@@ -1,0 +1,99 @@
+"""Sampling in the guests of a trial. Each guest reads its files, and all samples are merged into the trial's spool."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pgherd.metrics import registry as samplers
+from pgherd.metrics.sampler import SamplingView
+from pgherd.model.errors import TrialError
+from pgherd.node.protocol import SamplingLoop
+from pgherd.runner.deploy.targets import TargetResolver
+from pgherd.runner.execute.driver_launch import RunningDriver, driver_sources
+from pgherd.runtimes.runtime import ContainerHandle
+from pgherd.runtimes.vm import guest_spool
+from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
+
+
+@dataclass(frozen=True)
+class _SampledGuest:
+    room: ContainerHandle
+    spool: Path
+    sampling: SamplingLoop
+
+
+class GuestSamplers:
+    """Sampling loops in all guests of a trial. The host's loop runs the SQL queries on guests' servers."""
+
+    def __init__(self, directory: Path) -> None:
+        """Args:
+        directory: the trial's directory.
+        """
+        self._directory = directory
+        self._guests: list[_SampledGuest] = []
+
+    def begin(self, rooms: Mapping[str, ContainerHandle]) -> None:
+        """Start sampling in these guests. Raises TrialError if a guest does not respond."""
+        try:
+            for name, room in rooms.items():
+                assert room.node is not None
+                spool = self._directory / f"guest-{name}.jsonl"
+                self._guests.append(_SampledGuest(room, spool, room.node.sample(samplers.sources(SamplingView()), str(spool))))
+            self._record(self._directory / "spool.jsonl")
+        except OSError as error:
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+
+    def add(self, running: Sequence[RunningDriver], stage: TargetResolver) -> None:
+        """Also sample the drivers in guests. Raises TrialError if a guest does not respond."""
+        try:
+            for guest in self._guests:
+                assert guest.room.node is not None
+                sources = driver_sources(list(running), stage, guest.room.node)
+                if sources:
+                    guest.sampling.add(sources)
+        except OSError as error:
+            stage.check()
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+
+    def mark(self) -> None:
+        """Read everything once now, at a border of the window. Raises TrialError if a guest does not respond."""
+        try:
+            for guest in self._guests:
+                guest.sampling.add(())
+        except OSError as error:
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+
+    def stop(self) -> None:
+        """Stop sampling, and append the samples to the trial's spool in the host's time. Raises TrialError."""
+        if not self._guests:
+            return
+        spools = []
+        try:
+            for guest in self._guests:
+                guest.sampling.stop()
+                assert isinstance(guest.room.clock, GuestClock)
+                spools.append(GuestSpool(guest.room.container, guest.spool.read_text().splitlines(keepends=True), guest.room.clock))
+            self._record(None)
+        except OSError as error:
+            self.abandon()
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+        guest_spool.append(self._directory / "spool.jsonl", spools)
+        for guest in self._guests:
+            guest.spool.unlink()
+
+    def abandon(self) -> None:
+        """Stop what can be stopped, after the trial failed."""
+        for guest in self._guests:
+            with contextlib.suppress(OSError):
+                guest.sampling.stop()
+        with contextlib.suppress(OSError, TrialError):
+            self._record(None)
+
+    def _record(self, spool: Path | None) -> None:
+        """Have the host's view of the guests' balloons and drives recorded. All guests may share one manager."""
+        for recorder in {id(guest.room.balloons): guest.room.balloons for guest in self._guests}.values():
+            if recorder is not None:
+                recorder.record(spool)

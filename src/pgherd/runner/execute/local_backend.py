@@ -1,0 +1,167 @@
+"""Backends that deploy and run trials, as the loop uses them; the backend of the local host."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from pgherd.metrics.sampler import ProcessView
+from pgherd.model.facts import HostFacts
+from pgherd.model.finding import Thresholds, Verdict
+from pgherd.model.result import MemoryKill, PhaseResult
+from pgherd.model.trial import Trial
+from pgherd.node.protocol import Node
+from pgherd.runner.checks import memory_checks as memory_verdicts
+from pgherd.runner.checks import trial_checks
+from pgherd.runner.deploy.targets import TargetResolver
+from pgherd.runner.execute import phases
+from pgherd.runner.observer import RunObserver
+from pgherd.study import emulation
+
+
+@dataclass(frozen=True)
+class TrialOutcome:
+    """Results of a trial's phases. A failed trial has only OOM kills and their checks."""
+
+    phases: Sequence[PhaseResult] = ()
+    trial_checks: Sequence[Verdict] = ()
+    memory_kills: tuple[MemoryKill, ...] = ()
+
+
+class Backend(Protocol):
+    """One host, or several as one."""
+
+    def placed(self, trial: Trial) -> Trial:
+        """Return the trial with its containers placed on the present hosts. Raises TrialError if they do not fit."""
+        ...
+
+    def apply(self, trial: Trial) -> str:
+        """Apply the trial's deployment and starting state. Return a summary of the transition. Raises TrialError."""
+        ...
+
+    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
+        """Run the trial's phases, count and check. Files go to ``directory``; ``name`` is the trial's in the run.
+
+        Raises:
+            TrialError: it could not be finished.
+            OSError: files cannot be written (a full disk).
+        """
+        ...
+
+    def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
+        """Handle a failed trial: return OOM kills and their checks, and mark all running servers unhealthy."""
+        ...
+
+    def probe(self, trial: Trial) -> dict[str, float]:
+        """Return the readings of a trial that has a probe and no load, and no deployment. See
+        pgherd.runner.probes.
+        """
+        ...
+
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        """Return the non-default settings of the target's server, or of the first server."""
+        ...
+
+
+class LocalDeployment(Protocol):
+    """Deployment on one host, below a backend. ``pgherd.runner.deploy.deployer.Deployer`` is one."""
+
+    node: Node
+    facts: HostFacts
+    scratch: Path
+    watched: list[ProcessView]
+
+    def apply(self, trial: Trial) -> tuple[TargetResolver, str]:
+        """Apply the trial's deployment and starting state. Return the stage and a summary of the transition."""
+        ...
+
+    def probe(self, trial: Trial) -> dict[str, float]:
+        """Return the readings of a trial that has a probe and no load."""
+        ...
+
+    def rest(self) -> None:
+        """Stop what ran only for the phases of the trial."""
+        ...
+
+    def readings(self) -> dict[str, dict[str, float]]:
+        """Return values read once, by entity and metric. They are stored with the sampled metrics of every phase."""
+        ...
+
+    def verify(self, trial: Trial) -> None:
+        """Check the databases for which consistency is requested. Raises TrialError if one is inconsistent."""
+        ...
+
+    def memory_kills(self) -> tuple[MemoryKill, ...]:
+        """Return the OOM kills since the trial began."""
+        ...
+
+    def distrust(self) -> None:
+        """Mark all running servers unhealthy after a failed trial."""
+        ...
+
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        """Return the non-default settings of the running servers."""
+        ...
+
+
+class LocalBackend:
+    """Backend of one host. Drivers write to the fleet's scratch directory, which is removed after the trial."""
+
+    def __init__(self, fleet: LocalDeployment) -> None:
+        self._fleet = fleet
+        self._stage: TargetResolver | None = None
+
+    def placed(self, trial: Trial) -> Trial:
+        return trial
+
+    def apply(self, trial: Trial) -> str:
+        self._stage, transition = self._fleet.apply(trial)
+        return transition
+
+    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
+        assert self._stage is not None
+        fleet, scratch = self._fleet, self._fleet.scratch / name
+        try:
+            fleet.node.make_dir(str(scratch), mode=0o711)
+            results, jump = phases.play(fleet.node, trial, self._stage, directory, scratch, watcher, fleet.watched)
+        finally:
+            fleet.node.remove_tree(str(scratch))
+            for room in self._stage.guests().values():  # drivers' output in a guest uses the guest's memory
+                with contextlib.suppress(OSError):
+                    assert room.node is not None
+                    room.node.remove_tree(str(scratch))
+        results, kills = completed(fleet, trial, results)
+        checks = emulation.discount_checks(trial_checks.judge(trial, results, fleet.facts, thresholds, jump), results)
+        return TrialOutcome(results, checks + memory_verdicts.judge(trial, results, kills, thresholds), kills)
+
+    def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
+        kills = self._fleet.memory_kills()
+        self._fleet.distrust()
+        return TrialOutcome((), memory_verdicts.judge(trial, [], kills, thresholds), kills)
+
+    def probe(self, trial: Trial) -> dict[str, float]:
+        return self._fleet.probe(trial)
+
+    def settings(self, target: str | None = None) -> dict[str, str]:
+        return self._fleet.settings(target)
+
+
+def completed(fleet: LocalDeployment, trial: Trial, played: Sequence[PhaseResult]) -> tuple[list[PhaseResult], tuple[MemoryKill, ...]]:
+    """Add readings that are read once to the phases, check consistency, and return the OOM kills too.
+
+    Raises:
+        TrialError: a database is inconsistent.
+    """
+    fleet.rest()
+    results = [_with(phase, fleet.readings()) for phase in played]
+    if any(database.verify for *_, database in trial.deployment.databases()):
+        fleet.verify(trial)
+    return results, fleet.memory_kills()
+
+
+def _with(phase: PhaseResult, readings: dict[str, dict[str, float]]) -> PhaseResult:
+    metrics = {entity: {**phase.metrics.get(entity, {}), **values} for entity, values in readings.items()}
+    return phase.model_copy(update={"metrics": {**phase.metrics, **metrics}}) if metrics else phase

@@ -1,0 +1,262 @@
+"""Phases of one trial: start all drivers at one instant, sample, then stop them at one instant or wait until they end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pgherd.metrics import registry as samplers
+from pgherd.metrics.sampler import ProcessView, SamplingView
+from pgherd.model.errors import TrialError
+from pgherd.model.result import PhaseResult, Turn
+from pgherd.model.trial import Trial
+from pgherd.node import interruption
+from pgherd.node.protocol import Node, SamplingLoop
+from pgherd.runner.deploy.targets import TargetResolver
+from pgherd.runner.execute import device_io, perf_counters, time_slices
+from pgherd.runner.execute.driver_launch import (
+    RunningDriver,
+    code_words,
+    driver_sources,
+    end_all,
+    launches,
+    process_sources,
+    wait_until_ended,
+)
+from pgherd.runner.execute.guest_sampling import GuestSamplers
+from pgherd.runner.execute.measurement_window import DrivenPhases, MeasuredPhase
+from pgherd.runner.observer import RunObserver
+
+_POLL_INTERVAL_S = 0.5
+_STOP_TIMEOUT_S = 30.0
+
+
+def play(
+    node: Node,
+    trial: Trial,
+    stage: TargetResolver,
+    directory: Path,
+    scratch: Path,
+    watcher: RunObserver,
+    watched: Sequence[ProcessView] = (),
+) -> tuple[list[PhaseResult], float]:
+    """Run the trial's phases and count. Return their results, and the wall clock's step against the monotonic clock (s).
+
+    Arguments and errors are those of ``drive`` and ``Driven.results``.
+    """
+    driven = drive(node, trial, stage, directory, scratch, watcher, watched)
+    return driven.results(), driven.jump
+
+
+def drive(
+    node: Node,
+    trial: Trial,
+    stage: TargetResolver,
+    directory: Path,
+    scratch: Path,
+    watcher: RunObserver,
+    watched: Sequence[ProcessView] = (),
+    begin: float | None = None,
+) -> DrivenPhases:
+    """Run the trial's phases.
+
+    Args:
+        directory: the trial's directory in the run.
+        scratch: directory for the drivers' output, which their user can reach.
+        watched: further processes to sample.
+        begin: instant (node's clock) at which the first phase's drivers start, and from which all borders are
+            counted, so that several hosts
+        stay in step. By default, phases start when everything is ready and the drivers of the previous phase have
+            ended.
+
+    The window of a phase that ends with its drivers is from the first start to the last end.
+
+    Raises:
+        TrialError: a driver or a server ended early, a driver did not end in time, ``begin`` passed before everything
+            was ready, or
+        ``begin`` does not determine when all phases begin.
+        OSError: files cannot be written (a full disk).
+    """
+    wall, monotonic = node.now(), time.monotonic()
+    view = stage.view()
+    view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
+    sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
+    played: list[MeasuredPhase] = []
+    guests = GuestSamplers(directory)
+    cleanup = contextlib.ExitStack()  # closed in reverse order if the trial fails
+    cleanup.callback(_quietly_stop, sampling)
+
+    def mark() -> None:
+        """Read the counters at a border of the window."""
+        sampling.add(())
+        guests.mark()
+
+    try:
+        counting = perf_counters.begin(node, trial, view.servers, directory)
+        cleanup.callback(counting.stop)
+        watching = device_io.begin(node, view, directory)
+        cleanup.callback(watching.abandon)
+        cleanup.callback(guests.abandon)
+        guests.begin(stage.guests())
+        sampling.add(process_sources(_backends(view, sampling)))
+        previous: list[RunningDriver] = []
+        # Prepare all phases now: at a border, only the spawns of the new drivers may follow the signal to the previous ones.
+        launches_by_phase = [launches(node, phase, stage, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
+        border = begin
+        if border is not None:
+            _require_known_borders(trial)
+            await_begin(node, border, stage, "commands" if trial.open_ended else "phases")
+        for phase, launching in zip(trial.phases, launches_by_phase, strict=True):
+            running: list[RunningDriver] = []
+            slices: Mapping[str, Sequence[Turn]] = {}
+            played.append(MeasuredPhase(phase, 0.0, 0.0, running))
+            for launch in launching:
+                running.append(RunningDriver.start(launch))
+            _reap(previous, stage)
+            if phase.turns is not None:
+                time_slices.await_programs(node, running, partial(_watch, running, stage))
+            start = (node.now() if border is None else border) + phase.ramp
+            sampling.add(driver_sources(running, stage, node))
+            guests.add(running, stage)
+            watcher.phase(phase.name, phase.ramp, phase.seconds)
+            if phase.until == "drivers":
+                start = min(driver.started for driver in running)
+                wait_until_ended(node, start + phase.seconds, running, stage)
+                stop = max(driver.ended for driver in running)
+                mark()
+            else:
+                _wait(node, start, running, stage)
+                if phase.turns is not None:
+                    time_slices.stop(running)
+                mark()
+                if phase.turns is None:
+                    _wait(node, start + phase.seconds, running, stage)
+                else:
+                    watch_drivers = partial(_watch, running, stage)
+                    slices = time_slices.play(node, phase.turns, start, phase.seconds, running, watch_drivers)
+                mark()
+                stop = node.now()
+                _end(running)
+                if slices:
+                    time_slices.go_on(running)  # a stopped process does not handle signals
+            played[-1] = MeasuredPhase(phase, start, stop, running, slices)
+            previous = running
+            border = None if border is None else start + phase.seconds
+        _reap(previous, stage)
+    except BaseException as error:
+        for played_phase in played:
+            end = end_all if played_phase.phase.until == "drivers" else _kill
+            end(played_phase.running)
+        cleanup.close()
+        if isinstance(error, OSError):
+            stage.check()  # a guest that has died is the cause
+        raise
+    try:
+        counted_events = counting.stop()
+        watching.stop()
+        try:
+            sampling.stop()
+        except BaseException:
+            guests.abandon()
+            raise
+        guests.stop()
+    except BaseException:
+        watching.abandon()
+        raise
+    jump = (node.now() - wall) - (time.monotonic() - monotonic)
+    return DrivenPhases(directory, played, watching, counted_events, jump)
+
+
+def _require_known_borders(trial: Trial) -> None:
+    if trial.open_ended and len(trial.phases) > 1:
+        raise TrialError(
+            f"on several hosts, a trial that ends with its drivers has only one phase, but this one has {len(trial.phases)}: the start "
+            "of the second is unknown"
+        )
+
+
+def await_begin(node: Node, begin: float, stage: TargetResolver, what: str = "phases") -> None:
+    """Wait for the agreed instant; the last part is one sleep. Raises TrialError if it has passed. ``what`` names what
+    is late.
+    """
+    late = node.now() - begin
+    if late > 0:
+        raise TrialError(f"the {what} should have begun {late:.2f} s before everything was ready here; agree on a later instant")
+    while (remaining := begin - node.now()) > 0:
+        time.sleep(remaining if remaining < 2 * _POLL_INTERVAL_S else _POLL_INTERVAL_S)
+        interruption.check()
+        stage.check()
+
+
+def _wait(node: Node, until: float, running: list[RunningDriver], stage: TargetResolver) -> None:
+    while (remaining := until - node.now()) > 0:
+        time.sleep(min(remaining, _POLL_INTERVAL_S))
+        _watch(running, stage)
+
+
+def _watch(running: list[RunningDriver], stage: TargetResolver) -> None:
+    """Raise TrialError if a driver or a server has ended."""
+    interruption.check()
+    for driver in running:
+        code = driver.process.poll()
+        if code is not None:
+            stage.check()
+            message = f"{driver.load.driver} on {driver.target} ended early with {code_words(code)}: {driver.last_words()}"
+            raise TrialError(f"{message}; {stage.said(driver.target)}")
+    stage.check()
+
+
+def _end(running: list[RunningDriver]) -> None:
+    for one in running:
+        one.process.signal(one.driver.stop_signal)
+        one.told = one.node.now()
+
+
+def _reap(running: list[RunningDriver], stage: TargetResolver) -> None:
+    deadline = time.monotonic() + _STOP_TIMEOUT_S
+    for driver in running:
+        if driver.ended:
+            continue
+        try:
+            code = driver.process.wait(max(0.1, deadline - time.monotonic()))
+        except TimeoutError:
+            _kill(running)
+            raise TrialError(
+                f"{driver.load.driver} on {driver.target} did not end within {_STOP_TIMEOUT_S:.0f} s after its stop signal"
+            ) from None
+        driver.ended = driver.node.now()
+        if code not in driver.driver.exit_codes:
+            stage.check()  # a server that died in the last instant is why
+            message = f"{driver.load.driver} on {driver.target} ended with {code_words(code)}: {driver.last_words()}"
+            if code == -driver.driver.stop_signal:  # it had not installed its signal handler yet
+                message = (
+                    f"{driver.load.driver} on {driver.target} had not generated load when its time was over, "
+                    f"{driver.ended - driver.started:.1f} s after it was started: the machine is busy, or --warmup is too short"
+                )
+            raise TrialError(f"{message}; {stage.said(driver.target)}")
+
+
+def _kill(running: list[RunningDriver]) -> None:
+    """Kill all drivers. If a guest does not respond, its drivers end with it."""
+    for driver in running:
+        with contextlib.suppress(OSError):
+            driver.process.signal(signal.SIGKILL)
+    for driver in running:
+        with contextlib.suppress(OSError):
+            driver.process.wait(10)
+
+
+def _quietly_stop(sampling: SamplingLoop) -> None:
+    with contextlib.suppress(OSError):  # the trial has failed already; that error is reported
+        sampling.stop()
+
+
+def _backends(view: SamplingView, sampling: SamplingLoop) -> list[ProcessView]:
+    pids = sampling.backends()
+    return [ProcessView(f"backend:{s.name}", pids[s.conninfo]) for s in view.servers if s.pid and s.conninfo in pids]

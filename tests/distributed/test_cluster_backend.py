@@ -1,0 +1,554 @@
+import contextlib
+import threading
+import time
+
+import pytest
+
+from pgherd.cluster.remote import Offset
+from pgherd.distributed import cluster_backend, live_forwarder
+from pgherd.distributed.agent import FileChunk, HostResult, HostSnapshot, HostWindows
+from pgherd.distributed.agent_pool import AgentPool
+from pgherd.distributed.cluster_backend import LEAD_S, ClusterBackend, agents_run
+from pgherd.model.errors import PgherdError, TrialError
+from pgherd.model.finding import Thresholds, Verdict
+from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
+from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.trial import Trial
+from pgherd.runner.execute.measurement_window import CommonWindow
+from pgherd.runner.observer import RunObserver
+from pgherd.store.live import SPOOL
+from pgherd.store.samples import read_samples, write_samples
+
+LIMITS = Thresholds()
+RUN = "20261122-093000-density-ab12"
+
+
+class Agent:
+    """Plays at once, as if all went as planned by its own clock."""
+
+    def __init__(self, scratch):
+        self.scratch, self.said, self.files, self.opened = scratch, [], [], None
+        self.late, self.behind, self.trouble, self.until = 0.0, 0.0, None, None
+
+    def open(self, run, surroundings, postgres):
+        self.opened = run, surroundings, postgres
+        return ["removed a directory"]
+
+    def put(self, name, data):
+        self.said.append(("put", name, data))
+        return f"/there/{name}"
+
+    def golden(self, step, *arguments):
+        self.said.append(("golden", step, *arguments))
+        return {}
+
+    def apply(self, part):
+        self.said.append(("apply", part))
+        return "2 kept"
+
+    def play(self, part, name, begin):
+        if self.trouble is not None:
+            raise self.trouble
+        self.said.append(("play", part, begin))
+        if self.until is not None:
+            self.until.wait(20)
+        spans, at = [], begin
+        for phase in part.phases:
+            start = at + phase.ramp
+            spans.append(CommonWindow(at + self.late, max(start, at + self.late), start + phase.seconds, phase.seconds))
+            at = start + phase.seconds
+        return HostWindows(spans, 0.0, LEAD_S - 0.1)
+
+    def ways(self, part):
+        return {str(place): "a way" for place, *_ in part.deployment.databases() if place.container != "db3"}
+
+    def learn(self, ways):
+        self.said.append(("learn", ways))
+
+    def results(self, part, windows, limits, others=None):
+        self.said.append(("results", windows))
+        self.counted = part, others
+        part = (
+            part if others is None else part.model_copy(update={"phases": tuple(p.model_copy(update={"loads": {}}) for p in part.phases)})
+        )
+        found = []
+        for phase, (start, end) in zip(part.phases, windows, strict=True):
+            raw = {target: [f"drivers/00-p/{target.replace('/', '.')}/stdout"] for target in phase.loads}
+            counts = {"driver": "pgbench", "transactions": 10, "throughput": 1, "first": start + self.behind, "last": end}
+            targets = [TargetResult(target=target, raw=raw[target], **counts) for target in phase.loads]
+            metrics = {"host": {"cpu.user": 1.0}}
+            found.append(PhaseResult(phase=phase.name, start=start, end=end, overlap=1, targets=targets, metrics=metrics))
+        host = part.deployment.hosts[0].name
+        samples = [(at, "cpu", "host", {"cpu.user": value}) for at, value in zip(windows[0], (1.0, 2.0), strict=True)]
+        write_samples(self.scratch, samples)
+        self.files = [FileChunk("samples/cpu.parquet", (self.scratch / "samples/cpu.parquet").read_bytes())]
+        self.files += [FileChunk(path, host.encode()) for one in found for target in one.targets for path in target.raw]
+        self.files += [FileChunk("samples/not-read.txt", b"x"), FileChunk("samples/not-read.txt", b"y")]
+        verdict = Verdict(check="steal", kind="noise", result="pass", observed="0 %", wanted="≤ 2 %")
+        return HostResult(found, [verdict], (MemoryKill(container=f"{host}x", processes=1, at=windows[0][0]),))
+
+    def collect(self, at=(0, 0)):
+        number = at[0]
+        return [self.files[number]], (number + 1, 0) if number + 1 < len(self.files) else None
+
+    def discard(self):
+        self.said.append(("discard",))
+
+    def failed(self, part, limits):
+        self.said.append(("failed",))
+        return HostResult([], [], ())
+
+    def settings(self, target):
+        return {"work_mem": "8MB"} if target != "b/db2/pg/bench" else {"work_mem": "9MB"}
+
+    def probe(self, part):
+        return {"database_bytes": 1.0}
+
+    def glimpse(self):
+        return HostSnapshot([(time.time(), "cpu", "host", {"cpu.user": 1.0})], [])
+
+    def step(self):
+        return "cloning"
+
+    def call_off(self):
+        self.said.append(("call_off",))
+
+    def close(self):
+        self.said.append(("close",))
+        return ["not undone: a mount"]
+
+
+class Notes(RunObserver):
+    def __init__(self):
+        self.notes, self.phases = [], []
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def phase(self, name, ramp, seconds):
+        self.phases.append(name)
+
+
+def cluster(**fields):
+    hosts = [{"name": name, "cores": cores, "memory": 100 * cores} for name, cores in (("a", 2), ("b", 2))]
+    return Cluster.model_validate({"address": "x", "hosts": hosts, **fields})
+
+
+def trial(script="builtin:select-only", seconds=0.2):
+    made = [{"name": f"db{i}", "vcpus": 1, "servers": [{"bin": "/pg", "version": "18.6"}]} for i in (1, 2, 3)]
+    loads = {f"local/db{i}/pg/bench": {"scripts": [{"source": script}]} for i in (1, 2)}
+    return Trial.model_validate(
+        {
+            "point": {"databases": 2},
+            "deployment": {"hosts": [{"name": "local", "cores": 4, "containers": made}]},
+            "phases": [{"name": "p", "ramp": 0.1, "seconds": seconds, "loads": loads}],
+            "intents": ["cached"],
+        }
+    )
+
+
+@pytest.fixture
+def scene(engine_of, tmp_path):
+    """A bench over two hosts, one of which is a hundred seconds ahead and the other fifty behind."""
+    engine = engine_of(["a", "b"], {"a": (100.0, 0.001), "b": (-50.0, 0.002)})
+    made = []
+
+    def make():
+        made.append(Agent(tmp_path / f"agent{len(made)}"))
+        made[-1].scratch.mkdir()
+        return made[-1]
+
+    watcher = Notes()
+
+    def bench(**fields):
+        crew = AgentPool(engine, make)
+        found = ClusterBackend(crew, cluster(**fields), RUN, Surroundings(runtime="cgroup", cores=4, memory=400), {"/pg": "18.6"}, watcher)
+        found.open()
+        return found
+
+    bench.engine, bench.watcher, bench.directory = engine, watcher, tmp_path / "trial"
+    bench.directory.mkdir()
+    return bench
+
+
+def play(bench, scene, wanted=None):
+    placed = bench.placed(wanted or trial())
+    words = bench.apply(placed)
+    return placed, words, bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+
+
+def test_each_host_is_opened_with_its_own_budget_and_name(scene):
+    scene()
+    found = {host: agent.opened for host, agent in scene.engine.actors_of.items()}
+    assert {host: (s.cores, s.memory, p) for host, (_, s, p) in found.items()} == {h: (2, 200, {"/pg": "18.6"}) for h in ("a", "b")}
+    names = {run for run, *_ in found.values()}
+    assert len(names) == 2 and names == {agents_run(RUN, "a"), agents_run(RUN, "b")}
+    assert all(name.startswith("20261122-093000-density-") and len(name) == len(RUN) for name in names)
+    assert scene.watcher.notes == ["on host a: removed a directory", "on host b: removed a directory"]
+
+
+def test_a_trial_is_played_in_step_and_put_together(scene):
+    bench = scene()
+    before = time.time()
+    _, words, played = play(bench, scene)
+    assert words == "a: 2 kept; b: 2 kept"
+    agents = scene.engine.actors_of
+    begins = {host: next(said[2] for said in agent.said if said[0] == "play") for host, agent in agents.items()}
+    assert begins["a"] - 100.0 == pytest.approx(begins["b"] + 50.0, abs=1e-6), "one instant, by two clocks"
+    assert begins["a"] - 100.0 > before + 0.5 * LEAD_S
+    (phase,) = played.phases
+    assert [target.target for target in phase.targets] == ["a/db1/pg/bench", "b/db2/pg/bench"]
+    assert phase.end - phase.start == pytest.approx(0.2, abs=1e-6) and phase.overlap == pytest.approx(1 - 0.004 / 0.2, abs=1e-6)
+    assert phase.targets[0].first == pytest.approx(phase.targets[1].first, abs=1e-6)
+    assert phase.metrics["host"] == {"cpu.user": 2.0} and phase.metrics["host:b"] == {"cpu.user": 1.0}
+    assert {kill.container for kill in played.memory_kills} == {"ax", "bx"}
+    verdicts = {one.check: one.result for one in played.verdicts}
+    assert verdicts == {"steal": "pass", "overlap": "pass", "clock-offset": "pass", "start-skew": "pass", "all-hosts": "pass"}
+
+
+def test_golden_copies_are_looked_for_before_the_deployment_and_anew_when_all_begin_anew(scene):
+    bench = scene()
+    for _ in range(2):
+        bench.apply(bench.placed(trial()))
+    agent = scene.engine.actors_of["b"]
+    assert [said[:2] for said in agent.said if said[0] in ("golden", "apply")][:2] == [("golden", "lacks"), ("apply", agent.said[-1][1])]
+    assert sum(said[0] == "golden" for said in agent.said) == 1
+    lacked = next(said[2] for said in agent.said if said[0] == "golden")
+    assert [host.name for host in lacked.deployment.hosts] == ["b"]
+    scene.engine.lose("a")
+    with contextlib.suppress(TrialError):
+        bench.apply(bench.placed(trial()))
+    scene.engine.find("a")
+    bench.apply(bench.placed(trial()))
+    assert sum(said[0] == "golden" for said in scene.engine.actors_of["b"].said) == 1, "by the agents that were made then"
+
+
+def test_files_of_all_hosts_stand_where_a_reader_looks_for_them(scene):
+    bench = scene()
+    _, _, played = play(bench, scene)
+    (phase,) = played.phases
+    times = read_samples(scene.directory, "cpu", "cpu.user")
+    assert [(entity, value) for _, entity, value in times] == [("host:a", 1.0), ("host:b", 1.0), ("host:a", 2.0), ("host:b", 2.0)]
+    assert times[0][0] == pytest.approx(phase.start, abs=1e-3) and times[3][0] == pytest.approx(phase.end, abs=1e-3)
+    for target in phase.targets:
+        assert (scene.directory / target.raw[0]).read_text() == target.target[0]
+    files = sorted(str(path.relative_to(scene.directory)) for path in scene.directory.rglob("*") if path.is_file())
+    assert files == [
+        "drivers/00-p/a.db1.pg.bench/stdout",
+        "drivers/00-p/b.db2.pg.bench/stdout",
+        "hosts/a/samples/not-read.txt",
+        "hosts/b/samples/not-read.txt",
+        "samples/cpu.parquet",
+    ]
+    assert (scene.directory / "hosts/a/samples/not-read.txt").read_text() == "xy"
+    assert all(agent.said[-1] == ("discard",) for agent in scene.engine.actors_of.values())
+
+
+def test_while_it_is_played_something_of_it_is_shown(scene, monkeypatch):
+    monkeypatch.setattr(cluster_backend, "_QUIET_S", 0.0)
+    monkeypatch.setattr(live_forwarder, "INTERVAL", 0.1)
+    shown = threading.Event()
+
+    class Looking(Notes):
+        def phase(self, name, ramp, seconds):
+            threading.Thread(target=self.look, daemon=True).start()
+
+        def look(self):
+            deadline = time.monotonic() + 20
+            while time.monotonic() < deadline and not shown.is_set():
+                with contextlib.suppress(OSError):
+                    text = (scene.directory / SPOOL).read_text()
+                    if '"host:a"' in text and '"host:b"' in text:
+                        shown.set()
+                time.sleep(0.01)
+
+    bench = scene()
+    for agent in scene.engine.actors_of.values():
+        agent.until = shown
+    placed = bench.placed(trial())
+    bench.apply(placed)
+    bench.play(placed, "0001", scene.directory, LIMITS, Looking())
+    assert shown.is_set() and not (scene.directory / SPOOL).exists(), "and it is gone when all samples are there"
+
+
+def test_a_host_that_hands_over_other_files_is_refused(scene):
+    bench = scene()
+    agent = scene.engine.actors_of["b"]
+    results = agent.results
+
+    def evil(*arguments):
+        found = results(*arguments)
+        agent.files.append(FileChunk("../../../outside", b"x"))
+        return found
+
+    agent.results = evil
+    with pytest.raises(TrialError, match="outside of the trial's directory"):
+        play(bench, scene)
+
+
+def test_hosts_that_begin_late_are_seen(scene):
+    bench = scene()
+    scene.engine.actors_of["b"].late = 0.15
+    _, _, played = play(bench, scene)
+    verdicts = {one.check: one for one in played.verdicts}
+    assert verdicts["start-skew"].result == "fail" and "b was the last" in verdicts["start-skew"].observed
+    assert verdicts["overlap"].result == "fail" and played.phases[0].overlap == pytest.approx((0.15 - 0.004) / 0.2, abs=1e-6)
+
+
+def test_targets_that_switch_apart_on_two_hosts_are_seen(scene):
+    bench, asked = scene(), trial()
+    (phase,) = asked.phases
+    asked = asked.model_copy(update={"phases": tuple(phase.model_copy(update={"name": name}) for name in ("w1", "w2"))})
+    for behind, result in ((0.05, "pass"), (0.15, "fail")):
+        scene.engine.actors_of["b"].behind = behind
+        _, _, played = play(bench, scene, asked)
+        assert [one.skew for one in played.phases] == pytest.approx([behind + 0.004] * 2, abs=1e-6), "by the corrected clocks"
+        (found,) = [one for one in played.verdicts if one.check == "switch-skew"]
+        assert found.result == result and found.observed.startswith(f"{1000 * behind + 4:.0f} ms (w"), found
+        assert "b/db2/pg/bench the last, over all hosts" in found.observed
+        scene.directory = scene.directory.with_name(f"after-{result}")
+        scene.directory.mkdir()
+
+
+def test_a_clock_that_was_set_while_it_was_played_is_seen(scene):
+    bench = scene()
+    now = time.time()
+    rough = {"uncertainty": 0.02, "round_trip": 0.04, "n": 1}
+    set_and_back, before = Offset(seconds=101.0, at=now + 1.0, **rough), Offset(seconds=99.0, at=now - 60.0, **rough)
+    scene.engine.beats_of = {"a": [before], "b": [Offset(seconds=-50.01, at=now + 1.0, **rough)]}
+    _, _, played = play(bench, scene)
+    assert next(one for one in played.verdicts if one.check == "clock-offset").result == "pass", "rough ones spoil nothing"
+    scene.engine.beats_of["a"].append(set_and_back)
+    scene.directory = scene.directory.with_name("another")
+    scene.directory.mkdir()
+    _, _, played = play(bench, scene)
+    found = next(one for one in played.verdicts if one.check == "clock-offset")
+    assert found.result == "fail" and found.observed == "a: +100000.00 ms ± 980 ms, the least certain", found
+
+
+def test_the_lead_follows_what_the_hosts_need(scene):
+    bench = scene()
+    play(bench, scene)
+    scene.directory = scene.directory.with_name("another")
+    scene.directory.mkdir()
+    began = time.time()
+    play(bench, scene, trial())
+    begin = [said[2] for said in scene.engine.actors_of["b"].said if said[0] == "play"][-1] + 50.0
+    assert begin - began < LEAD_S, "it was ready in a tenth of a second"
+
+
+def test_the_user_s_scripts_go_to_each_host_once(scene, tmp_path):
+    bench = scene()
+    script = tmp_path / "new.sql"
+    script.write_text("SELECT 1;")
+    play(bench, scene, trial(str(script)))
+    for agent in scene.engine.actors_of.values():
+        assert [said for said in agent.said if said[0] == "put"] == [("put", "000-new.sql", b"SELECT 1;")]
+        part = next(said[1] for said in agent.said if said[0] == "play")
+        assert {script.source for load in part.phases[0].loads.values() for script in load.scripts} == {"/there/000-new.sql"}
+
+
+def test_a_host_that_is_lost_taints_the_trial_and_the_run_goes_on_with_the_rest(scene):
+    bench = scene()
+    placed = bench.placed(trial())
+    bench.apply(placed)
+    scene.engine.lose("b", "it hangs")
+    with pytest.raises(TrialError, match="host b is lost: it hangs"):
+        bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    failed = bench.failed(placed, LIMITS)
+    (verdict,) = failed.verdicts
+    assert (verdict.check, verdict.result) == ("all-hosts", "fail") and "it hangs" in verdict.why
+    again = bench.placed(trial())
+    assert [(host.name, len(host.containers)) for host in again.deployment.hosts] == [("a", 3)]
+    bench.apply(again)
+    played = bench.play(again, "0002", scene.directory, LIMITS, scene.watcher)
+    assert {one.check: one.result for one in played.verdicts}["all-hosts"] == "fail"
+
+
+def test_hosts_that_are_lost_one_after_the_other_end_no_run(scene, tmp_path):
+    bench = scene()
+    script = tmp_path / "new.sql"
+    script.write_text("SELECT 1;")
+    placed = bench.placed(trial(str(script)))
+    scene.engine.lose("a")
+    with pytest.raises(TrialError, match="host a is lost"):
+        bench.apply(placed)
+    scene.engine.lose("b")
+    assert {one.check: one.result for one in bench.failed(placed, LIMITS).verdicts} == {"all-hosts": "fail"}
+
+
+def test_a_host_that_comes_back_is_used_again(scene):
+    bench = scene()
+    placed = bench.placed(trial())
+    scene.engine.lose("b")
+    with pytest.raises(TrialError):
+        bench.apply(placed)
+    scene.engine.find("b")
+    again = bench.placed(trial())
+    assert [host.name for host in again.deployment.hosts] == ["a", "b"]
+    assert any("b has returned" in note for note in scene.watcher.notes)
+    assert scene.engine.actors_of["b"].opened is not None
+
+
+def test_a_run_that_is_to_stop_says_how_to_go_on(scene):
+    bench = scene(on_lost_host="stop")
+    placed = bench.placed(trial())
+    scene.engine.lose("b", "it hangs")
+    with pytest.raises(TrialError):
+        bench.apply(placed)
+    with pytest.raises(PgherdError, match=rf"host b is lost \(it hangs\), and the run stops then .*pgherd resume {RUN}"):
+        bench.placed(trial())
+
+
+def test_without_any_host_a_run_ends(scene):
+    bench = scene()
+    placed = bench.placed(trial())
+    scene.engine.lose("a"), scene.engine.lose("b")
+    with pytest.raises(TrialError):
+        bench.apply(placed)
+    bench.failed(placed, LIMITS)
+    with pytest.raises(PgherdError, match="no host remains"):
+        bench.placed(trial())
+
+
+def test_a_run_does_not_begin_without_all_its_hosts(scene):
+    scene.engine.lose("b", "it has not joined")
+    with pytest.raises(TrialError, match=r"not all hosts of the run are present: b \(it has not joined\)"):
+        scene()
+
+
+def test_a_driver_that_fails_on_one_host_ends_the_trial_on_all(scene):
+    bench = scene()
+    placed = bench.placed(trial())
+    bench.apply(placed)
+    scene.engine.actors_of["a"].trouble = TrialError("pgbench ended early")
+    with pytest.raises(TrialError, match="on host a: pgbench ended early"):
+        bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    bench.failed(placed, LIMITS)
+    assert all(agent.said[-1] == ("failed",) for agent in scene.engine.actors_of.values())
+    assert bench.placed(trial()).deployment.hosts[1].name == "b", "no host is lost by that"
+
+
+def test_placements_that_do_not_fit_are_told(scene):
+    with pytest.raises(PgherdError, match="has no host for container db2"):
+        scene(placement="listed:db1=a").placed(trial())
+
+
+def test_settings_and_probes_come_from_the_host_that_has_them(scene):
+    bench = scene()
+    assert bench.settings() == {"work_mem": "8MB"} and bench.settings("b/db2/pg/bench") == {"work_mem": "9MB"}
+    assert bench.probe(bench.placed(trial())) == {"database_bytes": 1.0}
+
+
+def test_the_end_reaches_every_host(scene):
+    bench = scene()
+    bench.close()
+    assert all(agent.said[-1] == ("close",) for agent in scene.engine.actors_of.values())
+    assert "on host b: not undone: a mount" in scene.watcher.notes
+
+
+def test_phases_are_shown_as_they_begin(scene):
+    bench = scene()
+    placed = bench.placed(trial())
+    bench.apply(placed)
+    agent = scene.engine.actors_of["a"]
+    quick = agent.play
+
+    def slow(part, name, begin):
+        time.sleep(max(0.0, begin - 100.0 - time.time()) + 0.6)
+        return quick(part, name, begin)
+
+    agent.play = slow
+    bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    assert scene.watcher.phases == ["p"]
+
+
+def test_a_command_that_ends_by_itself_may_take_as_long_as_it_may(scene):
+    """Nobody planned its seconds; its host is not lost for that."""
+    bench = scene()
+    asked = Trial.model_validate(
+        {
+            "point": {"hosts": 2},
+            "deployment": {"hosts": [{"name": "a"}, {"name": "b"}]},
+            "phases": [{"name": "command", "seconds": 600, "until": "drivers", "loads": {"a": {"driver": "command"}}}],
+        }
+    )
+    assert asked.open_ended
+    timeouts, call = [], bench._crew.call
+
+    def noted(host, method, *arguments, timeout=0.0):
+        if method == "play":
+            timeouts.append((host, timeout))
+        return call(host, method, *arguments, timeout=timeout or 60.0)
+
+    bench._crew.call = noted
+    for agent in scene.engine.actors_of.values():
+        agent.results = lambda part, windows, limits: (
+            windows is None and HostResult([PhaseResult(phase="command", start=1, end=2, overlap=1, targets=[])], [], ())
+        )
+        agent.collect = lambda at: ([], None)
+    played = bench.play(bench.placed(asked), "0001", scene.directory, LIMITS, scene.watcher)
+    assert [host for host, _ in timeouts] == ["a"] and timeouts[0][1] > 600, "host b has no command, and nothing to wait for"
+    assert "overlap" not in {one.check for one in played.verdicts}
+
+
+def served_from_another(scene):
+    """A bench whose clients run on host b; its agents know of ways."""
+    bench = scene(client="b")
+    return bench, scene.engine.actors_of["a"], scene.engine.actors_of["b"]
+
+
+def test_clients_on_a_host_of_their_own_are_told_the_way_and_their_counts_judged_by_the_servers_host(scene):
+    bench, servers, clients = served_from_another(scene)
+    assert servers.opened[1].listen == "127.0.0.1" and clients.opened[1].listen is None
+    placed, words, played = play(bench, scene)
+    assert words == "a: 2 kept; b: 2 kept"
+    applied = {host: next(said[1] for said in agent.said if said[0] == "apply") for host, agent in (("a", servers), ("b", clients))}
+    assert len(list(applied["a"].deployment.servers())) == 3 and not list(applied["b"].deployment.servers())
+    assert sorted(applied["a"].phases[0].loads) == ["a/db1/pg/bench", "a/db2/pg/bench"], "what is to be written is known to the servers"
+    assert next(said[1] for said in clients.said if said[0] == "learn") == {"a/db1/pg/bench": "a way", "a/db2/pg/bench": "a way"}
+    driven = {host: next(said[1] for said in agent.said if said[0] == "play") for host, agent in (("a", servers), ("b", clients))}
+    assert driven["a"].phases[0].loads == {} and sorted(driven["b"].phases[0].loads) == ["a/db1/pg/bench", "a/db2/pg/bench"]
+    assert clients.counted[0].intents == () and clients.counted[1] is None
+    part, others = servers.counted
+    assert part.intents == placed.intents == ("cached",) and [[target.target for target in one] for one in others] == [
+        ["a/db1/pg/bench", "a/db2/pg/bench"]
+    ]
+    (phase,) = played.phases
+    assert [target.target for target in phase.targets] == ["a/db1/pg/bench", "a/db2/pg/bench"], "none of them twice"
+
+
+def test_of_hosts_that_take_turns_a_lost_one_is_missed_by_its_own_trials_only(scene):
+    bench = scene(in_turn=True)
+    scene.engine.lose("b")
+    with contextlib.suppress(TrialError):
+        bench._crew.call("b", "step")
+    pinned = trial()
+    hosts = tuple(host.model_copy(update={"labels": {"host": "b"}}) for host in pinned.deployment.hosts)
+    pinned = pinned.model_copy(update={"deployment": pinned.deployment.model_copy(update={"hosts": hosts})})
+    placed, _, played = play(bench, scene, pinned)
+    assert [host.name for host in placed.deployment.hosts] == ["a"]
+    assert {one.check: one.result for one in played.verdicts}["all-hosts"] == "pass"
+
+
+def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
+    bench = scene()
+    link = {"name": "b", "kind": "hosts", "near": "a", "host": "10.0.0.2"}
+    wanted = Trial.model_validate(
+        {
+            "point": {"link": "a/b"},
+            "deployment": {"hosts": [{"name": "a"}, {"name": "b"}], "links": [link]},
+            "phases": [{"loads": {"a/b": {"driver": "iperf3"}}}],
+        }
+    )
+    assert bench.placed(wanted) is wanted
+    scene.engine.lose("b")
+    bench._crew.lost["b"] = "no sign of life for 8 s"
+    with pytest.raises(TrialError, match=r"host b is lost \(no sign of life for 8 s\), and this trial has nothing to load without it"):
+        bench.apply(bench.placed(wanted))
+
+
+def test_whether_clients_on_a_host_of_their_own_were_the_limit_is_judged_there(scene):
+    bench, servers, clients = served_from_another(scene)
+    play(bench, scene, trial().model_copy(update={"intents": ("cached", "not-client-bound")}))
+    assert clients.counted[0].intents == ("not-client-bound",) and servers.counted[0].intents == ("cached",)

@@ -1,0 +1,260 @@
+"""What is started for a phase's targets, and where; tests/runner/play/test_phases.py starts it."""
+
+import signal
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pgherd.drivers.command import DRIVER, ENDED, read_exit
+from pgherd.drivers.driver import DriverSpan, MeasuredWindow
+from pgherd.metrics.sampler import SamplingView
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Load, Phase, Script
+from pgherd.model.result import TargetResult
+from pgherd.node import interruption
+from pgherd.node.local import LocalNode
+from pgherd.node.protocol import Command
+from pgherd.runner.deploy.targets import NO_ROOM, TargetEndpoint
+from pgherd.runner.execute import driver_launch as module
+from pgherd.runner.execute.driver_launch import DriverCommand, RunningDriver, code_words, driver_sources, launches, process_sources
+from pgherd.runtimes.runtime import ContainerHandle
+
+SELECT = (Script(source="builtin:select-only"),)
+
+
+class Stage:
+    """Targets in rooms; ``rooms`` maps a target to its own."""
+
+    account = None
+
+    def __init__(self, rooms):
+        self.rooms = rooms
+
+    def reach(self, target):
+        return TargetEndpoint(self.rooms[target], "/bin", "/sockets", 5432, "bench", "postgres", 10)
+
+    def script(self, script):
+        return script
+
+    def view(self):
+        return SamplingView()
+
+    def guests(self):
+        return {}
+
+
+class Guest(LocalNode):
+    """A node of its own."""
+
+    name = "guest"
+
+
+def phase(**loads):
+    return Phase(name="p", ramp=1, seconds=2, loads=loads)
+
+
+def test_a_load_inside_its_container_joins_it_and_one_outside_does_not(tmp_path):
+    room = ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,))
+    stage = Stage({"x/a/pg/bench": room, "x/b/pg/bench": room})
+    wanted = phase(**{"x/a/pg/bench": Load(scripts=SELECT), "x/b/pg/bench": Load(scripts=SELECT, place="outside")})
+    inside, outside = launches(LocalNode(), wanted, stage, tmp_path)
+    assert (inside.command.join, inside.command.cpus) == (room.join, (1,))
+    assert (outside.command.join, outside.command.cpus) == ((), None)
+    assert inside.output == tmp_path / "x.a.pg.bench" and inside.output.is_dir()
+    assert "-T" in inside.command.argv and inside.command.argv[inside.command.argv.index("-T") + 1] == "63"
+
+
+def test_a_load_inside_a_guest_runs_on_the_guests_node(tmp_path):
+    host, guest = LocalNode(), Guest()
+    stage = Stage({"x/a/pg/bench": ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,), node=guest)})
+    (inside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), stage, tmp_path)
+    assert inside.node is guest and inside.command.join == () and inside.command.cpus is None
+    (outside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT, place="outside")}), stage, tmp_path / "o")
+    assert outside.node is host
+
+
+def test_scripts_are_carried_into_the_guest(tmp_path):
+    mine = tmp_path / "mine.sql"
+    mine.write_text("SELECT 1;\n")
+    load = Load(scripts=(Script(source=str(mine)),))
+    stage = Stage({"x/a/pg/bench": ContainerHandle("a", node=Guest())})
+    (inside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load}), stage, tmp_path / "s")
+    carried = next(word for word in inside.command.argv if word.endswith("mine.sql") or "mine.sql@" in word).partition("@")[0]
+    assert carried != str(mine) and carried.startswith(str(tmp_path / "s/scripts"))
+    (outside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load.model_copy(update={"place": "outside"})}), stage, tmp_path / "o")
+    assert any(word.startswith(str(mine)) for word in outside.command.argv)
+
+
+@pytest.fixture
+def running(tmp_path):
+    """A driver that has written its words and ended."""
+    stage = Stage({"x/a/pg/bench": ContainerHandle("a")})
+    (launch,) = launches(LocalNode(), phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), stage, tmp_path)
+    said = "echo out; echo 'progress: 1' >&2; echo one >&2; echo two >&2"
+    launch = type(launch)(**{**vars(launch), "command": type(launch.command)(**{**vars(launch.command), "argv": ["/bin/sh", "-c", said]})})
+    one = RunningDriver.start(launch)
+    one.process.wait(10)
+    return one, stage
+
+
+def test_a_guests_instants_are_brought_to_the_hosts_clock(running):
+    """Its clock is a hundred seconds ahead; the driver knows no other."""
+
+    class Ahead:
+        def host(self, at):
+            return at - 100
+
+        def guest(self, at):
+            return at + 100
+
+    class Driver:
+        def span(self, files, started, stop):
+            return DriverSpan(started + 1, stop)
+
+        def result(self, load, files, started, window, target):
+            self.window = window
+            return TargetResult(target=target, driver="x", transactions=1, throughput=1, first=started + 1, last=window.stop)
+
+    one, _ = running
+    one.clock, one.driver, one.started = Ahead(), Driver(), 110.0
+    assert one.span({}, 15.0) == DriverSpan(11.0, 15.0)
+    found = one.result({}, MeasuredWindow(12.0, 14.0, 15.0))
+    assert one.driver.window == MeasuredWindow(112.0, 114.0, 115.0)
+    assert (found.first, found.last) == (11.0, 15.0)
+
+
+def test_a_guest_that_no_longer_answers_fails_the_trial(running):
+    one, _ = running
+    one.output = one.output / "gone"
+    with pytest.raises(OSError):
+        one.files()
+    one.clock = object()
+    with pytest.raises(TrialError, match="cannot be fetched from its guest"):
+        one.files()
+
+
+def test_what_a_driver_wrote_is_read_where_it_ran(running):
+    one, _ = running
+    assert one.files() == {"stdout": b"out\n", "stderr": b"progress: 1\none\ntwo\n"}
+    assert one.last_words() == "one / two"
+
+
+def test_errors_are_its_last_words_and_silence_is_said(running):
+    one, _ = running
+    (one.output / "stderr").write_text("one\nerror: no such thing\ntwo\n")
+    assert one.last_words() == "error: no such thing"
+    (one.output / "stderr").unlink()
+    assert one.last_words() == "(no output)"
+
+
+def test_each_driver_is_watched_on_its_own_node(running):
+    one, stage = running
+    entities = {source.entity for source in driver_sources([one], stage, one.node)}
+    assert entities == {"driver:x/a/pg/bench", "container:a"}, "no control group counts it in its container"
+    assert not driver_sources([one], stage, LocalNode())
+    stage.rooms["x/a/pg/bench"] = NO_ROOM
+    assert {source.entity for source in driver_sources([one], stage, one.node)} == {"driver:x/a/pg/bench"}
+
+
+def test_no_processes_need_no_sources():
+    assert process_sources([]) == []
+
+
+def test_exit_codes_in_words():
+    assert code_words(3) == "exit code 3"
+    assert code_words(-signal.SIGKILL) == "signal SIGKILL"
+
+
+class OwnEndStage:
+    """Nothing that could die, unless told so."""
+
+    def __init__(self, dies=False):
+        self.dies = dies
+
+    def check(self):
+        if self.dies:
+            raise TrialError("a server has died")
+
+
+@pytest.fixture
+def start(tmp_path):
+    started = []
+
+    def one(*words, target="local"):
+        output = tmp_path / target
+        output.mkdir()
+        launch = DriverCommand(target, Load(driver="command"), DRIVER, Command(list(words)), output, LocalNode())
+        started.append(RunningDriver.start(launch))
+        return started[-1]
+
+    yield one
+    for running in started:
+        running.process.signal(9)
+        running.process.wait(10)
+
+
+def ending(running):
+    return read_exit({ENDED: (running.output / ENDED).read_text()})
+
+
+def test_it_waits_for_the_last_and_keeps_how_each_ended(start):
+    quick, slow = start("sh", "-c", "exit 3", target="a"), start("sleep", "0.3", target="b")
+    module.wait_until_ended(LocalNode(), time.time() + 20, [quick, slow], OwnEndStage())
+    assert ending(quick).code == 3 and ending(slow).code == 0
+    assert ending(slow).at - slow.started == pytest.approx(0.3, abs=0.25)
+    assert ending(quick).at < ending(slow).at and slow.ended == ending(slow).at
+
+
+def test_a_signal_is_an_ending_too(start):
+    one = start("sh", "-c", "kill -9 $$")
+    module.wait_until_ended(LocalNode(), time.time() + 20, [one], OwnEndStage())
+    assert ending(one).code == -9
+
+
+def test_what_does_not_end_is_a_failure_that_says_what_to_do(start):
+    one = start("sleep", "60")
+    with pytest.raises(TrialError, match=r"command on local had not ended after 0\.2\d* s.*--timeout.*--duration"):
+        module.wait_until_ended(LocalNode(), time.time() + 0.2, [one], OwnEndStage())
+    assert not (one.output / ENDED).exists()
+
+
+def test_what_else_dies_meanwhile_fails_the_trial(start):
+    with pytest.raises(TrialError, match="a server has died"):
+        module.wait_until_ended(LocalNode(), time.time() + 20, [start("sleep", "60")], OwnEndStage(dies=True))
+
+
+def test_a_signal_to_us_ends_the_waiting(start, monkeypatch):
+    monkeypatch.setattr(interruption, "_asked", True)
+    with pytest.raises(KeyboardInterrupt):
+        module.wait_until_ended(LocalNode(), time.time() + 20, [start("sleep", "60")], OwnEndStage())
+
+
+def test_what_cannot_be_ended_keeps_nobody_from_being_ended(start, monkeypatch):
+    stubborn, deaf, other = start("sleep", "60", target="a"), start("sleep", "60", target="b"), start("sleep", "60", target="c")
+
+    class Refusing:
+        pid = stubborn.process.pid
+
+        def signal(self, number):
+            raise PermissionError(1, "Operation not permitted")
+
+        def wait(self, timeout):
+            raise TimeoutError
+
+    class Deaf(Refusing):
+        pid = deaf.process.pid
+
+        def signal(self, number):
+            pass
+
+    started = [replace(stubborn, process=Refusing()), replace(deaf, process=Deaf()), other]
+    monkeypatch.setattr(module, "_end_session", lambda one: None)
+    module.end_all(started)
+    assert other.process.poll() is not None and stubborn.process.poll() is None
+
+
+def test_nothing_to_wait_for_is_over_at_once():
+    module.wait_until_ended(LocalNode(), time.time(), [], OwnEndStage())
+    assert not list(Path.cwd().glob(ENDED))

@@ -1,0 +1,104 @@
+import pytest
+
+from pgherd.model.errors import TrialError
+from pgherd.model.finding import Thresholds
+from pgherd.model.result import MemoryKill, PhaseResult
+from pgherd.model.trial import Trial
+from pgherd.node.local import LocalNode
+from pgherd.runner.execute import local_backend as benches
+from pgherd.runner.execute.local_backend import LocalBackend, completed
+from pgherd.runner.observer import RunObserver
+
+TRIAL = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": []}, "phases": [{"loads": {}}]})
+KILL = MemoryKill(container="a", processes=1, at=5.0)
+
+
+class Fleet:
+    """As much of a fleet as a bench needs."""
+
+    def __init__(self, scratch):
+        self.node, self.facts, self.scratch, self.watched = LocalNode(), None, scratch, ["watched"]
+        self.distrusted = False
+
+    def apply(self, trial):
+        return self, "1 kept"
+
+    def guests(self):
+        return {}
+
+    def readings(self):
+        return {"server:a/pg": {"pages.size": 4096.0}, "host": {"more": 1.0}}
+
+    def memory_kills(self):
+        return (KILL,)
+
+    def rest(self):
+        self.rested = True
+
+    def distrust(self):
+        self.distrusted = True
+
+    def probe(self, trial):
+        return {"database_bytes": 1.0}
+
+    def settings(self, target=None):
+        return {"work_mem": str(target)}
+
+
+def played(monkeypatch, error=None):
+    seen = {}
+
+    def play(node, trial, stage, directory, scratch, watcher, watched):
+        assert scratch.is_dir()
+        seen.update(scratch=scratch, stage=stage, watched=watched)
+        if error is not None:
+            raise error
+        return [PhaseResult(phase="p", start=1, end=2, overlap=1, targets=[], metrics={"host": {"cpu.user": 1.0}})], 0.25
+
+    monkeypatch.setattr(benches.phases, "play", play)
+    monkeypatch.setattr(benches.verdicts, "judge", lambda trial, found, facts, limits, jump: [jump])
+    monkeypatch.setattr(benches.memory_verdicts, "judge", lambda trial, found, kills, limits: [kills])
+    return seen
+
+
+def test_a_trial_of_one_host_is_played_where_the_fleet_is(tmp_path, monkeypatch):
+    seen, fleet = played(monkeypatch), Fleet(tmp_path / "out")
+    bench = LocalBackend(fleet)
+    assert bench.placed(TRIAL) is TRIAL and bench.apply(TRIAL) == "1 kept"
+    found = bench.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
+    assert seen["stage"] is fleet and seen["watched"] == ["watched"] and seen["scratch"] == tmp_path / "out" / "0001"
+    assert not seen["scratch"].exists(), "what drivers wrote there has been moved or is not wanted"
+    assert found.phases[0].metrics == {"server:a/pg": {"pages.size": 4096.0}, "host": {"cpu.user": 1.0, "more": 1.0}}
+    assert list(found.verdicts) == [0.25, (KILL,)] and found.memory_kills == (KILL,)
+    assert bench.probe(TRIAL) == {"database_bytes": 1.0} and bench.settings("x") == {"work_mem": "x"}
+
+
+def test_a_trial_that_failed_leaves_nothing_and_no_trust(tmp_path, monkeypatch):
+    seen, fleet = played(monkeypatch, TrialError("no")), Fleet(tmp_path / "out")
+    bench = LocalBackend(fleet)
+    bench.apply(TRIAL)
+    with pytest.raises(TrialError, match="no"):
+        bench.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
+    assert not seen["scratch"].exists()
+    found = bench.failed(TRIAL, Thresholds())
+    assert fleet.distrusted and found.memory_kills == (KILL,) and list(found.verdicts) == [(KILL,)] and not found.phases
+
+
+def test_consistency_is_checked_where_it_was_asked_for(tmp_path):
+    fleet, asked = Fleet(tmp_path), []
+    fleet.verify = asked.append
+    database = {"workload": "orders", "verify": True}
+    made = {"name": "a", "servers": [{"bin": "/b", "version": "18.6", "databases": [database]}]}
+    checked = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": [{"containers": [made]}]}, "phases": []})
+    completed(fleet, TRIAL, [])
+    assert asked == []
+    completed(fleet, checked, [])
+    assert asked == [checked]
+
+
+def test_what_was_up_for_the_phases_alone_is_ended_before_anything_is_read(tmp_path):
+    fleet, order = Fleet(tmp_path), []
+    fleet.rest = lambda: order.append("rest")
+    fleet.memory_kills = lambda: order.append("kills") or ()
+    completed(fleet, TRIAL, [])
+    assert order == ["rest", "kills"]

@@ -1,0 +1,363 @@
+"""Phases, with drivers that are small shell scripts: what is ended when, and what becomes of one that fails."""
+
+import errno
+import gzip
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from pgherd.drivers.command import ENDED
+from pgherd.drivers.driver import DriverSpan
+from pgherd.metrics.sampler import SamplingView
+from pgherd.model.errors import TrialError
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import TargetResult
+from pgherd.model.trial import Trial
+from pgherd.node import interruption
+from pgherd.node.local import LocalNode
+from pgherd.runner.deploy.targets import TargetEndpoint
+from pgherd.runner.execute import driver_launch, phases
+from pgherd.runner.observer import RunObserver
+from pgherd.runtimes.runtime import ContainerHandle
+
+TARGETS = ("local/db01/pg/bench", "local/db02/pg/bench")
+
+
+class Shell:
+    """A driver: the load's option ``script`` is what it does; it counts one transaction a line."""
+
+    name, stop_signal, exit_codes = "shell", signal.SIGTERM, (0,)
+
+    def argv(self, load, endpoint, seconds):
+        return ["/bin/sh", "-c", load.options["script"], "sh", endpoint.target]
+
+    def span(self, files, started, stop):
+        if "stdout" not in files:
+            raise ValueError("it wrote nothing")
+        if "late" in files["stdout"]:
+            return DriverSpan(stop, stop + 1)
+        return DriverSpan(started, stop)
+
+    def result(self, load, files, started, window, target):
+        return TargetResult(
+            target=target, driver=self.name, transactions=1, throughput=1 / (window.end - window.start), first=started, last=window.stop
+        )
+
+
+@pytest.fixture(autouse=True)
+def _shell(monkeypatch):
+    monkeypatch.setattr(driver_launch.drivers, "driver", lambda name: Shell())
+
+
+class Stage:
+    """Two databases that need not exist."""
+
+    account = None
+
+    def __init__(self):
+        self.dies = False
+
+    def reach(self, target):
+        return TargetEndpoint(ContainerHandle(target.split("/")[1]), "/bin", "/nowhere", 1, "bench", "postgres", 1)
+
+    def script(self, script):
+        return script
+
+    def view(self):
+        return SamplingView()
+
+    def guests(self):
+        return {}
+
+    def check(self):
+        if self.dies:
+            raise TrialError("server db01/pg has died")
+
+    def said(self, target):
+        return f"the log of {target}"
+
+
+class Heard(RunObserver):
+    def __init__(self):
+        self.phases = []
+
+    def phase(self, name, ramp, seconds):
+        self.phases.append((name, ramp, seconds))
+
+
+RUNS_ON = "trap 'echo ended; exit 0' TERM; echo begun; while :; do sleep 0.02; done"
+
+
+class Patient(LocalNode):
+    """What runs on until it is told to end is spawned when it listens: a busy machine may take longer for that than a phase lasts."""
+
+    def spawn(self, command):
+        process = super().spawn(command)
+        deadline = time.monotonic() + 60
+        while any(RUNS_ON in word for word in command.argv) and "begun" not in Path(command.stdout).read_text():
+            assert time.monotonic() < deadline, f"{command.argv} has not begun after a minute"
+            if process.poll() is not None:
+                break
+            time.sleep(0.005)
+        return process
+
+
+def trial(*scripts, seconds=0.3, ramp=0.0, until="clock"):
+    """One phase for each script, which all targets run."""
+    played = [
+        Phase.model_construct(
+            name=f"p{number}",
+            ramp=ramp,
+            seconds=seconds,
+            loads={target: Load(driver="shell", options={"script": script}) for target in TARGETS},
+            until=until,
+        )
+        for number, script in enumerate(scripts)
+    ]
+    return Trial.model_construct(point={"databases": 2}, repeat=0, phases=tuple(played), intents=())
+
+
+@pytest.fixture
+def play(tmp_path):
+    """Play a trial; where its results lie, and where its drivers work."""
+    for name in ("trial", "scratch"):
+        (tmp_path / name).mkdir()
+
+    def run(wanted, stage=None, watcher=None, node=None):
+        return phases.play(node or Patient(), wanted, stage or Stage(), tmp_path / "trial", tmp_path / "scratch", watcher or RunObserver())
+
+    return run
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.fixture(autouse=True)
+def _no_driver_outlives_its_trial():
+    before = _children()
+    yield
+    assert _children() <= before
+
+
+def test_all_drivers_of_a_phase_run_together_and_end_when_told(play, tmp_path):
+    watcher = Heard()
+    results, jump = play(trial(RUNS_ON), watcher=watcher)
+    (result,) = results
+    assert watcher.phases == [("p0", 0.0, 0.3)]
+    assert [target.target for target in result.targets] == list(TARGETS)
+    assert result.seconds >= 0.3 and isinstance(jump, float)
+    for target in result.targets:
+        texts = [(tmp_path / "trial" / raw).read_text() for raw in target.raw]
+        assert "begun\nended\n" in texts, "its output lies in the trial's directory"
+        assert target.client_cpu is not None and target.client_cpu_seconds >= 0
+    assert list((tmp_path / "trial/samples").glob("*.parquet")) and not (tmp_path / "trial/spool.jsonl").exists()
+
+
+def test_the_ramp_is_not_counted(play):
+    ((result,), _) = play(trial(RUNS_ON, seconds=0.2, ramp=0.4))
+    assert result.start >= min(target.first for target in result.targets) + 0.35
+
+
+def test_phases_follow_each_other(play):
+    results, _ = play(trial(RUNS_ON, RUNS_ON))
+    assert [result.phase for result in results] == ["p0", "p1"]
+    assert results[1].start >= results[0].end
+
+
+def test_phases_keep_to_an_agreed_instant(tmp_path):
+    """As on several hosts: the first begins then, and every border is counted from it."""
+    for name in ("trial", "scratch"):
+        (tmp_path / name).mkdir()
+    begin = time.time() + 3
+    wanted = trial(RUNS_ON, RUNS_ON, seconds=0.4, ramp=0.2)
+    driven = phases.drive(Patient(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", RunObserver(), begin=begin)
+    assert [one.start for one in driven.played] == pytest.approx([begin + 0.2, begin + 0.8])
+    spans = driven.spans()
+    assert all(one.earliest >= begin and one.first >= played.start for one, played in zip(spans, driven.played, strict=True))
+    windows = [(one.first + 0.1, one.last - 0.1) for one in spans]
+    results = driven.results(windows)
+    assert [(one.start, one.end) for one in results] == windows
+    assert [one.overlap for one in results] == pytest.approx(
+        [(end - start) / span.planned for (start, end), span in zip(windows, spans, strict=True)]
+    )
+
+
+def test_an_agreed_instant_that_is_over_fails_the_trial(tmp_path):
+    for name in ("trial", "scratch"):
+        (tmp_path / name).mkdir()
+    with pytest.raises(TrialError, match=r"should have begun \d+\.\d\d s before everything was ready"):
+        phases.drive(LocalNode(), trial(RUNS_ON), Stage(), tmp_path / "trial", tmp_path / "scratch", RunObserver(), begin=time.time() - 5)
+
+
+ENDS = "echo begun; case $1 in */db02/*) sleep 0.3;; esac; exit 3"
+
+
+def test_a_phase_that_ends_with_its_drivers_lasts_until_the_last_of_them(play, tmp_path):
+    watcher = Heard()
+    ((result,), _) = play(trial(ENDS, seconds=60, until="drivers"), watcher=watcher)
+    assert watcher.phases == [("p0", 0.0, 60)]
+    assert 0.3 <= result.seconds < 30
+    written = [tmp_path / "trial" / raw for target in result.targets for raw in target.raw if ENDED in raw]
+    endings = [json.loads(gzip.decompress(path.read_bytes())) for path in written]
+    assert [one["code"] for one in endings] == [3, 3], "how each ended is kept, and no failure here"
+    assert endings[0]["at"] < endings[1]["at"]
+    assert result.end == pytest.approx(endings[1]["at"])
+    assert list((tmp_path / "trial/samples").glob("*.parquet"))
+
+
+def test_a_phase_of_either_kind_may_follow_the_other(play):
+    first, second = trial(ENDS, seconds=60, until="drivers").phases[0], trial(RUNS_ON).phases[0]
+    one, other, last = play(trial().model_copy(update={"phases": (first, second, first)}))[0]
+    assert one.end <= other.start and other.end <= last.start
+
+
+def test_a_driver_that_does_not_end_by_itself_in_time_is_ended(play):
+    with pytest.raises(TrialError, match=rf"shell on {TARGETS[0]} had not ended after 0\.3 s"):
+        play(trial(RUNS_ON, until="drivers"))
+
+
+def test_a_server_that_dies_ends_commands_too(play):
+    stage = Stage()
+    stage.dies = True
+    with pytest.raises(TrialError, match="server db01/pg has died"):
+        play(trial("sleep 60", seconds=60, until="drivers"), stage)
+
+
+def test_several_hosts_cannot_follow_a_phase_that_ends_with_its_drivers(tmp_path):
+    for name in ("trial", "scratch"):
+        (tmp_path / name).mkdir()
+    wanted = trial(ENDS, ENDS, until="drivers")
+    with pytest.raises(TrialError, match="only one phase, but this one has 2"):
+        phases.drive(LocalNode(), wanted, Stage(), tmp_path / "trial", tmp_path / "scratch", RunObserver(), begin=time.time() + 5)
+
+
+def test_how_far_apart_the_targets_began_is_recorded(play):
+    results, _ = play(trial(RUNS_ON, RUNS_ON))
+    for result in results:
+        first = [target.first for target in result.targets]
+        assert result.skew == pytest.approx(max(first) - min(first))
+
+
+def test_a_driver_that_ends_early_fails_the_trial_and_ends_the_others(play):
+    ends = f"if [ \"$1\" = {TARGETS[0]} ]; then echo 'error: no such thing' >&2; exit 3; fi; {RUNS_ON}"
+    words = rf"shell on {TARGETS[0]} ended early with exit code 3: error: no such thing; the log of {TARGETS[0]}"
+    with pytest.raises(TrialError, match=words):
+        play(trial(ends, seconds=60))
+
+
+def test_a_driver_killed_from_outside_is_named_by_its_signal(play):
+    with pytest.raises(TrialError, match=r"ended early with signal SIGKILL: \(no output\)"):
+        play(trial("kill -9 $$", seconds=60))
+
+
+def test_a_server_that_died_matters_more_than_what_its_driver_says(play):
+    stage = Stage()
+    stage.dies = True
+    with pytest.raises(TrialError, match="server db01/pg has died"):
+        play(trial("exit 1", seconds=60), stage)
+
+
+def test_a_driver_that_ends_with_an_error_when_told_to_end(play):
+    with pytest.raises(TrialError, match=r"ended with exit code 5: warning: odd"):
+        play(trial("trap 'echo warning: odd >&2; exit 5' TERM; while :; do sleep 0.02; done"))
+
+
+def test_a_driver_that_its_own_stop_signal_ends_had_not_begun(play):
+    with pytest.raises(TrialError, match=r"had not generated load when its time was over, [\d.]+ s after it was started: .*--warmup"):
+        play(trial("sleep 20"))
+
+
+def test_a_driver_that_does_not_end_is_killed(play, monkeypatch):
+    monkeypatch.setattr(phases, "_STOP_TIMEOUT_S", 0.3)
+    with pytest.raises(TrialError, match="did not end within 0 s after its stop signal"):
+        play(trial("trap '' TERM; while :; do sleep 0.02; done"))
+
+
+def test_output_that_cannot_be_read_fails_the_trial(play, monkeypatch):
+    def span(*_):
+        raise ValueError("nothing but noise")
+
+    monkeypatch.setattr(Shell, "span", span)
+    with pytest.raises(TrialError, match="nothing but noise"):
+        play(trial(RUNS_ON))
+
+
+def test_drivers_that_never_ran_together_measured_nothing(play):
+    with pytest.raises(TrialError, match="the drivers of phase 'p0' never ran together"):
+        play(trial(f"echo late; {RUNS_ON}"))
+
+
+def test_ctrl_c_ends_the_drivers_at_once(play, monkeypatch):
+    """Also one that nobody was told of: it is remembered."""
+    heard = Heard()
+    monkeypatch.setattr(heard, "phase", lambda *_: monkeypatch.setattr(interruption, "_asked", True))
+    with pytest.raises(KeyboardInterrupt):
+        play(trial(RUNS_ON, seconds=3600), watcher=heard)
+
+
+class Begun:
+    """What is begun beside a trial, and notes how it ends."""
+
+    def __init__(self, ends, name):
+        self.ends, self.name = ends, name
+
+    def stop(self):
+        self.ends.append(f"{self.name} stopped")
+        return []
+
+    def abandon(self):
+        self.ends.append(f"{self.name} abandoned")
+
+
+@pytest.fixture
+def ends(monkeypatch):
+    """What was ended of the sampling, the counters and the I/O view, in order."""
+    ended = []
+
+    def sample(self, sources, spool, period=1.0):
+        sampling = Begun(ended, "sampling")
+        sampling.add, sampling.backends = lambda sources: None, dict
+        return sampling
+
+    monkeypatch.setattr(LocalNode, "sample", sample)
+    monkeypatch.setattr(phases.counters, "begin", lambda *_: Begun(ended, "counting"))
+    monkeypatch.setattr(phases.io_view, "begin", lambda *_: Begun(ended, "watching"))
+    return ended
+
+
+def test_nothing_runs_on_where_its_neighbour_does_not_begin(play, ends, monkeypatch):
+    monkeypatch.setattr(phases.io_view, "begin", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        play(trial(RUNS_ON))
+    assert ends == ["counting stopped", "sampling stopped"]
+    ends.clear()
+    monkeypatch.setattr(phases.counters, "begin", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        play(trial(RUNS_ON))
+    assert ends == ["sampling stopped"]
+
+
+def test_a_trace_is_not_left_where_guests_fail_at_the_end(play, ends, monkeypatch):
+    def stop(self):
+        raise TrialError("the balloon manager did not finish")
+
+    monkeypatch.setattr(phases.GuestSampling, "stop", stop)
+    with pytest.raises(TrialError, match="did not finish"):
+        play(trial(RUNS_ON))
+    assert ends == ["counting stopped", "watching stopped", "sampling stopped", "watching abandoned"]
+
+
+def test_a_full_disk_is_told_as_such(play, monkeypatch):
+    class Full(Patient):
+        def sample(self, sources, spool, period=1.0):
+            sampling = super().sample(sources, spool, period)
+            sampling.error = OSError(errno.ENOSPC, "No space left on device", spool)
+            return sampling
+
+    with pytest.raises(OSError, match="No space left"):
+        play(trial(RUNS_ON), node=Full())

@@ -1,0 +1,142 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from pgherd.model.errors import CapabilityError
+from pgherd.node.local import LocalNode
+from pgherd.runtimes.vm import guest_rootfs
+from pgherd.runtimes.vm.guest_rootfs import GuestTree, LibraryDependencies, parse
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> GuestTree:
+    return GuestTree(tmp_path / "tree")
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Path:
+    """usr/lib with a library of two names, lib → usr/lib, and an absolute link into it."""
+    root = tmp_path / "here"
+    (root / "usr/lib/deep").mkdir(parents=True)
+    (root / "usr/lib/libx.so.1.2").write_bytes(b"library")
+    (root / "usr/lib/libx.so.1").symlink_to("libx.so.1.2")
+    (root / "usr/lib/deep/tool").write_bytes(b"#!/bin/sh\n")
+    (root / "usr/lib/deep/tool").chmod(0o700)
+    (root / "lib").symlink_to("usr/lib")
+    (root / "whole").symlink_to(root / "lib/deep")
+    return root
+
+
+def inside(tree: GuestTree, path: Path) -> Path:
+    return tree.root / str(path).lstrip("/")
+
+
+def test_links_lead_to_the_same_files_as_here(tree: GuestTree, here: Path) -> None:
+    assert tree.add(str(here / "lib/libx.so.1")) == str(here / "usr/lib/libx.so.1.2")
+    assert inside(tree, here / "lib").is_symlink() and os.readlink(inside(tree, here / "lib")) == "usr/lib"
+    assert os.readlink(inside(tree, here / "usr/lib/libx.so.1")) == "libx.so.1.2"
+    assert inside(tree, here / "lib/libx.so.1").read_bytes() == b"library"
+
+
+def test_a_way_with_dots_works_as_the_loader_walks_it(tree: GuestTree, here: Path) -> None:
+    tree.add(str(here / "lib/deep/../libx.so.1"))
+    assert inside(tree, here / "usr/lib/deep").is_dir() and inside(tree, here / "usr/lib/libx.so.1.2").is_file()
+
+
+def test_an_absolute_link_is_kept(tree: GuestTree, here: Path) -> None:
+    tree.add(str(here / "whole/tool"))
+    assert os.readlink(inside(tree, here / "whole")) == str(here / "lib/deep")
+    assert inside(tree, here / "usr/lib/deep/tool").stat().st_mode & 0o777 == 0o755
+
+
+def test_directories_are_copied_without_what_is_skipped(tree: GuestTree, here: Path) -> None:
+    (here / "usr/lib/test").mkdir()
+    (here / "usr/lib/test/x").touch()
+    (here / "usr/lib/dangling").symlink_to("nowhere")
+    copied = tree.add_all(str(here / "lib"), skip=("test", "*.1.2"))
+    assert copied == [str(here / "usr/lib/libx.so.1.2"), str(here / "usr/lib/deep/tool")]  # by the other name it is wanted
+    assert not inside(tree, here / "usr/lib/test").exists() and not os.path.lexists(inside(tree, here / "usr/lib/dangling"))
+
+
+def test_sources_tell_size_and_time(tree: GuestTree, here: Path) -> None:
+    file = here / "usr/lib/libx.so.1.2"
+    os.utime(file, ns=(5, 1_700_000_000_123_456_789))
+    tree.add(str(file))
+    assert tree.sources[str(file)] == (str(file), 7, 1_700_000_000_123_456_789)
+    assert inside(tree, file).stat().st_mtime_ns == 1_700_000_000_123_456_789
+
+
+def test_a_circle_of_links_and_a_missing_file_are_refused(tree: GuestTree, tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(CapabilityError, match="too many symbolic links"):
+        tree.add(str(tmp_path / "a/x"))
+    with pytest.raises(CapabilityError, match="cannot be copied: No such file"):
+        tree.add(str(tmp_path / "none"))
+
+
+def test_own_files_links_and_size(tree: GuestTree) -> None:
+    tree.write("/no-such-place/deep/file", "x" * 5000, 0o755)
+    tree.link("/no-such-place/link", "deep/file")
+    tree.link("/no-such-place/link", "elsewhere")
+    tree.make("/no-such-place/tmp", 0o1777)
+    assert os.readlink(tree.root / "no-such-place/link") == "deep/file"
+    assert (tree.root / "no-such-place/tmp").stat().st_mode & 0o7777 == 0o1777
+    size, entries = tree.size()
+    assert entries == 5 and size == (3 + 2 + 1) * 4096
+
+
+FIXTURES = Path(__file__).parents[2] / "fixtures/postgres"
+
+SEVERAL = """/usr/bin/dash:
+\tlinux-vdso.so.1 (0x00007ffd6b5f3000)
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f1f6c8d0000)
+\t/lib64/ld-linux-x86-64.so.2 (0x00007f1f6caf0000)
+/usr/bin/busybox:
+\tnot a dynamic executable
+/opt/pg/lib/odd.so:
+\tlibpython3.9.so.1.0 => not found
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f0000000000)
+"""
+
+
+def test_several_files_are_told_apart() -> None:
+    told = parse(SEVERAL, ["/usr/bin/dash", "/usr/bin/busybox", "/opt/pg/lib/odd.so"])
+    assert told["/usr/bin/dash"] == LibraryDependencies(("/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"))
+    assert told["/usr/bin/busybox"] == LibraryDependencies(())
+    assert told["/opt/pg/lib/odd.so"] == LibraryDependencies(("/lib/x86_64-linux-gnu/libc.so.6",), ("libpython3.9.so.1.0",))
+
+
+@pytest.mark.parametrize("name", ["ldd-15.txt", "ldd-18.txt"])
+def test_captured_output_of_one_file(name: str) -> None:
+    text = (FIXTURES / name).read_text()
+    found = parse(text, ["postgres"])["postgres"].found
+    assert len(found) == text.count("(0x") - text.count("linux-vdso")
+    assert any(path.endswith("/libc.so.6") for path in found) and all(path.startswith("/") for path in found)
+
+
+def test_a_program_s_own_libraries_are_found() -> None:
+    found, usable = guest_rootfs.libraries(LocalNode(), [shutil.which("sh") or ""], [])
+    assert any("ld-linux" in path or "ld-musl" in path for path in found) and usable == []
+    assert all(Path(path).exists() for path in found)
+
+
+def test_a_missing_library_of_a_program_is_an_error_and_of_a_module_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = {"good": LibraryDependencies(("/lib/a.so",)), "bad": LibraryDependencies(("/lib/b.so",), ("libgone.so.1",))}
+    monkeypatch.setattr(guest_rootfs, "needs", lambda node, files: {name: told[name] for name in files})
+    assert guest_rootfs.libraries(LocalNode(), ["good"], ["bad"]) == (["/lib/a.so"], [])
+    with pytest.raises(CapabilityError, match=r"bad needs libgone\.so\.1"):
+        guest_rootfs.libraries(LocalNode(), ["bad"])
+
+
+def test_static_programs_are_told_from_others() -> None:
+    assert not guest_rootfs.is_static(Path(sys.executable).resolve().read_bytes())
+    assert not guest_rootfs.is_static(b"#!/bin/sh\n" + b"x" * 100)
+    if busybox := shutil.which("busybox"):
+        said = parse(LocalNode().run(__import__("pgherd.node.protocol", fromlist=["Command"]).Command(["ldd", busybox])).out, [busybox])
+        assert guest_rootfs.is_static(Path(busybox).read_bytes()) == (said[busybox].found == ())

@@ -1,0 +1,202 @@
+"""Against a stand-in for QEMU; tests/it/test_guest.py boots real guests."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from pgherd.host.journal import Journal
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.node.local import LocalNode
+from pgherd.runtimes.vm.hypervisor import Hypervisor
+from pgherd.runtimes.vm.qemu import GuestSpec
+from pgherd.runtimes.vm.virtual_machine import VirtualMachine
+
+STAND_IN = """\
+#!{python}
+import json, os, socket, sys, time
+argv = sys.argv
+log = argv[argv.index("-serial") + 1].removeprefix("file:")
+open(log, "w").write("\\x1b[2Jbooting\\r\\n\\r\\n" + "line\\r\\n" * 20)
+server = socket.socket(socket.AF_UNIX)
+mode = argv[argv.index("-append") + 1].rpartition(" mode=")[2]
+if mode == "ends":
+    print("qemu: no such thing", file=sys.stderr)
+    sys.exit(1)
+if mode == "panics":
+    open(log, "a").write("Kernel panic - not syncing: no root\\r\\n")
+    sys.exit(0)
+server.bind(argv[argv.index("-qmp") + 1].removeprefix("unix:").partition(",")[0])
+server.listen(1)
+connection = server.accept()[0]
+def say(what):
+    connection.sendall(json.dumps(what).encode() + b"\\r\\n")
+def documents():
+    rest = ""
+    while data := connection.recv(4096):
+        rest += data.decode()
+        while rest.strip():
+            try:
+                document, end = json.JSONDecoder().raw_decode(rest.lstrip())
+            except ValueError:
+                break
+            rest = rest.lstrip()[end:]
+            yield document
+say({{"QMP": {{"version": {{}}, "capabilities": []}}}})
+began = time.monotonic()
+for asked in documents():
+    name, answer = asked["execute"], {{}}
+    if name == "query-chardev":
+        answer = [{{"label": "agent", "frontend-open": mode != "hangs" and time.monotonic() > began + 0.2}}]
+    if name == "query-cpus-fast":
+        answer = [{{"cpu-index": 1, "thread-id": os.getpid()}}, {{"cpu-index": 0, "thread-id": os.getpid()}}]
+    if name == "qom-set":
+        answer = asked["arguments"]
+    if name == "quit" and mode == "stays":
+        continue
+    say({{"return": answer, **{{key: asked[key] for key in asked if key == "id"}}}})
+    if name == "quit":
+        sys.exit(0)
+"""
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Iterator[Journal]:
+    one = Journal.open(LocalNode(), tmp_path / "state", "test")
+    yield one
+    one.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path, journal: Journal) -> Iterator[Callable[..., VirtualMachine]]:
+    """Start a guest whose QEMU behaves as ``mode`` says."""
+    program = tmp_path / "qemu"
+    program.write_text(STAND_IN.format(python=sys.executable))
+    program.chmod(0o755)
+    made: list[VirtualMachine] = []
+
+    def make(mode: str = "plain") -> VirtualMachine:
+        directory = tmp_path / "v"
+        directory.mkdir()
+        guest = GuestSpec("db01", "/k", "/i", "/r", words=(f"mode={mode}",))
+        machine = VirtualMachine(LocalNode(), guest, str(directory), Hypervisor(str(program), "7.2", False, "tcg"), journal)
+        made.append(machine)
+        machine.start()
+        return machine
+
+    yield make
+    for machine in made:
+        machine.kill()
+
+
+def test_a_guest_comes_up_and_is_stopped(start: Callable[..., VirtualMachine], journal: Journal) -> None:
+    machine = start()
+    machine.wait_ready(30)
+    assert machine.running and machine.pid > 1 and [undo.kind for undo in journal.pending()] == ["kill"]
+    assert machine.console_tail(2) == "line\nline" and machine.console_tail(99).startswith("booting\n")
+    machine.stop()
+    assert not machine.running and journal.pending() == [] and machine.ending() == "powered itself off"
+    machine.stop()
+
+
+def test_a_qemu_that_does_not_quit_is_killed(start: Callable[..., VirtualMachine], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pgherd.runtimes.vm.virtual_machine._QUIT_SECONDS", 0.2)
+    machine = start("stays")
+    machine.wait_ready(30)
+    machine.stop()
+    assert machine.ending() == "was ended by signal 9"
+
+
+def test_a_qemu_that_refuses_tells_why(start: Callable[..., VirtualMachine]) -> None:
+    with pytest.raises(TrialError, match=r"guest db01 ended with QEMU's exit code 1 while it came up; QEMU says:\nqemu: no such thing"):
+        start("ends").wait_ready(30)
+
+
+def test_a_kernel_that_panics_is_told_by_the_console(start: Callable[..., VirtualMachine]) -> None:
+    with pytest.raises(TrialError, match=r"powered itself off while it came up; its console ends with:\n(line\n)+Kernel panic"):
+        start("panics").wait_ready(30)
+
+
+def test_a_guest_that_does_not_come_up_in_time(start: Callable[..., VirtualMachine]) -> None:
+    with pytest.raises(TrialError, match=r"did not come up within 1 s; its console ends with:\nline"):
+        start("hangs").wait_ready(1)
+
+
+def test_a_guest_that_dies_is_told_as_such(start: Callable[..., VirtualMachine]) -> None:
+    machine = start()
+    machine.wait_ready(30)
+    os.kill(machine.pid, signal.SIGKILL)
+    with pytest.raises(TrialError):
+        for _ in range(100):
+            machine.execute("query-status")
+    machine._process.wait(10)  # type: ignore[union-attr]
+    told = pytest.raises(TrialError, match="guest db01 was ended by signal 9")
+    with told:
+        machine.execute("query-status")
+    machine.qmp.close()
+    with told:  # by a new connection, too, which nobody answers
+        machine.execute("query-status")
+
+
+def test_vcpus_are_pinned_by_their_threads(start: Callable[..., VirtualMachine]) -> None:
+    machine = start()
+    machine.wait_ready(30)
+    cpu = min(os.sched_getaffinity(0))
+    assert machine.vcpu_threads() == [machine.pid, machine.pid]
+    assert machine.pin([cpu]) == {machine.pid: cpu} and os.sched_getaffinity(machine.pid) == {cpu}
+    with pytest.raises(TrialError, match="cannot be put on CPU 8191"):
+        machine.pin([8191])
+
+
+def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    hypervisor = Hypervisor("/none", "7.2", False, "tcg")
+    with pytest.raises(CapabilityError, match="Linux takes 107 at most"):
+        VirtualMachine(LocalNode(), GuestSpec("a", "/k", "/i", "/r"), "/" + "x" * 100, hypervisor)
+    with pytest.raises(UsageError, match="is not a valid name of a guest"):
+        VirtualMachine(LocalNode(), GuestSpec("a b", "/k", "/i", "/r"), "/x", hypervisor)
+    with pytest.raises(TrialError, match="has not been started"):
+        _ = VirtualMachine(LocalNode(), GuestSpec("a", "/k", "/i", "/r"), "/x", hypervisor).pid
+
+
+def test_what_the_guests_kernel_ended_for_want_of_memory_is_read_from_its_console(start: Callable[..., VirtualMachine]) -> None:
+    machine = start()
+    assert machine.memory_kills() == []
+    with open(machine.places.log, "a") as log:
+        log.write("[   12.3] Out of memory: Killed process 211 (postgres) total-vm:812345kB, anon-rss:1kB\r\n")
+    assert machine.memory_kills() == ["postgres"]
+
+
+def test_qemu_runs_as_the_account_that_is_named(tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the group that opens /dev/kvm, where guests run by that; as ourselves where no group would do."""
+    seen = []
+
+    class Node(LocalNode):
+        def spawn(self, command, at=None):
+            seen.append((command.user, command.groups))
+            raise OSError("not started")
+
+    guest, kvm = GuestSpec("db01", "/k", "/i", "/r", accelerator="kvm"), Hypervisor("/q", "7.2", False, "kvm")
+    for groups, expected in (((), ("pg", ())), (("107",), ("pg", ("107",))), (None, (None, ()))):
+        monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.groups_for", lambda hypervisor, groups=groups: groups)
+        machine = VirtualMachine(Node(), guest, str(tmp_path), kvm, journal, "pg")
+        with pytest.raises(OSError, match="not started"):
+            machine.start()
+        assert seen.pop() == expected
+
+
+def test_no_link_is_followed_and_no_pipe_waited_for_in_the_guests_directory(start: Callable[..., VirtualMachine], tmp_path: Path) -> None:
+    machine = start()
+    machine.wait_ready(30)
+    (tmp_path / "secret").write_text("root's own")
+    log = Path(machine.places.log)
+    log.unlink()
+    log.symlink_to(tmp_path / "secret")
+    assert machine.console_tail() == ""
+    log.unlink()
+    os.mkfifo(log)
+    assert machine.console_tail() == ""
