@@ -39,7 +39,7 @@ STUDY_EFFECTS = ("prepare", "figures", "probe")
 """Of a study's package, the modules that may import more than pure packages, by the start of their names. All others are pure."""
 
 # The rooms of the runner: each may use those after it, and the loop, which stands above them all, any.
-ROOMS = ("runner.play", "runner.deploy", "runner.judge")
+ROOMS = ("runner.execute", "runner.deploy", "runner.checks")
 
 PURE = ("model", "analysis", "study", "studies")
 IMPURE_MODULES = {
@@ -398,12 +398,12 @@ def test_layers_allow(example, path, text):
 def test_rooms_of_the_runner_are_used_one_way(example):
     files = {
         "runner/deploy/b.py": "",
-        "runner/play/c.py": "from pgherd.runner.deploy import b",
+        "runner/execute/c.py": "from pgherd.runner.deploy import b",
         "runner/d.py": "from pgherd.runner.execute import c",
     }
     assert not room_complaints(example(files))
     (complaint,) = room_complaints(example(files | {"runner/deploy/a.py": "from pgherd.runner.execute import c"}))
-    assert complaint == "runner.deploy.a imports runner.play.c: runner.deploy comes after runner.play"
+    assert complaint == "runner.deploy.a imports runner.execute.c: runner.deploy comes after runner.execute"
 
 
 def test_cycles_are_found(example):

@@ -104,12 +104,12 @@ def agent(monkeypatch, tmp_path):
 
     there = [Installation("/pg", "18.6", 18, "system"), Installation("/old", "15.18", 15, "system")]
     monkeypatch.setattr(host_agent, "session", session)
-    monkeypatch.setattr(host_agent, "Fleet", Fleet)
+    monkeypatch.setattr(host_agent, "Deployer", Fleet)
     monkeypatch.setattr(host_agent.phases, "drive", drive)
     monkeypatch.setattr(host_agent.installations, "find_all", lambda node: there)
     monkeypatch.setattr(host_agent, "runnable", lambda node, bin_, version, opened: next(one for one in there if one.bin == bin_))
     monkeypatch.setattr(host_agent.host_verdicts, "of_part", lambda *_: ["judged"])
-    monkeypatch.setattr(host_agent.memory_verdicts, "judge", lambda *_: [])
+    monkeypatch.setattr(host_agent.memory_checks, "judge", lambda *_: [])
     made = make_agent()
     made.work = work
     yield made
@@ -172,7 +172,7 @@ def test_a_trial_from_end_to_end(agent):
 
 
 def test_large_files_come_in_pieces(agent, monkeypatch):
-    monkeypatch.setattr(host_agent, "PIECE", 7)
+    monkeypatch.setattr(host_agent, "CHUNK_BYTES", 7)
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
     agent.play(PART, "0001", time.time())
     agent.results(PART, [(1.0, 2.0)], Thresholds())

@@ -58,7 +58,7 @@ def record(**fields):
 def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
     engine = Engine()
     monkeypatch.setattr(backend, "_connect", lambda name, tls: engine)
-    monkeypatch.setattr(backend, "ClusterBench", Bench)
+    monkeypatch.setattr(backend, "ClusterBackend", Bench)
     cluster = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a"}]})
     surroundings = Surroundings(runtime="cgroup", cores=2, memory=1, cluster=cluster)
     told = SimpleNamespace(output=None, run=Path("/runs/r"))

@@ -246,7 +246,7 @@ def test_files_of_all_hosts_stand_where_a_reader_looks_for_them(scene):
 
 def test_while_it_is_played_something_of_it_is_shown(scene, monkeypatch):
     monkeypatch.setattr(cluster_backend, "_QUIET_S", 0.0)
-    monkeypatch.setattr(live_forwarder, "INTERVAL", 0.1)
+    monkeypatch.setattr(live_forwarder, "FORWARD_INTERVAL_S", 0.1)
     shown = threading.Event()
 
     class Looking(Notes):

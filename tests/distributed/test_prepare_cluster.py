@@ -103,8 +103,8 @@ def engine(engine_of, monkeypatch):
         made.lacks = found.lacks.get(name)
         return made
 
-    crew = prepare_cluster.Crew
-    monkeypatch.setattr(prepare_cluster, "Crew", lambda engine: crew(engine, make))
+    crew = prepare_cluster.AgentPool
+    monkeypatch.setattr(prepare_cluster, "AgentPool", lambda engine: crew(engine, make))
     return found
 
 

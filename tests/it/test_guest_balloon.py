@@ -75,7 +75,7 @@ def guests() -> Iterator[dict[str, VirtualMachine]]:
         first = initramfs.archive(found, MODULES, init=_INIT)
     except CapabilityError as error:
         pytest.skip(str(error))
-    hypervisor = hypervisor.Hypervisor(qemu, version, sandbox=False, accelerator="tcg", why="these tests emulate")
+    emulated = hypervisor.Hypervisor(qemu, version, sandbox=False, accelerator="tcg", why="these tests emulate")
     with tempfile.TemporaryDirectory(prefix="pgherd-b-") as scratch, contextlib.ExitStack() as ending:
         initrd, root = Path(scratch, "initrd"), Path(scratch, "root")
         initrd.write_bytes(first)
@@ -86,7 +86,7 @@ def guests() -> Iterator[dict[str, VirtualMachine]]:
             directory.mkdir()
             words = (f"test.kept={kept}",)
             described = GuestSpec(name, found.image, str(initrd), str(root), memory=MEMORY, reporting=name == REPORTS, words=words)
-            machines[name] = VirtualMachine(node, described, str(directory), hypervisor)
+            machines[name] = VirtualMachine(node, described, str(directory), emulated)
             machines[name].start()
             ending.callback(machines[name].stop)
         for machine in machines.values():

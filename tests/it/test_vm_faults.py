@@ -30,10 +30,10 @@ def changed(*statements: str) -> tuple[str, ...]:
 
 
 IMPATIENT = changed(
-    "from pgherd.runtimes.vm import channel, machine",
-    "channel.PATIENCE, machine.BOOT_SECONDS = 15.0, 90.0",
+    "from pgherd.runtimes.vm import agent_client, virtual_machine",
+    "agent_client.CALL_TIMEOUT_S, virtual_machine.BOOT_TIMEOUT_S = 15.0, 90.0",
     "from pgherd.runtimes.vm import guest_node",
-    "guest_node._FETCH_SECONDS, channel.EVERY = 2.0, 1.0",
+    "guest_node._FETCH_SECONDS, agent_client.PING_INTERVAL_S = 2.0, 1.0",
 )
 
 
@@ -80,7 +80,7 @@ def test_a_data_disk_that_is_full(guests, pgherd, tmp_path):
     script, init = tmp_path / "fill.sql", tmp_path / "init.sql"
     script.write_text("INSERT INTO filler SELECT g, repeat('x', 900) FROM generate_series(1, 4000) g;\n")
     init.write_text("CREATE TABLE filler (n int, x text); ALTER TABLE filler ALTER x SET STORAGE PLAIN;\n")
-    small = changed("from pgherd.runner.deploy import guests as d", "d.FREE, d.LEAST_WAL, d.GROWTH = 8 << 20, 0, 0")
+    small = changed("from pgherd.runner.deploy import guests as d", "d.FREE_BYTES, d.MIN_WAL_BYTES, d.FREE_PER_TEMPLATE = 8 << 20, 0, 0")
     tight = ("--set", "max_wal_size=32MB", "--set", "min_wal_size=32MB", "--set", "checkpoint_timeout=1h")
     _readable(tmp_path)
     process, _ = begun(pgherd, "--script", str(script), "--init-script", str(init), "--clients", "1", *tight, through=small)
@@ -102,8 +102,8 @@ def test_a_guest_that_runs_out_of_memory(guests, pgherd, tmp_path):
 def test_a_kernel_that_does_not_boot(guests, pgherd):
     broken = changed(
         "from pgherd.runtimes.vm import qemu",
-        "words = qemu.kernel_words",
-        "qemu.kernel_words = lambda guest: words(guest) + ' rdinit=/no/such'",
+        "words = qemu.kernel_command_line",
+        "qemu.kernel_command_line = lambda guest: words(guest) + ' rdinit=/no/such'",
     )
     error = interrupted(pgherd, pgherd.start_density(*_VM, *_ENDLESS, through=broken))
     assert "guest db01 powered itself off while it came up; its console ends with:" in error and "Kernel panic" in error

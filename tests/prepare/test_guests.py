@@ -10,7 +10,7 @@ from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests as module
-from pgherd.prepare.guests import describe_guests, host_changes, hypervisor, page_cache, requested_machine, require_pinnable, whole_memory
+from pgherd.prepare.guests import describe_guests, find_hypervisor, host_changes, page_cache, requested_machine, require_pinnable, whole_memory
 from pgherd.prepare.volumes import ServerVolumes
 from pgherd.runtimes.vm.hypervisor import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
@@ -146,29 +146,29 @@ def test_what_runs_guests_is_tried_unless_nothing_is_to_be_done(monkeypatch, tmp
     kernel, found, calls = Kernel("/boot/vmlinuz", "6.1", "/lib/modules/x", "installed"), Hypervisor("/q", "7.2", True, "kvm"), []
     monkeypatch.setattr(module.kernel, "present", lambda cache: kernel)
     monkeypatch.setattr(module.kernel, "ensure", lambda *given, say: kernel)
-    monkeypatch.setattr(module.acceleration, "remembered", lambda node, kernel, cache: None)
-    monkeypatch.setattr(module.acceleration, "find", lambda node, *given: calls.append(given) or found)
-    assert hypervisor(LocalNode(), tmp_path, tmp_path, dry=dry) == (kernel, None if dry else found)
+    monkeypatch.setattr(module.hypervisor, "remembered", lambda node, kernel, cache: None)
+    monkeypatch.setattr(module.hypervisor, "find", lambda node, *given: calls.append(given) or found)
+    assert find_hypervisor(LocalNode(), tmp_path, tmp_path, dry=dry) == (kernel, None if dry else found)
     assert calls == [(kernel, str(tmp_path), str(tmp_path))] * tried
 
 
 def test_by_what_guests_run_is_said(monkeypatch):
     beneath = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked"), Hypervisor("/q", "7.2", True, "kvm")
-    monkeypatch.setattr(module.acceleration, "groups_for", lambda found: ())
+    monkeypatch.setattr(module.hypervisor, "groups_for", lambda found: ())
     said = describe_guests(LocalNode(), beneath, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
         "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores), huge pages of 2MB, "
         "estimated memory of each QEMU process without its guest's memory: 64 MB."
     )
-    monkeypatch.setattr(module.acceleration, "version", lambda node: "7.2")
+    monkeypatch.setattr(module.hypervisor, "version", lambda node: "7.2")
     for unknown in ((beneath[0], None), (None, None)):
         assert "KVM is probed when the first guest boots" in describe_guests(LocalNode(), unknown, None, 64 * MB)
 
 
 def test_root_says_why_it_runs_qemu_itself(monkeypatch):
     beneath = Kernel("/boot/vmlinuz", "6.1", "/lib/modules/x", "installed"), Hypervisor("/q", "7.2", True, "kvm")
-    monkeypatch.setattr(module.acceleration, "groups_for", lambda found: None)
+    monkeypatch.setattr(module.hypervisor, "groups_for", lambda found: None)
     for uid, said in ((0, True), (1000, False)):
         monkeypatch.setattr(module.os, "geteuid", lambda uid=uid: uid)
         assert ("QEMU runs as root, because only root's group" in describe_guests(LocalNode(), beneath, None, 64 * MB)) is said

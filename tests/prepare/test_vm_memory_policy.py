@@ -16,14 +16,14 @@ NODE = LocalNode()
 
 @pytest.fixture(autouse=True)
 def by_kvm(monkeypatch):
-    monkeypatch.setattr(module.acceleration, "overhead", lambda node, cache: hypervisor.OVERHEAD["kvm"])
+    monkeypatch.setattr(module.hypervisor, "overhead", lambda node, cache: hypervisor.OVERHEAD["kvm"])
 
 
 def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkeypatch):
     assert policy(NODE, DatabaseRequest(), "vm") == GuestMemory(policy="static", overhead=64 * MB)
     taxed = policy(NODE, DatabaseRequest(vm_memory_policy="virtio-balloon", vm_idle_tax=0.0), "vm")
     assert taxed == GuestMemory(policy="virtio-balloon", tax=0.0, overhead=64 * MB)
-    monkeypatch.setattr(module.acceleration, "overhead", lambda node, cache: 7)
+    monkeypatch.setattr(module.hypervisor, "overhead", lambda node, cache: 7)
     assert policy(NODE, DatabaseRequest(), "vm").overhead == 7
     assert policy(NODE, DatabaseRequest(), "cgroup") is None
 

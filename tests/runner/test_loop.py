@@ -88,7 +88,7 @@ def _played(monkeypatch):
         return [PhaseResult(phase="p", start=1.0, end=2.0, overlap=1.0, targets=[])], 0.0
 
     monkeypatch.setattr(benches.phases, "play", play)
-    monkeypatch.setattr(benches.verdicts, "judge", lambda *_: [])
+    monkeypatch.setattr(benches.trial_checks, "judge", lambda *_: [])
 
 
 @pytest.fixture
@@ -119,7 +119,7 @@ def test_all_proposals_are_run_and_logged(run, tmp_path):
 
 def test_a_busy_machine_s_run_names_the_command_that_measures_again(run, tmp_path, monkeypatch):
     busy = Verdict(check="foreign-cpu", kind="noise", result="fail", observed="40 %", wanted="≤ 5 %")
-    monkeypatch.setattr(benches.verdicts, "judge", lambda *_: [busy])
+    monkeypatch.setattr(benches.trial_checks, "judge", lambda *_: [busy])
     monkeypatch.setattr(Study, "analyse", lambda *_: Analysis(answer="tainted", grade="C"))
     run.save(run.record().model_copy(update={"command": ["pgherd", "density", "--points", "1,2"]}))
     (said,) = execute(run, tmp_path).analysis.look_at

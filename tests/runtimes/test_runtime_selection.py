@@ -20,7 +20,7 @@ def chosen(tmp_path: Path, fake):
         node = fake.unified(tmp_path / "root", "/x.slice", may_write="/" if able else "/nowhere")
         return choose(node, Journal.open(node, tmp_path / "state", "run"), FACTS, requested, "ab12")
 
-    return runtime_selection
+    return choice
 
 
 def test_the_best_that_works(chosen) -> None:

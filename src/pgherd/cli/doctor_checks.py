@@ -150,15 +150,15 @@ def vm_check(node: Node) -> StudyCapability:
         return StudyCapability("vm", "limited", capability, build)
     try:
         with tempfile.TemporaryDirectory(prefix="pgherd-doctor-") as scratch:
-            hypervisor = hypervisor.find(node, guest_kernel, cache, scratch)
+            probed = hypervisor.find(node, guest_kernel, cache, scratch)
     except CapabilityError as error:
         return StudyCapability("vm", "unavailable", capability, str(error))
     except OSError as error:
         return StudyCapability("vm", "limited", capability, f"the result of the KVM test cannot be cached: {error}")
-    if hypervisor.functional_only:
+    if probed.functional_only:
         return StudyCapability(
-            "vm", "limited", f"{capability} by emulation (TCG): functional only, timings do not count", f"KVM: {hypervisor.why}"
+            "vm", "limited", f"{capability} by emulation (TCG): functional only, timings do not count", f"KVM: {probed.why}"
         )
     return StudyCapability(
-        "vm", "available", f"{capability}, by QEMU {hypervisor.version} with KVM and Linux {guest_kernel.release} ({guest_kernel.origin})"
+        "vm", "available", f"{capability}, by QEMU {probed.version} with KVM and Linux {guest_kernel.release} ({guest_kernel.origin})"
     )

@@ -1,6 +1,6 @@
-"""Agent of one cluster host: the same session, fleet and phases as on a single host, called remotely.
+"""Agent of one cluster host: the same session, deployment and phases as on a single host, called remotely.
 
-``distributed.cluster_bench`` calls these methods through an engine (``pgherd.cluster``), each call in some thread.
+``distributed.cluster_backend`` calls these methods through an engine (``pgherd.cluster``), each call in some thread.
 All work runs in one thread that lives as long as the agent, because the kernel ends a process when the thread that
 started it ends. All instants are of this host's clock.
 
@@ -44,7 +44,7 @@ from pgherd.prepare import volumes
 from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
 from pgherd.prepare.volumes import VolumeContents
-from pgherd.runner.checks import memory_checks as memory_verdicts
+from pgherd.runner.checks import memory_checks
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
 from pgherd.runner.execute import phases
@@ -225,7 +225,7 @@ class HostAgent:
         return self._do(lambda: self._begin(run, surroundings, postgres))
 
     def golden(self, step: str, *arguments: Any) -> Any:
-        """Run a step of transferring templates between hosts: the method of ``Carrier`` of that name. Raises as that
+        """Run a step of transferring templates between hosts: the method of ``TemplateTransfer`` of that name. Raises as that
         method.
         """
         return self._do(lambda: getattr(self._open_carrier(), step)(*arguments))
@@ -413,7 +413,7 @@ class HostAgent:
         self._driven = None
         files = [path for path in sorted(self._trial.rglob("*")) if path.is_file()]
         self._files = [(str(path.relative_to(self._trial)), path.stat().st_size) for path in files]
-        return HostResult(results, checks + memory_verdicts.judge(part, checked, kills, limits), kills)
+        return HostResult(results, checks + memory_checks.judge(part, checked, kills, limits), kills)
 
     def _collect(self, position: tuple[int, int]) -> tuple[list[FileChunk], tuple[int, int] | None]:
         number, offset = position
@@ -443,7 +443,7 @@ class HostAgent:
         self._discard()
         kills = self._open_fleet().memory_kills()
         self._open_fleet().distrust()
-        return HostResult([], memory_verdicts.judge(part, [], kills, limits), kills)
+        return HostResult([], memory_checks.judge(part, [], kills, limits), kills)
 
     def _end(self) -> list[str]:
         try:

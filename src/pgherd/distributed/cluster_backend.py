@@ -48,7 +48,7 @@ _MIDWAY_S = 20.0
 
 
 class ClusterBackend:
-    """Implements ``runner.play.bench.Bench`` over the agents of a cluster. Call ``open`` before its use, ``close`` after
+    """Implements ``runner.execute.local_backend.Backend`` over the agents of a cluster. Call ``open`` before its use, ``close`` after
     it.
     """
 

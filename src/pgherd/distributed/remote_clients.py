@@ -125,7 +125,7 @@ class AgentTargetResolver:
     hosts.
 
     ``ready`` is the time (s) before the agreed instant at which it was last asked for something required by then.
-    Implements ``Stage``.
+    Implements ``TargetResolver``.
     """
 
     def __init__(self, fleet: Deployer, ways: RemoteEndpoints, called_off: threading.Event, begin: float) -> None:

@@ -254,11 +254,11 @@ class TemplateTransfer:
         self._in = TemplateReceiver(self._node, manifest, self._cache, self._account)
 
     def add(self, data: bytes) -> None:
-        """Write the next bytes of the incoming template. Raises as ``Incoming.add``."""
+        """Write the next bytes of the incoming template. Raises as ``TemplateReceiver.add``."""
         self._incoming().add(data)
 
     def keep(self, digest: str) -> None:
-        """Commit the incoming template. Raises as ``Incoming.keep``."""
+        """Commit the incoming template. Raises as ``TemplateReceiver.keep``."""
         self._incoming().keep(digest)
         self._in = None
 

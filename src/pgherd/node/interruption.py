@@ -22,12 +22,12 @@ _asked = False
 _undisturbed = 0
 
 
-def asked() -> bool:
+def requested() -> bool:
     """Return whether a signal has been received."""
     return _asked
 
 
-def insist() -> None:
+def check() -> None:
     """Raise KeyboardInterrupt (again) if a signal has been received."""
     if _asked:
         raise KeyboardInterrupt
@@ -75,7 +75,7 @@ def undisturbed() -> Iterator[None]:
     finally:
         _undisturbed -= 1
     if not _undisturbed and not asked_before:
-        insist()
+        check()
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:

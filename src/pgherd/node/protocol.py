@@ -5,10 +5,10 @@ others) also access this host directly. Implementations:
 
 - ``Node``: ``LocalNode`` (pgherd.node.local) for this host, ``GuestNode`` (pgherd.runtimes.vm.guest_node) for a guest.
 - ``Process``: ``LocalProcess`` (pgherd.node.process), ``GuestProcess`` (guest_node).
-- ``Sampling``: ``LocalSampling`` (pgherd.node.sampling), ``GuestSampling`` (guest_node).
-- ``Clock``: ``GuestClock`` (pgherd.runtimes.vm.guest_spool).
-- ``Filling``: the loaders in pgherd.workloads.
-- ``LoadTarget``: ``Instance`` (pgherd.postgres.instance).
+- ``SamplingLoop``: ``LocalSampling`` (pgherd.node.sampling), ``GuestSampler`` (guest_node).
+- ``ClockConverter``: ``GuestClock`` (pgherd.runtimes.vm.guest_spool).
+- ``DataLoader``: the loaders in pgherd.workloads.
+- ``LoaderServer``: ``Instance`` (pgherd.postgres.instance).
 
 No Node represents another host of a cluster. The agent of each host (pgherd.distributed.agent) uses its LocalNode there.
 """

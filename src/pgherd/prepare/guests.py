@@ -293,7 +293,7 @@ def choose_guests(request: DatabaseRequest, workspace: Workspace, runtime: Runti
     node = workspace.node
     require_guest_can(node, request.huge_pages, request.client_placement, scripts)
     # Before the memory policy, because the memory that a guest needs depends on the hypervisor.
-    beneath = hypervisor(node, workspace.cache, workspace.directory, dry=workspace.dry)
+    beneath = find_hypervisor(node, workspace.cache, workspace.directory, dry=workspace.dry)
     shared = policy(node, request, runtime)
     assert shared is not None
     return GuestChoice(shared, beneath, machine, minimum, shares)
@@ -316,7 +316,7 @@ def require_guest_can(node: Node, huge_pages: str | None, client_placement: Clie
             require_self_contained(node, script)
 
 
-def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
+def find_hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
     """Return the kernel and the hypervisor of guests on this host.
 
     If they are not in the cache, the kernel is prepared and the hypervisor is probed. With ``dry`` nothing is prepared or probed, and an
@@ -335,8 +335,8 @@ def hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneath:
 def describe_guests(node: Node, beneath: Beneath, machine: GuestMachine | None, overhead: int) -> str:
     """Describe the guests of a run: hypervisor, accelerator, vCPU model, kernel, the user's options, and QEMU's memory.
 
-    ``beneath`` is the result of ``hypervisor``. ``overhead`` is the estimated memory of each QEMU process without its guest's memory, in
-    bytes. Raises CapabilityError if QEMU is missing.
+    ``beneath`` is the result of ``find_hypervisor``. ``overhead`` is the estimated memory of each QEMU process without its guest's
+    memory, in bytes. Raises CapabilityError if QEMU is missing.
     """
     guest_kernel, known_hypervisor = beneath
     if guest_kernel is None or known_hypervisor is None:

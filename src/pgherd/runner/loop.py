@@ -155,7 +155,7 @@ def has_no_load(trial: Trial) -> bool:
 
 
 class SettingsSource(Protocol):
-    """Running servers that report their settings, see ``runner.play.bench.Bench``."""
+    """Running servers that report their settings, see ``runner.execute.local_backend.Backend``."""
 
     def settings(self, target: str | None = None) -> dict[str, str]:
         """Return the non-default settings of the target's server, or of the first server."""

@@ -53,7 +53,7 @@ class RunSession:
     opening: Opening | None = None
 
     def runtime(self, name: str) -> Runtime:
-        """Return the runtime of this name, opened. Raises as ``Runtimes.get``."""
+        """Return the runtime of this name, opened. Raises as ``RuntimePool.get``."""
         return self.runtimes.get(name)
 
 

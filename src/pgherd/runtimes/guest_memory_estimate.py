@@ -64,7 +64,7 @@ _CONTENDED = 5.0
 
 
 @dataclass(frozen=True)
-class Statistics:
+class BalloonStats:
     """Last statistics of a guest's balloon driver. Sizes in bytes. None: this guest does not report the value.
 
     ``at`` is the instant of arrival (seconds since the epoch, host's clock). ``swap_in``, ``swap_out`` (bytes), ``major_faults`` and
@@ -85,28 +85,28 @@ class Statistics:
 
 
 @dataclass(frozen=True)
-class Rates:
+class BalloonRates:
     """Rates between two statistics, bytes per second: data read into memory, and data written to the guest's swap."""
 
     refill: float = 0.0
     swap_out: float = 0.0
 
 
-def rates(before: Statistics | None, after: Statistics) -> Rates:
+def rates(before: BalloonStats | None, after: BalloonStats) -> BalloonRates:
     """Return the rates between two statistics. They are 0 without former statistics, and where the guest was restarted in between."""
     if before is None or (seconds := after.at - before.at) <= 0:
-        return Rates()
+        return BalloonRates()
 
     def rate(first: int | None, last: int | None) -> float:
         return (last - first) / seconds if first is not None and last is not None and last > first else 0.0
 
     # A swap-in is a major fault too, but read-ahead brings in more pages than there were faults.
     faulted = max(rate(before.swap_in, after.swap_in), rate(before.major_faults, after.major_faults) * PAGE)
-    return Rates(faulted + rate(before.reads, after.reads), rate(before.swap_out, after.swap_out))
+    return BalloonRates(faulted + rate(before.reads, after.reads), rate(before.swap_out, after.swap_out))
 
 
 @dataclass(frozen=True)
-class Estimate:
+class GuestMemoryEstimate:
     """Estimate of one guest. Sizes in bytes, times in seconds.
 
     ``used`` is smoothed, and ``active`` is its active fraction. ``known`` is the size at which the guest last wanted more (0: not known),
@@ -139,19 +139,27 @@ class Estimate:
         return self.since_want < _CONTENDED and self.unseen < STALE
 
 
-def unseen(before: Estimate | None, actual: int, seconds: float) -> Estimate:
+def unseen(before: GuestMemoryEstimate | None, actual: int, seconds: float) -> GuestMemoryEstimate:
     """Return the estimate after ``seconds`` without statistics. It is kept for a while. After that all memory of the guest counts as
     used."""
     if before is None:
-        return Estimate(working_set=actual, used=actual, unseen=math.inf)
+        return GuestMemoryEstimate(working_set=actual, used=actual, unseen=math.inf)
     elapsed = before.unseen + seconds
     later = replace(before, unseen=elapsed, since_want=before.since_want + seconds, swap_out=0.0)
     return replace(later, working_set=float(actual), active=1.0) if elapsed >= UNKNOWN_AFTER else later
 
 
 def estimate(
-    before: Estimate | None, memory: int, actual: int, statistics: Statistics, moved: Rates, seconds: float, *, target: int, contended: bool
-) -> Estimate:
+    before: GuestMemoryEstimate | None,
+    memory: int,
+    actual: int,
+    statistics: BalloonStats,
+    moved: BalloonRates,
+    seconds: float,
+    *,
+    target: int,
+    contended: bool,
+) -> GuestMemoryEstimate:
     """Return the estimate after new statistics.
 
     ``memory`` is the configured size of the guest, ``actual`` its present size, ``target`` its target, all in bytes. ``moved`` are the
@@ -169,7 +177,7 @@ def estimate(
     reported: dict[str, Any] = {"swap_out": moved.swap_out, "actual": float(actual), "available": float(available)}
     reported["swaps"] = (before is not None and before.swaps) or bool(statistics.swap_out)
     ceiling = min(float(memory), (1 + HEADROOM) * used)
-    last = before if before is not None else Estimate(working_set=0.0, used=used)
+    last = before if before is not None else GuestMemoryEstimate(working_set=0.0, used=used)
     active, known = last.active, last.known
     if wants:
         hold = last.hold
@@ -182,11 +190,11 @@ def estimate(
         working_set = min(float(memory), max(MARGIN * known, requested, active * ceiling))
         if ceiling > 0:  # the next trial starts at this size
             active = min(1.0, max(active, working_set / ceiling))
-        return Estimate(working_set, used, active, known, last.dropped, hold, 0.0, 0.0, **reported)
+        return GuestMemoryEstimate(working_set, used, active, known, last.dropped, hold, 0.0, 0.0, **reported)
     since_want, dropped = last.since_want + seconds, last.dropped
     if known and since_want >= (CALM if actual <= known else last.hold):
         known, dropped = 0.0, known
     if contended and active * ceiling > MARGIN * known:
         active *= math.exp(-seconds / TRIED)
     working_set = min(float(memory), max(active * ceiling, MARGIN * known))
-    return Estimate(working_set, used, active, known, dropped, last.hold, since_want, 0.0, **reported)
+    return GuestMemoryEstimate(working_set, used, active, known, dropped, last.hold, since_want, 0.0, **reported)

@@ -82,7 +82,7 @@ class Runtime(Protocol):
         ...
 
     def budget_groups(self) -> Mapping[str, str]:
-        """Return the directories of the run cgroup by controller, as in ``Room.groups``. Empty where there is no such cgroup."""
+        """Return the directories of the run cgroup by controller, as in ``ContainerHandle.groups``. Empty where there is no such cgroup."""
         ...
 
 

@@ -3,6 +3,7 @@
 import contextlib
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import psycopg
@@ -28,6 +29,7 @@ from pgherd.runner.deploy.memory_budget import MemoryBudget
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
+from pgherd.study.study import Study
 
 NODE = LocalNode()
 GOLDEN = Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
@@ -345,3 +347,14 @@ def test_scripts_lie_where_the_servers_account_can_read_them(fleet, session, tmp
     assert fleet.script(script) == staged
     builtin = Script(source="builtin:select-only")
     assert fleet.script(builtin) == builtin
+
+
+def test_the_probe_of_the_study_of_its_name_measures(fleet, monkeypatch):
+    monkeypatch.setattr(Study, "hook", lambda self, module, name: lambda session, *_: {f"{self.name}_{session.work.name}": 1.0})
+    assert fleet.probe(SimpleNamespace(probe="compression")) == {"compression_work": 1.0}
+
+
+@pytest.mark.parametrize("probe", ["smell", "density"])
+def test_a_study_without_a_probe_is_refused(fleet, probe):
+    with pytest.raises(TrialError, match=f"no probe '{probe}'"):
+        fleet.probe(SimpleNamespace(probe=probe))

@@ -110,7 +110,7 @@ def guests(tmp_path, monkeypatch):
         Path(image).write_bytes(b"disk")
         return [DiskImage(image, 4, 4, 0.0)]
 
-    monkeypatch.setattr(module.images, "build", lambda *_, **__: Images)
+    monkeypatch.setattr(module.boot_images, "build", lambda *_, **__: Images)
     monkeypatch.setattr(module.disk_image, "pack_golden", pack)
     journal = Journal.open(NODE, tmp_path / "state", "run")
     session = RunSession(NODE, gather(NODE), journal, type("Runtimes", (), {"get": lambda self, name: machines})(), None, *(
@@ -205,7 +205,7 @@ def test_servers_of_two_installations_in_one_guest_are_refused(guests):
 
 def test_modules_of_ours_are_put_into_the_guest(guests, monkeypatch):
     made = []
-    monkeypatch.setattr(module.images, "build", lambda *_, extra, **__: made.append(extra) or guests.images)
+    monkeypatch.setattr(module.boot_images, "build", lambda *_, extra, **__: made.append(extra) or guests.images)
     library = SERVER.model_copy(update={"settings": {"dynamic_library_path": "/cache/pg_balloon/x:$libdir"}})
     guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), library)}, rooms("a"), BARE)
     assert made == [("/cache/pg_balloon/x",)]

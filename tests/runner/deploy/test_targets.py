@@ -305,7 +305,7 @@ def test_a_port_that_is_taken_is_said_with_the_way_out(link_servers_session, por
 
 
 def test_a_strangers_socket_is_not_ours(monkeypatch):
-    monkeypatch.setattr(module, "READY_SECONDS", 0.1)
+    monkeypatch.setattr(module, "READY_TIMEOUT_S", 0.1)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen(1)
@@ -318,7 +318,7 @@ def test_a_strangers_socket_is_not_ours(monkeypatch):
             other.signal(9)
             other.wait(10)
         ours = SimpleNamespace(pid=os.getpid(), poll=lambda: None)
-        monkeypatch.setattr(module, "READY_SECONDS", 20)
+        monkeypatch.setattr(module, "READY_TIMEOUT_S", 20)
         await_listening(node, ours, os.getpid(), "127.0.0.1", port, "a/b")
 
 

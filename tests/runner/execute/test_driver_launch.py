@@ -1,4 +1,4 @@
-"""What is started for a phase's targets, and where; tests/runner/play/test_phases.py starts it."""
+"""What is started for a phase's targets, and where; tests/runner/execute/test_phases.py starts it."""
 
 import signal
 import time

@@ -56,8 +56,8 @@ def played(monkeypatch, error=None):
         return [PhaseResult(phase="p", start=1, end=2, overlap=1, targets=[], metrics={"host": {"cpu.user": 1.0}})], 0.25
 
     monkeypatch.setattr(benches.phases, "play", play)
-    monkeypatch.setattr(benches.verdicts, "judge", lambda trial, found, facts, limits, jump: [jump])
-    monkeypatch.setattr(benches.memory_verdicts, "judge", lambda trial, found, kills, limits: [kills])
+    monkeypatch.setattr(benches.trial_checks, "judge", lambda trial, found, facts, limits, jump: [jump])
+    monkeypatch.setattr(benches.memory_checks, "judge", lambda trial, found, kills, limits: [kills])
     return seen
 
 

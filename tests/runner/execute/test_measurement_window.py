@@ -1,4 +1,4 @@
-"""What phases came to, from what their drivers wrote; tests/runner/play/test_phases.py drives them."""
+"""What phases came to, from what their drivers wrote; tests/runner/execute/test_phases.py drives them."""
 
 import gzip
 import json

@@ -325,18 +325,18 @@ def ends(monkeypatch):
         return sampling
 
     monkeypatch.setattr(LocalNode, "sample", sample)
-    monkeypatch.setattr(phases.counters, "begin", lambda *_: Begun(ended, "counting"))
-    monkeypatch.setattr(phases.io_view, "begin", lambda *_: Begun(ended, "watching"))
+    monkeypatch.setattr(phases.perf_counters, "begin", lambda *_: Begun(ended, "counting"))
+    monkeypatch.setattr(phases.device_io, "begin", lambda *_: Begun(ended, "watching"))
     return ended
 
 
 def test_nothing_runs_on_where_its_neighbour_does_not_begin(play, ends, monkeypatch):
-    monkeypatch.setattr(phases.io_view, "begin", lambda *_: 1 // 0)
+    monkeypatch.setattr(phases.device_io, "begin", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         play(trial(RUNS_ON))
     assert ends == ["counting stopped", "sampling stopped"]
     ends.clear()
-    monkeypatch.setattr(phases.counters, "begin", lambda *_: 1 // 0)
+    monkeypatch.setattr(phases.perf_counters, "begin", lambda *_: 1 // 0)
     with pytest.raises(ZeroDivisionError):
         play(trial(RUNS_ON))
     assert ends == ["sampling stopped"]
@@ -346,7 +346,7 @@ def test_a_trace_is_not_left_where_guests_fail_at_the_end(play, ends, monkeypatc
     def stop(self):
         raise TrialError("the balloon manager did not finish")
 
-    monkeypatch.setattr(phases.GuestSampling, "stop", stop)
+    monkeypatch.setattr(phases.GuestSamplers, "stop", stop)
     with pytest.raises(TrialError, match="did not finish"):
         play(trial(RUNS_ON))
     assert ends == ["counting stopped", "watching stopped", "sampling stopped", "watching abandoned"]

@@ -216,7 +216,7 @@ def test_a_guest_that_ends_or_hangs_while_it_boots(tmp_path):
 
 
 def test_a_guest_that_did_not_answer_is_waited_for_a_moment_only_until_it_does(peer, monkeypatch):
-    monkeypatch.setattr(channel_module, "HASTE", 0.05)
+    monkeypatch.setattr(channel_module, "CLOSE_TIMEOUT_S", 0.05)
     assert not peer.channel.silent
     for _ in range(2):
         with pytest.raises(GuestError, match="did not answer"):

@@ -76,7 +76,7 @@ def test_a_tree_has_a_line_for_each_child_and_forgets_the_dead():
 
 
 def test_readings_that_nobody_fetches_do_not_fill_the_guest(monkeypatch):
-    monkeypatch.setattr(agent_tasks, "MOST_WAITING", 100)
+    monkeypatch.setattr(agent_tasks, "MAX_WAITING_BYTES", 100)
     sampling = agent_tasks.AgentSamplingLoop(10**9)
     sampling.add([(b"file", b"/proc/self/stat", 1)])
     for _ in range(5):

@@ -128,7 +128,7 @@ def test_a_program_s_own_libraries_are_found() -> None:
 
 def test_a_missing_library_of_a_program_is_an_error_and_of_a_module_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"good": LibraryDependencies(("/lib/a.so",)), "bad": LibraryDependencies(("/lib/b.so",), ("libgone.so.1",))}
-    monkeypatch.setattr(guest_rootfs, "needs", lambda node, files: {name: told[name] for name in files})
+    monkeypatch.setattr(guest_rootfs, "library_dependencies", lambda node, files: {name: told[name] for name in files})
     assert guest_rootfs.libraries(LocalNode(), ["good"], ["bad"]) == (["/lib/a.so"], [])
     with pytest.raises(CapabilityError, match=r"bad needs libgone\.so\.1"):
         guest_rootfs.libraries(LocalNode(), ["bad"])

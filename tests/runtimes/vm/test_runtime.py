@@ -103,7 +103,7 @@ class Connected:
 
 @pytest.fixture
 def runtime(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "Machine", Pretended)
+    monkeypatch.setattr(module, "VirtualMachine", Pretended)
     monkeypatch.setattr(module, "GuestNode", Connected)
     monkeypatch.setattr(Pretended, "events", [])
     journal = Journal.open(NODE, tmp_path / "state", "run")
@@ -194,7 +194,7 @@ def test_what_is_missing_is_named(runtime, monkeypatch):
     def missing():
         raise CapabilityError("qemu-system-x86_64 is missing; install it")
 
-    monkeypatch.setattr(module.acceleration, "program", missing)
+    monkeypatch.setattr(module.hypervisor, "program", missing)
     found = runtime.capabilities()
     assert not found.available and "install it" in found.note
 

@@ -182,7 +182,7 @@ def test_qemu_runs_as_the_account_that_is_named(tmp_path: Path, journal: Journal
 
     guest, kvm = GuestSpec("db01", "/k", "/i", "/r", accelerator="kvm"), Hypervisor("/q", "7.2", False, "kvm")
     for groups, expected in (((), ("pg", ())), (("107",), ("pg", ("107",))), (None, (None, ()))):
-        monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.groups_for", lambda hypervisor, groups=groups: groups)
+        monkeypatch.setattr("pgherd.runtimes.vm.virtual_machine.groups_for", lambda hypervisor, groups=groups: groups)
         machine = VirtualMachine(Node(), guest, str(tmp_path), kvm, journal, "pg")
         with pytest.raises(OSError, match="not started"):
             machine.start()

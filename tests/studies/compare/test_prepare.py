@@ -294,7 +294,7 @@ def hypervisor(monkeypatch):
     """Guests can be had, whatever there is here."""
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr("pgherd.prepare.guests.hypervisor", lambda *given, dry: (None, None))
+    monkeypatch.setattr("pgherd.prepare.guests.find_hypervisor", lambda *given, dry: (None, None))
     monkeypatch.setattr("pgherd.prepare.guests.describe_guests", lambda *given: "Guests run.")
 
 

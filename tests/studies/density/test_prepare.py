@@ -56,7 +56,7 @@ def test_guests_leave_room_for_their_hypervisors(monkeypatch):
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
     monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: 104 * 2**20)
-    monkeypatch.setattr("pgherd.prepare.guests.hypervisor", lambda *given, dry: (None, None))
+    monkeypatch.setattr("pgherd.prepare.guests.find_hypervisor", lambda *given, dry: (None, None))
     monkeypatch.setattr("pgherd.prepare.guests.describe_guests", lambda *given: "Guests run.")
     asked = {"runtime": "vm", "vcpus": 1, "scale": 1, "databases": (1, 2), "host_memory": "2GB"}
     options = prepared(**asked).options

@@ -25,7 +25,6 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
-from pgherd.runner import probes
 from pgherd.runner.deploy import tracked_processes
 from pgherd.runner.deploy.data_directories import DataDirectories, Templates
 from pgherd.runner.deploy.guests import Guests
@@ -50,11 +49,12 @@ from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle, Runtime
 from pgherd.runtimes.vm.agent_client import GuestError
+from pgherd.study.registry import studies
 from pgherd.workloads.script import stage
 
 
 class Deployer:
-    """Deployed servers of one node. Implements ``apply`` of ``runner.play.bench.Bench`` and the protocol ``Stage``.
+    """Deployed servers of one node. Implements ``apply`` of ``runner.execute.local_backend.Backend`` and the protocol ``TargetResolver``.
 
     Data directories and cgroups belong to the session: its work directory and its journal remove them. Each running
     postmaster also has a journal entry, because a server killed by SIGKILL leaves shared memory that only its pid
@@ -124,8 +124,20 @@ class Deployer:
         return self, ", ".join([transition.summary(), *target_notes])
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        """Return the readings of a trial that has a probe and no load."""
-        return probes.measure(self._session, self._installations, trial, self._watcher)
+        """Return the readings of a trial that has a probe and no load.
+
+        The study of the probe's name measures the contents of a deployment. A reading's name ends in its unit.
+
+        Raises:
+            TrialError: there is no such probe, or it failed.
+            PgherdError: as ``postgres.golden.ensure``.
+        """
+        study = studies().get(trial.probe or "")
+        measure = study.hook("probe", "measure") if study is not None else None
+        if measure is None:
+            raise TrialError(f"there is no probe '{trial.probe}'")
+        readings: dict[str, float] = measure(self._session, self._installations, trial, self._watcher)
+        return readings
 
     def _checkpoint(self, trial: Trial, transition: Transition) -> None:
         """Checkpoint each server under a writing load, so that its next timed checkpoint is as late as possible.

@@ -264,14 +264,12 @@ class Guests:
             disks[name] = self._disks.furnish(name, servers, deployment, self._images_for(list(servers.values())).root.account)
         # Drop cached boot images, or their page cache stays charged to a removed guest or to the first guest of an earlier trial.
         booted = [self._images_for([requested[key][1] for key in keys]) for keys in by_container.values()]
-        clones.drop_cache(
-            node, sorted({path for boot_images in booted for path in (boot_images.root.path, boot_images.boot, boot_images.initrd)})
-        )
+        clones.drop_cache(node, sorted({path for images in booted for path in (images.root.path, images.boot, images.initrd)}))
         for name, keys in by_container.items():
             sockets = self._session.sockets / f"v{next(self._names)}"
             node.make_dir(str(sockets), mode=0o700, user=self._session.account)
-            container, boot_images = requested[keys[0]][0], self._images_for([requested[key][1] for key in keys])
-            runtime.boot(container, rooms[name], boot_images, disks[name], str(sockets), len(keys), self._session.account)
+            container, images = requested[keys[0]][0], self._images_for([requested[key][1] for key in keys])
+            runtime.boot(container, rooms[name], images, disks[name], str(sockets), len(keys), self._session.account)
         self._watcher.setup(f"booting {len(by_container)} guests ({next(iter(self._images.values())).hypervisor.sentence()})")
         instances: dict[ServerKey, Instance] = {}
         entered: dict[str, ContainerHandle] = {}

@@ -126,8 +126,8 @@ def require_room(need: Need, memory: int | None) -> None:
     if memory is not None and memory < need.bytes + MIN_UNRESERVED_BYTES:
         raise UsageError(
             f"a server needs {need.pages} huge pages of {host_pages.label(need.size)} ({format_bytes(need.bytes)}) and at least "
-            f"{format_bytes(MIN_UNRESERVED_BYTES)} of other memory, but its container has {format_bytes(memory)}; increase --memory, or reduce "
-            "shared_buffers or the page size"
+            f"{format_bytes(MIN_UNRESERVED_BYTES)} of other memory, but its container has {format_bytes(memory)}; "
+            f"increase --memory, or reduce shared_buffers or the page size"
         )
 
 

@@ -124,7 +124,7 @@ def _has_balloon(node: Node, instance: Instance, settings: Mapping[str, str], ca
             if library is not None:
                 balloon_build.create_functions(node, instance.installation, library, instance.conninfo("postgres"))
         return bool(instance.sql(THERE)[0][0])
-    except (psycopg.Error, PgherdError, OSError):  # a dead server is reported by Fleet.check
+    except (psycopg.Error, PgherdError, OSError):  # a dead server is reported by Deployer.check
         return False
     finally:
         instance.disconnect(["postgres"])

@@ -63,7 +63,7 @@ class SingleGuest:
     response.
     """
 
-    boot_images: BootImages
+    images: BootImages
     machine: VirtualMachine
     guest: GuestNode
     instance: Instance | None
@@ -99,20 +99,20 @@ def boot_single_guest(
         scratch = str(work / "making")
         node.make_dir(scratch, mode=0o755)
         installation = installations.reachable_copy(node, chosen, account, cache)
-        boot_images = boot_images.build(node, installation, account, cache, scratch, accelerator=wanted.accelerator, say=say)
+        images = boot_images.build(node, installation, account, cache, scratch, accelerator=wanted.accelerator, say=say)
         copy = None
         if wanted.scale:
             golden_sockets = os.path.join(sockets, "g")
             node.make_dir(golden_sockets, mode=0o700, user=account)
             contents = fillings(node, [Database(name="pgbench", scale=wanted.scale)])
             copy = golden.ensure(node, installation, contents, account=account, cache_dir=cache, socket_dir=golden_sockets, say=say)
-        seconds = dict(boot_images.seconds)
+        seconds = dict(images.seconds)
         started_at = time.monotonic()
         disks: tuple[Disk, ...] = ()
         if copy is not None:
             say("packing the template into a disk")
             image = str(work / "data.raw")
-            user = boot_images.root.account
+            user = images.root.account
             disk_image.pack_golden(node, copy, str(work / "stage"), image, free=wanted.free, account=user)
             if account is not None:
                 os.chown(image, pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)
@@ -120,14 +120,14 @@ def boot_single_guest(
         seconds["packing the disk"] = time.monotonic() - started_at
         guest = GuestSpec(
             name=name,
-            kernel=boot_images.boot,
-            initrd=boot_images.initrd,
-            root=boot_images.root.path,
+            kernel=images.boot,
+            initrd=images.initrd,
+            root=images.root.path,
             disks=disks,
             vcpus=wanted.vcpus,
             memory=wanted.memory,
             machine=wanted.machine,
-            accelerator=boot_images.hypervisor.accelerator,
+            accelerator=images.hypervisor.accelerator,
             port=free_ports("127.0.0.1", 1)[0],
             shell=wanted.shell,
             **memory_options,
@@ -138,8 +138,8 @@ def boot_single_guest(
             same_page_merging.switch_on(node, journal)
         machine_sockets = os.path.join(sockets, "v")
         node.make_dir(machine_sockets, mode=0o700, user=account)
-        machine = VirtualMachine(node, guest, machine_sockets, boot_images.hypervisor, journal, account)
-        say(f"booting a guest by {'KVM' if not boot_images.hypervisor.functional_only else 'emulation'}")
+        machine = VirtualMachine(node, guest, machine_sockets, images.hypervisor, journal, account)
+        say(f"booting a guest by {'KVM' if not images.hypervisor.functional_only else 'emulation'}")
         boot_started_at = time.monotonic()
         stack.callback(machine.stop)
         machine.start()
@@ -158,7 +158,7 @@ def boot_single_guest(
             passwords = str(work / "passwords")
             access = tcp_access.TcpAccess("127.0.0.1", guest.port or 0, passwords, password)
             instance = Instance(
-                guest_node, installation, f"{MOUNT}/data", "/run/pgherd-sockets", account=boot_images.root.account, name=name, access=access
+                guest_node, installation, f"{MOUNT}/data", "/run/pgherd-sockets", account=images.root.account, name=name, access=access
             )
             tcp_access.write_password_file(passwords, [(access, instance.user)])
             instance.write_settings({"shared_buffers": "64MB", **wanted.settings})
@@ -166,4 +166,4 @@ def boot_single_guest(
             instance.wait_ready(wanted.patience)
             seconds["starting the server"] = time.monotonic() - server_started_at
         seconds["ready"] = time.monotonic() - started_at
-        yield SingleGuest(boot_images, machine, guest_node, instance, "pgbench", seconds)
+        yield SingleGuest(images, machine, guest_node, instance, "pgbench", seconds)

@@ -450,7 +450,7 @@ def await_listening(node: Node, server: Process, pid: int, address: str, port: i
     not count.
 
     Raises:
-        TrialError: the server ended, or does not listen within READY_SECONDS.
+        TrialError: the server ended, or does not listen within READY_TIMEOUT_S.
     """
     deadline = time.monotonic() + READY_TIMEOUT_S
     entry = socket_entry(address, port)

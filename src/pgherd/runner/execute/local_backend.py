@@ -14,8 +14,7 @@ from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
-from pgherd.runner.checks import memory_checks as memory_verdicts
-from pgherd.runner.checks import trial_checks
+from pgherd.runner.checks import memory_checks, trial_checks
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.runner.execute import phases
 from pgherd.runner.observer import RunObserver
@@ -27,7 +26,7 @@ class TrialOutcome:
     """Results of a trial's phases. A failed trial has only OOM kills and their checks."""
 
     phases: Sequence[PhaseResult] = ()
-    trial_checks: Sequence[Verdict] = ()
+    verdicts: Sequence[Verdict] = ()
     memory_kills: tuple[MemoryKill, ...] = ()
 
 
@@ -56,9 +55,7 @@ class Backend(Protocol):
         ...
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        """Return the readings of a trial that has a probe and no load, and no deployment. See
-        pgherd.runner.probes.
-        """
+        """Return the readings of a trial that has a probe and no load, and no deployment."""
         ...
 
     def settings(self, target: str | None = None) -> dict[str, str]:
@@ -135,12 +132,12 @@ class LocalBackend:
                     room.node.remove_tree(str(scratch))
         results, kills = completed(fleet, trial, results)
         checks = emulation.discount_checks(trial_checks.judge(trial, results, fleet.facts, thresholds, jump), results)
-        return TrialOutcome(results, checks + memory_verdicts.judge(trial, results, kills, thresholds), kills)
+        return TrialOutcome(results, checks + memory_checks.judge(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
         kills = self._fleet.memory_kills()
         self._fleet.distrust()
-        return TrialOutcome((), memory_verdicts.judge(trial, [], kills, thresholds), kills)
+        return TrialOutcome((), memory_checks.judge(trial, [], kills, thresholds), kills)
 
     def probe(self, trial: Trial) -> dict[str, float]:
         return self._fleet.probe(trial)

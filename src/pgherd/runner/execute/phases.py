@@ -48,7 +48,7 @@ def play(
 ) -> tuple[list[PhaseResult], float]:
     """Run the trial's phases and count. Return their results, and the wall clock's step against the monotonic clock (s).
 
-    Arguments and errors are those of ``drive`` and ``Driven.results``.
+    Arguments and errors are those of ``drive`` and ``DrivenPhases.results``.
     """
     driven = drive(node, trial, stage, directory, scratch, watcher, watched)
     return driven.results(), driven.jump

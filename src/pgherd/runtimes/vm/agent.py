@@ -29,8 +29,8 @@ if TYPE_CHECKING or __package__:
     from pgherd.runtimes.vm.agent_tasks import NEVER, AgentChild, AgentSamplingLoop, account, close_all, pread, start
     from pgherd.runtimes.vm.agent_wire import CHUNK_BYTES, FrameDecoder, decode, encode, frame
 else:  # inside the guest
-    from agent_tasks import NEVER, account, close_all, pread, start
-    from agent_wire import decode, encode, frame
+    from agent_tasks import NEVER, AgentChild, AgentSamplingLoop, account, close_all, pread, start
+    from agent_wire import CHUNK_BYTES, FrameDecoder, decode, encode, frame
 
 _RETRY_SECONDS = 0.2  # poll interval of a port without a host, because poll() would return at once
 _END_SECONDS = 10.0  # for a command to clean up after its death signal
@@ -164,7 +164,7 @@ class Agent:
         time.clock_settime_ns(time.CLOCK_REALTIME, time.time_ns() + nanoseconds)
 
     def do_read(self, path: bytes, start: int) -> Any:
-        """Return a piece of a file from an offset. It is shorter than ``PIECE`` at the end of the file only."""
+        """Return a piece of a file from an offset. It is shorter than ``CHUNK_BYTES`` at the end of the file only."""
         number = os.open(path, os.O_RDONLY)
         try:
             return pread(number, start, CHUNK_BYTES)
@@ -287,7 +287,7 @@ class Agent:
         sampling.read()
 
     def do_fetch(self, handle: int) -> Any:
-        """Return the readings since the last fetch (see ``Sampling.fetch``). A stopped loop is removed with its last piece."""
+        """Return the readings since the last fetch (see ``AgentSamplingLoop.fetch``). A stopped loop is removed with its last piece."""
         sampling = self._samplings[handle]
         fetched = sampling.fetch(CHUNK_BYTES)
         if sampling.due == NEVER and not fetched[0]:

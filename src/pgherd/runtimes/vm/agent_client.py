@@ -3,7 +3,7 @@
 ``agent_wire`` describes and encodes frames and bodies, for the agent too. One thread reads. Any thread may call, and waits for its answer.
 Each call has a deadline, because a guest may be too busy to answer, or frozen.
 
-``felt`` watches a guest while a caller waits on another connection. A statement to a server in a guest may take minutes and has no
+``watchdog`` watches a guest while a caller waits on another connection. A statement to a server in a guest may take minutes and has no
 deadline. When the guest freezes, no answer arrives and the connection stays open, because QEMU holds the host's end of the forwarded
 port.
 """

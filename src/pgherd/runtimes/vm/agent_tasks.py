@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from typing import Any
 
 RECORD = Struct("<QiI")  # head of one reading: instant, index of the source (its complement for a failure), number of bytes that follow
-MOST_WAITING = 8 << 20  # maximum bytes of waiting readings: further ticks are dropped and counted
+MAX_WAITING_BYTES = 8 << 20  # maximum bytes of waiting readings: further ticks are dropped and counted
 NEVER = 1 << 62  # due time of a stopped loop
 _FULL_READ_BYTES = 2048  # files of /proc are read by the page: a longer answer may be incomplete
 _EXTRA_TICK = 1  # tick number of an extra reading: only sources that are read in each tick are read
 
 
-class Sampling:
+class AgentSamplingLoop:
     """Sampling loop: reads files and process trees once per period, and keeps the readings until they are fetched."""
 
     def __init__(self, period: int) -> None:
@@ -52,7 +52,7 @@ class Sampling:
 
     def read(self, tick: int = _EXTRA_TICK, *, everything: bool = False) -> None:
         """Read the sources that are due in this tick, or all sources."""
-        if self._size > MOST_WAITING:
+        if self._size > MAX_WAITING_BYTES:
             self.lost += 1
             return
         records = self._waiting
@@ -126,7 +126,7 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _OOM_SCORE = "/proc/self/oom_score_adj"
 
 
-class Child:
+class AgentChild:
     """Process that the agent has started. A captured one has the number of its request, and files for its output."""
 
     def __init__(self, serial: int, pid: int, death: int) -> None:
@@ -139,7 +139,7 @@ class Child:
         self.late = False
 
 
-def start(serial: int, request: Any, caught: Sequence[int] = ()) -> Child:
+def start(serial: int, request: Any, caught: Sequence[int] = ()) -> AgentChild:
     """Fork and exec. ``caught`` are open files for output and errors. Raises OSError.
 
     ``asked``: argv, environment as name=value, directory, cgroups to join, CPUs, user, death signal, standard input, output and errors
@@ -162,7 +162,7 @@ def start(serial: int, request: Any, caught: Sequence[int] = ()) -> Child:
                 os._exit(127)
     finally:
         close_all(files)
-    return Child(serial, pid, ending)
+    return AgentChild(serial, pid, ending)
 
 
 def account(user: bytes) -> list[int]:

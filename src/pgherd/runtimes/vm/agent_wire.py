@@ -24,7 +24,7 @@ _END, _ESCAPE = b"\xc0", b"\xdb"
 _ESCAPED_END, _ESCAPED_ESCAPE = b"\xdb\xdc", b"\xdb\xdd"
 _HEAD, _CHECK = Struct("<QI"), Struct("<I")
 _MAX_FRAME_BYTES = 64 << 20
-PIECE = 1 << 20  # maximum bytes of a file or of readings in one answer
+CHUNK_BYTES = 1 << 20  # maximum bytes of a file or of readings in one answer
 
 
 def encode(value: Any) -> bytes:
@@ -81,7 +81,7 @@ def frame(session: int, number: int, body: bytes) -> bytes:
     return _END + plain.replace(_ESCAPE, _ESCAPED_ESCAPE).replace(_END, _ESCAPED_END) + _END
 
 
-class Frames:
+class FrameDecoder:
     """Decoder of a byte stream into frames. It skips noise and torn frames."""
 
     def __init__(self) -> None:

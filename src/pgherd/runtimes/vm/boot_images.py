@@ -79,16 +79,16 @@ def build(
 
     chosen = kernel.ensure(node, cache_dir, scratch, say=say)
     record_time("kernel")
-    hypervisor = hypervisor.find(node, chosen, cache_dir, scratch, accelerator=accelerator, again=again)
+    probed = hypervisor.find(node, chosen, cache_dir, scratch, accelerator=accelerator, again=again)
     record_time("trying the hypervisor")
     # A real processor unpacks it quickly.
-    boot = _boot_image(chosen, cache_dir, scratch) if hypervisor.functional_only else _readable(chosen, cache_dir, scratch)
+    boot = _boot_image(chosen, cache_dir, scratch) if probed.functional_only else _readable(chosen, cache_dir, scratch)
     record_time("unpacking the kernel")
     initrd = _first_file_system(chosen, cache_dir, scratch)
     record_time("initramfs")
     root = root_image.ensure(node, installation, account, cache_dir, scratch, extra=extra, again=again, say=say)
     record_time("root image")
-    return BootImages(chosen, boot, initrd, root, hypervisor, seconds)
+    return BootImages(chosen, boot, initrd, root, probed, seconds)
 
 
 def scratch_tree(node: Node, journal: Journal) -> str:

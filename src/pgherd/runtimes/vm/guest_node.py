@@ -56,7 +56,7 @@ class GuestNode:
     @classmethod
     def connect(cls, name: str, socket: str, timeout: float = 120.0, **options: Any) -> GuestNode:
         """Connect to the agent at this Unix socket, wait until it answers, and measure the guest's clock. ``options`` and errors are
-        those of ``Channel.open``.
+        those of ``AgentClient.open``.
         """
         node = cls(name)
         node._channel = AgentClient.open(socket, name, timeout, events=node._told, **options)
@@ -85,7 +85,7 @@ class GuestNode:
         self.channel.close()
 
     def ask(self, operation: str, *arguments: Any, timeout: float | None = None) -> Any:
-        """Call the agent. Raises as ``Channel.call``."""
+        """Call the agent. Raises as ``AgentClient.call``."""
         return self.channel.call(operation.encode(), *arguments, timeout=self.patience if timeout is None else timeout)
 
     # ---- time

@@ -114,7 +114,8 @@ class GuestSpec:
             raise UsageError(f"guest {self.name} needs {slots} devices, and a microvm has room for {_SLOTS_MMIO}; use the machine q35")
         if len(words := kernel_command_line(self)) > MAX_COMMAND_LINE:
             raise UsageError(
-                f"the kernel's command line of guest {self.name} has {len(words)} bytes, the maximum is {MAX_COMMAND_LINE}; use shorter paths"
+                f"the kernel's command line of guest {self.name} has {len(words)} bytes, the "
+                f"maximum is {MAX_COMMAND_LINE}; use shorter paths"
             )
 
 

@@ -18,7 +18,7 @@ from pgherd.host.undo import Kill
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import qemu
-from pgherd.runtimes.vm.hypervisor import Hypervisor
+from pgherd.runtimes.vm.hypervisor import Hypervisor, groups_for
 from pgherd.runtimes.vm.qemu import BALLOON, GuestFiles, GuestSpec
 from pgherd.runtimes.vm.qmp import CALL_TIMEOUT_S, QmpClient
 
@@ -59,7 +59,7 @@ class VirtualMachine:
                 f"the socket path {longest} has {size} bytes, and Linux takes {SOCKET_PATH_MAX} at most; use a shorter one"
             )
         self._journal = journal
-        self._groups = hypervisor.groups_for(hypervisor)
+        self._groups = groups_for(hypervisor)
         self._account = account if self._groups is not None else None
         self._note: int | None = None
         self._process: Process | None = None

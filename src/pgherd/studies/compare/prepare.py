@@ -27,7 +27,7 @@ from pgherd.prepare import merge, registry, servers
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages, thresholds
 from pgherd.prepare.scenarios import read_scenario
 from pgherd.prepare.variants import FIXED, apply, parse_variant, require_different
-from pgherd.runner.deploy import huge_pages
+from pgherd.runner.deploy import huge_pages as deploy_huge_pages
 from pgherd.studies.compare import prepare_interleaved
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityRequest
@@ -148,7 +148,7 @@ def _without_huge_pages(requests: dict[str, Model]) -> dict[str, Model]:
     Otherwise PostgreSQL would use pages that are reserved for the other variant.
     """
     settings = {
-        name: huge_pages.asked_settings(variant_request)
+        name: deploy_huge_pages.asked_settings(variant_request)
         for name, variant_request in requests.items()
         if isinstance(variant_request, DensityRequest)
     }

@@ -1,1 +1,0 @@
-"""Trials without a load: something is measured of what a deployment holds."""
