@@ -29,6 +29,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.runner.deploy.single_guest import GuestRequest, boot_single_guest
 from pgherd.runtimes.vm import boot_images
+from pgherd.runtimes.vm.runtime import BootOptions
 
 SECONDS_TO_READY = 15.0
 SECONDS_TO_IMAGE = 5.0
@@ -50,7 +51,7 @@ def main() -> None:
     seed = outcome.seed_of(options)
     before = outcome.cpu_seconds()
     chosen = installations.choose(LocalNode())
-    wanted = GuestRequest(scale=1, shell=False, patience=300.0)
+    wanted = GuestRequest(scale=1, boot=BootOptions(timeout_s=300.0))
     settings: dict[str, Any] = {"postgres": chosen.version, "scale": 1, "vcpus": 1, "memory": wanted.memory, "idle": idle}
     raw: list[dict[str, Any]] = []
     if options.watch_only:

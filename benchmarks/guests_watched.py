@@ -24,9 +24,9 @@ from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
-from pgherd.runner.observer import RunObserver
 from pgherd.runner.execute.guest_sampling import GuestSamplers
-from pgherd.runner.session import RunSession, session
+from pgherd.runner.observer import RunObserver
+from pgherd.runner.session import RunSession, open_session
 from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.runtimes.vm import boot_images
 from pgherd.runtimes.vm.hypervisor import OVERHEAD
@@ -47,7 +47,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     policy = GuestMemory(policy="virtio-balloon", overhead=own)
     surroundings = Surroundings(runtime="vm", cores=gather(node).cores, memory=memory, guest_memory=policy)
     found = []
-    with session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, RunObserver()) as held:
+    with open_session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, RunObserver()) as held:
         runtime = held.runtime("vm")
         assert isinstance(runtime, VmRuntime)
         rooms, accelerator = _booted(held, runtime, chosen, guests)

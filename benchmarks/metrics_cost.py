@@ -26,8 +26,8 @@ from pgherd.distributed.agent import LiveSampler
 from pgherd.export.server import ListenAddress, MetricsServer
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
-from pgherd.runner.live_writer import LiveWriter
 from pgherd.runner.execute import phases
+from pgherd.runner.live_writer import LiveWriter
 
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 

@@ -37,8 +37,8 @@ from throughput import GOAL, WIDTH, judge, load_on
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.errors import PgherdError
-from pgherd.runner.observer import RunObserver
 from pgherd.runner.execute import phases
+from pgherd.runner.observer import RunObserver
 
 _PROGRESS = re.compile(r"^progress: ([\d.]+) s, ([\d.]+) tps", re.MULTILINE)
 _BEGIN = 3

@@ -32,8 +32,8 @@ from pgherd.model.load import Load
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
-from pgherd.runner.observer import RunObserver
 from pgherd.runner.execute import phases
+from pgherd.runner.observer import RunObserver
 
 GOAL, WIDTH = 0.99, 0.005
 PROGRESS = {"-P": 1, "--progress-timestamp": 0}

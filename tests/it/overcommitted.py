@@ -22,7 +22,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.session import RunSession, session
+from pgherd.runner.session import RunSession, open_session
 
 NODE, MB = LocalNode(), 2**20
 WHOLE = 360
@@ -62,7 +62,7 @@ def up(run: str, kind: SwapKind, directory: Path) -> Iterator[tuple[RunSession, 
     """The surroundings of a run of ``WHOLE`` MB with swap of that kind, and its fleet."""
     whole = gather(NODE).cores
     around = Surroundings(runtime="cgroup", cores=whole, memory=WHOLE * MB, swap=swap(kind, directory))
-    with session(NODE, run, around, RunObserver()) as opened:
+    with open_session(NODE, run, around, RunObserver()) as opened:
         used: Installation = installations.choose(NODE)
         fleet = Deployer(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, RunObserver())
         try:

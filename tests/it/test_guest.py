@@ -21,10 +21,12 @@ from pgherd.model.errors import CapabilityError, PgherdError, TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.runner.deploy.single_guest import MOUNT, GuestRequest, SingleGuest, boot_single_guest
+from pgherd.runner.deploy.guests import MOUNT
+from pgherd.runner.deploy.single_guest import GuestRequest, SingleGuest, boot_single_guest
 from pgherd.runtimes.vm import kernel
 from pgherd.runtimes.vm.boot_images import BootImages
 from pgherd.runtimes.vm.qemu import GuestSpec
+from pgherd.runtimes.vm.runtime import BootOptions
 from pgherd.runtimes.vm.virtual_machine import VirtualMachine
 
 pytestmark = pytest.mark.timeout(600)
@@ -67,7 +69,7 @@ def up(places: Path) -> Iterator[SingleGuest]:
     node = LocalNode()
     with contextlib.ExitStack() as stack:
         try:
-            wanted = GuestRequest(scale=1, memory=384 * MIB, patience=PATIENCE, accelerator="tcg")
+            wanted = GuestRequest(scale=1, memory=384 * MIB, boot=BootOptions("tcg", console_shell=True, timeout_s=PATIENCE))
             found = stack.enter_context(boot_single_guest(node, installations.choose(node), wanted))
         except PgherdError as error:
             if error.exit_code == 3:

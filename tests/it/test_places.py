@@ -27,7 +27,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute import phases
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.session import session
+from pgherd.runner.session import open_session
 from pgherd.runtimes.runtime_selection import choose
 
 NODE = LocalNode()
@@ -59,7 +59,7 @@ def wal_disk() -> Iterator[Path]:
 @contextlib.contextmanager
 def opened(usable: Installation) -> Iterator[Deployer]:
     facts = gather(NODE)
-    with session(NODE, RUN, Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
+    with open_session(NODE, RUN, Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
         fleet = Deployer(live, {usable.bin: usable}, RunObserver())
         try:
             yield fleet

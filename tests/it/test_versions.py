@@ -24,7 +24,7 @@ from pgherd.postgres import defaults, installations
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.session import session
+from pgherd.runner.session import open_session
 
 _spec = importlib.util.spec_from_file_location("further_postgres", Path(__file__).with_name("further_postgres.py"))
 assert _spec and _spec.loader
@@ -95,7 +95,7 @@ def test_two_versions_within_one_run(own_directories, reachable):
     """One after the other under one name, as they are compared: each from its own golden copy, with the same checksums."""
     found = [of_major(major, reachable) for major in (17, 18)]
     facts = gather(NODE)
-    with session(
+    with open_session(
         NODE, "20260101-000000-compare-ab12", Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()
     ) as live:
         fleet = Deployer(live, {one.bin: one for one in found}, RunObserver())

@@ -14,7 +14,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Surroundings
 from pgherd.node.local import LocalNode
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.session import session
+from pgherd.runner.session import open_session
 
 NODE = LocalNode()
 RUN = "20260101-000000-density-ab12"
@@ -56,7 +56,7 @@ from unittest import mock
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.model.run import Surroundings
-from pgherd.runner.session import session
+from pgherd.runner.session import open_session
 from pgherd.runner.observer import RunObserver
 real = pkgutil.resolve_name("pgherd.host.{place}")
 def interrupted(*args, **named):
@@ -64,7 +64,7 @@ def interrupted(*args, **named):
     return real(*args, **named)
 try:
     with mock.patch("pgherd.host.{place}", interrupted), interruption.ended_by_signals():
-        with session(LocalNode(), {RUN!r}, Surroundings(runtime="process", cores=1, memory={GB}), RunObserver()):
+        with open_session(LocalNode(), {RUN!r}, Surroundings(runtime="process", cores=1, memory={GB}), RunObserver()):
             print("begun")
 except KeyboardInterrupt:
     print("ended")
@@ -75,7 +75,7 @@ except KeyboardInterrupt:
 
 
 def test_what_a_run_holds_goes_with_it(places):
-    with session(NODE, RUN, surroundings(), RunObserver()) as opened:
+    with open_session(NODE, RUN, surroundings(), RunObserver()) as opened:
         assert opened.runtime("process").name == "process"
         assert opened.runtime("process") is opened.runtime("process"), "opened once"
         assert opened.work.is_relative_to(places / "cache/pgherd/work") and opened.sockets.is_dir()
@@ -88,7 +88,7 @@ def test_what_a_run_holds_goes_with_it(places):
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, CapabilityError("no"), ZeroDivisionError])
 def test_whatever_ends_it(places, error):
-    with pytest.raises(error if isinstance(error, type) else type(error)), session(NODE, RUN, surroundings(), RunObserver()) as opened:
+    with pytest.raises(error if isinstance(error, type) else type(error)), open_session(NODE, RUN, surroundings(), RunObserver()) as opened:
         sockets = opened.sockets
         raise error
     assert not left(places) and not sockets.exists()
@@ -96,10 +96,10 @@ def test_whatever_ends_it(places, error):
 
 def test_a_budget_that_does_not_fit_is_refused_before_anything_is_made(places):
     facts = gather(NODE)
-    with session(NODE, RUN, surroundings(memory=GB), RunObserver()):
+    with open_session(NODE, RUN, surroundings(memory=GB), RunObserver()):
         with (
             pytest.raises(CapabilityError, match=f"are not available: run {RUN} .pid {os.getpid()}. holds all cores and 1 GB"),
-            session(NODE, "20260101-000001-density-cd34", surroundings(memory=facts.memory // 2), RunObserver()),
+            open_session(NODE, "20260101-000001-density-cd34", surroundings(memory=facts.memory // 2), RunObserver()),
         ):
             raise AssertionError
         assert len(left(places)) == 3, "work directory, journal and reservation of the first"
@@ -110,13 +110,13 @@ def test_the_budget_is_checked_with_the_first_runtime_before_anything_is_deploye
     cores = gather(NODE).cores
     if cores < 2:
         pytest.skip("a fraction of one core cannot be told from all of it")
-    with pytest.raises(CapabilityError, match="whole CPUs only"), session(NODE, RUN, surroundings(cores=cores - 0.5), RunObserver()):
+    with pytest.raises(CapabilityError, match="whole CPUs only"), open_session(NODE, RUN, surroundings(cores=cores - 0.5), RunObserver()):
         raise AssertionError
     assert not left(places)
 
 
 def test_a_runtime_that_is_needed_later_is_opened_then(places):
-    with session(NODE, RUN, surroundings(), RunObserver()) as opened:
+    with open_session(NODE, RUN, surroundings(), RunObserver()) as opened:
         room = opened.runtime("external").create(Container(name="theirs", runtime="external"))
         assert not room.groups and room.cpus is None
         with pytest.raises(UsageError, match="no runtime 'docker'"):
@@ -126,14 +126,14 @@ def test_a_runtime_that_is_needed_later_is_opened_then(places):
 
 def test_an_account_that_is_not_there(places):
     asked = surroundings(run_as="nobody-of-that-name")
-    with pytest.raises(UsageError, match="no user 'nobody-of-that-name'"), session(NODE, RUN, asked, RunObserver()):
+    with pytest.raises(UsageError, match="no user 'nobody-of-that-name'"), open_session(NODE, RUN, asked, RunObserver()):
         raise AssertionError
     assert not left(places)
 
 
 def test_what_cannot_be_taken_back_is_said_and_stays_in_the_journal(places, monkeypatch):
     watcher = Noted()
-    with session(NODE, RUN, surroundings(), watcher) as opened:
+    with open_session(NODE, RUN, surroundings(), watcher) as opened:
         (opened.work / ".pgherd").write_text("of another journal")
     assert any(note.startswith("warning: not undone: ") and "'pgherd clean' tries again" in note for note in watcher.notes)
     assert len(left(places)) == 2, "the directory and the journal that names it"

@@ -208,7 +208,7 @@ def _run_demo(
     from pgherd.model.run import Surroundings
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
-    from pgherd.runner.session import session
+    from pgherd.runner.session import open_session
 
     node = LocalNode()
     log = DemoLog(options, installation.version)
@@ -218,7 +218,7 @@ def _run_demo(
         with (
             interruption.ended_by_signals(),
             DemoView(progress_console(), options) as view,
-            session(node, name, surroundings, view) as opened,
+            open_session(node, name, surroundings, view) as opened,
         ):
             run_demo(opened, installation, options, view, view.show, log)
     except KeyboardInterrupt:

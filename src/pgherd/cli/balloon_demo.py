@@ -14,22 +14,19 @@ from typing import Any
 
 from pgherd.host.facts import gather
 from pgherd.host.paths import cache_dir
-from pgherd.host.undo import Kill, ReleaseSharedMemory
-from pgherd.model.deployment import Container
+from pgherd.model.deployment import Container, Database, Server
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
-from pgherd.postgres import clones, golden, installations
+from pgherd.postgres import installations
 from pgherd.postgres.balloon_build import create_functions, ensure_balloon, with_balloon
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.instance import Instance, start_all, stop_all
 from pgherd.prepare.containers import choose_swap
+from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.study.swap_options import SwapRequest
-from pgherd.workloads.pgbench import PgbenchLoader
 
 MB = 2**20
 SIDES = ("a", "b")
@@ -206,56 +203,31 @@ class _DemoDeployment:
 
     def __init__(self, session: RunSession, installation: Installation, demo: DemoOptions, watcher: RunObserver) -> None:
         self._session, self._demo, self._watcher = session, demo, watcher
-        self._node = session.node
         self._usable = installations.reachable_copy(session.node, installation, session.account, str(session.cache))
-        self._rooms: dict[str, ContainerHandle] = {}
-        self._servers: dict[str, Instance] = {}
+        self._deployer = Deployer(session, {installation.bin: self._usable}, watcher)
+        self._installation = installation
         self._loads: dict[str, Process] = {}
-        self._entries: list[int] = []
 
     def start(self) -> None:
-        """Build the library, load and copy the database, and start both servers."""
-        session, demo, node = self._session, self._demo, self._node
-        library = ensure_balloon(node, self._usable, str(session.cache), account=session.account, say=self._watcher.setup)
-        sockets = session.sockets / "golden"
-        node.make_dir(str(sockets), mode=0o700, user=session.account)
-        template = golden.ensure(
-            node,
-            self._usable,
-            [PgbenchLoader(_DATABASE, demo.scale)],
-            account=session.account,
-            cache_dir=str(session.cache),
-            socket_dir=str(sockets),
-            say=self._watcher.setup,
-        )
-        runtime = session.runtime("cgroup")
-        for side in SIDES:
-            self._rooms[side] = runtime.create(Container(name=side, runtime="cgroup", memory=demo.memory))
-            home = session.work / side
-            node.make_dir(str(home), mode=0o711)
-            self._servers[side] = Instance(
-                node, self._usable, str(home / "data"), str(session.sockets / side), account=session.account, name=side
-            )
-        self._watcher.setup(f"copying 2 databases of {format_bytes(sum(template.databases.values()))}")
-        homes = [server.data_dir for server in self._servers.values()]
-        clones.clone_all(node, [(template, home) for home in homes], session.account)
-        clones.drop_cache(node, homes)
+        """Build the library, load and copy the database, and start both servers. The server that is busy first starts last."""
+        session, demo = self._session, self._demo
+        library = ensure_balloon(session.node, self._usable, str(session.cache), account=session.account, say=self._watcher.setup)
         settings = with_balloon(
             {"shared_buffers": f"{demo.pool // MB}MB", "max_connections": str(demo.clients + 10), "huge_pages": "off"},
             library,
             {"enabled": "on"},
         )
-        for server in self._servers.values():
-            server.write_settings(settings)
-            self._entries.append(session.journal.note(ReleaseSharedMemory(data_directory=server.data_dir)))
-        self._watcher.setup("starting 2 servers")
-        start_all([(server, self._rooms[side].join, self._rooms[side].cpus) for side, server in self._servers.items()])
-        for server in self._servers.values():
-            self._kill_if_left(server.pid)
-            create_functions(node, self._usable, library, server.conninfo())
-        for side in SIDES[::-1]:  # the first busy server last
-            self._watcher.setup(f"reading the database of server {side}")
-            clones.prewarm(self._servers[side], _DATABASE)
+        server = Server(
+            bin=self._installation.bin,
+            version=self._installation.version,
+            settings=settings,
+            databases=(Database(name=_DATABASE, scale=demo.scale),),
+        )
+        first, second = (Container(name=side, runtime="cgroup", memory=demo.memory, servers=(server,)) for side in SIDES)
+        self._deployer.deploy(second)
+        self._deployer.deploy(first, second)
+        for side in SIDES:
+            create_functions(session.node, self._usable, library, self._deployer.server(side).conninfo())
 
     def run_phase(self, number: int, busy: str, idle: str, until: float) -> Iterator[dict[str, ServerSample]]:
         """Load both servers until ``until`` (monotonic). Yield their state twice a second."""
@@ -264,9 +236,7 @@ class _DemoDeployment:
         self._load(idle, number, remaining, ["-c", "1", "-R", str(_IDLE_RATE)])
         while (remaining := until - time.monotonic()) > 0.05:
             time.sleep(min(_SAMPLE_INTERVAL_S, remaining))
-            for side in SIDES:
-                if not self._servers[side].running:
-                    raise TrialError(f"server {side} {self._servers[side].ending()}; its log ends with:\n{self._servers[side].log_tail(4)}")
+            self._deployer.check()
             yield {side: self._sample(side, number) for side in SIDES}
         for side, load in self._loads.items():
             if load.wait(60) != 0:
@@ -277,38 +247,29 @@ class _DemoDeployment:
         """Stop loads and servers. The session removes everything else."""
         for load in self._loads.values():
             load.signal(15)
-        stop_all(list(self._servers.values()), "immediate", 10.0)
-        for entry in self._entries:
-            self._session.journal.undo(entry)
-
-    def _kill_if_left(self, pid: int) -> None:
-        from pgherd.host import processes
-
-        start = processes.start_time(self._node, pid)
-        if start is not None:
-            self._entries.append(self._session.journal.note(Kill(pid=pid, start=start)))
+        self._deployer.close()
 
     def _load(self, side: str, number: int, seconds: float, options: list[str]) -> None:
-        server = self._servers[side]
+        target = self._deployer.reach(f"local/{side}/pg/{_DATABASE}")
         argv = [self._usable.tool("pgbench"), "-n", "-S", "-M", "prepared", "-P", "1", "-T", str(max(1, round(seconds))), *options]
-        argv += ["-h", server.socket_dir, "-p", str(server.port), "-U", server.user, _DATABASE]
-        room, output = self._rooms[side], str(self._output_path(side, number))
-        self._loads[side] = self._node.spawn(
-            Command(argv, join=room.join, cpus=room.cpus, user=self._session.account, stdout=output, stderr=output)
+        argv += ["-h", target.host, "-p", str(target.port), "-U", target.user, target.database]
+        output = str(self._output_path(side, number))
+        self._loads[side] = self._session.node.spawn(
+            Command(argv, join=target.room.join, cpus=target.room.cpus, user=self._session.account, stdout=output, stderr=output)
         )
 
     def _output_path(self, side: str, number: int) -> Path:
-        return self._session.work / side / f"pgbench-{number}"
+        return self._deployer.scratch / f"{side}-{number}"
 
     def _output(self, side: str, number: int) -> str:
         try:
-            return self._node.read(str(self._output_path(side, number))).decode(errors="replace")
+            return self._session.node.read(str(self._output_path(side, number))).decode(errors="replace")
         except OSError:
             return ""
 
     def _sample(self, side: str, number: int) -> ServerSample:
         rates = re.findall(r"s, ([\d.]+) tps", self._output(side, number))
-        ((pool, ballooned, resident, working, available, limit, state, decision),) = self._servers[side].sql(_STATUS_QUERY)
+        ((pool, ballooned, resident, working, available, limit, state, decision),) = self._deployer.server(side).sql(_STATUS_QUERY)
         return ServerSample(float(rates[-1]) if rates else 0.0, pool, ballooned, resident, working, available, limit, state or "", decision)
 
 

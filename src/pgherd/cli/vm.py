@@ -107,6 +107,7 @@ def boot(
     from pgherd.postgres import installations
     from pgherd.prepare.guests import requested_machine, require_pinnable
     from pgherd.runner.deploy.single_guest import GuestRequest, boot_single_guest
+    from pgherd.runtimes.vm.runtime import BootOptions
     from pgherd.study.database_options import DatabaseRequest
 
     options = DatabaseRequest(vm_huge_pages=huge_pages, vm_pin_vcpus=pin_vcpus, vm_ksm=ksm)
@@ -116,11 +117,9 @@ def boot(
         scale=scale,
         vcpus=vcpus,
         memory=parse_bytes(memory),
-        machine="microvm" if machine == "microvm" else "q35",
-        accelerator=accel,
-        patience=parse_seconds(boot_timeout),
         hypervisor=machine_options or GuestMachine(),
         reporting=reporting and huge_pages is None,
+        boot=BootOptions(accel, "microvm" if machine == "microvm" else "q35", console_shell=True, timeout_s=parse_seconds(boot_timeout)),
     )
     seconds = None if duration is None else parse_seconds(duration)
     node = LocalNode()

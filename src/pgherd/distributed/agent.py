@@ -51,7 +51,7 @@ from pgherd.runner.execute import phases
 from pgherd.runner.execute.local_backend import completed
 from pgherd.runner.execute.measurement_window import CommonWindow, DrivenPhases
 from pgherd.runner.observer import RunObserver
-from pgherd.runner.session import RunSession, session
+from pgherd.runner.session import RunSession, open_session
 from pgherd.store.live import SPOOL, Lines, output_name
 from pgherd.store.samples_apart import write_samples_apart
 
@@ -220,7 +220,7 @@ class HostAgent:
 
         Raises:
             UsageError: this host lacks that version.
-            CapabilityError: as ``runner.session.session``.
+            CapabilityError: as ``runner.session.open_session``.
         """
         return self._do(lambda: self._begin(run, surroundings, postgres))
 
@@ -341,7 +341,7 @@ class HostAgent:
         self._called_off.clear()
         self._observer = _CallObserver(self._called_off)
         try:
-            self._session = self._open.enter_context(session(self._node, run, surroundings, self._observer))
+            self._session = self._open.enter_context(open_session(self._node, run, surroundings, self._observer))
             self._runnable = {bin_: self._installation(bin_, version, self._session) for bin_, version in postgres.items()}
             if surroundings.listen is not None:
                 for installation in self._runnable.values():

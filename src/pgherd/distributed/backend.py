@@ -24,7 +24,7 @@ from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute.local_backend import Backend, LocalBackend
 from pgherd.runner.live_writer import LiveWriter
-from pgherd.runner.session import session
+from pgherd.runner.session import open_session
 from pgherd.store.live import told_dir
 from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest
 from pgherd.study.registry import study_of
@@ -58,7 +58,7 @@ def open_backend(
     """
     study = study_of(record.study)
     if surroundings.cluster is None:
-        with session(node, run, surroundings, writer) as opened:
+        with open_session(node, run, surroundings, writer) as opened:
             usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
             fleet = Deployer(opened, usable, writer)
             writer.output = lambda number: fleet.scratch / f"{number:04d}"

@@ -58,8 +58,11 @@ class RunSession:
 
 
 @contextlib.contextmanager
-def session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserver) -> Iterator[RunSession]:
-    """Reserve and create the resources of a run, and release them on exit.
+def open_session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserver, *, reserved: bool = True) -> Iterator[RunSession]:
+    """Create the resources of a run, and release them on exit.
+
+    Unless ``reserved`` is False, the run's cores and memory are reserved: other runs cannot use them. ``surroundings.memory`` of 0
+    means no limit.
 
     Raises:
         CapabilityError: other runs leave too few resources, or the host lacks a feature.
@@ -72,7 +75,10 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserv
     with contextlib.ExitStack() as stack:
         all_cores = surroundings.cores >= facts.cores
         with interruption.undisturbed():  # a signal must not leave a resource outside the stack
-            reserved = stack.enter_context(reserve(state, run, None if all_cores else surroundings.cores, surroundings.memory, facts))
+            cpus = None
+            if reserved:
+                cores = None if all_cores else surroundings.cores
+                cpus = stack.enter_context(reserve(state, run, cores, surroundings.memory, facts)).cpus
             journal = Journal.open(node, state, run)
             stack.callback(journal.end, watcher.note)
         active_swap = None if surroundings.swap is None else swap.make(node, journal, surroundings.swap, str(paths.cache_dir()))
@@ -80,8 +86,8 @@ def session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserv
         work = paths.work_tree(node, journal, run, account)
         sockets = Path(paths.socket_root(node, journal))
         swap_size = None if surroundings.swap is None else surroundings.swap.size
-        budget = Host(cores=surroundings.cores, memory=surroundings.memory, swap=swap_size)
-        runtimes = RuntimePool(node, journal, facts, budget, suffix, reserved.cpus, surroundings.guest_memory)
+        budget = Host(cores=surroundings.cores, memory=surroundings.memory or None, swap=swap_size)
+        runtimes = RuntimePool(node, journal, facts, budget, suffix, cpus, surroundings.guest_memory)
         stack.callback(runtimes.close)
         runtimes.get(surroundings.runtime)  # fails early if the host cannot provide the runtime
         yield RunSession(

@@ -358,3 +358,13 @@ def test_the_probe_of_the_study_of_its_name_measures(fleet, monkeypatch):
 def test_a_study_without_a_probe_is_refused(fleet, probe):
     with pytest.raises(TrialError, match=f"no probe '{probe}'"):
         fleet.probe(SimpleNamespace(probe=probe))
+
+
+def test_containers_are_deployed_without_a_trial(fleet, session):
+    both = [container for _, container in trial("a", "b").deployment.containers()]
+    fleet.deploy(both[1])
+    fleet.deploy(*both)
+    assert [what for what in done(fleet) if what[0] == "start"] == [("start", "b/pg"), ("start", "a/pg")]
+    assert fleet.server("a").name == "a/pg" and session.runtime("process").made == {"a", "b"}
+    with pytest.raises(TrialError, match="container a has no running guest"):
+        fleet.guest("a")

@@ -32,7 +32,7 @@ class Machine:
     class hypervisor:
         functional_only = True
 
-    pid = 4711
+    pid, boot_seconds = 4711, 0.5
 
     def __init__(self, name, ports):
         self.running = True
@@ -62,8 +62,8 @@ class Machines(VmRuntime):
         self.booted, self.ended, self.up, self.silent, self._nodes = [], [], {}, set(), {}
         self.balloons = None
 
-    def boot(self, container, room, images, disks, directory, servers=1, account=None):
-        self.booted.append((container.name, disks[0].path))
+    def boot(self, container, room, images, disks, directory, servers=1, account=None, how=None):
+        self.booted.append((container.name, disks[0].path if disks else None))
         self.disks = disks
         first = 40000 + 10 * len(self.up)
         self.up[container.name] = Machine(container.name, tuple(range(first, first + servers)))
@@ -360,3 +360,15 @@ def test_devices_are_told_by_their_serials(tmp_path):
 
     assert module.devices(Guest()) == {"root": "vda", "data": "vdb"}
     assert module.devices(type("Gone", (), {"listdir": lambda self, path: [][0:] or (_ for _ in ()).throw(OSError())})()) == {}
+
+
+def test_a_guest_without_servers_is_booted_without_disks(guests):
+    container = Container(name="bare", runtime="vm")
+    entered = guests.boot_without_server(container, ContainerHandle("bare"))
+    booted = guests.booted("bare")
+    assert guests.machines.booted == [("bare", None)] and not guests.packed
+    assert entered.node is booted.node and booted.machine is guests.machines.up["bare"]
+    assert set(booted.seconds) == {"packing the disk", "booting", "first answer of the agent"}
+    guests.forget("bare")
+    with pytest.raises(TrialError, match="container bare has no running guest"):
+        guests.booted("bare")

@@ -13,7 +13,7 @@ from pgherd.host.undo import Kill, ReleaseSharedMemory
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import CgroupView, ContainerView, ProcessView, SamplingView
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import Server
+from pgherd.model.deployment import Container, Deployment, Host, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.facts import HostFacts
 from pgherd.model.load import Script
@@ -27,7 +27,7 @@ from pgherd.postgres.settings import reload_or_restart
 from pgherd.postgres.validation import contexts
 from pgherd.runner.deploy import tracked_processes
 from pgherd.runner.deploy.data_directories import DataDirectories, Templates
-from pgherd.runner.deploy.guests import Guests
+from pgherd.runner.deploy.guests import BootedGuest, Guests
 from pgherd.runner.deploy.huge_pages import HugePageManager, concerns
 from pgherd.runner.deploy.memory_budget import MemoryBudget
 from pgherd.runner.deploy.servers import (
@@ -49,6 +49,7 @@ from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle, Runtime
 from pgherd.runtimes.vm.agent_client import GuestError
+from pgherd.runtimes.vm.runtime import DEFAULT_BOOT, BootOptions
 from pgherd.study.registry import studies
 from pgherd.workloads.script import stage
 
@@ -61,9 +62,12 @@ class Deployer:
     file names.
     """
 
-    def __init__(self, session: RunSession, installations: Mapping[str, Installation], watcher: RunObserver) -> None:
+    def __init__(
+        self, session: RunSession, installations: Mapping[str, Installation], watcher: RunObserver, how: BootOptions = DEFAULT_BOOT
+    ) -> None:
         """Args:
         installations: bin directory, as trials name it, to the installation that runs it (a copy where needed).
+        how: options of all guests.
         """
         self.node: Node = session.node
         self.facts: HostFacts = session.facts
@@ -84,9 +88,9 @@ class Deployer:
         self._volumes = Volumes(session.node, session.journal, session.account, str(session.work))
         self._targets = Targets(session, self._volumes, watcher)
         self._pages = HugePageManager(session.node, session.journal)
-        goldens = Templates(session, self._installations, watcher)
-        self._housing = DataDirectories(session, self._installations, goldens, self._volumes, watcher)
-        self._guests = Guests(session, self._installations, goldens, self._volumes, watcher)
+        self._templates = Templates(session, self._installations, watcher)
+        self._housing = DataDirectories(session, self._installations, self._templates, self._volumes, watcher)
+        self._guests = Guests(session, self._installations, self._templates, self._volumes, watcher, how)
         self._attached = ExternalServers(session)
         self._trial: Trial | None = None
         self._contexts: dict[str, str] | None = None
@@ -122,6 +126,35 @@ class Deployer:
         tracked = tracked_processes.watch(self.node, self._session.platform)
         self.watched, self._groups = [*tracked.processes, *self._targets.views()], tracked.groups
         return self, ", ".join([transition.summary(), *target_notes])
+
+    def prepare(self, *containers: Container) -> None:
+        """Create the templates and boot images that ``deploy`` needs for these containers, so that it starts them at once."""
+        for container in containers:
+            if container.runtime == "vm":
+                self._guests.images_for(container.servers)
+            for server in container.servers:
+                self._templates.of(server)
+
+    def deploy(self, *containers: Container) -> None:
+        """Deploy these containers and their servers for interactive use. Containers of earlier calls that are absent are removed.
+
+        A container without servers is a guest, and ``guest`` gives access to it. Raises as ``apply``.
+        """
+        self.apply(Trial(point={}, deployment=Deployment(hosts=(Host(containers=containers),)), phases=()))
+        for container in containers:
+            if not container.servers:
+                runtime = self._session.runtime(container.runtime)
+                handle = self._rooms[container.name] = runtime.create(container)
+                self._made_by[container.name] = runtime
+                self._rooms[container.name] = self._guests.boot_without_server(container, handle)
+
+    def server(self, container: str, name: str = "pg") -> Instance:
+        """Return a running server of this host or of a guest."""
+        return self._instances[container, name]
+
+    def guest(self, container: str) -> BootedGuest:
+        """Return a container's running guest, also one without a server. Raises TrialError if there is none."""
+        return self._guests.booted(container)
 
     def probe(self, trial: Trial) -> dict[str, float]:
         """Return the readings of a trial that has a probe and no load.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +31,8 @@ from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.runtimes.vm import boot_images, disk_image
 from pgherd.runtimes.vm.boot_images import BootImages
 from pgherd.runtimes.vm.qemu import Disk
-from pgherd.runtimes.vm.runtime import VmRuntime
+from pgherd.runtimes.vm.runtime import DEFAULT_BOOT, BootOptions, VmRuntime
+from pgherd.runtimes.vm.virtual_machine import VirtualMachine
 from pgherd.study.emulation import EMULATED_METRIC
 
 MOUNT = "/srv/pgherd"
@@ -227,15 +229,35 @@ SOCKETS = "/run/pgherd-sockets"
 """Directory of the servers' Unix sockets in a guest."""
 
 
+@dataclass(frozen=True)
+class BootedGuest:
+    """Running guest: its boot images, its virtual machine, and the guest as a node.
+
+    ``seconds`` has the durations of "packing the disk", "booting" and "first answer of the agent".
+    """
+
+    images: BootImages
+    machine: VirtualMachine
+    node: Node
+    seconds: Mapping[str, float]
+
+
 class Guests:
     """Guests of a run. Each server has a separate port and data disk. The disk is created again each time its guest
     is restored.
     """
 
     def __init__(
-        self, session: RunSession, installations: Mapping[str, Installation], goldens: Templates, volumes: Volumes, watcher: RunObserver
+        self,
+        session: RunSession,
+        installations: Mapping[str, Installation],
+        goldens: Templates,
+        volumes: Volumes,
+        watcher: RunObserver,
+        how: BootOptions = DEFAULT_BOOT,
     ) -> None:
-        self._session, self._installations, self._watcher = session, installations, watcher
+        self._session, self._installations, self._watcher, self._how = session, installations, watcher, how
+        self._booted: dict[str, BootedGuest] = {}
         self._images: dict[tuple[str, ...], BootImages] = {}
         self._access: dict[ServerKey, tuple[TcpAccess, str]] = {}
         self._devices: dict[str, dict[str, str]] = {}
@@ -253,29 +275,58 @@ class Guests:
         """
         if not requested:
             return {}, {}
+        by_container: dict[str, tuple[Container, list[ServerKey]]] = {}
+        for key, (container, _) in requested.items():
+            by_container.setdefault(key[0], (container, []))[1].append(key)
+        servers = {key: server for key, (_, server) in requested.items()}
+        entered = self._boot(by_container, servers, rooms, deployment)
+        instances: dict[ServerKey, Instance] = {}
+        for name, (_, keys) in by_container.items():
+            for number, key in enumerate(keys):
+                instances[key] = self._instance(key, servers[key], number, self._booted[name].node)
+        passwords = str(self._session.work / "passwords")
+        tcp_access.write_password_file(passwords, list(self._access.values()), self._session.account)
+        return instances, entered
+
+    def boot_without_server(self, container: Container, room: ContainerHandle) -> ContainerHandle:
+        """Boot a guest without servers, in which the programs of the run's first installation are present. Raises as ``restore``."""
+        return self._boot({container.name: (container, [])}, {}, {container.name: room}, Deployment(hosts=()))[container.name]
+
+    def booted(self, container: str) -> BootedGuest:
+        """Return a container's guest. Raises TrialError if it does not run."""
+        if container not in self._booted:
+            raise TrialError(f"container {container} has no running guest")
+        return self._booted[container]
+
+    def _boot(
+        self,
+        by_container: Mapping[str, tuple[Container, Sequence[ServerKey]]],
+        servers: Mapping[ServerKey, Server],
+        rooms: Mapping[str, ContainerHandle],
+        deployment: Deployment,
+    ) -> dict[str, ContainerHandle]:
+        """Boot the containers' guests with fresh disks, all at the same time."""
         runtime, node = self._runtime, self._session.node
-        by_container: dict[str, list[ServerKey]] = {}
-        for key in requested:
-            by_container.setdefault(key[0], []).append(key)
         disks: dict[str, list[Disk]] = {}
-        for name, keys in by_container.items():
-            servers = {key: requested[key][1] for key in keys}
+        packing: dict[str, float] = {}
+        images = {name: self.images_for([servers[key] for key in keys]) for name, (_, keys) in by_container.items()}
+        for name, (_, keys) in by_container.items():
+            began = time.monotonic()
             runtime.end(name)  # no process may have the old disks open
-            disks[name] = self._disks.furnish(name, servers, deployment, self._images_for(list(servers.values())).root.account)
+            disks[name] = self._disks.furnish(name, {key: servers[key] for key in keys}, deployment, images[name].root.account)
+            packing[name] = time.monotonic() - began
         # Drop cached boot images, or their page cache stays charged to a removed guest or to the first guest of an earlier trial.
-        booted = [self._images_for([requested[key][1] for key in keys]) for keys in by_container.values()]
-        clones.drop_cache(node, sorted({path for images in booted for path in (images.root.path, images.boot, images.initrd)}))
-        for name, keys in by_container.items():
+        clones.drop_cache(node, sorted({path for image in images.values() for path in (image.root.path, image.boot, image.initrd)}))
+        for name, (container, keys) in by_container.items():
             sockets = self._session.sockets / f"v{next(self._names)}"
             node.make_dir(str(sockets), mode=0o700, user=self._session.account)
-            container, images = requested[keys[0]][0], self._images_for([requested[key][1] for key in keys])
-            runtime.boot(container, rooms[name], images, disks[name], str(sockets), len(keys), self._session.account)
+            runtime.boot(container, rooms[name], images[name], disks[name], str(sockets), len(keys), self._session.account, self._how)
         self._watcher.setup(f"booting {len(by_container)} guests ({next(iter(self._images.values())).hypervisor.sentence()})")
-        instances: dict[ServerKey, Instance] = {}
         entered: dict[str, ContainerHandle] = {}
-        for name, keys in by_container.items():
+        for name in by_container:
+            began = time.monotonic()
             try:
-                guest_node = runtime.connect(name)
+                guest_node = runtime.connect(name, self._how.timeout_s)
             except OSError as error:
                 machine = runtime.machines()[name]
                 if machine.ended():
@@ -283,15 +334,15 @@ class Guests:
                 raise TrialError(f"guest {name} does not respond: {error}") from None
             self._devices[name] = devices(guest_node)
             entered[name] = replace(rooms[name], node=guest_node, clock=guest_node.clock, balloons=runtime.balloons)
-            for number, key in enumerate(keys):
-                instances[key] = self._instance(key, requested[key][1], number, guest_node)
-        passwords = str(self._session.work / "passwords")
-        tcp_access.write_password_file(passwords, list(self._access.values()), self._session.account)
-        return instances, entered
+            machine = runtime.machines()[name]
+            answer = max(time.monotonic() - began - machine.boot_seconds, 0.0)
+            seconds = {"packing the disk": packing[name], "booting": machine.boot_seconds, "first answer of the agent": answer}
+            self._booted[name] = BootedGuest(images[name], machine, guest_node, seconds)
+        return entered
 
     def views(self) -> list[GuestView]:
         """Return the running guests."""
-        if not self._access:
+        if not self._booted:
             return []
         return [
             GuestView(name, machine.pid, machine.guest.memory, self._drives(name), machine.guest.merge)
@@ -308,7 +359,7 @@ class Guests:
 
     def readings(self) -> dict[str, dict[str, float]]:
         """Return whether each guest's processors are emulated, by entity."""
-        if not self._access:
+        if not self._booted:
             return {}
         machines = self._runtime.machines()
         return {
@@ -319,7 +370,7 @@ class Guests:
 
     def check(self) -> None:
         """Raise TrialError, with the end of its console, if a guest has ended or does not respond."""
-        for name, machine in self._runtime.machines().items() if self._access else ():
+        for name, machine in self._runtime.machines().items() if self._booted else ():
             if not machine.running or (name in self._runtime.lost() and machine.ended()):
                 raise TrialError(f"guest {name} {machine.ending()} during the trial; {machine.last_words()}")
         if mute := self.mute():
@@ -327,11 +378,11 @@ class Guests:
 
     def mute(self) -> list[str]:
         """Return containers whose guests run but left the last request unanswered."""
-        return self._runtime.mute() if self._access else []
+        return self._runtime.mute() if self._booted else []
 
     def memory_kills(self, container: str) -> str:
         """Describe the OOM kills of a container's guest, with a remedy; '' if there are none or it is not a guest."""
-        machine = self._runtime.machines().get(container) if self._access else None
+        machine = self._runtime.machines().get(container) if self._booted else None
         killed = machine.memory_kills() if machine is not None else []
         if not killed:
             return ""
@@ -344,7 +395,7 @@ class Guests:
     def kills(self) -> tuple[MemoryKill, ...]:
         """Return the OOM kills by the guests' kernels since boot. A guest is booted again after such a trial."""
         now = self._session.node.now()
-        machines = self._runtime.machines() if self._access else {}
+        machines = self._runtime.machines() if self._booted else {}
         killed = {name: machine.memory_kills() for name, machine in machines.items()}
         return tuple(
             MemoryKill(container=name, processes=len(victims), at=now, names=tuple(sorted(set(victims))), limit="container")
@@ -361,6 +412,7 @@ class Guests:
     def forget(self, container: str) -> None:
         """Remove a container's guest and disks."""
         self._access = {key: access for key, access in self._access.items() if key[0] != container}
+        self._booted.pop(container, None)
         if container in self._disks:
             self._runtime.end(container)
             self._disks.remove(container)
@@ -375,21 +427,26 @@ class Guests:
         assert isinstance(runtime, VmRuntime)
         return runtime
 
-    def _images_for(self, servers: Sequence[Server]) -> BootImages:
-        """Return boot images for a guest with these servers: their PostgreSQL, and directories of further modules."""
+    def images_for(self, servers: Sequence[Server]) -> BootImages:
+        """Return boot images for a guest with these servers: their PostgreSQL, and directories of further modules.
+
+        Without servers the images contain the run's first installation.
+        """
         if len({server.bin for server in servers}) > 1:
             raise CapabilityError("servers of different PostgreSQL installations cannot share a guest; give each a separate container")
-        image_key = (servers[0].bin, *sorted({directory for server in servers for directory in _module_directories(server)}))
+        bin_ = servers[0].bin if servers else next(iter(self._installations))
+        image_key = (bin_, *sorted({directory for server in servers for directory in _module_directories(server)}))
         if image_key not in self._images:
             scratch = self._session.work / f"images-{len(self._images)}"
             self._session.node.make_dir(str(scratch), mode=0o755)
             self._images[image_key] = boot_images.build(
                 self._session.node,
-                self._installations[servers[0].bin],
+                self._installations[bin_],
                 self._session.account,
                 str(self._session.cache),
                 str(scratch),
                 extra=image_key[1:],
+                accelerator=self._how.accelerator,
                 say=self._watcher.setup,
             )
         return self._images[image_key]
@@ -404,7 +461,7 @@ class Guests:
             data_dir=f"{MOUNT}{suffix(number)}/data",
             socket_dir=SOCKETS,
             port=PORT + number,
-            account=self._images_for([server]).root.account,
+            account=self.images_for([server]).root.account,
             name="/".join(key),
             access=access,
         )

@@ -6,7 +6,8 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Literal
 
 from pgherd.host import huge_pages, same_page_merging
 from pgherd.host.cpus import least_shared, numa_nodes, siblings
@@ -28,6 +29,19 @@ from pgherd.runtimes.vm.virtual_machine import BOOT_TIMEOUT_S, VirtualMachine
 
 DEFAULT_MEMORY = 512 * 2**20
 """Memory of a guest whose container has no memory size, bytes."""
+
+
+@dataclass(frozen=True)
+class BootOptions:
+    """Options of a guest that no deployment has. ``accelerator`` None: KVM if it works. ``console_shell``: a root shell on the console."""
+
+    accelerator: str | None = None
+    machine: Literal["q35", "microvm"] = "q35"
+    console_shell: bool = False
+    timeout_s: float = BOOT_TIMEOUT_S
+
+
+DEFAULT_BOOT = BootOptions()
 
 
 class VmRuntime:
@@ -95,6 +109,7 @@ class VmRuntime:
         directory: str,
         servers: int = 1,
         account: str | None = None,
+        how: BootOptions = DEFAULT_BOOT,
     ) -> VirtualMachine:
         """Start the container's guest and return at once. ``connect`` waits for it. A running guest of the container is ended first.
 
@@ -108,7 +123,7 @@ class VmRuntime:
             OSError: QEMU cannot be started.
         """
         self.end(container.name)
-        port, *further_ports = free_ports("127.0.0.1", servers)
+        ports = free_ports("127.0.0.1", servers)
         options = container.guest or GuestMachine()
         guest = GuestSpec(
             name=container.name,
@@ -118,13 +133,15 @@ class VmRuntime:
             disks=tuple(disks),
             vcpus=max(1, math.ceil(container.vcpus or 1)),
             memory=(container.memory or DEFAULT_MEMORY) // MEMORY_UNIT_BYTES * MEMORY_UNIT_BYTES,
+            machine=how.machine,
             accelerator=images.hypervisor.accelerator,
             reporting=self.balloons.reporting,
             backing="plain" if options.huge_page is None else "huge",
             huge_page=options.huge_page or GuestSpec.huge_page,
             merge=options.merge,
-            port=port,
-            further=tuple((further_port, GuestSpec.guest_port + number) for number, further_port in enumerate(further_ports, 1)),
+            port=ports[0] if ports else None,
+            further=tuple((port, GuestSpec.guest_port + number) for number, port in enumerate(ports[1:], 1)),
+            shell=how.console_shell,
         )
         machine = VirtualMachine(self._node, guest, directory, images.hypervisor, self._journal, account)
         self._machines[container.name], self._containers[container.name] = machine, container.model_copy(update={"memory": guest.memory})

@@ -62,6 +62,7 @@ class VirtualMachine:
         self._groups = groups_for(hypervisor)
         self._account = account if self._groups is not None else None
         self._note: int | None = None
+        self._started_at = self._ready_at = 0.0
         self._process: Process | None = None
         self.qmp = QmpClient(self.places.monitor, self.name)
         self._errors = os.path.join(directory, "qemu.log")
@@ -90,6 +91,11 @@ class VirtualMachine:
         return not self.running
 
     @property
+    def boot_seconds(self) -> float:
+        """Seconds from the start of QEMU until ``wait_ready`` found the agent's port open."""
+        return max(self._ready_at - self._started_at, 0.0)
+
+    @property
     def agent_socket(self) -> str:
         """Socket of the guest's agent, for a node."""
         return self.places.agent
@@ -106,6 +112,7 @@ class VirtualMachine:
         argv = qemu.arguments(self.hypervisor.program, self.guest, self.places, sandbox=self.hypervisor.sandbox)
         groups = (self._groups or ()) if self._account is not None else ()
         command = Command(argv, join=join, cpus=cpus, cwd=self.directory, user=self._account, groups=groups)
+        self._started_at = time.monotonic()
         self._process = self.node.spawn(replace(command, stdout=self._errors, stderr=self._errors))
         start = processes.start_time(self.node, self.pid)
         if self._journal is not None and start is not None:
@@ -124,6 +131,7 @@ class VirtualMachine:
             if time.monotonic() > deadline:
                 raise TrialError(f"guest {self.name} did not come up within {timeout:.0f} s; {self.last_words()}")
             time.sleep(0.05)
+        self._ready_at = time.monotonic()
         if self.guest.stats_seconds:
             self.execute("qom-set", path=BALLOON, property="guest-stats-polling-interval", value=self.guest.stats_seconds)
 
