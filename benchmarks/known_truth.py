@@ -287,7 +287,7 @@ def calibrated(place: Path, seed: int, starts: int, rounds: int) -> dict[str, An
 def _by_turns(up: deployed.Deployed, node: Any, files: tuple[Path, Path], rounds: int, rng: random.Random) -> list[dict[str, float]]:
     """CPU seconds of the container per transaction with the plain and with the dear script, round by round."""
     (target,) = up.targets()
-    reach, sides = up.fleet.reach(target), dict(zip(("plain", "dear"), files, strict=True))
+    reach, sides = up.fleet.endpoint(target), dict(zip(("plain", "dear"), files, strict=True))
 
     def cpu() -> float:
         if (used := deployed.containers_cpu(node, up.fleet.view())) is None:
@@ -301,7 +301,7 @@ def _by_turns(up: deployed.Deployed, node: Any, files: tuple[Path, Path], rounds
         endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
         wanted = Load(clients=2, threads=1, scripts=(Script(source=str(file)),), protocol="prepared", sampling=slices.SAMPLING)
         argv = PgbenchDriver().argv(wanted, endpoint, slices.longest(rounds, TURNS, TURN))
-        inside = wrap(Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account))
+        inside = wrap(Command(argv, join=reach.handle.join, cpus=reach.handle.cpus, user=up.fleet.account))
         with (output / "progress").open("w") as file_of_progress:
             running = subprocess.Popen(
                 inside, env=environment({}), cwd="/", stdin=subprocess.DEVNULL, stdout=file_of_progress, stderr=subprocess.STDOUT, text=True

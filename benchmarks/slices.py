@@ -50,7 +50,7 @@ class Load:
         """After a stop."""
         os.kill(self._process.pid, signal.SIGCONT)
 
-    def insist(self) -> None:
+    def check_cancelled(self) -> None:
         """Raises TrialError where it has ended."""
         if self._process.poll() is not None:
             said = self._process.communicate()[1] or f"exit code {self._process.returncode}"

@@ -97,12 +97,12 @@ def load_on(up: deployed.Deployed) -> Load:
 def bare(up: deployed.Deployed, node: LocalNode, seconds: float, left_out: Mapping[str, int] | None = None) -> dict[str, float]:
     """pgbench as a plain process in the server's container, by pgherd's command line without the options that are ``left_out``."""
     target = up.targets()[0]
-    reach = up.fleet.reach(target)
+    reach = up.fleet.endpoint(target)
     output = up.fleet.scratch / "bare"
     node.make_dir(str(output), mode=0o700, user=up.fleet.account)
     endpoint = Endpoint(target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale)
     argv = without(PgbenchDriver().argv(load_on(up), endpoint, round(seconds)), left_out or {})
-    command = Command(argv, join=reach.room.join, cpus=reach.room.cpus, user=up.fleet.account)
+    command = Command(argv, join=reach.handle.join, cpus=reach.handle.cpus, user=up.fleet.account)
     view = up.fleet.view()
     begun = deployed.containers_cpu(node, view)
     done = subprocess.run(wrap(command), env=environment({}), cwd="/", stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)

@@ -32,7 +32,7 @@ PART = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": [{"name"
 KILL = MemoryKill(container="a", processes=1, at=5.0)
 
 
-class Fleet:
+class FakeDeployer:
     """Deploys nothing, and knows in which thread it did that."""
 
     def __init__(self, session, installations, watcher):
@@ -45,7 +45,7 @@ class Fleet:
         self.watcher.setup("cloning")
         return self, "1 kept"
 
-    def reach(self, target):
+    def endpoint(self, target):
         return target
 
     def check(self):
@@ -57,10 +57,10 @@ class Fleet:
     def memory_kills(self):
         return (KILL,)
 
-    def rest(self):
+    def stop_phase_targets(self):
         self.rested = True
 
-    def distrust(self):
+    def mark_unhealthy(self):
         self.distrusted = True
 
     def settings(self, target):
@@ -87,11 +87,11 @@ def agent(monkeypatch, tmp_path):
         node.remove_tree(str(work))
 
     def drive(node, part, stage, directory, scratch, watcher, watched, begin):
-        stage.reach("a")
+        stage.endpoint("a")
         while time.time() < begin:
             stage.check()
             time.sleep(0.01)
-        stage.reach("a")
+        stage.endpoint("a")
         (directory / "drivers").mkdir()
         (directory / "drivers" / "stdout").write_bytes(b"tps " * 10)
         (directory / "samples").mkdir()
@@ -103,8 +103,8 @@ def agent(monkeypatch, tmp_path):
         return SimpleNamespace(spans=lambda: [CommonWindow(begin, begin, begin + 1, 1.0)], jump=0.125, results=results)
 
     there = [Installation("/pg", "18.6", 18, "system"), Installation("/old", "15.18", 15, "system")]
-    monkeypatch.setattr(host_agent, "session", session)
-    monkeypatch.setattr(host_agent, "Deployer", Fleet)
+    monkeypatch.setattr(host_agent, "open_session", session)
+    monkeypatch.setattr(host_agent, "Deployer", FakeDeployer)
     monkeypatch.setattr(host_agent.phases, "drive", drive)
     monkeypatch.setattr(host_agent.installations, "find_all", lambda node: there)
     monkeypatch.setattr(host_agent, "runnable", lambda node, bin_, version, opened: next(one for one in there if one.bin == bin_))
@@ -120,7 +120,7 @@ def test_it_says_what_its_host_is(agent, monkeypatch):
     monkeypatch.setenv(labels.VARIABLE, "disk=ssd, rack=2,nonsense")
     found = agent.hello()
     assert found.facts.cores > 0 and found.postgres == (("18.6", "/pg"), ("15.18", "/old"))
-    assert found.labels == {"disk": "ssd", "rack": "2"} and found.room > 0
+    assert found.labels == {"disk": "ssd", "rack": "2"} and found.free_bytes > 0
 
 
 def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch):
@@ -135,7 +135,7 @@ def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch
 
 def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
     agent.open("run", SURROUNDINGS, {"/elsewhere/bin": "15.18", "/pg": "18.6"})
-    assert {bin_: one.bin for bin_, one in agent._fleet.installations.items()} == {"/elsewhere/bin": "/old", "/pg": "/pg"}
+    assert {bin_: one.bin for bin_, one in agent._deployer.installations.items()} == {"/elsewhere/bin": "/old", "/pg": "/pg"}
     with pytest.raises(UsageError, match=r"PostgreSQL 17\.2 in /x, but this host has 18\.6 in /pg, 15\.18 in /old"):
         agent.open("run", SURROUNDINGS, {"/x": "17.2"})
     assert not agent.work.exists(), "what was opened for it is gone"
@@ -193,7 +193,7 @@ def test_all_work_is_done_in_one_thread(agent):
         caller.start()
     for caller in callers:
         caller.join()
-    assert len(agent._fleet.threads) == 3 and len(set(agent._fleet.threads)) == 1
+    assert len(agent._deployer.threads) == 3 and len(set(agent._deployer.threads)) == 1
 
 
 def test_a_play_is_called_off_at_once(agent):
@@ -204,7 +204,7 @@ def test_a_play_is_called_off_at_once(agent):
         agent.play(PART, "0001", time.time() + 30)
     assert time.monotonic() - began < 10
     failed = agent.failed(PART, Thresholds())
-    assert failed.kills == (KILL,) and agent._fleet.distrusted
+    assert failed.kills == (KILL,) and agent._deployer.distrusted
     assert agent.apply(PART) == "1 kept", "the next trial begins as any"
 
 
@@ -214,10 +214,10 @@ def test_a_step_that_takes_long_is_called_off(agent, monkeypatch):
     def warm(self, part):
         begun.set()
         while True:
-            self.watcher.insist()
+            self.watcher.check_cancelled()
             time.sleep(0.01)
 
-    monkeypatch.setattr(Fleet, "apply", warm)
+    monkeypatch.setattr(FakeDeployer, "apply", warm)
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
     caller = threading.Thread(target=lambda: begun.wait() and agent.call_off())
     caller.start()
@@ -247,7 +247,7 @@ def test_files_of_the_driver_are_kept_until_the_end(agent):
 
 def test_an_agent_that_lost_its_driver_takes_everything_back(agent):
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
-    fleet = agent._fleet
+    deployer = agent._deployer
 
     def play():
         with pytest.raises(TrialError):
@@ -258,7 +258,7 @@ def test_an_agent_that_lost_its_driver_takes_everything_back(agent):
     time.sleep(0.1)
     agent.lost()
     playing.join(10)
-    assert fleet.closed and not agent.work.exists() and not playing.is_alive()
+    assert deployer.closed and not agent.work.exists() and not playing.is_alive()
     agent.lost()
 
 
@@ -305,8 +305,8 @@ def test_what_is_shown_is_what_is_looked_at():
 
 
 def test_a_glimpse_holds_what_has_been_added_since(tmp_path):
-    lookout = LiveSampler(LOOKOUT_PART, tmp_path, tmp_path / "out")
-    first = lookout.take()
+    sampler = LiveSampler(LOOKOUT_PART, tmp_path, tmp_path / "out")
+    first = sampler.take()
     assert (first.readings, first.told) == ([], [])
     readings = [{"t": 1.0 + n, "i": 0, "raw": f"{n}000000000\n"} for n in range(4)]
     with open(tmp_path / SPOOL, "w") as spool:
@@ -316,10 +316,10 @@ def test_a_glimpse_holds_what_has_been_added_since(tmp_path):
         place = tmp_path / "out" / output_name(phase, target)
         place.mkdir(parents=True)
         (place / "stderr").write_text(text)
-    seen = lookout.take()
+    seen = sampler.take()
     assert seen.readings == [
         (1.0, "cgroup_cpu", "container:db1", {"cpu.usage": 0.0}),
         (4.0, "cgroup_cpu", "container:db1", {"cpu.usage": 3.0}),
     ], "the first and the last of what is shown; nothing of other samplers"
     assert seen.told == [(0, "a/db1/pg/bench", "pgbench", "progress: 1\n"), (1, "a/db1/pg/bench", "pgbench", "ready\n")], "whole lines"
-    assert lookout.take().readings == [] and lookout.take().told == []
+    assert sampler.take().readings == [] and sampler.take().told == []

@@ -25,13 +25,13 @@ class Engine:
         self.closed = True
 
 
-class Bench:
+class FakeBackend:
     """Was opened, and closed."""
 
     made = None
 
-    def __init__(self, crew, cluster, run, surroundings, postgres, watcher):
-        Bench.made, self.said = self, [run, postgres]
+    def __init__(self, pool, cluster, run, surroundings, postgres, watcher):
+        FakeBackend.made, self.said = self, [run, postgres]
 
     def open(self):
         self.said.append("open")
@@ -58,14 +58,14 @@ def record(**fields):
 def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
     engine = Engine()
     monkeypatch.setattr(backend, "_connect", lambda name, tls: engine)
-    monkeypatch.setattr(backend, "ClusterBackend", Bench)
+    monkeypatch.setattr(backend, "ClusterBackend", FakeBackend)
     cluster = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a"}]})
     surroundings = Surroundings(runtime="cgroup", cores=2, memory=1, cluster=cluster)
     told = SimpleNamespace(output=None, run=Path("/runs/r"))
-    with pytest.raises(ZeroDivisionError), backend.open_backend(LocalNode(), "r", record(), surroundings, told) as (bench, study):
-        assert isinstance(study, ClusterStudy) and bench.said == ["r", {"/pg": "18.6"}, "open"]
+    with pytest.raises(ZeroDivisionError), backend.open_backend(LocalNode(), "r", record(), surroundings, told) as (opened, study):
+        assert isinstance(study, ClusterStudy) and opened.said == ["r", {"/pg": "18.6"}, "open"]
         raise ZeroDivisionError
-    assert Bench.made.said[-1] == "close" and engine.closed
+    assert FakeBackend.made.said[-1] == "close" and engine.closed
     assert told.output(7) == Path("/runs/r/trials/0007.partial/told")
 
 
@@ -73,8 +73,8 @@ def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
 def test_a_run_on_this_host_stands_on_a_fleet(tmp_path):
     told = SimpleNamespace(output=None, setup=lambda what: None, note=lambda text: None)
     surroundings = Surroundings(runtime="process", cores=1, memory=2**30)
-    with backend.open_backend(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (bench, study):
-        assert isinstance(bench, LocalBackend) and study.name == "density" and told.output(7).name == "0007"
+    with backend.open_backend(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (opened, study):
+        assert isinstance(opened, LocalBackend) and study.name == "density" and told.output(7).name == "0007"
         assert told.output(7).parent.is_dir()
     assert not told.output(7).parent.exists()
 

@@ -160,21 +160,21 @@ def scene(engine_of, tmp_path):
 
     watcher = Notes()
 
-    def bench(**fields):
-        crew = AgentPool(engine, make)
-        found = ClusterBackend(crew, cluster(**fields), RUN, Surroundings(runtime="cgroup", cores=4, memory=400), {"/pg": "18.6"}, watcher)
+    def backend(**fields):
+        pool = AgentPool(engine, make)
+        found = ClusterBackend(pool, cluster(**fields), RUN, Surroundings(runtime="cgroup", cores=4, memory=400), {"/pg": "18.6"}, watcher)
         found.open()
         return found
 
-    bench.engine, bench.watcher, bench.directory = engine, watcher, tmp_path / "trial"
-    bench.directory.mkdir()
-    return bench
+    backend.engine, backend.watcher, backend.directory = engine, watcher, tmp_path / "trial"
+    backend.directory.mkdir()
+    return backend
 
 
-def play(bench, scene, wanted=None):
-    placed = bench.placed(wanted or trial())
-    words = bench.apply(placed)
-    return placed, words, bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+def play(backend, scene, wanted=None):
+    placed = backend.placed(wanted or trial())
+    words = backend.apply(placed)
+    return placed, words, backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
 
 
 def test_each_host_is_opened_with_its_own_budget_and_name(scene):
@@ -188,9 +188,9 @@ def test_each_host_is_opened_with_its_own_budget_and_name(scene):
 
 
 def test_a_trial_is_played_in_step_and_put_together(scene):
-    bench = scene()
+    backend = scene()
     before = time.time()
-    _, words, played = play(bench, scene)
+    _, words, played = play(backend, scene)
     assert words == "a: 2 kept; b: 2 kept"
     agents = scene.engine.actors_of
     begins = {host: next(said[2] for said in agent.said if said[0] == "play") for host, agent in agents.items()}
@@ -207,9 +207,9 @@ def test_a_trial_is_played_in_step_and_put_together(scene):
 
 
 def test_golden_copies_are_looked_for_before_the_deployment_and_anew_when_all_begin_anew(scene):
-    bench = scene()
+    backend = scene()
     for _ in range(2):
-        bench.apply(bench.placed(trial()))
+        backend.apply(backend.placed(trial()))
     agent = scene.engine.actors_of["b"]
     assert [said[:2] for said in agent.said if said[0] in ("golden", "apply")][:2] == [("golden", "lacks"), ("apply", agent.said[-1][1])]
     assert sum(said[0] == "golden" for said in agent.said) == 1
@@ -217,15 +217,15 @@ def test_golden_copies_are_looked_for_before_the_deployment_and_anew_when_all_be
     assert [host.name for host in lacked.deployment.hosts] == ["b"]
     scene.engine.lose("a")
     with contextlib.suppress(TrialError):
-        bench.apply(bench.placed(trial()))
+        backend.apply(backend.placed(trial()))
     scene.engine.find("a")
-    bench.apply(bench.placed(trial()))
+    backend.apply(backend.placed(trial()))
     assert sum(said[0] == "golden" for said in scene.engine.actors_of["b"].said) == 1, "by the agents that were made then"
 
 
 def test_files_of_all_hosts_stand_where_a_reader_looks_for_them(scene):
-    bench = scene()
-    _, _, played = play(bench, scene)
+    backend = scene()
+    _, _, played = play(backend, scene)
     (phase,) = played.phases
     times = read_samples(scene.directory, "cpu", "cpu.user")
     assert [(entity, value) for _, entity, value in times] == [("host:a", 1.0), ("host:b", 1.0), ("host:a", 2.0), ("host:b", 2.0)]
@@ -262,17 +262,17 @@ def test_while_it_is_played_something_of_it_is_shown(scene, monkeypatch):
                         shown.set()
                 time.sleep(0.01)
 
-    bench = scene()
+    backend = scene()
     for agent in scene.engine.actors_of.values():
         agent.until = shown
-    placed = bench.placed(trial())
-    bench.apply(placed)
-    bench.play(placed, "0001", scene.directory, LIMITS, Looking())
+    placed = backend.placed(trial())
+    backend.apply(placed)
+    backend.play(placed, "0001", scene.directory, LIMITS, Looking())
     assert shown.is_set() and not (scene.directory / SPOOL).exists(), "and it is gone when all samples are there"
 
 
 def test_a_host_that_hands_over_other_files_is_refused(scene):
-    bench = scene()
+    backend = scene()
     agent = scene.engine.actors_of["b"]
     results = agent.results
 
@@ -283,25 +283,25 @@ def test_a_host_that_hands_over_other_files_is_refused(scene):
 
     agent.results = evil
     with pytest.raises(TrialError, match="outside of the trial's directory"):
-        play(bench, scene)
+        play(backend, scene)
 
 
 def test_hosts_that_begin_late_are_seen(scene):
-    bench = scene()
+    backend = scene()
     scene.engine.actors_of["b"].late = 0.15
-    _, _, played = play(bench, scene)
+    _, _, played = play(backend, scene)
     verdicts = {one.check: one for one in played.verdicts}
     assert verdicts["start-skew"].result == "fail" and "b was the last" in verdicts["start-skew"].observed
     assert verdicts["overlap"].result == "fail" and played.phases[0].overlap == pytest.approx((0.15 - 0.004) / 0.2, abs=1e-6)
 
 
 def test_targets_that_switch_apart_on_two_hosts_are_seen(scene):
-    bench, asked = scene(), trial()
+    backend, asked = scene(), trial()
     (phase,) = asked.phases
     asked = asked.model_copy(update={"phases": tuple(phase.model_copy(update={"name": name}) for name in ("w1", "w2"))})
     for behind, result in ((0.05, "pass"), (0.15, "fail")):
         scene.engine.actors_of["b"].behind = behind
-        _, _, played = play(bench, scene, asked)
+        _, _, played = play(backend, scene, asked)
         assert [one.skew for one in played.phases] == pytest.approx([behind + 0.004] * 2, abs=1e-6), "by the corrected clocks"
         (found,) = [one for one in played.verdicts if one.check == "switch-skew"]
         assert found.result == result and found.observed.startswith(f"{1000 * behind + 4:.0f} ms (w"), found
@@ -311,37 +311,37 @@ def test_targets_that_switch_apart_on_two_hosts_are_seen(scene):
 
 
 def test_a_clock_that_was_set_while_it_was_played_is_seen(scene):
-    bench = scene()
+    backend = scene()
     now = time.time()
     rough = {"uncertainty": 0.02, "round_trip": 0.04, "n": 1}
     set_and_back, before = Offset(seconds=101.0, at=now + 1.0, **rough), Offset(seconds=99.0, at=now - 60.0, **rough)
     scene.engine.beats_of = {"a": [before], "b": [Offset(seconds=-50.01, at=now + 1.0, **rough)]}
-    _, _, played = play(bench, scene)
+    _, _, played = play(backend, scene)
     assert next(one for one in played.verdicts if one.check == "clock-offset").result == "pass", "rough ones spoil nothing"
     scene.engine.beats_of["a"].append(set_and_back)
     scene.directory = scene.directory.with_name("another")
     scene.directory.mkdir()
-    _, _, played = play(bench, scene)
+    _, _, played = play(backend, scene)
     found = next(one for one in played.verdicts if one.check == "clock-offset")
     assert found.result == "fail" and found.observed == "a: +100000.00 ms ± 980 ms, the least certain", found
 
 
 def test_the_lead_follows_what_the_hosts_need(scene):
-    bench = scene()
-    play(bench, scene)
+    backend = scene()
+    play(backend, scene)
     scene.directory = scene.directory.with_name("another")
     scene.directory.mkdir()
     began = time.time()
-    play(bench, scene, trial())
+    play(backend, scene, trial())
     begin = [said[2] for said in scene.engine.actors_of["b"].said if said[0] == "play"][-1] + 50.0
     assert begin - began < LEAD_S, "it was ready in a tenth of a second"
 
 
 def test_the_user_s_scripts_go_to_each_host_once(scene, tmp_path):
-    bench = scene()
+    backend = scene()
     script = tmp_path / "new.sql"
     script.write_text("SELECT 1;")
-    play(bench, scene, trial(str(script)))
+    play(backend, scene, trial(str(script)))
     for agent in scene.engine.actors_of.values():
         assert [said for said in agent.said if said[0] == "put"] == [("put", "000-new.sql", b"SELECT 1;")]
         part = next(said[1] for said in agent.said if said[0] == "play")
@@ -349,66 +349,66 @@ def test_the_user_s_scripts_go_to_each_host_once(scene, tmp_path):
 
 
 def test_a_host_that_is_lost_taints_the_trial_and_the_run_goes_on_with_the_rest(scene):
-    bench = scene()
-    placed = bench.placed(trial())
-    bench.apply(placed)
+    backend = scene()
+    placed = backend.placed(trial())
+    backend.apply(placed)
     scene.engine.lose("b", "it hangs")
     with pytest.raises(TrialError, match="host b is lost: it hangs"):
-        bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
-    failed = bench.failed(placed, LIMITS)
+        backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    failed = backend.failed(placed, LIMITS)
     (verdict,) = failed.verdicts
     assert (verdict.check, verdict.result) == ("all-hosts", "fail") and "it hangs" in verdict.why
-    again = bench.placed(trial())
+    again = backend.placed(trial())
     assert [(host.name, len(host.containers)) for host in again.deployment.hosts] == [("a", 3)]
-    bench.apply(again)
-    played = bench.play(again, "0002", scene.directory, LIMITS, scene.watcher)
+    backend.apply(again)
+    played = backend.play(again, "0002", scene.directory, LIMITS, scene.watcher)
     assert {one.check: one.result for one in played.verdicts}["all-hosts"] == "fail"
 
 
 def test_hosts_that_are_lost_one_after_the_other_end_no_run(scene, tmp_path):
-    bench = scene()
+    backend = scene()
     script = tmp_path / "new.sql"
     script.write_text("SELECT 1;")
-    placed = bench.placed(trial(str(script)))
+    placed = backend.placed(trial(str(script)))
     scene.engine.lose("a")
     with pytest.raises(TrialError, match="host a is lost"):
-        bench.apply(placed)
+        backend.apply(placed)
     scene.engine.lose("b")
-    assert {one.check: one.result for one in bench.failed(placed, LIMITS).verdicts} == {"all-hosts": "fail"}
+    assert {one.check: one.result for one in backend.failed(placed, LIMITS).verdicts} == {"all-hosts": "fail"}
 
 
 def test_a_host_that_comes_back_is_used_again(scene):
-    bench = scene()
-    placed = bench.placed(trial())
+    backend = scene()
+    placed = backend.placed(trial())
     scene.engine.lose("b")
     with pytest.raises(TrialError):
-        bench.apply(placed)
+        backend.apply(placed)
     scene.engine.find("b")
-    again = bench.placed(trial())
+    again = backend.placed(trial())
     assert [host.name for host in again.deployment.hosts] == ["a", "b"]
     assert any("b has returned" in note for note in scene.watcher.notes)
     assert scene.engine.actors_of["b"].opened is not None
 
 
 def test_a_run_that_is_to_stop_says_how_to_go_on(scene):
-    bench = scene(on_lost_host="stop")
-    placed = bench.placed(trial())
+    backend = scene(on_lost_host="stop")
+    placed = backend.placed(trial())
     scene.engine.lose("b", "it hangs")
     with pytest.raises(TrialError):
-        bench.apply(placed)
+        backend.apply(placed)
     with pytest.raises(PgherdError, match=rf"host b is lost \(it hangs\), and the run stops then .*pgherd resume {RUN}"):
-        bench.placed(trial())
+        backend.placed(trial())
 
 
 def test_without_any_host_a_run_ends(scene):
-    bench = scene()
-    placed = bench.placed(trial())
+    backend = scene()
+    placed = backend.placed(trial())
     scene.engine.lose("a"), scene.engine.lose("b")
     with pytest.raises(TrialError):
-        bench.apply(placed)
-    bench.failed(placed, LIMITS)
+        backend.apply(placed)
+    backend.failed(placed, LIMITS)
     with pytest.raises(PgherdError, match="no host remains"):
-        bench.placed(trial())
+        backend.placed(trial())
 
 
 def test_a_run_does_not_begin_without_all_its_hosts(scene):
@@ -418,15 +418,15 @@ def test_a_run_does_not_begin_without_all_its_hosts(scene):
 
 
 def test_a_driver_that_fails_on_one_host_ends_the_trial_on_all(scene):
-    bench = scene()
-    placed = bench.placed(trial())
-    bench.apply(placed)
+    backend = scene()
+    placed = backend.placed(trial())
+    backend.apply(placed)
     scene.engine.actors_of["a"].trouble = TrialError("pgbench ended early")
     with pytest.raises(TrialError, match="on host a: pgbench ended early"):
-        bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
-    bench.failed(placed, LIMITS)
+        backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    backend.failed(placed, LIMITS)
     assert all(agent.said[-1] == ("failed",) for agent in scene.engine.actors_of.values())
-    assert bench.placed(trial()).deployment.hosts[1].name == "b", "no host is lost by that"
+    assert backend.placed(trial()).deployment.hosts[1].name == "b", "no host is lost by that"
 
 
 def test_placements_that_do_not_fit_are_told(scene):
@@ -435,22 +435,22 @@ def test_placements_that_do_not_fit_are_told(scene):
 
 
 def test_settings_and_probes_come_from_the_host_that_has_them(scene):
-    bench = scene()
-    assert bench.settings() == {"work_mem": "8MB"} and bench.settings("b/db2/pg/bench") == {"work_mem": "9MB"}
-    assert bench.probe(bench.placed(trial())) == {"database_bytes": 1.0}
+    backend = scene()
+    assert backend.settings() == {"work_mem": "8MB"} and backend.settings("b/db2/pg/bench") == {"work_mem": "9MB"}
+    assert backend.probe(backend.placed(trial())) == {"database_bytes": 1.0}
 
 
 def test_the_end_reaches_every_host(scene):
-    bench = scene()
-    bench.close()
+    backend = scene()
+    backend.close()
     assert all(agent.said[-1] == ("close",) for agent in scene.engine.actors_of.values())
     assert "on host b: not undone: a mount" in scene.watcher.notes
 
 
 def test_phases_are_shown_as_they_begin(scene):
-    bench = scene()
-    placed = bench.placed(trial())
-    bench.apply(placed)
+    backend = scene()
+    placed = backend.placed(trial())
+    backend.apply(placed)
     agent = scene.engine.actors_of["a"]
     quick = agent.play
 
@@ -459,13 +459,13 @@ def test_phases_are_shown_as_they_begin(scene):
         return quick(part, name, begin)
 
     agent.play = slow
-    bench.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
     assert scene.watcher.phases == ["p"]
 
 
 def test_a_command_that_ends_by_itself_may_take_as_long_as_it_may(scene):
     """Nobody planned its seconds; its host is not lost for that."""
-    bench = scene()
+    backend = scene()
     asked = Trial.model_validate(
         {
             "point": {"hosts": 2},
@@ -474,34 +474,34 @@ def test_a_command_that_ends_by_itself_may_take_as_long_as_it_may(scene):
         }
     )
     assert asked.open_ended
-    timeouts, call = [], bench._crew.call
+    timeouts, call = [], backend._pool.call
 
     def noted(host, method, *arguments, timeout=0.0):
         if method == "play":
             timeouts.append((host, timeout))
         return call(host, method, *arguments, timeout=timeout or 60.0)
 
-    bench._crew.call = noted
+    backend._pool.call = noted
     for agent in scene.engine.actors_of.values():
         agent.results = lambda part, windows, limits: (
             windows is None and HostResult([PhaseResult(phase="command", start=1, end=2, overlap=1, targets=[])], [], ())
         )
         agent.collect = lambda at: ([], None)
-    played = bench.play(bench.placed(asked), "0001", scene.directory, LIMITS, scene.watcher)
+    played = backend.play(backend.placed(asked), "0001", scene.directory, LIMITS, scene.watcher)
     assert [host for host, _ in timeouts] == ["a"] and timeouts[0][1] > 600, "host b has no command, and nothing to wait for"
     assert "overlap" not in {one.check for one in played.verdicts}
 
 
 def served_from_another(scene):
     """A bench whose clients run on host b; its agents know of ways."""
-    bench = scene(client="b")
-    return bench, scene.engine.actors_of["a"], scene.engine.actors_of["b"]
+    backend = scene(client="b")
+    return backend, scene.engine.actors_of["a"], scene.engine.actors_of["b"]
 
 
 def test_clients_on_a_host_of_their_own_are_told_the_way_and_their_counts_judged_by_the_servers_host(scene):
-    bench, servers, clients = served_from_another(scene)
+    backend, servers, clients = served_from_another(scene)
     assert servers.opened[1].listen == "127.0.0.1" and clients.opened[1].listen is None
-    placed, words, played = play(bench, scene)
+    placed, words, played = play(backend, scene)
     assert words == "a: 2 kept; b: 2 kept"
     applied = {host: next(said[1] for said in agent.said if said[0] == "apply") for host, agent in (("a", servers), ("b", clients))}
     assert len(list(applied["a"].deployment.servers())) == 3 and not list(applied["b"].deployment.servers())
@@ -519,20 +519,20 @@ def test_clients_on_a_host_of_their_own_are_told_the_way_and_their_counts_judged
 
 
 def test_of_hosts_that_take_turns_a_lost_one_is_missed_by_its_own_trials_only(scene):
-    bench = scene(in_turn=True)
+    backend = scene(in_turn=True)
     scene.engine.lose("b")
     with contextlib.suppress(TrialError):
-        bench._crew.call("b", "step")
+        backend._pool.call("b", "step")
     pinned = trial()
     hosts = tuple(host.model_copy(update={"labels": {"host": "b"}}) for host in pinned.deployment.hosts)
     pinned = pinned.model_copy(update={"deployment": pinned.deployment.model_copy(update={"hosts": hosts})})
-    placed, _, played = play(bench, scene, pinned)
+    placed, _, played = play(backend, scene, pinned)
     assert [host.name for host in placed.deployment.hosts] == ["a"]
     assert {one.check: one.result for one in played.verdicts}["all-hosts"] == "pass"
 
 
 def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
-    bench = scene()
+    backend = scene()
     link = {"name": "b", "kind": "hosts", "near": "a", "host": "10.0.0.2"}
     wanted = Trial.model_validate(
         {
@@ -541,14 +541,14 @@ def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
             "phases": [{"loads": {"a/b": {"driver": "iperf3"}}}],
         }
     )
-    assert bench.placed(wanted) is wanted
+    assert backend.placed(wanted) is wanted
     scene.engine.lose("b")
-    bench._crew.lost["b"] = "no sign of life for 8 s"
+    backend._pool.lost["b"] = "no sign of life for 8 s"
     with pytest.raises(TrialError, match=r"host b is lost \(no sign of life for 8 s\), and this trial has nothing to load without it"):
-        bench.apply(bench.placed(wanted))
+        backend.apply(backend.placed(wanted))
 
 
 def test_whether_clients_on_a_host_of_their_own_were_the_limit_is_judged_there(scene):
-    bench, servers, clients = served_from_another(scene)
-    play(bench, scene, trial().model_copy(update={"intents": ("cached", "not-client-bound")}))
+    backend, servers, clients = served_from_another(scene)
+    play(backend, scene, trial().model_copy(update={"intents": ("cached", "not-client-bound")}))
     assert clients.counted[0].intents == ("not-client-bound",) and servers.counted[0].intents == ("cached",)

@@ -33,24 +33,24 @@ class Agent:
 def scene(engine_of, tmp_path):
     """Two hosts whose clocks are wrong."""
     engine = engine_of(list(AHEAD))
-    crew = AgentPool(engine, Agent)
-    crew.gather(list(AHEAD))
+    pool = AgentPool(engine, Agent)
+    pool.gather(list(AHEAD))
     clocks = Clocks([{host: Offset(ahead, 0.001, 0.0, 0.002, 4) for host, ahead in AHEAD.items()}])
-    yield LiveForwarder(crew, list(AHEAD), tmp_path, clocks), engine.actors_of, tmp_path
-    crew.dismiss()
+    yield LiveForwarder(pool, list(AHEAD), tmp_path, clocks), engine.actors_of, tmp_path
+    pool.dismiss()
 
 
-def until_written(relay, done):
+def until_written(forwarder, done):
     """Look until what was asked for has come; nothing is asked for again."""
     deadline = time.monotonic() + 20
     while not done():
         assert time.monotonic() < deadline
-        relay.look(0.0, quiet=True)
+        forwarder.look(0.0, quiet=True)
         time.sleep(0.005)
 
 
 def test_what_hosts_show_stands_where_that_of_one_host_stands_on_one_clock(scene):
-    relay, agents, directory = scene
+    forwarder, agents, directory = scene
     for host, number in (("a", 1), ("b", 2)):
         target = f"{host}/db{number}/pg/bench"
         at = 1000.0 + AHEAD[host]
@@ -58,10 +58,10 @@ def test_what_hosts_show_stands_where_that_of_one_host_stands_on_one_clock(scene
             [(at, "cpu", "host", {"cpu.user": 5.0}), (at + 1, "cgroup_cpu", f"container:db{number}", {"cpu.usage": 1.0})],
             [(0, target, "pgbench", LINE.format(at, 10.0 * number) + "vacuuming...\n")],
         )
-    relay.look(1.0, quiet=False)
-    until_written(relay, lambda: len(list((directory / TOLD).glob("00/*/stderr"))) == 2)
-    relay.look(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
-    until_written(relay, lambda: (directory / SPOOL).read_text().count("values") == 8)
+    forwarder.look(1.0, quiet=False)
+    until_written(forwarder, lambda: len(list((directory / TOLD).glob("00/*/stderr"))) == 2)
+    forwarder.look(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
+    until_written(forwarder, lambda: (directory / SPOOL).read_text().count("values") == 8)
     with open(directory / SPOOL) as lines:
         found = list(readings(lines))
     assert {(t, sampler, entity) for t, sampler, entity, _ in found} == {
@@ -73,53 +73,53 @@ def test_what_hosts_show_stands_where_that_of_one_host_stands_on_one_clock(scene
     assert all(json.loads(line).keys() in ({"sources", "first"}, {"t", "i", "values"}) for line in (directory / SPOOL).open())
     told = (directory / TOLD / "00/b.db2.pg.bench/stderr").read_text()
     assert [(line.at, line.tps) for line in read_progress(told)] == [(1000.0, 20.0)] * 2 and "vacuuming" not in told
-    relay.end()
+    forwarder.end()
     assert not list(directory.iterdir())
 
 
 def test_hosts_are_asked_now_and_then_and_never_while_all_is_to_be_quiet(scene):
-    relay, agents, _ = scene
+    forwarder, agents, _ = scene
     for agent in agents.values():
         agent.shown = HostSnapshot([], [])
-    relay.look(1.0, quiet=True)
-    assert not relay._requests
-    relay.look(1.5, quiet=False)
-    until_written(relay, lambda: not relay._requests)
-    relay.look(1.6, quiet=False)
-    assert not relay._requests and agents["a"].asked == 1
-    relay.look(1.5 + module.FORWARD_INTERVAL_S, quiet=False)
-    until_written(relay, lambda: not relay._requests)
+    forwarder.look(1.0, quiet=True)
+    assert not forwarder._requests
+    forwarder.look(1.5, quiet=False)
+    until_written(forwarder, lambda: not forwarder._requests)
+    forwarder.look(1.6, quiet=False)
+    assert not forwarder._requests and agents["a"].asked == 1
+    forwarder.look(1.5 + module.FORWARD_INTERVAL_S, quiet=False)
+    until_written(forwarder, lambda: not forwarder._requests)
     assert agents["a"].asked == agents["b"].asked == 2
 
 
 @pytest.mark.parametrize("trouble", [TrialError("it died"), OSError(28, "No space left"), ValueError("a defect")])
 def test_what_ails_a_host_is_not_told_here(scene, trouble):
-    relay, agents, directory = scene
+    forwarder, agents, directory = scene
     agents["a"].shown = trouble
     agents["b"].shown = HostSnapshot([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
-    relay.look(1.0, quiet=False)
-    until_written(relay, lambda: not relay._requests)
+    forwarder.look(1.0, quiet=False)
+    until_written(forwarder, lambda: not forwarder._requests)
     assert "host:b" in (directory / SPOOL).read_text()
-    assert relay._crew.lost == {}
+    assert forwarder._pool.lost == {}
 
 
 def test_what_could_not_be_announced_is_announced_later(scene):
-    relay, agents, directory = scene
+    forwarder, agents, directory = scene
     agents["a"].shown = agents["b"].shown = HostSnapshot([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
     (directory / SPOOL).mkdir()
-    relay.look(1.0, quiet=False)
-    until_written(relay, lambda: not relay._requests)
+    forwarder.look(1.0, quiet=False)
+    until_written(forwarder, lambda: not forwarder._requests)
     (directory / SPOOL).rmdir()
-    relay.look(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
-    until_written(relay, lambda: not relay._requests)
+    forwarder.look(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
+    until_written(forwarder, lambda: not forwarder._requests)
     with open(directory / SPOOL) as lines:
         assert {entity for _, _, entity, _ in readings(lines)} == {"host:a", "host:b"}
 
 
 def test_where_nothing_can_be_written_the_play_goes_on(scene):
-    relay, agents, directory = scene
+    forwarder, agents, directory = scene
     (directory / SPOOL).mkdir()
     agents["a"].shown = agents["b"].shown = HostSnapshot([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
-    relay.look(1.0, quiet=False)
-    until_written(relay, lambda: not relay._requests)
-    relay.end()
+    forwarder.look(1.0, quiet=False)
+    until_written(forwarder, lambda: not forwarder._requests)
+    forwarder.end()

@@ -103,8 +103,8 @@ def engine(engine_of, monkeypatch):
         made.lacks = found.lacks.get(name)
         return made
 
-    crew = prepare_cluster.AgentPool
-    monkeypatch.setattr(prepare_cluster, "AgentPool", lambda engine: crew(engine, make))
+    pool = prepare_cluster.AgentPool
+    monkeypatch.setattr(prepare_cluster, "AgentPool", lambda engine: pool(engine, make))
     return found
 
 
@@ -162,8 +162,8 @@ def test_room_for_the_servers_data_is_looked_at_on_every_host(engine):
     """Hosts a and b have 4 and 2 cores: of six containers a gets four. The first has looked at its own disk."""
     engine.options = OPTIONS.model_copy(update={"databases": (6,)})
     engine.disk = 10 * GB
-    for name, room, refused in (("b", 6 * GB, True), ("b", 7 * GB, False), ("a", 1, False)):
-        engine.met[name] = replace(engine.met[name], room=room)
+    for name, free, refused in (("b", 6 * GB, True), ("b", 7 * GB, False), ("a", 1, False)):
+        engine.met[name] = replace(engine.met[name], free_bytes=free)
         if refused:
             with pytest.raises(UsageError, match=rf"host {name} has 6 GB free below its cache .* may need 6 GB there; free some"):
                 prepare_over(engine, "density", asked(), dry=True)
@@ -171,7 +171,7 @@ def test_room_for_the_servers_data_is_looked_at_on_every_host(engine):
             prepare_over(engine, "density", asked(), dry=True)
     with pytest.raises(UsageError, match="has no host for container db03; add"):
         prepare_over(engine, "density", asked(placement="listed:db01=a,db02=b"), dry=True)
-    engine.met["b"] = replace(engine.met["b"], room=10 * GB)
+    engine.met["b"] = replace(engine.met["b"], free_bytes=10 * GB)
     with pytest.raises(UsageError, match="host b has 10 GB free"):  # all of a comparison's servers stand on each host in turn
         prepare_over(engine, "compare", CompareRequest(cluster="mine", variant=("x:work_mem=8MB",)), dry=True)
 
@@ -201,7 +201,7 @@ def test_volumes_are_looked_at_on_every_host_with_room_for_its_share(engine):
 
 
 def test_a_comparison_puts_as_much_on_the_volumes_of_each_host(engine):
-    engine.met["b"] = replace(engine.met["b"], room=99 * GB)
+    engine.met["b"] = replace(engine.met["b"], free_bytes=99 * GB)
     wanted = CompareRequest(cluster="mine", variant=("x:work_mem=8MB",), data_volume="/fast")
     prepare_over(engine, "compare", wanted, dry=True)
     assert engine.actors_of["b"].looked == ([("/fast", 4 * GB)], "postgres")

@@ -13,7 +13,7 @@ from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
-from pgherd.runner.deploy.targets import NO_ROOM, TargetEndpoint
+from pgherd.runner.deploy.targets import NO_CONTAINER, TargetEndpoint
 
 HERE = Installation("/here/bin", "18.6", 18, "system")
 
@@ -32,9 +32,9 @@ def trial():
 
 
 class Stage:
-    def reach(self, target):
+    def endpoint(self, target):
         port = 5001 if "db1" in target else 5002
-        return TargetEndpoint(NO_ROOM, "/copied/bin", "/socket", port, "bench", "postgres", 7)
+        return TargetEndpoint(NO_CONTAINER, "/copied/bin", "/socket", port, "bench", "postgres", 7)
 
 
 def test_the_way_to_every_server_of_a_host_is_known_on_the_other(tmp_path):
@@ -60,7 +60,7 @@ def test_the_way_to_every_server_of_a_host_is_known_on_the_other(tmp_path):
         "postgres",
         7,
     )
-    assert reach.room is NO_ROOM and reach.environment["PGSSLMODE"] == "verify-ca"
+    assert reach.handle is NO_CONTAINER and reach.environment["PGSSLMODE"] == "verify-ca"
     passwords = (there.work / "passwords").read_text()
     assert passwords.splitlines() == [f"10.0.0.1:{port}:*:postgres:{way.password}" for port in (5001, 5002)]
     assert stat.S_IMODE(os.stat(reach.environment["PGPASSFILE"]).st_mode) == 0o600
@@ -83,10 +83,10 @@ def test_a_postgresql_without_tls_is_refused_with_what_helps(tmp_path, monkeypat
     require_tls(session(tmp_path, "c"), HERE)
 
 
-FAR = TargetEndpoint(NO_ROOM, host="10.0.0.1", port=5001)
+FAR = TargetEndpoint(NO_CONTAINER, host="10.0.0.1", port=5001)
 
 
-class Fleet:
+class FakeDeployer:
     """Reaches what is its own, and says so."""
 
     account = "someone"
@@ -94,8 +94,8 @@ class Fleet:
     def __init__(self):
         self.checked = 0
 
-    def reach(self, target):
-        return TargetEndpoint(NO_ROOM, host="/socket")
+    def endpoint(self, target):
+        return TargetEndpoint(NO_CONTAINER, host="/socket")
 
     def view(self):
         return "view"
@@ -103,7 +103,7 @@ class Fleet:
     def check(self):
         self.checked += 1
 
-    def said(self, target):
+    def error_text(self, target):
         return f"the log of {target}"
 
     def guests(self):
@@ -119,13 +119,13 @@ class AgentsStageWays:
 
 
 def stage(begin=0.0, called_off=None):
-    return AgentTargetResolver(Fleet(), AgentsStageWays(), called_off or threading.Event(), begin)
+    return AgentTargetResolver(FakeDeployer(), AgentsStageWays(), called_off or threading.Event(), begin)
 
 
 def test_servers_of_other_hosts_are_reached_by_the_way_that_is_known():
     own = stage()
-    assert own.reach("a/db1/pg/bench") is FAR and own.reach("b/db1/pg/bench").host == "/socket"
-    assert own.said("a/db1/pg/bench") == "its server runs on host a" and own.said("b/x/pg/y") == "the log of b/x/pg/y"
+    assert own.endpoint("a/db1/pg/bench") is FAR and own.endpoint("b/db1/pg/bench").host == "/socket"
+    assert own.error_text("a/db1/pg/bench") == "its server runs on host a" and own.error_text("b/x/pg/y") == "the log of b/x/pg/y"
     assert (own.account, own.guests(), own.script("s")) == ("someone", {}, "s")
 
 
@@ -133,7 +133,7 @@ def test_how_early_it_was_ready_is_when_it_was_last_asked_before_the_begin():
     early = stage(begin=time.time() + 100)
     assert early.view() == "view" and 90 < early.ready <= 100
     late = stage(begin=time.time() - 1)
-    late.reach("b/x/pg/y")
+    late.endpoint("b/x/pg/y")
     assert late.ready == 0.0
 
 

@@ -76,16 +76,16 @@ class Notes(RunObserver):
 def scene(engine_of):
     """Three hosts, of which the first has a copy that all need."""
     engine = engine_of(["a", "b", "c"])
-    crew = AgentPool(engine, Agent)
-    crew.gather()
+    pool = AgentPool(engine, Agent)
+    pool.gather()
     watcher = Notes()
-    scene = TemplateDistribution(crew, watcher)
+    scene = TemplateDistribution(pool, watcher)
     scene.agents, scene.notes, scene.setups, scene.engine = engine.actors_of, watcher.notes, watcher.setups, engine
     scene.agents["a"].copies = {"k": 100.0}
     for agent in scene.agents.values():
         agent.missing = {"k": "/pg"}
     yield scene
-    crew.dismiss()
+    pool.dismiss()
 
 
 PARTS = {host: part(host, "bench") for host in "abc"}

@@ -64,18 +64,18 @@ def up(run: str, kind: SwapKind, directory: Path) -> Iterator[tuple[RunSession, 
     around = Surroundings(runtime="cgroup", cores=whole, memory=WHOLE * MB, swap=swap(kind, directory))
     with open_session(NODE, run, around, RunObserver()) as opened:
         used: Installation = installations.choose(NODE)
-        fleet = Deployer(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, RunObserver())
+        deployer = Deployer(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, RunObserver())
         try:
-            yield opened, fleet
+            yield opened, deployer
         finally:
-            fleet.close()
+            deployer.close()
 
 
 def main() -> None:
     """Bring it about and wait to be killed."""
     directory, run, kind, memory = Path(sys.argv[1]), sys.argv[2], sys.argv[3], int(sys.argv[4])
-    with up(run, kind, directory) as (opened, fleet):  # type: ignore[arg-type]
-        fleet.apply(trial(memory))
+    with up(run, kind, directory) as (opened, deployer):  # type: ignore[arg-type]
+        deployer.apply(trial(memory))
         assert opened.swap is not None
         groups = set(opened.runtime("cgroup").budget_groups().values())
         print(opened.swap.path, *sorted(groups), sep="\n", flush=True)

@@ -60,11 +60,11 @@ def wal_disk() -> Iterator[Path]:
 def opened(usable: Installation) -> Iterator[Deployer]:
     facts = gather(NODE)
     with open_session(NODE, RUN, Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
-        fleet = Deployer(live, {usable.bin: usable}, RunObserver())
+        deployer = Deployer(live, {usable.bin: usable}, RunObserver())
         try:
-            yield fleet
+            yield deployer
         finally:
-            fleet.close()
+            deployer.close()
 
 
 def trial(usable: Installation, *, state: State = "warm", wal: Path | None = None, **of_container: object) -> Trial:
@@ -95,14 +95,14 @@ def test_two_runtimes_within_one_run(usable, tmp_path):
         pytest.skip(str(error))
     finally:
         journal.close()
-    with opened(usable) as fleet:
+    with opened(usable) as deployer:
         for number, runtime in enumerate(("process", "cgroup", "process")):
-            stage, how = fleet.apply(trial(usable, runtime=runtime, memory=2**28 if runtime == "cgroup" else None))
+            stage, how = deployer.apply(trial(usable, runtime=runtime, memory=2**28 if runtime == "cgroup" else None))
             assert how == ("1 restarted" if number else "1 restored")
             groups = stage.view().containers[0].groups
             assert bool(groups) == (runtime == "cgroup")
             (directory := tmp_path / str(number)).mkdir()
-            (played,), _ = phases.play(NODE, trial(usable), stage, directory, fleet.scratch / str(number), RunObserver())
+            (played,), _ = phases.play(NODE, trial(usable), stage, directory, deployer.scratch / str(number), RunObserver())
             used = played.metrics["container:arm"]["cpu.usage"]
             assert played.throughput > 0 and used > 0, "each accounts for its container in its own way"
             for group in groups.values():
@@ -110,26 +110,26 @@ def test_two_runtimes_within_one_run(usable, tmp_path):
 
 
 def test_the_wal_of_a_server_lies_where_it_is_told_to(usable, wal_disk):
-    def places(fleet: Deployer) -> tuple[Path, int]:
-        server = fleet.view().servers[0]
+    def places(deployer: Deployer) -> tuple[Path, int]:
+        server = deployer.view().servers[0]
         data = Path(str(NODE.sql(server.conninfo, "SHOW data_directory")[0][0]))
         files = int(NODE.sql(server.conninfo, "SELECT count(*) FROM pg_ls_waldir()")[0][0])
         NODE.disconnect(server.conninfo)
         return data / "pg_wal", files
 
-    with opened(usable) as fleet:
-        fleet.apply(trial(usable, wal=wal_disk))
-        link, files = places(fleet)
+    with opened(usable) as deployer:
+        deployer.apply(trial(usable, wal=wal_disk))
+        link, files = places(deployer)
         there = link.readlink()
         assert there.is_relative_to(wal_disk) and files >= 1
         assert sum(file.is_file() for file in there.iterdir()) >= files
         assert there.owner() == (server_account() or Path("/proc/self").owner())
-        assert fleet.apply(trial(usable, wal=wal_disk, state="restarted"))[1] == "1 restarted"
-        assert places(fleet)[0].readlink() == there
-        assert fleet.apply(trial(usable, wal=wal_disk, state="fresh"))[1] == "1 restored"
-        assert places(fleet)[0].readlink() != there and not there.exists(), "that of the server before is gone"
-        assert fleet.apply(trial(usable))[1] == "1 restored"
-        link, files = places(fleet)
+        assert deployer.apply(trial(usable, wal=wal_disk, state="restarted"))[1] == "1 restarted"
+        assert places(deployer)[0].readlink() == there
+        assert deployer.apply(trial(usable, wal=wal_disk, state="fresh"))[1] == "1 restored"
+        assert places(deployer)[0].readlink() != there and not there.exists(), "that of the server before is gone"
+        assert deployer.apply(trial(usable))[1] == "1 restored"
+        link, files = places(deployer)
         assert not link.is_symlink() and files >= 1
         (root,) = set(wal_disk.iterdir()) - {wal_disk / "precious"}
         assert os.listdir(root) == [".pgherd"], "nothing of a server that is not there any more"

@@ -98,10 +98,10 @@ def test_two_versions_within_one_run(own_directories, reachable):
     with open_session(
         NODE, "20260101-000000-compare-ab12", Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()
     ) as live:
-        fleet = Deployer(live, {one.bin: one for one in found}, RunObserver())
+        deployer = Deployer(live, {one.bin: one for one in found}, RunObserver())
         try:
             for one in (*found, found[0]):
-                stage, how = fleet.apply(trial(one))
+                stage, how = deployer.apply(trial(one))
                 assert how == "1 restored"
                 (server,) = stage.view().servers
                 assert server.major == one.major
@@ -109,7 +109,7 @@ def test_two_versions_within_one_run(own_directories, reachable):
                 NODE.disconnect(server.conninfo)
                 assert said[0][0].split()[0] == one.version and said[0][1] == "on"
         finally:
-            fleet.close()
+            deployer.close()
 
 
 def trial(installation: Installation) -> Trial:

@@ -16,7 +16,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.runner import loop
-from pgherd.runner.execute import local_backend as benches
+from pgherd.runner.execute import local_backend as backends
 from pgherd.runner.execute.local_backend import LocalBackend
 from pgherd.runner.observer import RunObserver
 from pgherd.store.run_directory import RunDirectory
@@ -47,7 +47,7 @@ class Study:
         return Analysis(answer=f"{len(results)} trials", grade="A")
 
 
-class Bench:
+class FakeBackend:
     """Does nothing; ``troubles`` maps a trial's repeat to what is raised when it is brought about."""
 
     def __init__(self, scratch: Path, troubles=()):
@@ -69,10 +69,10 @@ class Bench:
     def readings(self):
         return {"server:a/pg": {"pages.size": 4096.0}}
 
-    def rest(self):
+    def stop_phase_targets(self):
         self.rested = True
 
-    def distrust(self):
+    def mark_unhealthy(self):
         self.distrusted += 1
 
     def memory_kills(self):
@@ -87,8 +87,8 @@ def _played(monkeypatch):
         (directory / "raw").write_text(f"of repeat {trial.repeat}")
         return [PhaseResult(phase="p", start=1.0, end=2.0, overlap=1.0, targets=[])], 0.0
 
-    monkeypatch.setattr(benches.phases, "play", play)
-    monkeypatch.setattr(benches.trial_checks, "judge", lambda *_: [])
+    monkeypatch.setattr(backends.phases, "play", play)
+    monkeypatch.setattr(backends.trial_checks, "judge", lambda *_: [])
 
 
 @pytest.fixture
@@ -98,9 +98,9 @@ def run(tmp_path):
     return directory
 
 
-def execute(run, tmp_path, study=None, troubles=(), bench=None):
-    bench = bench or Bench(tmp_path / "scratch", troubles)
-    return loop.execute(run, run.record(), study or Study(), Model(), LocalBackend(bench), Thresholds(), RunObserver())
+def execute(run, tmp_path, study=None, troubles=(), backend=None):
+    backend = backend or FakeBackend(tmp_path / "scratch", troubles)
+    return loop.execute(run, run.record(), study or Study(), Model(), LocalBackend(backend), Thresholds(), RunObserver())
 
 
 def test_all_proposals_are_run_and_logged(run, tmp_path):
@@ -119,7 +119,7 @@ def test_all_proposals_are_run_and_logged(run, tmp_path):
 
 def test_a_busy_machine_s_run_names_the_command_that_measures_again(run, tmp_path, monkeypatch):
     busy = Verdict(check="foreign-cpu", kind="noise", result="fail", observed="40 %", wanted="≤ 5 %")
-    monkeypatch.setattr(benches.trial_checks, "judge", lambda *_: [busy])
+    monkeypatch.setattr(backends.trial_checks, "judge", lambda *_: [busy])
     monkeypatch.setattr(Study, "analyse", lambda *_: Analysis(answer="tainted", grade="C"))
     run.save(run.record().model_copy(update={"command": ["pgherd", "density", "--points", "1,2"]}))
     (said,) = execute(run, tmp_path).analysis.look_at
@@ -153,20 +153,20 @@ def test_what_was_said_of_some_trials_is_not_said_of_a_run_that_goes_on(run, tmp
 
 
 def test_a_failed_trial_is_recorded_and_the_run_goes_on(run, tmp_path):
-    bench = Bench(tmp_path / "scratch", {1: TrialError("the server died\nits last words")})
-    record = execute(run, tmp_path, bench=bench)
+    backend = FakeBackend(tmp_path / "scratch", {1: TrialError("the server died\nits last words")})
+    record = execute(run, tmp_path, backend=backend)
     results = run.results()
     assert record.state == "finished"
     assert [result.error for result in results] == [None, "the server died\nits last words", None]
     assert results[1].tainted and not results[1].phases
-    assert bench.distrusted == 1, "what is up is not to be taken for healthy"
+    assert backend.distrusted == 1, "what is up is not to be taken for healthy"
 
 
 def test_what_is_ended_for_want_of_memory_is_a_finding_and_ends_no_run(run, tmp_path):
-    bench = Bench(tmp_path / "scratch", {number: TrialError(f"no {number}") for number in range(9)})
+    backend = FakeBackend(tmp_path / "scratch", {number: TrialError(f"no {number}") for number in range(9)})
     kill = MemoryKill(container="a", processes=1, at=5.0)
-    bench.memory_kills = lambda: (kill,)
-    record = execute(run, tmp_path, Study(5, 5), bench=bench)
+    backend.memory_kills = lambda: (kill,)
+    record = execute(run, tmp_path, Study(5, 5), backend=backend)
     assert record.state == "finished"
     assert [result.memory_kills for result in run.results()] == [(kill,)] * 5
 
@@ -216,7 +216,7 @@ def test_a_full_disk_of_a_host_is_said_to_be_that_host_s(run, tmp_path):
 
 
 def test_why_it_ended_is_told_even_where_it_cannot_be_written(run, tmp_path, monkeypatch):
-    bench = Bench(tmp_path / "scratch", {0: OSError(errno.ENOSPC, "No space left on device")})
+    backend = FakeBackend(tmp_path / "scratch", {0: OSError(errno.ENOSPC, "No space left on device")})
     saved = run.save
 
     def save(record):
@@ -226,7 +226,7 @@ def test_why_it_ended_is_told_even_where_it_cannot_be_written(run, tmp_path, mon
 
     monkeypatch.setattr(run, "save", save)
     with pytest.raises(PgherdError, match="the disk is full"):
-        execute(run, tmp_path, bench=bench)
+        execute(run, tmp_path, backend=backend)
     assert run.record().state == "running", "which 'pgherd list' shows as killed, and resume goes on with"
 
 
@@ -246,16 +246,16 @@ def test_an_analysis_that_fails_does_not_leave_the_run_running(run, tmp_path):
 
 def test_a_trial_that_failed_because_of_a_signal_is_no_failed_trial(run, tmp_path, monkeypatch):
     """Such as a library's own error for an interrupted call."""
-    bench = Bench(tmp_path / "scratch", {1: TrialError("the query was cancelled")})
-    apply = bench.apply
+    backend = FakeBackend(tmp_path / "scratch", {1: TrialError("the query was cancelled")})
+    apply = backend.apply
 
     def interrupted(trial):
         monkeypatch.setattr(interruption, "_asked", trial.repeat == 1)
         return apply(trial)
 
-    bench.apply = interrupted
+    backend.apply = interrupted
     with pytest.raises(KeyboardInterrupt):
-        execute(run, tmp_path, bench=bench)
+        execute(run, tmp_path, backend=backend)
     assert run.record().state == "interrupted" and len(run.results()) == 1
 
 
@@ -270,7 +270,7 @@ def test_numbers_go_on_beyond_those_that_are_there(run, tmp_path):
     assert [result.id for result in run.results()] == ["0001", "0003", "0004", "0005"]
 
 
-class Verifying(Bench):
+class Verifying(FakeBackend):
     """Finds the database of repeat 1 inconsistent."""
 
     verified = ()
@@ -297,11 +297,11 @@ def test_an_inconsistent_database_fails_the_trial_where_it_is_checked(run, tmp_p
                 update={"trials": tuple(one.model_copy(update={"deployment": deployment}) for one in proposal.trials)}
             )
 
-    bench = Verifying(tmp_path / "scratch")
-    execute(run, tmp_path, Shop(), bench=bench)
-    assert bench.verified == ((0, 1, 2) if asked else ())
+    backend = Verifying(tmp_path / "scratch")
+    execute(run, tmp_path, Shop(), backend=backend)
+    assert backend.verified == ((0, 1, 2) if asked else ())
     assert [result.error for result in run.results()] == [None, "condition 4 does not hold" if asked else None, None]
-    assert bench.distrusted == int(asked)
+    assert backend.distrusted == int(asked)
 
 
 def test_trials_that_lost_all_their_hosts_do_not_end_the_run(run, tmp_path):
@@ -319,7 +319,7 @@ def test_trials_that_lost_all_their_hosts_do_not_end_the_run(run, tmp_path):
             asked = tuple(t.model_copy(update={"deployment": deployment, "phases": phases}) for t in found.trials)
             return found.model_copy(update={"trials": asked})
 
-    bench = LocalBackend(Bench(tmp_path / "scratch", troubles))
-    bench.placed = without
-    record = loop.execute(run, run.record(), Asking(count=5), Model(), bench, Thresholds(), RunObserver())
+    backend = LocalBackend(FakeBackend(tmp_path / "scratch", troubles))
+    backend.placed = without
+    record = loop.execute(run, run.record(), Asking(count=5), Model(), backend, Thresholds(), RunObserver())
     assert record.state == "finished" and [result.error for result in run.results()] == ["host b is lost"] * 4 + [None]

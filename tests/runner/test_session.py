@@ -117,8 +117,8 @@ def test_the_budget_is_checked_with_the_first_runtime_before_anything_is_deploye
 
 def test_a_runtime_that_is_needed_later_is_opened_then(places):
     with open_session(NODE, RUN, surroundings(), RunObserver()) as opened:
-        room = opened.runtime("external").create(Container(name="theirs", runtime="external"))
-        assert not room.groups and room.cpus is None
+        handle = opened.runtime("external").create(Container(name="theirs", runtime="external"))
+        assert not handle.groups and handle.cpus is None
         with pytest.raises(UsageError, match="no runtime 'docker'"):
             opened.runtime("docker")
     assert not left(places)

@@ -7,7 +7,7 @@ from pgherd.study.database_options import DatabaseOptions, target
 SAID = {"a": {"work_mem": "8MB", "jit": "off"}, "b": {"work_mem": "16MB", "jit": "off", "fsync": "off"}}
 
 
-class Bench:
+class FakeBackend:
     def __init__(self):
         self.asked = []
 
@@ -28,14 +28,14 @@ def record():
 
 
 def test_a_run_without_variants_asks_once():
-    bench = Bench()
-    found = with_settings(with_settings(record(), trial("a"), bench), trial("a"), bench)
-    assert found.settings == {"jit": "off"} and found.variant_settings == {} and bench.asked == [None]
+    backend = FakeBackend()
+    found = with_settings(with_settings(record(), trial("a"), backend), trial("a"), backend)
+    assert found.settings == {"jit": "off"} and found.variant_settings == {} and backend.asked == [None]
 
 
 def test_each_variant_is_asked_once_and_what_they_share_stands_apart():
-    bench, found = Bench(), record()
+    backend, found = FakeBackend(), record()
     for container, variant in (("a", "base"), ("a", "base (A/A)"), ("b", "big"), ("a", "base")):
-        found = with_settings(found, trial(container, variant), bench)
-    assert len(bench.asked) == 2
+        found = with_settings(found, trial(container, variant), backend)
+    assert len(backend.asked) == 2
     assert found.variant_settings == {"base": SAID["a"], "big": SAID["b"]} and found.settings == {"jit": "off"}

@@ -250,12 +250,12 @@ class _DemoDeployment:
         self._deployer.close()
 
     def _load(self, side: str, number: int, seconds: float, options: list[str]) -> None:
-        target = self._deployer.reach(f"local/{side}/pg/{_DATABASE}")
+        target = self._deployer.endpoint(f"local/{side}/pg/{_DATABASE}")
         argv = [self._usable.tool("pgbench"), "-n", "-S", "-M", "prepared", "-P", "1", "-T", str(max(1, round(seconds))), *options]
         argv += ["-h", target.host, "-p", str(target.port), "-U", target.user, target.database]
         output = str(self._output_path(side, number))
         self._loads[side] = self._session.node.spawn(
-            Command(argv, join=target.room.join, cpus=target.room.cpus, user=self._session.account, stdout=output, stderr=output)
+            Command(argv, join=target.handle.join, cpus=target.handle.cpus, user=self._session.account, stdout=output, stderr=output)
         )
 
     def _output_path(self, side: str, number: int) -> Path:

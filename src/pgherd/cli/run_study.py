@@ -216,10 +216,10 @@ def _execute(
     with (
         directory.locked(),
         open_live_writer(directory.path, watcher) as writer,
-        open_backend(node, directory.name, record, surroundings, writer) as (bench, study),
+        open_backend(node, directory.name, record, surroundings, writer) as (backend, study),
     ):
         metrics_options.show(directory.path, record)
-        return execute(directory, record, study, options, bench, record.thresholds, writer)
+        return execute(directory, record, study, options, backend, record.thresholds, writer)
 
 
 def _conclude(directory: RunDirectory, record: RunRecord, *, report: bool, as_json: bool) -> int:

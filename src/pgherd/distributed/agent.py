@@ -108,14 +108,14 @@ _Outcome = TypeVar("_Outcome")
 class HostInfo:
     """Description of a host: facts, version of pgherd, PostgreSQL installations (version, directory), labels.
 
-    ``room`` is the number of bytes free for servers' data.
+    ``free_bytes`` is the space for servers' data.
     """
 
     facts: HostFacts
     pgherd: str
     postgres: tuple[tuple[str, str], ...]
     labels: dict[str, str]
-    room: int
+    free_bytes: int
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,10 @@ class _CallObserver(RunObserver):
         self._called_off = called_off
 
     def setup(self, what: str) -> None:
-        self.insist()
+        self.check_cancelled()
         self.step = what
 
-    def insist(self) -> None:
+    def check_cancelled(self) -> None:
         if self._called_off.is_set():
             raise TrialError("called off by the driver")
 
@@ -178,10 +178,10 @@ class HostAgent:
         self._called_off = threading.Event()
         self._observer = _CallObserver(self._called_off)
         self._session: RunSession | None = None
-        self._fleet: Deployer | None = None
+        self._deployer: Deployer | None = None
         self._carrier: TemplateTransfer | None = None
         self._driven: DrivenPhases | None = None
-        self._lookout: LiveSampler | None = None
+        self._sampler: LiveSampler | None = None
         self._runnable: dict[str, Installation] = {}
         self._opened: ServerAccess | None = None
         self._ways = RemoteEndpoints()
@@ -281,8 +281,8 @@ class HostAgent:
 
     def glimpse(self) -> HostSnapshot:
         """Return readings and output of the running trial since the last call. Does not wait for running work."""
-        lookout = self._lookout
-        return HostSnapshot([], []) if lookout is None else lookout.take()
+        sampler = self._sampler
+        return HostSnapshot([], []) if sampler is None else sampler.take()
 
     def call_off(self) -> None:
         """End running work and requested calls that have not begun; they fail within 1 s. Returns immediately.
@@ -307,9 +307,9 @@ class HostAgent:
         return self._worker.submit(work).result()
 
     def _open_fleet(self) -> Deployer:
-        if self._fleet is None:
+        if self._deployer is None:
             raise TrialError("this host's agent has no open run: it was restarted")
-        return self._fleet
+        return self._deployer
 
     def _open_carrier(self) -> TemplateTransfer:
         if self._carrier is None:
@@ -348,12 +348,12 @@ class HostAgent:
                     require_tls(self._session, installation)
                 self._opened = ServerAccess(self._session, surroundings.listen)
                 self._session = replace(self._session, opening=self._opened.opening)
-            self._fleet = Deployer(self._session, self._runnable, self._observer)
+            self._deployer = Deployer(self._session, self._runnable, self._observer)
             self._carrier = TemplateTransfer(self._node, self._runnable, str(paths.cache_dir()), self._session.account)
         except BaseException:
             self._close()
             raise
-        self._open.callback(self._fleet.close)
+        self._open.callback(self._deployer.close)
         return notes
 
     def _installation(self, bin_: str, version: str, opened: RunSession) -> Installation:
@@ -377,19 +377,19 @@ class HostAgent:
         return transition
 
     def _play(self, part: Trial, name: str, begin: float) -> HostWindows:
-        fleet, opened = self._open_fleet(), self._session
+        deployer, opened = self._open_fleet(), self._session
         assert opened is not None
         self._discard()
         self._trial = opened.work / f"trial-{name}"
         self._node.make_dir(str(self._trial))
-        scratch = fleet.scratch / name
+        scratch = deployer.scratch / name
         self._node.make_dir(str(scratch), mode=0o711)
-        stage = AgentTargetResolver(fleet, self._ways, self._called_off, begin)
-        self._lookout = LiveSampler(part, self._trial, scratch)
+        stage = AgentTargetResolver(deployer, self._ways, self._called_off, begin)
+        self._sampler = LiveSampler(part, self._trial, scratch)
         try:
-            self._driven = phases.drive(self._node, part, stage, self._trial, scratch, RunObserver(), fleet.watched, begin=begin)
+            self._driven = phases.drive(self._node, part, stage, self._trial, scratch, RunObserver(), deployer.watched, begin=begin)
         finally:
-            self._lookout = None
+            self._sampler = None
         return HostWindows(self._driven.spans(), self._driven.jump, stage.ready)
 
     def _learn(self, ways: dict[str, RemoteEndpoint]) -> None:
@@ -399,17 +399,17 @@ class HostAgent:
     def _results(
         self, part: Trial, windows: list[tuple[float, float]] | None, limits: Thresholds, others: list[list[TargetResult]] | None
     ) -> HostResult:
-        fleet, driven = self._open_fleet(), self._driven
+        deployer, driven = self._open_fleet(), self._driven
         assert driven is not None and self._trial is not None
         counted = driven.results(windows, write_samples_apart)
-        results, kills = completed(fleet, part, counted)
+        results, kills = completed(deployer, part, counted)
         checked = results
         if others is not None:
             checked = [
                 phase.model_copy(update={"targets": [*phase.targets, *targets]}) for phase, targets in zip(results, others, strict=True)
             ]
-        checks = host_verdicts.of_part(part, checked, fleet.facts, limits, driven.jump)
-        self._node.remove_tree(str(fleet.scratch / self._trial.name.removeprefix("trial-")))
+        checks = host_verdicts.of_part(part, checked, deployer.facts, limits, driven.jump)
+        self._node.remove_tree(str(deployer.scratch / self._trial.name.removeprefix("trial-")))
         self._driven = None
         files = [path for path in sorted(self._trial.rglob("*")) if path.is_file()]
         self._files = [(str(path.relative_to(self._trial)), path.stat().st_size) for path in files]
@@ -434,15 +434,15 @@ class HostAgent:
     def _discard(self) -> None:
         if self._trial is not None:
             self._node.remove_tree(str(self._trial))
-            if self._fleet is not None:
-                self._node.remove_tree(str(self._fleet.scratch / self._trial.name.removeprefix("trial-")))
+            if self._deployer is not None:
+                self._node.remove_tree(str(self._deployer.scratch / self._trial.name.removeprefix("trial-")))
         self._trial, self._driven, self._files = None, None, []
 
     def _failed(self, part: Trial, limits: Thresholds) -> HostResult:
         self._called_off.clear()
         self._discard()
         kills = self._open_fleet().memory_kills()
-        self._open_fleet().distrust()
+        self._open_fleet().mark_unhealthy()
         return HostResult([], memory_checks.judge(part, [], kills, limits), kills)
 
     def _end(self) -> list[str]:
@@ -459,7 +459,7 @@ class HostAgent:
         with contextlib.suppress(OSError):
             if self._carrier is not None:
                 self._carrier.drop()
-        self._fleet = self._session = self._opened = self._carrier = None
+        self._deployer = self._session = self._opened = self._carrier = None
         self._ways = RemoteEndpoints()
         try:
             self._open.close()

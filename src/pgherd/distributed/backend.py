@@ -60,21 +60,21 @@ def open_backend(
     if surroundings.cluster is None:
         with open_session(node, run, surroundings, writer) as opened:
             usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
-            fleet = Deployer(opened, usable, writer)
-            writer.output = lambda number: fleet.scratch / f"{number:04d}"
+            deployer = Deployer(opened, usable, writer)
+            writer.output = lambda number: deployer.scratch / f"{number:04d}"
             try:
-                yield LocalBackend(fleet), study
+                yield LocalBackend(deployer), study
             finally:
-                fleet.close()
+                deployer.close()
         return
     with contextlib.closing(_connect(surroundings.cluster.address, surroundings.cluster.tls)) as engine:
-        bench = ClusterBackend(AgentPool(engine), surroundings.cluster, run, surroundings, record.postgres, writer)
+        backend = ClusterBackend(AgentPool(engine), surroundings.cluster, run, surroundings, record.postgres, writer)
         writer.output = partial(told_dir, writer.run)
         try:
-            bench.open()
-            yield bench, ClusterStudy(study, surroundings.cluster)
+            backend.open()
+            yield backend, ClusterStudy(study, surroundings.cluster)
         finally:
-            bench.close()
+            backend.close()
 
 
 def _require_no_cluster_options(asked: Model) -> None:

@@ -53,18 +53,18 @@ class ClusterBackend:
     """
 
     def __init__(
-        self, crew: AgentPool, cluster: Cluster, run: str, surroundings: Surroundings, postgres: Mapping[str, str], watcher: RunObserver
+        self, pool: AgentPool, cluster: Cluster, run: str, surroundings: Surroundings, postgres: Mapping[str, str], watcher: RunObserver
     ) -> None:
         """Args:
         surroundings: those of all hosts together.
         postgres: installations required by the run: bin directory → version.
         """
-        self._crew, self._cluster, self._run = crew, cluster, run
+        self._pool, self._cluster, self._run = pool, cluster, run
         self._surroundings, self._postgres, self._watcher = surroundings, dict(postgres), watcher
         self._lead = LEAD_S
         self._named_hosts: frozenset[str] = frozenset()
         self._files: dict[str, dict[str, str]] = {}
-        self._sharing = TemplateDistribution(crew, watcher)
+        self._sharing = TemplateDistribution(pool, watcher)
         self._step, self._step_reported_at = "", 0.0
 
     def open(self) -> None:
@@ -75,16 +75,16 @@ class ClusterBackend:
             PgherdError: a host lacks something that the run requires.
         """
         self._gather()
-        if self._crew.lost:
-            missing = "; ".join(f"{host} ({reason})" for host, reason in self._crew.lost.items())
+        if self._pool.lost:
+            missing = "; ".join(f"{host} ({reason})" for host, reason in self._pool.lost.items())
             raise TrialError(f"not all hosts of the run are present: {missing}; start their agents ('pgherd cluster status' lists them)")
 
     def close(self) -> None:
         """End the run on every host that responds."""
-        for host, notes in self._crew.each("close", dict.fromkeys(self._crew.hosts(), ()), timeout=_CLOSE_TIMEOUT_S).items():
+        for host, notes in self._pool.each("close", dict.fromkeys(self._pool.hosts(), ()), timeout=_CLOSE_TIMEOUT_S).items():
             for text in notes:
                 self._watcher.note(f"on host {host}: {text}")
-        self._crew.dismiss()
+        self._pool.dismiss()
 
     def placed(self, trial: Trial) -> Trial:
         """Return the trial with its containers placed on the present hosts. Hosts that have returned are included again.
@@ -93,34 +93,34 @@ class ClusterBackend:
             PgherdError: a host is lost and the run should stop then, no host remains, or the containers cannot be
                 placed.
         """
-        if self._crew.returned():
+        if self._pool.returned():
             self._watcher.note(
-                f"{', '.join(h for h in self._crew.lost if h in self._crew.engine.hosts())} has returned; all hosts begin again."
+                f"{', '.join(h for h in self._pool.lost if h in self._pool.engine.hosts())} has returned; all hosts begin again."
             )
             self._gather()
-        if self._crew.lost and self._cluster.on_lost_host == "stop":
+        if self._pool.lost and self._cluster.on_lost_host == "stop":
             raise PgherdError(
                 f"{self._losses()}, and the run stops then (--on-lost-host stop); when it has returned: pgherd resume {self._run}"
             )
-        if not self._crew.hosts():
+        if not self._pool.hosts():
             raise PgherdError(f"{self._losses()}, and no host remains; when they have returned: pgherd resume {self._run}")
         self._named_hosts = named(trial)
         try:
-            return placed(trial, self._cluster, self._crew.hosts())
+            return placed(trial, self._cluster, self._pool.hosts())
         except ValueError as error:
-            raise PgherdError(f"the containers cannot be placed on {', '.join(self._crew.hosts())}: {error}") from None
+            raise PgherdError(f"the containers cannot be placed on {', '.join(self._pool.hosts())}: {error}") from None
 
     def apply(self, trial: Trial) -> str:
         """Apply each host's part, in parallel. Raises TrialError if no required host remains."""
-        if self._crew.lost and has_no_load(trial):
+        if self._pool.lost and has_no_load(trial):
             raise TrialError(f"{self._losses()}, and this trial has nothing to load without it")
         parts = self._parts(trial, whole=True)
         self._sharing.share(parts)
         self._watcher.setup(f"deploying on {len(parts)} host{'' if len(parts) == 1 else 's'}")
-        summaries = self._crew.all("apply", {h: (p,) for h, p in parts.items()}, timeout=_SETUP_TIMEOUT_S, meanwhile=self._report_step)
+        summaries = self._pool.all("apply", {h: (p,) for h, p in parts.items()}, timeout=_SETUP_TIMEOUT_S, meanwhile=self._report_step)
         if self._cluster.client in parts:
-            endpoints = self._crew.all("ways", {h: (p,) for h, p in parts.items() if h != self._cluster.client}, timeout=_CALL_TIMEOUT_S)
-            self._crew.call(self._cluster.client, "learn", {target: way for ways in endpoints.values() for target, way in ways.items()})
+            endpoints = self._pool.all("ways", {h: (p,) for h, p in parts.items() if h != self._cluster.client}, timeout=_CALL_TIMEOUT_S)
+            self._pool.call(self._cluster.client, "learn", {target: way for ways in endpoints.values() for target, way in ways.items()})
         return "; ".join(f"{host}: {summary}" for host, summary in summaries.items())
 
     def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
@@ -129,14 +129,14 @@ class ClusterBackend:
         if trial.open_ended:  # a host without a command has no driver that could end
             parts = {host: host_part for host, host_part in parts.items() if loaded(host_part)}
         clocks, began = Clocks(), time.time()
-        clocks.add(self._crew.engine.offsets())
-        relay = LiveForwarder(self._crew, list(parts), directory, clocks)
+        clocks.add(self._pool.engine.offsets())
+        forwarder = LiveForwarder(self._pool, list(parts), directory, clocks)
         try:
-            drove = self._drive(trial, parts, name, clocks, watcher, relay)
+            drove = self._drive(trial, parts, name, clocks, watcher, forwarder)
         finally:
-            relay.end()
-        clocks.beats = self._crew.engine.beats(began)
-        clocks.add(self._crew.engine.offsets())
+            forwarder.end()
+        clocks.beats = self._pool.engine.beats(began)
+        clocks.add(self._pool.engine.offsets())
         self._require_clocks(parts, clocks)
         busy = {host: loaded(host_part) for host, host_part in parts.items()}
         windows = together({host: report.spans for host, report in drove.items()}, busy, clocks, open_ended=trial.open_ended)
@@ -157,8 +157,8 @@ class ClusterBackend:
         """Handle a failed trial on the remaining hosts: return OOM kills and their checks, and mark their servers
         unhealthy.
         """
-        parts = {host: host_part for host, host_part in self._parts(trial, send=False).items() if host in self._crew.hosts()}
-        counted: dict[str, HostResult] = self._crew.each("failed", {h: (p, thresholds) for h, p in parts.items()}, timeout=_CALL_TIMEOUT_S)
+        parts = {host: host_part for host, host_part in self._parts(trial, send=False).items() if host in self._pool.hosts()}
+        counted: dict[str, HostResult] = self._pool.each("failed", {h: (p, thresholds) for h, p in parts.items()}, timeout=_CALL_TIMEOUT_S)
         self._lead = min(2 * max(self._lead, LEAD_S), MAX_LEAD_S)
         checks = host_verdicts.worst_of({host: share.verdicts for host, share in counted.items() if share.verdicts})
         if missing := self._missing(trial):
@@ -168,15 +168,15 @@ class ClusterBackend:
     def probe(self, trial: Trial) -> dict[str, float]:
         """Run a trial without load on the first host that has a container for it."""
         host = next((candidate.name for candidate in trial.deployment.hosts if candidate.containers), trial.deployment.hosts[0].name)
-        readings: dict[str, float] = self._crew.call(host, "probe", self._parts(trial)[host], timeout=_SETUP_TIMEOUT_S)
+        readings: dict[str, float] = self._pool.call(host, "probe", self._parts(trial)[host], timeout=_SETUP_TIMEOUT_S)
         return readings
 
     def settings(self, target: str | None = None) -> dict[str, str]:
-        hosts = self._crew.hosts()
+        hosts = self._pool.hosts()
         if target is not None and target.split("/")[0] in hosts:
             hosts = [target.split("/")[0]]
         for host in hosts:
-            settings: dict[str, str] = self._crew.each("settings", {host: (target,)}).get(host, {})
+            settings: dict[str, str] = self._pool.each("settings", {host: (target,)}).get(host, {})
             if settings:
                 return settings
         return {}
@@ -194,12 +194,12 @@ class ClusterBackend:
 
     def _begin(self) -> None:
         names = [host.name for host in self._cluster.hosts]
-        present = [host for host in self._crew.gather(names) if host in names]
+        present = [host for host in self._pool.gather(names) if host in names]
         self._files = {host: {} for host in present}
-        self._sharing = TemplateDistribution(self._crew, self._watcher)
+        self._sharing = TemplateDistribution(self._pool, self._watcher)
         self._watcher.setup(f"opening the run on {len(present)} hosts")
         arguments = {host: (agents_run(self._run, host), self._surroundings_of(host), self._postgres) for host in present}
-        for host, notes in self._crew.all("open", arguments, timeout=_CALL_TIMEOUT_S).items():
+        for host, notes in self._pool.all("open", arguments, timeout=_CALL_TIMEOUT_S).items():
             for text in notes:
                 self._watcher.note(f"on host {host}: {text}")
 
@@ -207,17 +207,17 @@ class ClusterBackend:
         surroundings, client = own_surroundings(self._surroundings, self._cluster.host(host)), self._cluster.client
         if host == client:  # that host has no server
             return surroundings.model_copy(update={"runtime": "process", "swap": None, "trace": False})
-        return surroundings if client is None else surroundings.model_copy(update={"listen": self._crew.addresses()[host]})
+        return surroundings if client is None else surroundings.model_copy(update={"listen": self._pool.addresses()[host]})
 
     def _missing(self, trial: Trial) -> dict[str, str]:
         """Return the lost hosts, of those that a trial should have, with the reasons."""
         required = self._named_hosts or {host.name for host in trial.deployment.hosts}
         return {
-            host: reason for host, reason in self._crew.lost.items() if not (self._named_hosts or self._cluster.in_turn) or host in required
+            host: reason for host, reason in self._pool.lost.items() if not (self._named_hosts or self._cluster.in_turn) or host in required
         }
 
     def _losses(self) -> str:
-        return "; ".join(f"host {host} is lost ({reason})" for host, reason in self._crew.lost.items())
+        return "; ".join(f"host {host} is lost ({reason})" for host, reason in self._pool.lost.items())
 
     def _parts(self, trial: Trial, *, send: bool = True, whole: bool = False) -> dict[str, Trial]:
         """Return each host's part, with the driver's files at their paths on the host.
@@ -227,10 +227,10 @@ class ClusterBackend:
             whole: return parts with all loads on a host's servers, also those whose drivers run elsewhere.
         """
         parts = {}
-        trial = with_addresses(trial, self._crew.addresses())
+        trial = with_addresses(trial, self._pool.addresses())
         for host in trial.deployment.hosts:
             host_part = served(trial, host.name) if whole else part(trial, host.name)
-            if send and host.name not in self._crew.lost:
+            if send and host.name not in self._pool.lost:
                 self._send(host.name, files_of([host_part]))
             parts[host.name] = with_files(host_part, self._files.get(host.name, {}))
         return parts
@@ -239,22 +239,22 @@ class ClusterBackend:
         sent = self._files.setdefault(host, {})
         for path in sorted(files - set(sent)):
             name = f"{len(sent):03d}-{Path(path).name}"
-            sent[path] = self._crew.call(host, "put", name, Path(path).read_bytes())
+            sent[path] = self._pool.call(host, "put", name, Path(path).read_bytes())
 
     def _report_step(self) -> None:
         """Report the current step of one of the hosts, if it is new."""
-        hosts, now = self._crew.hosts(), time.monotonic()
+        hosts, now = self._pool.hosts(), time.monotonic()
         if not hosts or now - self._step_reported_at < _STEP_INTERVAL_S:
             return
         self._step_reported_at = now
         host = hosts[int(now) % len(hosts)]
-        step = self._crew.each("step", {host: ()}).get(host, "")
+        step = self._pool.each("step", {host: ()}).get(host, "")
         if step and step != self._step:
             self._step = step
             self._watcher.setup(f"host {host}: {step}")
 
     def _drive(
-        self, trial: Trial, parts: Mapping[str, Trial], name: str, clocks: Clocks, watcher: RunObserver, relay: LiveForwarder
+        self, trial: Trial, parts: Mapping[str, Trial], name: str, clocks: Clocks, watcher: RunObserver, forwarder: LiveForwarder
     ) -> dict[str, HostWindows]:
         """Agree on an instant, and run all parts from it on."""
         begin = time.time() + self._lead
@@ -262,8 +262,8 @@ class ClusterBackend:
         self._require_clocks(parts, clocks)
         # Not trial.seconds(): drivers that end by themselves have no planned duration, only a limit.
         timeout = self._lead + sum(phase.ramp + phase.seconds for phase in trial.phases) + _CALL_TIMEOUT_S
-        tasks = _MeasuringTasks(trial, begin, watcher, lambda: clocks.add(self._crew.engine.offsets()), relay)
-        drove: dict[str, HostWindows] = self._crew.all("play", arguments, timeout=timeout, meanwhile=tasks)
+        tasks = _MeasuringTasks(trial, begin, watcher, lambda: clocks.add(self._pool.engine.offsets()), forwarder)
+        drove: dict[str, HostWindows] = self._pool.all("play", arguments, timeout=timeout, meanwhile=tasks)
         needed = self._lead - min(report.ready for report in drove.values())
         self._lead = min(max(MIN_LEAD_S, 1.5 * needed + 0.2), MAX_LEAD_S)
         return drove
@@ -283,7 +283,7 @@ class ClusterBackend:
             of_clients = [intent for intent in trial.intents if intent == "not-client-bound"]
             of_servers = [intent for intent in trial.intents if intent != "not-client-bound"]
             client_part = parts[client].model_copy(update={"intents": tuple(of_clients)})
-            of_client = self._crew.all("results", {client: (client_part, borders[client], thresholds)}, timeout=_COUNT_TIMEOUT_S)
+            of_client = self._pool.all("results", {client: (client_part, borders[client], thresholds)}, timeout=_COUNT_TIMEOUT_S)
             targets = [phase.targets for phase in of_client[client].phases]
             arguments = {
                 host: (
@@ -295,18 +295,18 @@ class ClusterBackend:
                 for host, host_part in self._parts(trial, whole=True).items()
                 if host != client
             }
-        return of_client | self._crew.all("results", arguments, timeout=_COUNT_TIMEOUT_S)
+        return of_client | self._pool.all("results", arguments, timeout=_COUNT_TIMEOUT_S)
 
     def _require_clocks(self, parts: Mapping[str, Trial], clocks: Clocks) -> None:
         for host in parts:
             if not clocks.of(host):
-                reason = self._crew.engine.lost().get(host, "its clock cannot be read")
-                self._crew.lost.setdefault(host, reason)
+                reason = self._pool.engine.lost().get(host, "its clock cannot be read")
+                self._pool.lost.setdefault(host, reason)
                 raise HostLost(host, reason)
 
     def _collect(self, hosts: Sequence[str], directory: Path, clocks: Clocks, instant: float) -> None:
         """Collect all files of the trial: samples and drivers' output of all hosts together, other files by host."""
-        self._crew.side_by_side(partial(self._fetch, directory), hosts)
+        self._pool.side_by_side(partial(self._fetch, directory), hosts)
         samples = [HostSamples(directory / "hosts" / host, clocks.offset(host, instant), partial(_renamed, host=host)) for host in hosts]
         merge_samples(samples, directory)
         for host in hosts:
@@ -330,7 +330,7 @@ class ClusterBackend:
         position: tuple[int, int] | None = (0, 0)
         while position is not None:
             pieces: list[FileChunk]
-            pieces, position = self._crew.call(host, "collect", position)
+            pieces, position = self._pool.call(host, "collect", position)
             for piece in pieces:
                 file = (target / piece.path).resolve()
                 if not file.is_relative_to(target.resolve()):
@@ -338,7 +338,7 @@ class ClusterBackend:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 with open(file, "ab") as out:
                     out.write(piece.data)
-        self._crew.call(host, "discard")
+        self._pool.call(host, "discard")
 
 
 class _MeasuringTasks:
@@ -348,8 +348,8 @@ class _MeasuringTasks:
     not near a border between phases.
     """
 
-    def __init__(self, trial: Trial, begin: float, watcher: RunObserver, compare: Callable[[], None], relay: LiveForwarder) -> None:
-        self._watcher, self._compare, self._relay = watcher, compare, relay
+    def __init__(self, trial: Trial, begin: float, watcher: RunObserver, compare: Callable[[], None], forwarder: LiveForwarder) -> None:
+        self._watcher, self._compare, self._forwarder = watcher, compare, forwarder
         self._begin = begin
         self._midway = begin + trial.seconds() / 2 if trial.seconds() >= _MIDWAY_S else None
         self._borders: list[tuple[float, tuple[str, float, float]]] = []
@@ -368,7 +368,7 @@ class _MeasuringTasks:
         if self._midway is not None and now >= self._midway:
             self._midway = None
             self._compare()
-        self._relay.look(now, quiet=now < self._begin or any(abs(now - start) < _QUIET_S for start in self._instants))
+        self._forwarder.look(now, quiet=now < self._begin or any(abs(now - start) < _QUIET_S for start in self._instants))
 
 
 def agents_run(run: str, host: str) -> str:

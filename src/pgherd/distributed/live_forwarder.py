@@ -29,12 +29,12 @@ FORWARD_INTERVAL_S = 5.0
 class LiveForwarder:
     """Requests glimpses from hosts during a trial and writes them. It never waits, and never fails a trial."""
 
-    def __init__(self, crew: AgentPool, hosts: Sequence[str], directory: Path, clocks: Clocks) -> None:
+    def __init__(self, pool: AgentPool, hosts: Sequence[str], directory: Path, clocks: Clocks) -> None:
         """Args:
         directory: the trial's directory in the run.
         clocks: clocks of the hosts.
         """
-        self._crew, self._hosts, self._directory, self._clocks = crew, list(hosts), directory, clocks
+        self._pool, self._hosts, self._directory, self._clocks = pool, list(hosts), directory, clocks
         self._requests: dict[str, Future[Any]] = {}
         self._sources: dict[tuple[str, str], int] = {}
         self._due = 0.0
@@ -51,7 +51,7 @@ class LiveForwarder:
         self._due = now + FORWARD_INTERVAL_S
         for host in self._hosts:
             if host not in self._requests:
-                self._requests[host] = self._crew.ask(host, "glimpse")
+                self._requests[host] = self._pool.ask(host, "glimpse")
 
     def end(self) -> None:
         """Remove what was written, since all samples are collected after the trial."""

@@ -139,12 +139,12 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
     """
     use = study_of(study).hosts
     _require_deployable(asked)
-    crew = AgentPool(engine)
+    pool = AgentPool(engine)
     try:
-        names = crew.gather()
-        greetings: dict[str, HostInfo] = crew.all("hello", dict.fromkeys(names, ()), timeout=120.0)
+        names = pool.gather()
+        greetings: dict[str, HostInfo] = pool.all("hello", dict.fromkeys(names, ()), timeout=120.0)
         _require_same_version(greetings)
-        hosts = tuple(_host(name, greeting, crew.addresses()[name]) for name, greeting in greetings.items())
+        hosts = tuple(_host(name, greeting, pool.addresses()[name]) for name, greeting in greetings.items())
         roles = prepare_hosts.choose_roles(use, asked, hosts)
         if use != "one":  # a single host reports its resources itself
             roles = replace(roles, carry=tuple(_host(host.name, greetings[host.name], host.address, asked) for host in roles.carry))
@@ -153,11 +153,11 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
         if runtime is not None and not capabilities_of(runtime).several_hosts:
             raise CapabilityError(_NO_GUESTS)
         first = roles.carry[0].name
-        files = UploadedFiles(partial(crew.call, first, "put"))
+        files = UploadedFiles(partial(pool.call, first, "put"))
         request = _for_hosts(use, files.send(_from_here(asked)), roles)
         by_each = study_of(study).each_host
         asking = {host.name: (study, request, dry) for host in (roles.carry if by_each else roles.carry[:1])}
-        by_host: dict[str, PreparedStudy] = crew.all("prepare", asking, timeout=4 * 3600.0)
+        by_host: dict[str, PreparedStudy] = pool.all("prepare", asking, timeout=4 * 3600.0)
         prepared = registry.over_hosts(study, by_host) if by_each else by_host[first]
         prepared = replace(prepared, options=files.returned(prepared.options))
         first_trials = study_of(prepared.study).propose(prepared.options, []).trials if prepared.installation is not None else ()
@@ -168,12 +168,12 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
         cluster = _cluster(use, asked, roles, tuple(used))
         if prepared.installation is not None and not by_each:  # the host that completed the request has checked itself
             shares = _shares(first_trials if use == "together" else (), cluster, [host.name for host in roles.carry[1:]])
-            _require_disk_space(prepared, shares, {name: greetings[name].room for name in shares})
-            _require_volumes(crew, prepared, shares)
+            _require_disk_space(prepared, shares, {name: greetings[name].free_bytes for name in shares})
+            _require_volumes(pool, prepared, shares)
         if prepared.huge_pages and not dry:
-            crew.all("try_out", {host.name: (dict(prepared.huge_pages),) for host in roles.carry}, timeout=120.0)
+            pool.all("try_out", {host.name: (dict(prepared.huge_pages),) for host in roles.carry}, timeout=120.0)
     finally:
-        crew.dismiss()
+        pool.dismiss()
     facts = {host.name: greetings[host.name].facts for host in used}
     if use == "together":
         sentences = _sentences(tuple(used), asked.placement, facts, deployed=isinstance(asked, DatabaseRequest))
@@ -313,7 +313,7 @@ def _require_disk_space(prepared: PreparedStudy, shares: Mapping[str, tuple[int,
             )
 
 
-def _require_volumes(crew: AgentPool, prepared: PreparedStudy, shares: Mapping[str, tuple[int, int]]) -> None:
+def _require_volumes(pool: AgentPool, prepared: PreparedStudy, shares: Mapping[str, tuple[int, int]]) -> None:
     """Require that these hosts have the volumes for parts of the servers, with space for their share."""
     if prepared.holds:
         run_as = prepared.surroundings.run_as
@@ -321,7 +321,7 @@ def _require_volumes(crew: AgentPool, prepared: PreparedStudy, shares: Mapping[s
             name: (tuple(holding.part(containers, maximum) for holding in prepared.holds), run_as)
             for name, (containers, maximum) in shares.items()
         }
-        crew.all("look", arguments, timeout=120.0)
+        pool.all("look", arguments, timeout=120.0)
 
 
 def _for_hosts(use: prepare_hosts.Use, asked: ClusterRequest, roles: prepare_hosts.HostRoles) -> ClusterRequest:

@@ -25,7 +25,7 @@ from pgherd.postgres import tcp_access, validation
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.tcp_access import Opening, TcpAccess
 from pgherd.runner.deploy.deployer import Deployer
-from pgherd.runner.deploy.targets import NO_ROOM, TargetEndpoint, TargetResolver
+from pgherd.runner.deploy.targets import NO_CONTAINER, TargetEndpoint, TargetResolver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
 
@@ -58,11 +58,11 @@ class ServerAccess:
         self.opening = Opening(address, str(pem), tcp_access.generate())
         self._authority = authority.certificate
 
-    def ways(self, trial: Trial, stage: TargetResolver) -> dict[str, RemoteEndpoint]:
+    def ways(self, trial: Trial, resolver: TargetResolver) -> dict[str, RemoteEndpoint]:
         """Return target → endpoint for all databases of a trial that is deployed here."""
         endpoints = {}
         for address, _, _, server, _ in trial.deployment.databases():
-            reach = stage.reach(str(address))
+            reach = resolver.endpoint(str(address))
             endpoints[str(address)] = RemoteEndpoint(
                 bin=server.bin,
                 host=self.opening.address,
@@ -107,7 +107,7 @@ def _reach(way: RemoteEndpoint, passwords: Path, root: Path, installations: Mapp
         "PGSSLMINPROTOCOLVERSION": "TLSv1.3",
         "PGGSSENCMODE": "disable",
     }
-    return TargetEndpoint(NO_ROOM, installations[way.bin].bin, way.host, way.port, way.database, way.user, way.scale, environment)
+    return TargetEndpoint(NO_CONTAINER, installations[way.bin].bin, way.host, way.port, way.database, way.user, way.scale, environment)
 
 
 def require_tls(session: RunSession, installation: Installation) -> None:
@@ -121,43 +121,43 @@ def require_tls(session: RunSession, installation: Installation) -> None:
 
 
 class AgentTargetResolver:
-    """Stage of an agent for its part of a trial: a fleet's stage that can be called off and reaches databases of other
+    """Target resolver of an agent for its part of a trial. It can be called off and reaches databases of other
     hosts.
 
     ``ready`` is the time (s) before the agreed instant at which it was last asked for something required by then.
     Implements ``TargetResolver``.
     """
 
-    def __init__(self, fleet: Deployer, ways: RemoteEndpoints, called_off: threading.Event, begin: float) -> None:
+    def __init__(self, deployer: Deployer, ways: RemoteEndpoints, called_off: threading.Event, begin: float) -> None:
         """Args:
         begin: the agreed instant, of this host's clock.
         """
-        self.account = fleet.account
+        self.account = deployer.account
         self.ready = 0.0
-        self._fleet, self._ways, self._called_off, self._begin = fleet, ways, called_off, begin
+        self._deployer, self._ways, self._called_off, self._begin = deployer, ways, called_off, begin
 
-    def reach(self, target: str) -> TargetEndpoint:
+    def endpoint(self, target: str) -> TargetEndpoint:
         self._record_readiness()
-        return self._ways.get(target) or self._fleet.reach(target)
+        return self._ways.get(target) or self._deployer.endpoint(target)
 
     def guests(self) -> Mapping[str, ContainerHandle]:
-        return self._fleet.guests()
+        return self._deployer.guests()
 
     def script(self, script: Script) -> Script:
-        return self._fleet.script(script)
+        return self._deployer.script(script)
 
     def view(self) -> SamplingView:
         self._record_readiness()
-        return self._fleet.view()
+        return self._deployer.view()
 
     def check(self) -> None:
         """Also raise TrialError once the trial was called off."""
         if self._called_off.is_set():
             raise TrialError("called off by the driver")
-        self._fleet.check()
+        self._deployer.check()
 
-    def said(self, target: str) -> str:
-        return self._fleet.said(target) if self._ways.get(target) is None else f"its server runs on host {target.split('/')[0]}"
+    def error_text(self, target: str) -> str:
+        return self._deployer.error_text(target) if self._ways.get(target) is None else f"its server runs on host {target.split('/')[0]}"
 
     def _record_readiness(self) -> None:
         remaining = self._begin - time.time()

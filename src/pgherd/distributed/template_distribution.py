@@ -77,28 +77,28 @@ class TemplateDistribution:
     A failure is only reported. The host then creates the template itself, as without sharing.
     """
 
-    def __init__(self, crew: AgentPool, watcher: RunObserver) -> None:
-        self._crew, self._watcher = crew, watcher
+    def __init__(self, pool: AgentPool, watcher: RunObserver) -> None:
+        self._pool, self._watcher = pool, watcher
         self._checked_contents: dict[str, set[str]] = {}
 
     def share(self, parts: Mapping[str, Trial]) -> None:
         """Copy templates that the hosts of these parts lack from hosts of the run that have them."""
         new = {host: part for host, part in parts.items() if not _contents(part) <= self._checked_contents.get(host, set())}
-        if not new or len(self._crew.hosts()) < 2:
+        if not new or len(self._pool.hosts()) < 2:
             return
-        lacks: dict[str, dict[str, str]] = self._crew.each("golden", {host: ("lacks", part) for host, part in new.items()})
+        lacks: dict[str, dict[str, str]] = self._pool.each("golden", {host: ("lacks", part) for host, part in new.items()})
         for host in lacks:
             self._checked_contents.setdefault(host, set()).update(_contents(new[host]))
         missing = {key: bin_ for host_missing in lacks.values() for key, bin_ in host_missing.items()}
         if missing:
-            has = self._crew.each("golden", dict.fromkeys(self._crew.hosts(), ("has", missing)))
+            has = self._pool.each("golden", dict.fromkeys(self._pool.hosts(), ("has", missing)))
             for errand in errands(lacks, has):
                 self._run(errand)
 
     def _run(self, errand: TransferJob) -> None:
         began = time.monotonic()
         try:
-            manifest: Manifest = self._crew.call(errand.source, "golden", "lend", errand.key, errand.bin, timeout=_STEP_TIMEOUT_S)
+            manifest: Manifest = self._pool.call(errand.source, "golden", "lend", errand.key, errand.bin, timeout=_STEP_TIMEOUT_S)
             self._carry(errand, manifest, began)
         except HostLost:
             pass  # the next call to that host reports it
@@ -112,7 +112,7 @@ class TemplateDistribution:
         self._watcher.setup(f"copying a template ({size}) from {source} to {', '.join(errand.to)}")
         to, received = self._each("borrow", errand.to, manifest), 0
         while to:
-            load: Chunk = self._crew.call(source, "golden", "piece", timeout=_STEP_TIMEOUT_S)
+            load: Chunk = self._pool.call(source, "golden", "piece", timeout=_STEP_TIMEOUT_S)
             to = self._each("add", to, load.data)
             interruption.check()
             received += len(load.data)
@@ -135,12 +135,12 @@ class TemplateDistribution:
 
         def run_step(host: str) -> None:
             try:
-                self._crew.call(host, "golden", step, *arguments, timeout=timeout)
+                self._pool.call(host, "golden", step, *arguments, timeout=timeout)
             except (PgherdError, OSError) as error:
                 failed[host] = error
 
-        present = [host for host in hosts if host not in self._crew.lost]
-        self._crew.side_by_side(run_step, present)
+        present = [host for host in hosts if host not in self._pool.lost]
+        self._pool.side_by_side(run_step, present)
         for error in failed.values():
             if not isinstance(error, HostLost):
                 self._watcher.note(f"{error}; this host creates the template itself.")

@@ -30,7 +30,7 @@ def execute(
     record: RunRecord,
     study: RunnableStudy[Any],
     options: Model,
-    bench: Backend,
+    backend: Backend,
     thresholds: Thresholds,
     observer: RunObserver,
 ) -> RunRecord:
@@ -62,10 +62,10 @@ def execute(
             observer.planned(len(trials), sum(trial.seconds() for trial in trials))
             for planned in trials:
                 interruption.check()
-                trial = bench.placed(planned)
+                trial = backend.placed(planned)
                 name = directory.next_trial()
                 observer.trial(trial, int(name))
-                result = _trial(directory, name, trial, bench, thresholds, observer)
+                result = _trial(directory, name, trial, backend, thresholds, observer)
                 if not wall_start:
                     # The transition of the first trial is the set-up: templates, clones, first starts.
                     wall_start = result.phases[0].start - result.trial.phases[0].ramp if result.phases else result.ended
@@ -76,7 +76,7 @@ def execute(
                 timing["wall"] = wall_s + time.time() - wall_start
                 record = record.model_copy(update={"timing": dict(timing)})
                 if result.error is None:
-                    record = with_settings(record, trial, bench)
+                    record = with_settings(record, trial, backend)
                 observer.finished(result)
                 # An OOM kill may be the result that the study looks for. A lost host fails only the trials that need it.
                 # Neither counts as a failure of the run.
@@ -123,19 +123,21 @@ def _logged(record: RunRecord, proposal: Proposal, after: int) -> RunRecord:
     return record.model_copy(update={"proposals": [*record.proposals, entry]})
 
 
-def _trial(directory: RunDirectory, name: str, trial: Trial, bench: Backend, thresholds: Thresholds, observer: RunObserver) -> TrialResult:
+def _trial(
+    directory: RunDirectory, name: str, trial: Trial, backend: Backend, thresholds: Thresholds, observer: RunObserver
+) -> TrialResult:
     started = time.time()
     partial = directory.begin_trial(name)
     transition, error, outcome = "", None, TrialOutcome()
     try:
         if trial.probe is not None:
-            readings = bench.probe(trial)
+            readings = backend.probe(trial)
             return TrialResult(id=name, trial=trial, started=started, ended=time.time(), probe=readings)
-        transition = bench.apply(trial)
-        outcome = bench.play(trial, name, partial, thresholds, observer)
+        transition = backend.apply(trial)
+        outcome = backend.play(trial, name, partial, thresholds, observer)
     except TrialError as failure:
         interruption.check()  # a trial that a signal cut short has not failed
-        outcome, error = bench.failed(trial, thresholds), str(failure)
+        outcome, error = backend.failed(trial, thresholds), str(failure)
     return TrialResult(
         id=name,
         trial=trial,
@@ -162,15 +164,15 @@ class SettingsSource(Protocol):
         ...
 
 
-def with_settings(record: RunRecord, trial: Trial, bench: SettingsSource) -> RunRecord:
+def with_settings(record: RunRecord, trial: Trial, backend: SettingsSource) -> RunRecord:
     """Return the record with the settings of this trial's running servers, unless it has them already.
 
     For a comparison, ``settings`` holds the settings that all variants share and ``variant_settings`` all settings of each variant.
     """
     if VARIANT not in trial.point:
-        return record if record.settings else record.model_copy(update={"settings": bench.settings()})
+        return record if record.settings else record.model_copy(update={"settings": backend.settings()})
     new = {variant: target for variant, target in _variants(trial).items() if variant not in record.variant_settings}
-    reported = {variant: bench.settings(target) for variant, target in new.items()}
+    reported = {variant: backend.settings(target) for variant, target in new.items()}
     if not any(reported.values()):
         return record
     by_variant = {**record.variant_settings, **{variant: settings for variant, settings in reported.items() if settings}}

@@ -12,7 +12,7 @@ class RunObserver:
     def setup(self, what: str) -> None:
         """Note the start of a set-up step, such as creating a template, cloning or starting servers."""
 
-    def insist(self) -> None:
+    def check_cancelled(self) -> None:
         """Check for cancellation. Called repeatedly during long steps. Raises TrialError if the work has been cancelled."""
 
     def planned(self, trials: int, seconds: float) -> None:

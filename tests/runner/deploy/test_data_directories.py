@@ -58,9 +58,9 @@ def housing(tmp_path, monkeypatch):
     monkeypatch.setattr(module.clones, "drop_cache", lambda node, directories: dropped.extend(directories))
     journal = Journal.open(NODE, tmp_path / "state", "run")
     session = RunSession(NODE, gather(NODE), journal, None, None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
-    goldens = Templates(session, INSTALLATIONS, RunObserver())
-    one = DataDirectories(session, INSTALLATIONS, goldens, Volumes(NODE, journal, None, str(tmp_path / "work")), RunObserver())
-    one.made, one.dropped, one.goldens, one.work = made, dropped, goldens, tmp_path / "work"
+    templates = Templates(session, INSTALLATIONS, RunObserver())
+    one = DataDirectories(session, INSTALLATIONS, templates, Volumes(NODE, journal, None, str(tmp_path / "work")), RunObserver())
+    one.made, one.dropped, one.templates, one.work = made, dropped, templates, tmp_path / "work"
     yield one
     journal.close()
 
@@ -82,7 +82,7 @@ def test_each_server_has_a_copy_of_its_own(housing):
 
 def test_other_contents_need_another_golden_copy(housing):
     for scale in (1, 2, 1):
-        housing.goldens.of(server(scale))
+        housing.templates.of(server(scale))
     assert len(housing.made) == 2
 
 
@@ -123,7 +123,7 @@ def test_a_slow_disk_is_waited_for_by_what_was_copied(housing):
     words = r"the copies for 2 servers .* were not on the disk after .*smaller --scale"
     with pytest.raises(TrialError, match=words), housing.settling({key: (one, server()) for key, one in found.items()}):
         assert disk.done == [["sync", "-f", "--"]]
-    waited = patience(2 * housing.goldens.of(server()).bytes)
+    waited = patience(2 * housing.templates.of(server()).bytes)
     assert disk.done[1:] == [waited, signal.SIGKILL, module._KILL_TIMEOUT_S], "it is not left to the next trial"
     assert patience(2**40) > 24 * 3600 > patience(0)
 

@@ -127,7 +127,7 @@ def session(tmp_path):
 
 
 @pytest.fixture
-def fleet(session, monkeypatch):
+def deployer(session, monkeypatch):
     monkeypatch.setattr(data_directories, "Instance", Pretended)
     monkeypatch.setattr(module, "start_all", start_all)
     monkeypatch.setattr(module, "stop_all", stop_all)
@@ -153,52 +153,52 @@ def trial(*names, vcpus=None, settings=None, state="warm", load=None, runtime="p
     return Trial(point={"databases": 1}, deployment=deployment, state=state, phases=(Phase(name="p", ramp=0, seconds=1, loads=loads),))
 
 
-def done(fleet):
+def done(deployer):
     events, Pretended.events[:] = [*Pretended.events], []
     return [(what, name.rpartition("/work/")[2]) for what, name in events]
 
 
-def test_servers_are_cloned_started_and_warmed_and_then_kept(fleet):
-    assert fleet.apply(trial("a", "b"))[1] == "2 restored"
-    assert [what for what, _ in done(fleet)] == ["clone", "clone", "settings", "settings", "start", "start", "warm", "warm"]
-    assert fleet.apply(trial("a", "b"))[1] == "2 kept" and not done(fleet)
-    assert fleet.apply(trial("a", "b", settings={"work_mem": "8MB"}))[1] == "2 reloaded"
-    assert [what for what, _ in done(fleet)] == ["settings", "reload", "settings", "reload"]
-    assert fleet.apply(trial("b", settings={"work_mem": "8MB"}))[1] == "1 kept, 1 removed"
-    assert done(fleet) == [("stop fast", "a/pg")]
-    assert fleet.settings() == {"work_mem": "8MB"}
-    fleet.close()
-    assert done(fleet) == [("stop immediate", "b/pg")]
-    assert fleet.settings() == {}, "no server answers any more"
+def test_servers_are_cloned_started_and_warmed_and_then_kept(deployer):
+    assert deployer.apply(trial("a", "b"))[1] == "2 restored"
+    assert [what for what, _ in done(deployer)] == ["clone", "clone", "settings", "settings", "start", "start", "warm", "warm"]
+    assert deployer.apply(trial("a", "b"))[1] == "2 kept" and not done(deployer)
+    assert deployer.apply(trial("a", "b", settings={"work_mem": "8MB"}))[1] == "2 reloaded"
+    assert [what for what, _ in done(deployer)] == ["settings", "reload", "settings", "reload"]
+    assert deployer.apply(trial("b", settings={"work_mem": "8MB"}))[1] == "1 kept, 1 removed"
+    assert done(deployer) == [("stop fast", "a/pg")]
+    assert deployer.settings() == {"work_mem": "8MB"}
+    deployer.close()
+    assert done(deployer) == [("stop immediate", "b/pg")]
+    assert deployer.settings() == {}, "no server answers any more"
 
 
-def test_each_container_is_made_by_the_runtime_that_it_names(fleet, session):
+def test_each_container_is_made_by_the_runtime_that_it_names(deployer, session):
     """One after the other under one name, as variants are compared; a runtime that no container names is never opened."""
-    fleet.apply(trial("a", "b"))
+    deployer.apply(trial("a", "b"))
     assert list(session.runtimes.open) == ["process"] and session.runtime("process").made == {"a", "b"}
-    assert fleet.apply(trial("a", runtime="cgroup"))[1] == "1 restarted, 1 removed"
+    assert deployer.apply(trial("a", runtime="cgroup"))[1] == "1 restarted, 1 removed"
     assert session.runtime("cgroup").made == {"a"} and not session.runtime("process").made
-    assert fleet.apply(trial("a"))[1] == "1 restarted"
+    assert deployer.apply(trial("a"))[1] == "1 restarted"
     assert session.runtime("process").made == {"a"} and not session.runtime("cgroup").made
 
 
-def test_a_load_that_writes_begins_after_a_checkpoint(fleet):
+def test_a_load_that_writes_begins_after_a_checkpoint(deployer):
     writes = Load(scripts=(Script(source="builtin:tpcb-like"),))
-    fleet.apply(trial("a", "b", load=writes))
-    assert ("checkpoint", "a/pg") not in done(fleet), "a server that has just started needs none"
-    fleet.apply(trial("a", "b", load=writes))
-    assert done(fleet)[-1] == ("checkpoint", "a/pg")
+    deployer.apply(trial("a", "b", load=writes))
+    assert ("checkpoint", "a/pg") not in done(deployer), "a server that has just started needs none"
+    deployer.apply(trial("a", "b", load=writes))
+    assert done(deployer)[-1] == ("checkpoint", "a/pg")
 
 
-def test_the_data_of_a_server_that_is_replaced_is_removed(fleet, session):
-    fleet.apply(trial("a"))
+def test_the_data_of_a_server_that_is_replaced_is_removed(deployer, session):
+    deployer.apply(trial("a"))
     (first,) = session.work.glob("*-a-pg")
-    fleet.apply(trial("a", state="fresh"))
+    deployer.apply(trial("a", state="fresh"))
     (second,) = session.work.glob("*-a-pg")
     assert first != second, "sockets and data of the old one are never met again"
 
 
-def test_a_server_is_in_the_journal_from_before_its_start_until_after_its_end(fleet, session, monkeypatch):
+def test_a_server_is_in_the_journal_from_before_its_start_until_after_its_end(deployer, session, monkeypatch):
     seen = []
 
     def watched(launches):
@@ -207,80 +207,80 @@ def test_a_server_is_in_the_journal_from_before_its_start_until_after_its_end(fl
 
     monkeypatch.setattr(module, "start_all", watched)
     monkeypatch.setattr(module.processes, "start_time", lambda *_: 12345)
-    fleet.apply(trial("a"))
+    deployer.apply(trial("a"))
     (released,) = [undo for undo in seen if isinstance(undo, ReleaseSharedMemory)]
     assert released.data_directory.endswith("-a-pg/data")
     assert [undo for undo in session.journal.pending() if isinstance(undo, Kill)] == [Kill(pid=4711, start=12345)]
     monkeypatch.setattr(Kill, "play", lambda *_: None)
-    fleet.close()
+    deployer.close()
     assert not session.journal.pending()
 
 
-def test_a_server_that_died_is_named_with_its_last_words_and_restored(fleet, monkeypatch):
-    fleet.apply(trial("a", "b"))
-    fleet._instances["a", "pg"].running = False
+def test_a_server_that_died_is_named_with_its_last_words_and_restored(deployer, monkeypatch):
+    deployer.apply(trial("a", "b"))
+    deployer._instances["a", "pg"].running = False
     monkeypatch.setattr(Pretended, "log", "LOG:  a\nLOG:  b\nPANIC:  could not write\nSTATEMENT:  x\n")
     with pytest.raises(
         TrialError, match="server a/pg was ended by signal SIGKILL during the trial; the server's log ends with:\nPANIC:  could not"
     ):
-        fleet.check()
-    fleet.distrust()
-    assert fleet.apply(trial("a", "b"))[1] == "2 restored"
-    fleet.check()
-    fleet._instances["a", "pg"].running = False
-    assert fleet.apply(trial("a", "b"))[1] == "1 kept, 1 restored", "it died between two trials"
+        deployer.check()
+    deployer.mark_unhealthy()
+    assert deployer.apply(trial("a", "b"))[1] == "2 restored"
+    deployer.check()
+    deployer._instances["a", "pg"].running = False
+    assert deployer.apply(trial("a", "b"))[1] == "1 kept, 1 restored", "it died between two trials"
 
 
-def test_what_the_kernel_killed_for_memory_is_said_once(fleet, session, tmp_path):
+def test_what_the_kernel_killed_for_memory_is_said_once(deployer, session, tmp_path):
     session.runtime("process").groups["memory"] = str(tmp_path)
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 0\n")
-    fleet.apply(trial("a"))
-    assert fleet.said("local/a/pg/bench") == "the server's log ends with:\nLOG:  fine"
+    deployer.apply(trial("a"))
+    assert deployer.error_text("local/a/pg/bench") == "the server's log ends with:\nLOG:  fine"
     (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 2\n")
-    assert "container a exceeded its memory limit, and the kernel killed 2 processes in it: raise --memory" in fleet.said(
+    assert "container a exceeded its memory limit, and the kernel killed 2 processes in it: raise --memory" in deployer.error_text(
         "local/a/pg/bench"
     )
-    assert "kernel" not in fleet.said("local/a/pg/bench")
+    assert "kernel" not in deployer.error_text("local/a/pg/bench")
 
 
-def test_a_transition_that_fails_is_begun_anew(fleet, session):
+def test_a_transition_that_fails_is_begun_anew(deployer, session):
     """Nothing that it left half done is in the way of the next: no container, no data, no server."""
-    fleet.apply(trial("a"))
+    deployer.apply(trial("a"))
     Pretended.broken.add("b/pg")
     for _ in range(2):
         with pytest.raises(TrialError, match="server b/pg ended with exit code 1 while starting"):
-            fleet.apply(trial("a", "b"))
+            deployer.apply(trial("a", "b"))
     assert session.runtime("process").made == {"a", "b"}
     Pretended.broken.clear()
-    assert fleet.apply(trial("a", "b"))[1] == "1 kept, 1 restored"
+    assert deployer.apply(trial("a", "b"))[1] == "1 kept, 1 restored"
     assert len(list(session.work.glob("*-b-pg"))) == 1
     Pretended.broken.add("a/pg")
     with pytest.raises(TrialError):
-        fleet.apply(trial("a", "b", state="restarted"))
+        deployer.apply(trial("a", "b", state="restarted"))
     Pretended.broken.clear()
-    fleet.distrust()
-    assert fleet.apply(trial("a", "b"))[1] == "2 restored"
+    deployer.mark_unhealthy()
+    assert deployer.apply(trial("a", "b"))[1] == "2 restored"
 
 
-def test_a_copy_that_fails_is_begun_anew(fleet, session, monkeypatch):
+def test_a_copy_that_fails_is_begun_anew(deployer, session, monkeypatch):
     def full(*_):
         raise TrialError("no space")
 
     with monkeypatch.context() as patch:
         patch.setattr(data_directories.clones, "clone_all", full)
         with pytest.raises(TrialError, match="no space"):
-            fleet.apply(trial("a"))
+            deployer.apply(trial("a"))
     assert not list(session.work.glob("*-a-pg")), "what was half made is gone"
-    assert fleet.apply(trial("a"))[1] == "1 restored"
+    assert deployer.apply(trial("a"))[1] == "1 restored"
     assert len(list(session.work.glob("*-a-pg"))) == 1
 
 
-def test_no_server_is_warmed_in_memory_that_was_taken_away(fleet, session, monkeypatch):
+def test_no_server_is_warmed_in_memory_that_was_taken_away(deployer, session, monkeypatch):
     """Where one of another deployment must be started, all are stopped, and have the whole until they are warm."""
     for name in ("change_budget", "empty"):
         monkeypatch.setattr(Rooms, name, lambda self, *given, name=name: Pretended.events.append((name, f"{given}")), raising=False)
     around = Surroundings(runtime="cgroup", cores=2, memory=800, swap=Swap(kind="zram", size=1))
-    fleet._budget = MemoryBudget(replace(session, surroundings=around, swap=Made("/dev/zram1", 1, 1)))
+    deployer._budget = MemoryBudget(replace(session, surroundings=around, swap=Made("/dev/zram1", 1, 1)))
 
     def short(*names):
         whole = trial(*names, runtime="cgroup")
@@ -288,19 +288,19 @@ def test_no_server_is_warmed_in_memory_that_was_taken_away(fleet, session, monke
         return whole.model_copy(update={"deployment": Deployment(hosts=(host,))})
 
     def steps():
-        return [what if what != "change_budget" else given for what, given in done(fleet) if what not in ("clone", "settings", "empty")]
+        return [what if what != "change_budget" else given for what, given in done(deployer) if what not in ("clone", "settings", "empty")]
 
-    assert fleet.apply(short("a"))[1] == "1 restored"
+    assert deployer.apply(short("a"))[1] == "1 restored"
     assert steps() == ["(800,)", "start", "warm", "(500,)"]
-    assert fleet.apply(short("a"))[1] == "1 kept" and not steps()
-    assert fleet.apply(short("a", "b"))[1] == "1 restarted, 1 restored"
+    assert deployer.apply(short("a"))[1] == "1 kept" and not steps()
+    assert deployer.apply(short("a", "b"))[1] == "1 restarted, 1 restored"
     assert steps() == ["stop fast", "(800,)", "start", "start", "warm", "warm", "(500,)"]
-    fleet.distrust()
-    assert fleet.apply(short("a", "b"))[1] == "2 restored"
+    deployer.mark_unhealthy()
+    assert deployer.apply(short("a", "b"))[1] == "2 restored"
     assert steps() == ["stop fast", "stop fast", "(800,)", "start", "start", "warm", "warm", "(500,)"]
 
 
-def test_memory_is_taken_away_once_what_was_copied_is_on_the_disk(fleet, monkeypatch):
+def test_memory_is_taken_away_once_what_was_copied_is_on_the_disk(deployer, monkeypatch):
     @contextlib.contextmanager
     def settling(self, restored):
         yield
@@ -308,11 +308,11 @@ def test_memory_is_taken_away_once_what_was_copied_is_on_the_disk(fleet, monkeyp
 
     monkeypatch.setattr(DataDirectories, "settling", settling)
     monkeypatch.setattr(MemoryBudget, "tighten", lambda self: Pretended.events.append(("tightened", "")))
-    fleet.apply(trial("a"))
-    assert [what for what, _ in done(fleet)][-3:] == ["warm", "settled", "tightened"]
+    deployer.apply(trial("a"))
+    assert [what for what, _ in done(deployer)][-3:] == ["warm", "settled", "tightened"]
 
 
-def test_a_connection_lost_while_servers_are_made_ready_fails_the_trial_only(fleet, monkeypatch):
+def test_a_connection_lost_while_servers_are_made_ready_fails_the_trial_only(deployer, monkeypatch):
     def lost(self, key, server):
         raise psycopg.OperationalError("server closed the connection unexpectedly")
 
@@ -320,51 +320,53 @@ def test_a_connection_lost_while_servers_are_made_ready_fails_the_trial_only(fle
         patch.setattr(Deployer, "_warm", lost)
         words = "server a/pg could not be prepared: server closed the connection unexpectedly; the server's log ends with:\nLOG:  fine"
         with pytest.raises(TrialError, match=words):
-            fleet.apply(trial("a"))
-    assert fleet.apply(trial("a"))[1] == "1 restored", "a server that is not warm is not kept"
+            deployer.apply(trial("a"))
+    assert deployer.apply(trial("a"))[1] == "1 restored", "a server that is not warm is not kept"
     with monkeypatch.context() as patch:
         patch.setattr(Deployer, "_warm", lost)
         with pytest.raises(TrialError, match=words):
-            fleet.apply(trial("a", state="restarted"))
-    assert fleet.apply(trial("a"))[1] == "1 restored", "nor one that has been up before"
+            deployer.apply(trial("a", state="restarted"))
+    assert deployer.apply(trial("a"))[1] == "1 restored", "nor one that has been up before"
 
 
-def test_targets_are_reached_over_their_sockets(fleet, session):
-    stage, _ = fleet.apply(trial("a"))
-    reach = stage.reach("local/a/pg/bench")
-    assert reach.bin == "/pg" and reach.database == "bench" and reach.host.startswith(str(session.sockets)) and reach.room.container == "a"
+def test_targets_are_reached_over_their_sockets(deployer, session):
+    stage, _ = deployer.apply(trial("a"))
+    reach = stage.endpoint("local/a/pg/bench")
+    assert (
+        reach.bin == "/pg" and reach.database == "bench" and reach.host.startswith(str(session.sockets)) and reach.handle.container == "a"
+    )
     with pytest.raises(TrialError, match="local/a/pg/other is not part of this deployment"):
-        stage.reach("local/a/pg/other")
+        stage.endpoint("local/a/pg/other")
     view = stage.view()
     assert [one.name for one in view.containers] == ["a"] and [one.name for one in view.servers] == ["a/pg"]
 
 
-def test_scripts_lie_where_the_servers_account_can_read_them(fleet, session, tmp_path):
+def test_scripts_lie_where_the_servers_account_can_read_them(deployer, session, tmp_path):
     (tmp_path / "mine.sql").write_text("SELECT 1;\n")
     script = Script(source=str(tmp_path / "mine.sql"), weight=3)
-    staged = fleet.script(script)
+    staged = deployer.script(script)
     assert staged.weight == 3 and staged.source.startswith(str(session.work)) and Path(staged.source).read_text() == "SELECT 1;\n"
-    assert fleet.script(script) == staged
+    assert deployer.script(script) == staged
     builtin = Script(source="builtin:select-only")
-    assert fleet.script(builtin) == builtin
+    assert deployer.script(builtin) == builtin
 
 
-def test_the_probe_of_the_study_of_its_name_measures(fleet, monkeypatch):
+def test_the_probe_of_the_study_of_its_name_measures(deployer, monkeypatch):
     monkeypatch.setattr(Study, "hook", lambda self, module, name: lambda session, *_: {f"{self.name}_{session.work.name}": 1.0})
-    assert fleet.probe(SimpleNamespace(probe="compression")) == {"compression_work": 1.0}
+    assert deployer.probe(SimpleNamespace(probe="compression")) == {"compression_work": 1.0}
 
 
 @pytest.mark.parametrize("probe", ["smell", "density"])
-def test_a_study_without_a_probe_is_refused(fleet, probe):
+def test_a_study_without_a_probe_is_refused(deployer, probe):
     with pytest.raises(TrialError, match=f"no probe '{probe}'"):
-        fleet.probe(SimpleNamespace(probe=probe))
+        deployer.probe(SimpleNamespace(probe=probe))
 
 
-def test_containers_are_deployed_without_a_trial(fleet, session):
+def test_containers_are_deployed_without_a_trial(deployer, session):
     both = [container for _, container in trial("a", "b").deployment.containers()]
-    fleet.deploy(both[1])
-    fleet.deploy(*both)
-    assert [what for what in done(fleet) if what[0] == "start"] == [("start", "b/pg"), ("start", "a/pg")]
-    assert fleet.server("a").name == "a/pg" and session.runtime("process").made == {"a", "b"}
+    deployer.deploy(both[1])
+    deployer.deploy(*both)
+    assert [what for what in done(deployer) if what[0] == "start"] == [("start", "b/pg"), ("start", "a/pg")]
+    assert deployer.server("a").name == "a/pg" and session.runtime("process").made == {"a", "b"}
     with pytest.raises(TrialError, match="container a has no running guest"):
-        fleet.guest("a")
+        deployer.guest("a")

@@ -62,7 +62,7 @@ class Machines(VmRuntime):
         self.booted, self.ended, self.up, self.silent, self._nodes = [], [], {}, set(), {}
         self.balloons = None
 
-    def boot(self, container, room, images, disks, directory, servers=1, account=None, how=None):
+    def boot(self, container, handle, images, disks, directory, servers=1, account=None, how=None):
         self.booted.append((container.name, disks[0].path if disks else None))
         self.disks = disks
         first = 40000 + 10 * len(self.up)
@@ -99,7 +99,7 @@ def guests(tmp_path, monkeypatch):
 
         boot, initrd = "/vmlinux", "/initrd"
 
-    class Goldens:
+    class FakeTemplates:
         def of(self, server):
             return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
@@ -116,7 +116,9 @@ def guests(tmp_path, monkeypatch):
     session = RunSession(NODE, gather(NODE), journal, type("Runtimes", (), {"get": lambda self, name: machines})(), None, *(
         tmp_path / name for name in ("work", "sockets", "cache")
     ))  # fmt: skip
-    found = Guests(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, Goldens(), Volumes(NODE, journal, None), RunObserver())
+    found = Guests(
+        session, {"/pg": Installation("/pg", "18.1", 18, "system")}, FakeTemplates(), Volumes(NODE, journal, None), RunObserver()
+    )
     found.machines, found.packed, found.work, found.images = machines, packed, tmp_path / "work", Images
     yield found
     journal.close()
@@ -126,16 +128,16 @@ def wanted(*names):
     return {(name, "pg"): (Container(name=name, runtime="vm", servers=(SERVER,)), SERVER) for name in names}
 
 
-def rooms(*names):
+def handles(*names):
     return {name: ContainerHandle(name) for name in names}
 
 
 def test_each_guest_has_a_disk_of_its_own_copied_from_one_packed_once(guests):
-    instances, entered = guests.restore(wanted("a", "b"), rooms("a", "b"), BARE)
+    instances, entered = guests.restore(wanted("a", "b"), handles("a", "b"), BARE)
     assert len(guests.packed) == 1
     (_, first), (_, second) = guests.machines.booted
     assert first != second and Path(first).read_bytes() == Path(second).read_bytes() == b"disk"
-    assert all(room.node is not None and room.clock is Node.clock for room in entered.values())
+    assert all(handle.node is not None and handle.clock is Node.clock for handle in entered.values())
     one = instances["a", "pg"]
     assert (one.access.host, one.access.port, one.data_dir) == ("127.0.0.1", 40000, "/srv/pgherd/data")
     passwords = guests.work / "passwords"
@@ -144,22 +146,22 @@ def test_each_guest_has_a_disk_of_its_own_copied_from_one_packed_once(guests):
 
 
 def test_a_restored_guest_gets_a_fresh_disk(guests):
-    guests.restore(wanted("a"), rooms("a"), BARE)
+    guests.restore(wanted("a"), handles("a"), BARE)
     disk = Path(guests.machines.booted[0][1])
     disk.write_bytes(b"written")
-    guests.restore(wanted("a"), rooms("a"), BARE)
+    guests.restore(wanted("a"), handles("a"), BARE)
     assert disk.read_bytes() == b"disk" and guests.machines.ended == ["a", "a"]
 
 
 def test_guests_are_seen_and_told_as_emulated(guests):
     assert not guests.views() and not guests.readings()
-    guests.restore(wanted("a"), rooms("a"), BARE)
+    guests.restore(wanted("a"), handles("a"), BARE)
     assert [(view.name, view.pid, view.memory) for view in guests.views()] == [("a", 4711, 2**30)]
     assert guests.readings() == {"guest:a": {"emulated": 1.0}}
 
 
 def test_a_guest_that_ended_is_named_with_its_last_words(guests):
-    guests.restore(wanted("a"), rooms("a"), BARE)
+    guests.restore(wanted("a"), handles("a"), BARE)
     guests.check()
     guests.machines.up["a"].running = False
     with pytest.raises(TrialError, match="guest a was ended by signal 9 during the trial; its console ends with:\nlast"):
@@ -169,11 +171,11 @@ def test_a_guest_that_ended_is_named_with_its_last_words(guests):
 def test_a_guest_that_does_not_answer_fails_the_trial(guests):
     guests.machines.silent.add("a")
     with pytest.raises(TrialError, match="guest a does not respond: nobody answers"):
-        guests.restore(wanted("a"), rooms("a"), BARE)
+        guests.restore(wanted("a"), handles("a"), BARE)
 
 
 def test_a_container_that_goes_takes_its_disk_along(guests):
-    guests.restore(wanted("a"), rooms("a"), BARE)
+    guests.restore(wanted("a"), handles("a"), BARE)
     guests.forget("a")
     assert not list(guests.work.glob("guest-*")) and not guests.views()
     guests.forget("a")
@@ -185,7 +187,7 @@ def together(first=SERVER, second=SERVER):
 
 
 def test_each_server_of_a_guest_has_a_disk_a_port_and_a_password_of_its_own(guests):
-    instances, _ = guests.restore(together(), rooms("a"), BARE)
+    instances, _ = guests.restore(together(), handles("a"), BARE)
     assert [name for name, _ in guests.machines.booted] == ["a"], "one guest holds both"
     assert [(disk.serial, disk.mount) for disk in guests.machines.disks] == [("data", "/srv/pgherd"), ("data-2", "/srv/pgherd-2")]
     x, y = instances["a", "x"], instances["a", "y"]
@@ -200,14 +202,14 @@ def test_each_server_of_a_guest_has_a_disk_a_port_and_a_password_of_its_own(gues
 def test_servers_of_two_installations_in_one_guest_are_refused(guests):
     other = SERVER.model_copy(update={"bin": "/other"})
     with pytest.raises(CapabilityError, match="different PostgreSQL installations cannot share a guest"):
-        guests.restore(together(second=other), rooms("a"), BARE)
+        guests.restore(together(second=other), handles("a"), BARE)
 
 
 def test_modules_of_ours_are_put_into_the_guest(guests, monkeypatch):
     made = []
     monkeypatch.setattr(module.boot_images, "build", lambda *_, extra, **__: made.append(extra) or guests.images)
     library = SERVER.model_copy(update={"settings": {"dynamic_library_path": "/cache/pg_balloon/x:$libdir"}})
-    guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), library)}, rooms("a"), BARE)
+    guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), library)}, handles("a"), BARE)
     assert made == [("/cache/pg_balloon/x",)]
 
 
@@ -216,20 +218,20 @@ def test_a_disk_has_room_for_wal_and_to_grow(guests, monkeypatch):
     pack = module.disk_image.pack_golden
     monkeypatch.setattr(module.disk_image, "pack_golden", lambda *args, **kept: free.append(kept["free"]) or pack(*args, **kept))
     large = SERVER.model_copy(update={"settings": {"max_wal_size": "4GB"}})
-    guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), large)}, rooms("a"), BARE)
+    guests.restore({("a", "pg"): (Container(name="a", runtime="vm"), large)}, handles("a"), BARE)
     assert free == [module.FREE_BYTES + 4 * 2**30 + module.FREE_PER_TEMPLATE]
 
 
 def test_what_a_guests_own_kernel_ended_is_a_memory_kill_of_its_container(guests):
     assert guests.kills() == ()
-    guests.restore(wanted("a", "b"), rooms("a", "b"), BARE)
+    guests.restore(wanted("a", "b"), handles("a", "b"), BARE)
     guests.machines.up["a"].killed = ["postgres", "postgres"]
     (kill,) = guests.kills()
     assert (kill.container, kill.processes, kill.names, kill.limit) == ("a", 2, ("postgres",), "container")
 
 
 def test_guests_are_ended_before_the_budget_changes_and_their_disks_stay(guests):
-    guests.restore(wanted("a", "b"), rooms("a", "b"), BARE)
+    guests.restore(wanted("a", "b"), handles("a", "b"), BARE)
     guests.machines.ended.clear()
     guests.end(["a", "c"])
     assert guests.machines.ended == ["a"] and (guests.work / "guest-a").exists()
@@ -242,7 +244,7 @@ def test_nothing_wanted_is_nothing_done(guests):
 KEY = ("a", "pg")
 
 
-class Goldens:
+class FakeTemplates:
     def of(self, server):
         return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
@@ -273,7 +275,7 @@ def disks(tmp_path, monkeypatch):
     journal = Journal.open(NODE, tmp_path / "state", "run")
     places = (tmp_path / name for name in ("work", "sockets", "cache"))
     session = RunSession(NODE, gather(NODE), journal, None, None, *places)
-    found = GuestDisks(session, Goldens(), Volumes(NODE, journal, None, str(tmp_path / "work")), RunObserver())
+    found = GuestDisks(session, FakeTemplates(), Volumes(NODE, journal, None, str(tmp_path / "work")), RunObserver())
     found.packed, found.work = packed, tmp_path / "work"
     yield found
     journal.close()

@@ -72,7 +72,7 @@ def test_the_way_there_is_read_only_unless_the_load_writes(attached):
     attached.attach(wanted())
     assert KEY in attached and ("other", "pg") not in attached
     for writes, environment in ((False, {"PGOPTIONS": "ro"}), (True, {})):
-        reach = attached.reach(KEY, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=writes)
+        reach = attached.endpoint(KEY, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=writes)
         assert (reach.bin, reach.host, reach.port, reach.database, reach.user, reach.scale) == ("/usable", "h", 1, "app", "u", 4)
         assert reach.environment == environment
 

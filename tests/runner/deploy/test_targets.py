@@ -23,7 +23,7 @@ from pgherd.node.protocol import Command, Completed
 from pgherd.runner.deploy import targets as module
 from pgherd.runner.deploy.targets import (
     ENTITY,
-    NO_ROOM,
+    NO_CONTAINER,
     HostTargets,
     LinkServers,
     LinkTargets,
@@ -73,8 +73,8 @@ def session():
 def test_a_loaded_volume_is_reached_by_its_directory(volumes):
     targets = VolumeTargets(session(), volumes, RunObserver())
     assert targets.apply(trial({"a": FIO}, {"a": FIO, "b": FIO})) == "files on a written"
-    assert targets.reach("b").directory == "/made/b" and targets.reach("b").room is NO_ROOM
-    assert targets.reach("c") is None and targets.said("c") is None and "/made/a" in targets.said("a")
+    assert targets.endpoint("b").directory == "/made/b" and targets.endpoint("b").handle is NO_CONTAINER
+    assert targets.endpoint("c") is None and targets.error_text("c") is None and "/made/a" in targets.error_text("a")
     assert targets.directories == {"a": "/made/a", "b": "/made/b"}
     targets.check()
     assert volumes.checked == 1
@@ -83,33 +83,33 @@ def test_a_loaded_volume_is_reached_by_its_directory(volumes):
 def test_an_idle_volume_is_not_made(volumes):
     targets = VolumeTargets(session(), volumes, RunObserver())
     targets.apply(trial({"b": FIO}))
-    assert volumes.asked == ["b"] and targets.reach("a") is None
+    assert volumes.asked == ["b"] and targets.endpoint("a") is None
 
 
 def test_a_host_is_there(volumes):
     targets = HostTargets()
-    assert targets.reach("local") is None
+    assert targets.endpoint("local") is None
     targets.apply(trial({"local": Load(driver="command")}))
-    assert targets.reach("local").room is NO_ROOM and targets.reach("elsewhere") is None
-    assert not targets.reach("local").privileged
+    assert targets.endpoint("local").handle is NO_CONTAINER and targets.endpoint("elsewhere") is None
+    assert not targets.endpoint("local").privileged
     targets.apply(trial({"local": Load(driver="command", options={"privileged": "1"})}))
-    assert targets.reach("local").privileged
+    assert targets.endpoint("local").privileged
 
 
 def test_all_kinds_are_asked(volumes):
     targets = Targets(session(), volumes, RunObserver())
     assert targets.apply(trial({"a": FIO, "local": Load(driver="command")})) == ["files on a written"]
-    assert targets.reach("a").directory and targets.reach("local") is not None and targets.reach("nothing") is None
-    assert targets.readings() == {} and targets.said("nothing") is None
+    assert targets.endpoint("a").directory and targets.endpoint("local") is not None and targets.endpoint("nothing") is None
+    assert targets.readings() == {} and targets.error_text("nothing") is None
     targets.close()
-    assert targets.reach("a") is None
+    assert targets.endpoint("a") is None
 
 
 def test_a_volume_of_one_of_several_hosts_is_reached_by_both_names(volumes):
     deployment = Deployment(hosts=(Host(name="h"),), volumes=(Volume(name="a", path="/mnt/a", host="h"),))
     targets = VolumeTargets(session(), volumes, RunObserver())
     targets.apply(Trial(point={}, deployment=deployment, phases=(Phase(loads={"h/a": FIO}),)))
-    assert targets.reach("h/a").directory == "/made/a" and targets.reach("a") is None
+    assert targets.endpoint("h/a").directory == "/made/a" and targets.endpoint("a") is None
 
 
 def test_what_is_up_for_a_trial_alone_is_ended_with_it(volumes, monkeypatch):
@@ -117,7 +117,7 @@ def test_what_is_up_for_a_trial_alone_is_ended_with_it(volumes, monkeypatch):
     stopped = []
     monkeypatch.setattr(targets._links.servers, "stop", lambda: stopped.append(True))
     assert targets.views() == []
-    targets.rest()
+    targets.stop_phase_targets()
     assert stopped == [True]
 
 
@@ -182,10 +182,10 @@ def links_trial(*links, loaded=None):
 def test_a_remote_link_is_reached_by_its_address(links_session):
     targets = LinkTargets(links_session)
     assert targets.apply(links_trial(Link(name="db2", host="10.0.0.2", port=5300))) is None
-    reach = targets.reach("db2")
+    reach = targets.endpoint("db2")
     assert (reach.host, reach.port, reach.prefix, reach.privileged) == ("10.0.0.2", 5300, (), False)
-    assert targets.reach("local") is None and targets.said("local") is None
-    assert "10.0.0.2 port 5300" in targets.said("db2")
+    assert targets.endpoint("local") is None and targets.error_text("local") is None
+    assert "10.0.0.2 port 5300" in targets.error_text("db2")
 
 
 def test_namespaces_are_kept_while_they_are_wanted(links_session):
@@ -198,9 +198,9 @@ def test_namespaces_are_kept_while_they_are_wanted(links_session):
     targets, link = LinkTargets(links_session), Link(name="here", kind="namespaces")
     try:
         assert targets.apply(links_trial(link)) == "namespaces of here made"
-        first = targets.reach("here")
+        first = targets.endpoint("here")
         assert first.privileged and first.host == namespaces.FAR and first.prefix[0] == "nsenter"
-        assert targets.apply(links_trial(link)) is None and targets.reach("here") == first
+        assert targets.apply(links_trial(link)) is None and targets.endpoint("here") == first
         targets.check()
         server = targets._pairs[link][1]
         server.signal(9)
@@ -228,8 +228,8 @@ def test_between_hosts_the_far_end_has_a_server_and_the_near_one_a_way(links_ses
     near, far = LinkTargets(links_session), LinkTargets(links_session)
     assert near.apply(part("a", {"a/b": Load(driver="iperf3")})) is None and far.apply(part("b", {})) == "serving a/b"
     assert started == [[], ["a/b"]]
-    assert (near.reach("a/b").host, near.reach("a/b").port) == ("10.0.0.2", 5201) and far.reach("a/b") is None
-    assert "server on host b listened at 10.0.0.2 port 5201" in near.said("a/b")
+    assert (near.endpoint("a/b").host, near.endpoint("a/b").port) == ("10.0.0.2", 5201) and far.endpoint("a/b") is None
+    assert "server on host b listened at 10.0.0.2 port 5201" in near.error_text("a/b")
 
 
 needs_iperf3 = pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 is not installed")

@@ -16,7 +16,7 @@ from pgherd.model.result import TargetResult
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.runner.deploy.targets import NO_ROOM, TargetEndpoint
+from pgherd.runner.deploy.targets import NO_CONTAINER, TargetEndpoint
 from pgherd.runner.execute import driver_launch as module
 from pgherd.runner.execute.driver_launch import DriverCommand, RunningDriver, code_words, driver_sources, launches, process_sources
 from pgherd.runtimes.runtime import ContainerHandle
@@ -29,11 +29,11 @@ class Stage:
 
     account = None
 
-    def __init__(self, rooms):
-        self.rooms = rooms
+    def __init__(self, handles):
+        self.handles = handles
 
-    def reach(self, target):
-        return TargetEndpoint(self.rooms[target], "/bin", "/sockets", 5432, "bench", "postgres", 10)
+    def endpoint(self, target):
+        return TargetEndpoint(self.handles[target], "/bin", "/sockets", 5432, "bench", "postgres", 10)
 
     def script(self, script):
         return script
@@ -56,11 +56,11 @@ def phase(**loads):
 
 
 def test_a_load_inside_its_container_joins_it_and_one_outside_does_not(tmp_path):
-    room = ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,))
-    stage = Stage({"x/a/pg/bench": room, "x/b/pg/bench": room})
+    handle = ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,))
+    resolver = Stage({"x/a/pg/bench": handle, "x/b/pg/bench": handle})
     wanted = phase(**{"x/a/pg/bench": Load(scripts=SELECT), "x/b/pg/bench": Load(scripts=SELECT, place="outside")})
-    inside, outside = launches(LocalNode(), wanted, stage, tmp_path)
-    assert (inside.command.join, inside.command.cpus) == (room.join, (1,))
+    inside, outside = launches(LocalNode(), wanted, resolver, tmp_path)
+    assert (inside.command.join, inside.command.cpus) == (handle.join, (1,))
     assert (outside.command.join, outside.command.cpus) == ((), None)
     assert inside.output == tmp_path / "x.a.pg.bench" and inside.output.is_dir()
     assert "-T" in inside.command.argv and inside.command.argv[inside.command.argv.index("-T") + 1] == "63"
@@ -68,10 +68,10 @@ def test_a_load_inside_its_container_joins_it_and_one_outside_does_not(tmp_path)
 
 def test_a_load_inside_a_guest_runs_on_the_guests_node(tmp_path):
     host, guest = LocalNode(), Guest()
-    stage = Stage({"x/a/pg/bench": ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,), node=guest)})
-    (inside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), stage, tmp_path)
+    resolver = Stage({"x/a/pg/bench": ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,), node=guest)})
+    (inside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), resolver, tmp_path)
     assert inside.node is guest and inside.command.join == () and inside.command.cpus is None
-    (outside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT, place="outside")}), stage, tmp_path / "o")
+    (outside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT, place="outside")}), resolver, tmp_path / "o")
     assert outside.node is host
 
 
@@ -79,24 +79,24 @@ def test_scripts_are_carried_into_the_guest(tmp_path):
     mine = tmp_path / "mine.sql"
     mine.write_text("SELECT 1;\n")
     load = Load(scripts=(Script(source=str(mine)),))
-    stage = Stage({"x/a/pg/bench": ContainerHandle("a", node=Guest())})
-    (inside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load}), stage, tmp_path / "s")
+    resolver = Stage({"x/a/pg/bench": ContainerHandle("a", node=Guest())})
+    (inside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load}), resolver, tmp_path / "s")
     carried = next(word for word in inside.command.argv if word.endswith("mine.sql") or "mine.sql@" in word).partition("@")[0]
     assert carried != str(mine) and carried.startswith(str(tmp_path / "s/scripts"))
-    (outside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load.model_copy(update={"place": "outside"})}), stage, tmp_path / "o")
+    (outside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load.model_copy(update={"place": "outside"})}), resolver, tmp_path / "o")
     assert any(word.startswith(str(mine)) for word in outside.command.argv)
 
 
 @pytest.fixture
 def running(tmp_path):
     """A driver that has written its words and ended."""
-    stage = Stage({"x/a/pg/bench": ContainerHandle("a")})
-    (launch,) = launches(LocalNode(), phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), stage, tmp_path)
+    resolver = Stage({"x/a/pg/bench": ContainerHandle("a")})
+    (launch,) = launches(LocalNode(), phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), resolver, tmp_path)
     said = "echo out; echo 'progress: 1' >&2; echo one >&2; echo two >&2"
     launch = type(launch)(**{**vars(launch), "command": type(launch.command)(**{**vars(launch.command), "argv": ["/bin/sh", "-c", said]})})
     one = RunningDriver.start(launch)
     one.process.wait(10)
-    return one, stage
+    return one, resolver
 
 
 def test_a_guests_instants_are_brought_to_the_hosts_clock(running):
@@ -150,12 +150,12 @@ def test_errors_are_its_last_words_and_silence_is_said(running):
 
 
 def test_each_driver_is_watched_on_its_own_node(running):
-    one, stage = running
-    entities = {source.entity for source in driver_sources([one], stage, one.node)}
+    one, resolver = running
+    entities = {source.entity for source in driver_sources([one], resolver, one.node)}
     assert entities == {"driver:x/a/pg/bench", "container:a"}, "no control group counts it in its container"
-    assert not driver_sources([one], stage, LocalNode())
-    stage.rooms["x/a/pg/bench"] = NO_ROOM
-    assert {source.entity for source in driver_sources([one], stage, one.node)} == {"driver:x/a/pg/bench"}
+    assert not driver_sources([one], resolver, LocalNode())
+    resolver.handles["x/a/pg/bench"] = NO_CONTAINER
+    assert {source.entity for source in driver_sources([one], resolver, one.node)} == {"driver:x/a/pg/bench"}
 
 
 def test_no_processes_need_no_sources():

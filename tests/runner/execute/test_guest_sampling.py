@@ -17,7 +17,7 @@ class Stage:
 
     said = ""
 
-    def reach(self, target):
+    def endpoint(self, target):
         raise AssertionError
 
     def check(self):
@@ -37,7 +37,7 @@ class Dead(Guest):
         raise OSError("guest a does not answer")
 
 
-def room(node):
+def handle(node):
     clock = GuestClock()
     clock.add(GuestClockOffset(0.0, 100.0, 0.001))
     return ContainerHandle("a", node=node, clock=clock)
@@ -55,7 +55,7 @@ def test_no_guests_need_nothing(tmp_path):
 def test_what_guests_have_read_ends_in_the_trials_spool(tmp_path):
     (tmp_path / "spool.jsonl").write_text(json.dumps({"sources": [["cpu", "host", "file", "/proc/stat", ""]], "first": 0}) + "\n")
     sampling = GuestSamplers(tmp_path)
-    sampling.begin({"a": room(Guest())})
+    sampling.begin({"a": handle(Guest())})
     sampling.mark()
     sampling.stop()
     assert [path.name for path in tmp_path.iterdir()] == ["spool.jsonl"]
@@ -68,7 +68,7 @@ def test_what_guests_have_read_ends_in_the_trials_spool(tmp_path):
 def test_a_guest_that_does_not_answer_fails_the_trial(tmp_path):
     sampling = GuestSamplers(tmp_path)
     with pytest.raises(TrialError, match="guest a does not answer"):
-        sampling.begin({"a": room(Dead())})
+        sampling.begin({"a": handle(Dead())})
     sampling.abandon()
 
 
@@ -85,14 +85,14 @@ class Recorder:
 def test_what_the_host_sees_of_the_guests_goes_into_the_trials_spool_once(tmp_path):
     recorder = Recorder()
     (tmp_path / "spool.jsonl").touch()
-    rooms = {name: replace(room(Guest()), container=name, balloons=recorder) for name in ("a", "b")}
+    handles = {name: replace(handle(Guest()), container=name, balloons=recorder) for name in ("a", "b")}
     sampling = GuestSamplers(tmp_path)
-    sampling.begin(rooms)
+    sampling.begin(handles)
     assert recorder.spools == [tmp_path / "spool.jsonl"]
     sampling.stop()
     assert recorder.spools == [tmp_path / "spool.jsonl", None]
     another = GuestSamplers(tmp_path)
-    another.begin(rooms)
+    another.begin(handles)
     another.abandon()
     assert recorder.spools[-1] is None
 
@@ -105,5 +105,5 @@ def test_a_trial_that_has_failed_keeps_its_reason_whatever_the_manager_says_too(
 
     (tmp_path / "spool.jsonl").touch()
     sampling = GuestSamplers(tmp_path)
-    sampling.begin({"a": replace(room(Guest()), balloons=Behind())})
+    sampling.begin({"a": replace(handle(Guest()), balloons=Behind())})
     sampling.abandon()

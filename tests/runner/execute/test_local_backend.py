@@ -5,7 +5,7 @@ from pgherd.model.finding import Thresholds
 from pgherd.model.result import MemoryKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.runner.execute import local_backend as benches
+from pgherd.runner.execute import local_backend as backends
 from pgherd.runner.execute.local_backend import LocalBackend, completed
 from pgherd.runner.observer import RunObserver
 
@@ -13,7 +13,7 @@ TRIAL = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": []}, "p
 KILL = MemoryKill(container="a", processes=1, at=5.0)
 
 
-class Fleet:
+class FakeDeployer:
     """As much of a fleet as a bench needs."""
 
     def __init__(self, scratch):
@@ -32,10 +32,10 @@ class Fleet:
     def memory_kills(self):
         return (KILL,)
 
-    def rest(self):
+    def stop_phase_targets(self):
         self.rested = True
 
-    def distrust(self):
+    def mark_unhealthy(self):
         self.distrusted = True
 
     def probe(self, trial):
@@ -48,57 +48,57 @@ class Fleet:
 def played(monkeypatch, error=None):
     seen = {}
 
-    def play(node, trial, stage, directory, scratch, watcher, watched):
+    def play(node, trial, resolver, directory, scratch, watcher, watched):
         assert scratch.is_dir()
-        seen.update(scratch=scratch, stage=stage, watched=watched)
+        seen.update(scratch=scratch, resolver=resolver, watched=watched)
         if error is not None:
             raise error
         return [PhaseResult(phase="p", start=1, end=2, overlap=1, targets=[], metrics={"host": {"cpu.user": 1.0}})], 0.25
 
-    monkeypatch.setattr(benches.phases, "play", play)
-    monkeypatch.setattr(benches.trial_checks, "judge", lambda trial, found, facts, limits, jump: [jump])
-    monkeypatch.setattr(benches.memory_checks, "judge", lambda trial, found, kills, limits: [kills])
+    monkeypatch.setattr(backends.phases, "play", play)
+    monkeypatch.setattr(backends.trial_checks, "judge", lambda trial, found, facts, limits, jump: [jump])
+    monkeypatch.setattr(backends.memory_checks, "judge", lambda trial, found, kills, limits: [kills])
     return seen
 
 
 def test_a_trial_of_one_host_is_played_where_the_fleet_is(tmp_path, monkeypatch):
-    seen, fleet = played(monkeypatch), Fleet(tmp_path / "out")
-    bench = LocalBackend(fleet)
-    assert bench.placed(TRIAL) is TRIAL and bench.apply(TRIAL) == "1 kept"
-    found = bench.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
-    assert seen["stage"] is fleet and seen["watched"] == ["watched"] and seen["scratch"] == tmp_path / "out" / "0001"
+    seen, deployer = played(monkeypatch), FakeDeployer(tmp_path / "out")
+    backend = LocalBackend(deployer)
+    assert backend.placed(TRIAL) is TRIAL and backend.apply(TRIAL) == "1 kept"
+    found = backend.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
+    assert seen["resolver"] is deployer and seen["watched"] == ["watched"] and seen["scratch"] == tmp_path / "out" / "0001"
     assert not seen["scratch"].exists(), "what drivers wrote there has been moved or is not wanted"
     assert found.phases[0].metrics == {"server:a/pg": {"pages.size": 4096.0}, "host": {"cpu.user": 1.0, "more": 1.0}}
     assert list(found.verdicts) == [0.25, (KILL,)] and found.memory_kills == (KILL,)
-    assert bench.probe(TRIAL) == {"database_bytes": 1.0} and bench.settings("x") == {"work_mem": "x"}
+    assert backend.probe(TRIAL) == {"database_bytes": 1.0} and backend.settings("x") == {"work_mem": "x"}
 
 
 def test_a_trial_that_failed_leaves_nothing_and_no_trust(tmp_path, monkeypatch):
-    seen, fleet = played(monkeypatch, TrialError("no")), Fleet(tmp_path / "out")
-    bench = LocalBackend(fleet)
-    bench.apply(TRIAL)
+    seen, deployer = played(monkeypatch, TrialError("no")), FakeDeployer(tmp_path / "out")
+    backend = LocalBackend(deployer)
+    backend.apply(TRIAL)
     with pytest.raises(TrialError, match="no"):
-        bench.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
+        backend.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
     assert not seen["scratch"].exists()
-    found = bench.failed(TRIAL, Thresholds())
-    assert fleet.distrusted and found.memory_kills == (KILL,) and list(found.verdicts) == [(KILL,)] and not found.phases
+    found = backend.failed(TRIAL, Thresholds())
+    assert deployer.distrusted and found.memory_kills == (KILL,) and list(found.verdicts) == [(KILL,)] and not found.phases
 
 
 def test_consistency_is_checked_where_it_was_asked_for(tmp_path):
-    fleet, asked = Fleet(tmp_path), []
-    fleet.verify = asked.append
+    deployer, asked = FakeDeployer(tmp_path), []
+    deployer.verify = asked.append
     database = {"workload": "orders", "verify": True}
     made = {"name": "a", "servers": [{"bin": "/b", "version": "18.6", "databases": [database]}]}
     checked = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": [{"containers": [made]}]}, "phases": []})
-    completed(fleet, TRIAL, [])
+    completed(deployer, TRIAL, [])
     assert asked == []
-    completed(fleet, checked, [])
+    completed(deployer, checked, [])
     assert asked == [checked]
 
 
 def test_what_was_up_for_the_phases_alone_is_ended_before_anything_is_read(tmp_path):
-    fleet, order = Fleet(tmp_path), []
-    fleet.rest = lambda: order.append("rest")
-    fleet.memory_kills = lambda: order.append("kills") or ()
-    completed(fleet, TRIAL, [])
-    assert order == ["rest", "kills"]
+    deployer, order = FakeDeployer(tmp_path), []
+    deployer.stop_phase_targets = lambda: order.append("stopped")
+    deployer.memory_kills = lambda: order.append("kills") or ()
+    completed(deployer, TRIAL, [])
+    assert order == ["stopped", "kills"]

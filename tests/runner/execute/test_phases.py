@@ -61,7 +61,7 @@ class Stage:
     def __init__(self):
         self.dies = False
 
-    def reach(self, target):
+    def endpoint(self, target):
         return TargetEndpoint(ContainerHandle(target.split("/")[1]), "/bin", "/nowhere", 1, "bench", "postgres", 1)
 
     def script(self, script):
@@ -77,7 +77,7 @@ class Stage:
         if self.dies:
             raise TrialError("server db01/pg has died")
 
-    def said(self, target):
+    def error_text(self, target):
         return f"the log of {target}"
 
 
@@ -127,8 +127,10 @@ def play(tmp_path):
     for name in ("trial", "scratch"):
         (tmp_path / name).mkdir()
 
-    def run(wanted, stage=None, watcher=None, node=None):
-        return phases.play(node or Patient(), wanted, stage or Stage(), tmp_path / "trial", tmp_path / "scratch", watcher or RunObserver())
+    def run(wanted, resolver=None, watcher=None, node=None):
+        return phases.play(
+            node or Patient(), wanted, resolver or Stage(), tmp_path / "trial", tmp_path / "scratch", watcher or RunObserver()
+        )
 
     return run
 
@@ -222,10 +224,10 @@ def test_a_driver_that_does_not_end_by_itself_in_time_is_ended(play):
 
 
 def test_a_server_that_dies_ends_commands_too(play):
-    stage = Stage()
-    stage.dies = True
+    resolver = Stage()
+    resolver.dies = True
     with pytest.raises(TrialError, match="server db01/pg has died"):
-        play(trial("sleep 60", seconds=60, until="drivers"), stage)
+        play(trial("sleep 60", seconds=60, until="drivers"), resolver)
 
 
 def test_several_hosts_cannot_follow_a_phase_that_ends_with_its_drivers(tmp_path):
@@ -256,10 +258,10 @@ def test_a_driver_killed_from_outside_is_named_by_its_signal(play):
 
 
 def test_a_server_that_died_matters_more_than_what_its_driver_says(play):
-    stage = Stage()
-    stage.dies = True
+    resolver = Stage()
+    resolver.dies = True
     with pytest.raises(TrialError, match="server db01/pg has died"):
-        play(trial("exit 1", seconds=60), stage)
+        play(trial("exit 1", seconds=60), resolver)
 
 
 def test_a_driver_that_ends_with_an_error_when_told_to_end(play):

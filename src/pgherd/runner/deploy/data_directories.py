@@ -64,10 +64,10 @@ class DataDirectories:
     """Data directories of servers on this host's kernel: one each, in the session's work directory or on a volume."""
 
     def __init__(
-        self, session: RunSession, installations: Mapping[str, Installation], goldens: Templates, volumes: Volumes, watcher: RunObserver
+        self, session: RunSession, installations: Mapping[str, Installation], templates: Templates, volumes: Volumes, watcher: RunObserver
     ) -> None:
         self._node: Node = session.node
-        self._session, self._installations, self._goldens = session, installations, goldens
+        self._session, self._installations, self._templates = session, installations, templates
         self._volumes, self._watcher = volumes, watcher
         self._volume_directories: dict[ServerKey, tuple[str, ...]] = {}
         self._names = itertools.count(1)
@@ -111,7 +111,7 @@ class DataDirectories:
         process = self._node.spawn(Command(["sync", "-f", "--", data_directories[0], *on_volumes]))
         try:
             yield
-            size = sum(self._goldens.of(server).bytes for _, server in restored.values())
+            size = sum(self._templates.of(server).bytes for _, server in restored.values())
             try:
                 process.wait(patience(size))
             except TimeoutError:
@@ -144,7 +144,7 @@ class DataDirectories:
         # The port of a server that is restarting is free for a moment, but still taken.
         ports = [PORT] * len(requested) if opening is None else free_ports(opening.address, len(requested), self._ports)
         for port, (key, (container, server)) in zip(ports, requested.items(), strict=True):
-            template = self._goldens.of(server)
+            template = self._templates.of(server)
             number = next(self._names)
             home = self._home(f"{number:03d}-{container.name}-{server.name}", server, trial)
             sockets = self._session.sockets / f"{number:03d}"

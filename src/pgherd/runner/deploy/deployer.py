@@ -81,7 +81,7 @@ class Deployer:
         self._up: dict[ServerKey, RunningServer] = {}
         self._instances: dict[ServerKey, Instance] = {}
         self._undos: dict[ServerKey, list[int]] = {}
-        self._rooms: dict[str, ContainerHandle] = {}
+        self._handles: dict[str, ContainerHandle] = {}
         self._made_by: dict[str, Runtime] = {}
         self._kills = MemoryKills(session.node)
         self._budget = MemoryBudget(session)
@@ -144,9 +144,9 @@ class Deployer:
         for container in containers:
             if not container.servers:
                 runtime = self._session.runtime(container.runtime)
-                handle = self._rooms[container.name] = runtime.create(container)
+                handle = self._handles[container.name] = runtime.create(container)
                 self._made_by[container.name] = runtime
-                self._rooms[container.name] = self._guests.boot_without_server(container, handle)
+                self._handles[container.name] = self._guests.boot_without_server(container, handle)
 
     def server(self, container: str, name: str = "pg") -> Instance:
         """Return a running server of this host or of a guest."""
@@ -199,20 +199,20 @@ class Deployer:
                 return self._instances[key].differing()
         return self._attached.settings() or {}
 
-    def reach(self, target: str) -> TargetEndpoint:
+    def endpoint(self, target: str) -> TargetEndpoint:
         """Return the endpoint of a database or another target of the trial's deployment."""
-        endpoint = self._targets.reach(target)
+        endpoint = self._targets.endpoint(target)
         if endpoint is not None:
             return endpoint
         assert self._trial is not None
         for address, _, container, server, database in self._trial.deployment.databases():
             if str(address) == target:
-                key, room = (container.name, server.name), self._rooms[container.name]
+                key, handle = (container.name, server.name), self._handles[container.name]
                 bin_ = self._installations[server.bin].bin
                 if key in self._attached:
-                    return self._attached.reach(key, room, bin_, database, writes=target in self._trial.written())
+                    return self._attached.endpoint(key, handle, bin_, database, writes=target in self._trial.written())
                 instance, access = self._instances[key], self._instances[key].access
-                inside = TargetEndpoint(room, bin_, instance.socket_dir, instance.port, database.name, instance.user, database.scale)
+                inside = TargetEndpoint(handle, bin_, instance.socket_dir, instance.port, database.name, instance.user, database.scale)
                 if access is None:
                     return inside
                 environment = {"PGPASSFILE": access.password_file}
@@ -220,8 +220,8 @@ class Deployer:
         raise TrialError(f"target {target} is not part of this deployment")
 
     def guests(self) -> dict[str, ContainerHandle]:
-        """Return the rooms of virtual machines, by container."""
-        return {name: room for name, room in self._rooms.items() if room.node is not None}
+        """Return the container handles of virtual machines, by container."""
+        return {name: handle for name, handle in self._handles.items() if handle.node is not None}
 
     def script(self, script: Script) -> Script:
         """Return a copy of the script that the servers' user can read."""
@@ -234,8 +234,8 @@ class Deployer:
     def view(self) -> SamplingView:
         """Return the running containers and servers."""
         containers = [
-            ContainerView(name, room.groups, self._pids(name))
-            for name, room in self._rooms.items()
+            ContainerView(name, handle.groups, self._pids(name))
+            for name, handle in self._handles.items()
             if self._made_by[name].name != "external"
         ]
         cache = str(self._session.cache)
@@ -265,9 +265,9 @@ class Deployer:
             if not self._instances[key].running:
                 raise TrialError(f"server {'/'.join(key)} {self._instances[key].ending()} during the trial; {self._error_text(key)}")
 
-    def said(self, target: str) -> str:
+    def error_text(self, target: str) -> str:
         """Describe the target's server after its driver failed: OOM kills and the end of its log."""
-        description = self._targets.said(target)
+        description = self._targets.error_text(target)
         if description is not None:
             return description
         container, server = target.split("/")[1:3]
@@ -279,7 +279,7 @@ class Deployer:
         log = log_ending(self._instances[key].log_tail(50).splitlines())
         if guest_kills := self._guests.memory_kills(key[0]):
             return f"{guest_kills}; {log}"
-        kills = self._kills.look(key[0], self._rooms[key[0]].groups) if key[0] in self._rooms else 0
+        kills = self._kills.look(key[0], self._handles[key[0]].groups) if key[0] in self._handles else 0
         return f"{memory_kill_message(key[0], kills)}; {log}" if kills else log
 
     def verify(self, trial: Trial) -> None:
@@ -293,15 +293,15 @@ class Deployer:
 
     def memory_kills(self) -> tuple[MemoryKill, ...]:
         """Return the OOM kills in the containers since the trial began."""
-        return (*self._kills.seen({name: room.groups for name, room in self._rooms.items()}), *self._guests.kills())
+        return (*self._kills.seen({name: handle.groups for name, handle in self._handles.items()}), *self._guests.kills())
 
-    def rest(self) -> None:
+    def stop_phase_targets(self) -> None:
         """Stop what ran only for the phases of the trial."""
-        self._targets.rest()
+        self._targets.stop_phase_targets()
 
-    def distrust(self) -> None:
+    def mark_unhealthy(self) -> None:
         """Have all servers restored before the next trial, because a server that crashed and recovered has cold caches."""
-        self.rest()
+        self.stop_phase_targets()
         self._up = {key: replace(up, healthy=False) for key, up in self._up.items()}
 
     def close(self) -> None:
@@ -324,7 +324,7 @@ class Deployer:
         for key in [key for key in self._instances if key not in self._up]:
             self._stop([key], mode="immediate")
             self._forget(key)
-        for name in set(self._rooms) - {container for container, _ in self._up}:
+        for name in set(self._handles) - {container for container, _ in self._up}:
             self._destroy(name)
         for key, up in self._up.items():
             if not (self._attached[key].answers if key in self._attached else self._instances[key].running) or key[0] in mute:
@@ -356,15 +356,15 @@ class Deployer:
         for name in transition.make_containers:
             container = next(c for c, _ in requested.values() if c.name == name)
             runtime = self._session.runtime(container.runtime)
-            self._rooms[name] = runtime.create(container)
+            self._handles[name] = runtime.create(container)
             self._made_by[name] = runtime
         self._attached.attach({key: requested[key] for key, step in transition.steps.items() if step == "attach"})
         local = [key for key in restore if not capabilities_of(requested[key][0].runtime).own_kernel]
         self._instances.update(self._housing.restore({key: requested[key] for key in local}, trial, self._budget.tight))
         in_guests = {key: requested[key] for key in restore if key not in local}
-        guests, rooms = self._guests.restore(in_guests, self._rooms, trial.deployment)
+        guests, handles = self._guests.restore(in_guests, self._handles, trial.deployment)
         self._instances.update(guests)
-        self._rooms.update(rooms)
+        self._handles.update(handles)
         with self._housing.settling({key: (self._instances[key], requested[key][1]) for key in local}):
             for key, step in transition.steps.items():
                 container, server = requested[key]
@@ -381,11 +381,11 @@ class Deployer:
         self._up.update(up)
 
     def _is_guest(self, key: ServerKey) -> bool:
-        return key[0] in self._rooms and self._rooms[key[0]].node is not None
+        return key[0] in self._handles and self._handles[key[0]].node is not None
 
     def _pids(self, container: str) -> list[int]:
         """Return the pids on this node by which CPU of a container without a cgroup is counted."""
-        if self._rooms[container].node is not None:
+        if self._handles[container].node is not None:
             return [guest.pid for guest in self._guests.views() if guest.name == container]
         return [instance.pid for key, instance in self._instances.items() if key[0] == container]
 
@@ -394,7 +394,7 @@ class Deployer:
         if name in self._made_by:
             self._made_by[name].destroy(name)
             del self._made_by[name]
-        self._rooms.pop(name, None)
+        self._handles.pop(name, None)
         self._kills.forget(name)
 
     def _start(self, servers: Mapping[ServerKey, Server]) -> None:
@@ -411,8 +411,8 @@ class Deployer:
             self._undos[key] += entries
         launches: list[Launch] = []
         for key in servers:
-            room = self._rooms[key[0]]
-            launches.append((self._instances[key], room.join, room.cpus) if key in local else (self._instances[key], (), None))
+            handle = self._handles[key[0]]
+            launches.append((self._instances[key], handle.join, handle.cpus) if key in local else (self._instances[key], (), None))
         try:
             start_all(launches)
         except TrialError:
@@ -428,7 +428,7 @@ class Deployer:
             if start is not None:
                 self._undos[key].append(self._session.journal.note(Kill(pid=pid, start=start)))
         self._watcher.setup(f"warming {len(servers)} servers")
-        warm_all({key: self._instances[key] for key in servers}, lambda key: self._warm(key, servers[key]), self._watcher.insist)
+        warm_all({key: self._instances[key] for key in servers}, lambda key: self._warm(key, servers[key]), self._watcher.check_cancelled)
 
     def _warm(self, key: ServerKey, server: Server) -> None:
         """Read the databases into shared buffers, and run each sampled query once, so that a trial counts no first

@@ -84,8 +84,8 @@ class GuestDisks:
     next to that of the data.
     """
 
-    def __init__(self, session: RunSession, goldens: Templates, volumes: Volumes, watcher: RunObserver) -> None:
-        self._session, self._goldens, self._volumes, self._watcher = session, goldens, volumes, watcher
+    def __init__(self, session: RunSession, templates: Templates, volumes: Volumes, watcher: RunObserver) -> None:
+        self._session, self._templates, self._volumes, self._watcher = session, templates, volumes, watcher
         self._packed: dict[tuple[str, int, str], tuple[str, ...]] = {}
         self._disk_sets: dict[str, _DiskSet] = {}
         self._names = itertools.count(1)
@@ -175,7 +175,7 @@ class GuestDisks:
 
         Each is packed once, with the free space that it may need.
         """
-        template = self._goldens.of(server)
+        template = self._templates.of(server)
         wal = max(parse_bytes(server.settings.get("max_wal_size", "1GB")), MIN_WAL_BYTES)
         key = (template.key, FREE_BYTES + wal + FREE_PER_TEMPLATE * template.bytes, wal_mount)
         if key not in self._packed:
@@ -251,7 +251,7 @@ class Guests:
         self,
         session: RunSession,
         installations: Mapping[str, Installation],
-        goldens: Templates,
+        templates: Templates,
         volumes: Volumes,
         watcher: RunObserver,
         how: BootOptions = DEFAULT_BOOT,
@@ -261,13 +261,13 @@ class Guests:
         self._images: dict[tuple[str, ...], BootImages] = {}
         self._access: dict[ServerKey, tuple[TcpAccess, str]] = {}
         self._devices: dict[str, dict[str, str]] = {}
-        self._disks = GuestDisks(session, goldens, volumes, watcher)
+        self._disks = GuestDisks(session, templates, volumes, watcher)
         self._names = itertools.count(1)
 
     def restore(
-        self, requested: Mapping[ServerKey, tuple[Container, Server]], rooms: Mapping[str, ContainerHandle], deployment: Deployment
+        self, requested: Mapping[ServerKey, tuple[Container, Server]], handles: Mapping[str, ContainerHandle], deployment: Deployment
     ) -> tuple[dict[ServerKey, Instance], dict[str, ContainerHandle]]:
-        """Boot each container's guest with fresh disks. Return the servers, not started, and the rooms with their nodes.
+        """Boot each container's guest with fresh disks. Return the servers, not started, and the container handles with their nodes.
 
         Raises:
             TrialError: a guest does not boot, or a disk cannot be packed.
@@ -279,7 +279,7 @@ class Guests:
         for key, (container, _) in requested.items():
             by_container.setdefault(key[0], (container, []))[1].append(key)
         servers = {key: server for key, (_, server) in requested.items()}
-        entered = self._boot(by_container, servers, rooms, deployment)
+        entered = self._boot(by_container, servers, handles, deployment)
         instances: dict[ServerKey, Instance] = {}
         for name, (_, keys) in by_container.items():
             for number, key in enumerate(keys):
@@ -288,9 +288,9 @@ class Guests:
         tcp_access.write_password_file(passwords, list(self._access.values()), self._session.account)
         return instances, entered
 
-    def boot_without_server(self, container: Container, room: ContainerHandle) -> ContainerHandle:
+    def boot_without_server(self, container: Container, handle: ContainerHandle) -> ContainerHandle:
         """Boot a guest without servers, in which the programs of the run's first installation are present. Raises as ``restore``."""
-        return self._boot({container.name: (container, [])}, {}, {container.name: room}, Deployment(hosts=()))[container.name]
+        return self._boot({container.name: (container, [])}, {}, {container.name: handle}, Deployment(hosts=()))[container.name]
 
     def booted(self, container: str) -> BootedGuest:
         """Return a container's guest. Raises TrialError if it does not run."""
@@ -302,7 +302,7 @@ class Guests:
         self,
         by_container: Mapping[str, tuple[Container, Sequence[ServerKey]]],
         servers: Mapping[ServerKey, Server],
-        rooms: Mapping[str, ContainerHandle],
+        handles: Mapping[str, ContainerHandle],
         deployment: Deployment,
     ) -> dict[str, ContainerHandle]:
         """Boot the containers' guests with fresh disks, all at the same time."""
@@ -320,7 +320,7 @@ class Guests:
         for name, (container, keys) in by_container.items():
             sockets = self._session.sockets / f"v{next(self._names)}"
             node.make_dir(str(sockets), mode=0o700, user=self._session.account)
-            runtime.boot(container, rooms[name], images[name], disks[name], str(sockets), len(keys), self._session.account, self._how)
+            runtime.boot(container, handles[name], images[name], disks[name], str(sockets), len(keys), self._session.account, self._how)
         self._watcher.setup(f"booting {len(by_container)} guests ({next(iter(self._images.values())).hypervisor.sentence()})")
         entered: dict[str, ContainerHandle] = {}
         for name in by_container:
@@ -333,7 +333,7 @@ class Guests:
                     raise TrialError(f"guest {name} {machine.ending()} while it booted; {machine.last_words()}") from None
                 raise TrialError(f"guest {name} does not respond: {error}") from None
             self._devices[name] = devices(guest_node)
-            entered[name] = replace(rooms[name], node=guest_node, clock=guest_node.clock, balloons=runtime.balloons)
+            entered[name] = replace(handles[name], node=guest_node, clock=guest_node.clock, balloons=runtime.balloons)
             machine = runtime.machines()[name]
             answer = max(time.monotonic() - began - machine.boot_seconds, 0.0)
             seconds = {"packing the disk": packing[name], "booting": machine.boot_seconds, "first answer of the agent": answer}

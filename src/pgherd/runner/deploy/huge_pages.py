@@ -186,7 +186,7 @@ def probe_huge_pages(node: Node, pages_by_size: Mapping[int, int]) -> None:
 
 
 class HugePageManager:
-    """Huge pages of all servers of one fleet. Each page size has one pool; each server's part is a journal entry."""
+    """Huge pages of all deployed servers. Each page size has one pool; each server's part is a journal entry."""
 
     def __init__(self, node: Node, journal: Journal) -> None:
         self._node, self._journal = node, journal

@@ -31,14 +31,14 @@ from pgherd.runtimes.runtime import ContainerHandle, Runtime
 
 
 class MemoryBudget:
-    """Memory limit of all containers of one fleet."""
+    """Memory limit of all deployed containers."""
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
         self._current: tuple[int, str] | None = None
         self._pending_limit = False
         self._process: Process | None = None
-        self._room: ContainerHandle | None = None
+        self._handle: ContainerHandle | None = None
 
     @property
     def tight(self) -> bool:
@@ -135,9 +135,9 @@ class MemoryBudget:
 
     def views(self) -> list[ContainerView]:
         """Return the view of the memory-locking process, if it runs."""
-        if self._room is None or self._process is None:
+        if self._handle is None or self._process is None:
             return []
-        return [ContainerView(LOCKED, self._room.groups, [self._process.pid])]
+        return [ContainerView(LOCKED, self._handle.groups, [self._process.pid])]
 
     def swap(self) -> SwapView | None:
         """Return the run's own swap."""
@@ -147,12 +147,12 @@ class MemoryBudget:
     def close(self) -> None:
         """End the memory-locking process and its container."""
         process, self._process = self._process, None
-        room, self._room = self._room, None
+        handle, self._handle = self._handle, None
         if process is not None:
             process.signal(signal.SIGKILL)
             with contextlib.suppress(TimeoutError):
                 process.wait(10)
-        if room is not None:
+        if handle is not None:
             runtime = self._runtime()
             runtime.destroy(LOCKED)
             runtime.withhold(0)
@@ -180,9 +180,9 @@ class MemoryBudget:
 
     def _lock_memory(self, runtime: Runtime, size: int) -> None:
         """Start the memory-locking process. Raises CapabilityError if memory cannot be locked."""
-        self._room = runtime.create(Container(name=LOCKED, runtime="cgroup"))
+        self._handle = runtime.create(Container(name=LOCKED, runtime="cgroup"))
         output = self._session.work / f"{LOCKED}.out"
         with contextlib.suppress(FileNotFoundError):
             output.unlink()
-        self._process = locked_memory.hold(self._session.node, size, self._room.join, str(output))
+        self._process = locked_memory.hold(self._session.node, size, self._handle.join, str(output))
         runtime.withhold(size)

@@ -34,7 +34,7 @@ from pgherd.workloads.registry import find
 
 
 class ExternalServers:
-    """External servers of a fleet, by (container, server). They are loaded, and never started, configured or stopped."""
+    """External servers of a deployment, by (container, server). They are loaded, and never started, configured or stopped."""
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
@@ -72,10 +72,10 @@ class ExternalServers:
                 raise TrialError(str(error)) from None
             self._seen.add(server.dsn)
 
-    def reach(self, key: ServerKey, room: ContainerHandle, bin_: str, database: Database, *, writes: bool) -> TargetEndpoint:
+    def endpoint(self, key: ServerKey, handle: ContainerHandle, bin_: str, database: Database, *, writes: bool) -> TargetEndpoint:
         """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``."""
         address = self._external[key].address(writes=writes)
-        return TargetEndpoint(room, bin_, address.host, address.port, address.database, address.user, database.scale, address.environment)
+        return TargetEndpoint(handle, bin_, address.host, address.port, address.database, address.user, database.scale, address.environment)
 
     def detach(self, key: ServerKey) -> None:
         """Close the connections to the server, if there are any."""
@@ -187,18 +187,18 @@ def merge_readings(*parts: Readings) -> Readings:
 _POLL_INTERVAL_S = 0.5
 
 
-def warm_all(instances: Mapping[ServerKey, Instance], warm: Callable[[ServerKey], None], insist: Callable[[], None]) -> None:
+def warm_all(instances: Mapping[ServerKey, Instance], warm: Callable[[ServerKey], None], check_cancelled: Callable[[], None]) -> None:
     """Call ``warm`` for each server in a separate thread, and raise the first error once all threads have ended.
 
     The servers warm up in parallel, because each reads within its container's CPU limit and mostly waits. Ctrl-C, or
-    an error raised by ``insist`` (called every ``_POLL_INTERVAL_S`` in this thread), shuts all servers down
+    an error raised by ``check_cancelled`` (called every ``_POLL_INTERVAL_S`` in this thread), shuts all servers down
     immediately. That ends reads that would last minutes, because their connections are lost.
     """
     with ThreadPoolExecutor(max_workers=len(instances)) as pool:
         try:
             futures = [pool.submit(warm, key) for key in instances]
             while wait(futures, _POLL_INTERVAL_S).not_done:
-                insist()
+                check_cancelled()
         except BaseException:
             for instance in instances.values():
                 with contextlib.suppress(OSError):  # a guest that does not respond is ended together with its servers

@@ -30,22 +30,22 @@ from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
 
-NO_ROOM = ContainerHandle("")
-"""Room of a target outside all containers: its driver runs without isolation."""
+NO_CONTAINER = ContainerHandle("")
+"""Handle of a target outside all containers: its driver runs without isolation."""
 
 
 @dataclass(frozen=True)
 class TargetEndpoint:
-    """Endpoint of one target for its driver, and the room of the target.
+    """Endpoint of one target for its driver, and the handle of the target's container.
 
     A database has an address, and ``environment`` for libpq if a socket is not enough. A volume has a ``directory``.
     The far end of a link has ``host`` and ``port``. ``prefix`` precedes the driver's command line, for example to
     enter a network namespace. A ``privileged`` driver runs as pgherd's user instead of the servers' user, because the
-    prefix requires it. ``outside`` is the endpoint for a driver outside the target's room, if it differs, as for a
+    prefix requires it. ``outside`` is the endpoint for a driver outside the target's container, if it differs, as for a
     guest.
     """
 
-    room: ContainerHandle
+    handle: ContainerHandle
     bin: str = ""
     host: str = ""
     port: int = 0
@@ -64,12 +64,12 @@ class TargetResolver(Protocol):
 
     account: str | None
 
-    def reach(self, target: str) -> TargetEndpoint:
+    def endpoint(self, target: str) -> TargetEndpoint:
         """Return the endpoint of a target of the deployment."""
         ...
 
     def guests(self) -> Mapping[str, ContainerHandle]:
-        """Return the rooms of virtual machines, by container. Each has a node and a clock."""
+        """Return the container handles of virtual machines, by container. Each has a node and a clock."""
         ...
 
     def script(self, script: Script) -> Script:
@@ -84,7 +84,7 @@ class TargetResolver(Protocol):
         """Raise TrialError, with the end of its log, if a server has died."""
         ...
 
-    def said(self, target: str) -> str:
+    def error_text(self, target: str) -> str:
         """Describe the target's server after its driver failed, for example by the end of its log."""
         ...
 
@@ -103,7 +103,7 @@ class TargetKind(Protocol):
         """
         ...
 
-    def reach(self, target: str) -> TargetEndpoint | None:
+    def endpoint(self, target: str) -> TargetEndpoint | None:
         """Return the endpoint of a target of the trial, or None if it is of a different kind."""
         ...
 
@@ -111,7 +111,7 @@ class TargetKind(Protocol):
         """Raise TrialError if something that ``apply`` prepared is gone."""
         ...
 
-    def said(self, target: str) -> str | None:
+    def error_text(self, target: str) -> str | None:
         """Describe a target whose driver failed. Return None if it is of a different kind."""
         ...
 
@@ -133,16 +133,16 @@ class HostTargets:
     def apply(self, trial: Trial) -> str | None:
         loads = [load for phase in trial.phases for load in phase.loads.values()]
         privileged = any(load.options.get("privileged") == "1" for load in loads)
-        self._reaches = {host.name: TargetEndpoint(NO_ROOM, privileged=privileged) for host in trial.deployment.hosts}
+        self._reaches = {host.name: TargetEndpoint(NO_CONTAINER, privileged=privileged) for host in trial.deployment.hosts}
         return None
 
-    def reach(self, target: str) -> TargetEndpoint | None:
+    def endpoint(self, target: str) -> TargetEndpoint | None:
         return self._reaches.get(target)
 
     def check(self) -> None:
         """Do nothing, because a lost external host cannot be detected here."""
 
-    def said(self, target: str) -> str | None:
+    def error_text(self, target: str) -> str | None:
         return "see its output" if target in self._reaches else None
 
     def readings(self) -> dict[str, dict[str, float]]:
@@ -177,12 +177,12 @@ class VolumeTargets:
         self._reaches = {}
         for name, volume_loads in loads.items():
             directory = self._volumes.directory(volumes[name])
-            self._reaches[name] = TargetEndpoint(NO_ROOM, directory=directory)
+            self._reaches[name] = TargetEndpoint(NO_CONTAINER, directory=directory)
             if ensure_file(self._session.node, directory, volume_loads, self._session.account, self._watcher):
                 written.append(name)
         return f"files on {', '.join(written)} written" if written else None
 
-    def reach(self, target: str) -> TargetEndpoint | None:
+    def endpoint(self, target: str) -> TargetEndpoint | None:
         return self._reaches.get(target)
 
     @property
@@ -194,7 +194,7 @@ class VolumeTargets:
         """Only volumes mounted by this run are checked. If a different one is gone, its driver fails."""
         self._volumes.check()
 
-    def said(self, target: str) -> str | None:
+    def error_text(self, target: str) -> str | None:
         return f"its files are in {self._reaches[target].directory}" if target in self._reaches else None
 
     def readings(self) -> dict[str, dict[str, float]]:
@@ -217,16 +217,16 @@ class Targets:
         """Prepare the trial's targets and return notes for its record. Raises as ``TargetKind.apply``."""
         return [note for kind in self._kinds if (note := kind.apply(trial)) is not None]
 
-    def reach(self, target: str) -> TargetEndpoint | None:
+    def endpoint(self, target: str) -> TargetEndpoint | None:
         """Return the endpoint of a target, or None if there is none of that name."""
-        return next((reach for kind in self._kinds if (reach := kind.reach(target)) is not None), None)
+        return next((reach for kind in self._kinds if (reach := kind.endpoint(target)) is not None), None)
 
     def check(self) -> None:
         for kind in self._kinds:
             kind.check()
 
-    def said(self, target: str) -> str | None:
-        return next((description for kind in self._kinds if (description := kind.said(target)) is not None), None)
+    def error_text(self, target: str) -> str | None:
+        return next((description for kind in self._kinds if (description := kind.error_text(target)) is not None), None)
 
     def readings(self) -> dict[str, dict[str, float]]:
         return {entity: values for kind in self._kinds for entity, values in kind.readings().items()}
@@ -235,7 +235,7 @@ class Targets:
         """Return processes of the experiment that are not drivers, for CPU accounting."""
         return self._links.servers.views()
 
-    def rest(self) -> None:
+    def stop_phase_targets(self) -> None:
         """Stop what ran only for the phases of the trial."""
         self._links.servers.stop()
 
@@ -316,22 +316,22 @@ class LinkTargets:
             return f"serving {', '.join(link.target for link in served)}"
         return f"namespaces of {', '.join(link.name for link in new)} made" if new else None
 
-    def reach(self, target: str) -> TargetEndpoint | None:
+    def endpoint(self, target: str) -> TargetEndpoint | None:
         """Return the far end's address. A driver for a namespace has to enter the near end first."""
         link = self._links.get(target)
         if link is None:
             return None
         if link.kind != "namespaces":
-            return TargetEndpoint(NO_ROOM, host=link.host, port=link.port)
+            return TargetEndpoint(NO_CONTAINER, host=link.host, port=link.port)
         pair, _ = self._pairs[link]
-        return TargetEndpoint(NO_ROOM, host=namespaces.FAR, port=link.port, prefix=pair.prefix, privileged=True)
+        return TargetEndpoint(NO_CONTAINER, host=namespaces.FAR, port=link.port, prefix=pair.prefix, privileged=True)
 
     def check(self) -> None:
         for link in self._pairs:
             if not self._alive(link):
                 raise TrialError(f"the far end of link {link.name} has ended")
 
-    def said(self, target: str) -> str | None:
+    def error_text(self, target: str) -> str | None:
         link = self._links.get(target)
         if link is None:
             return None

@@ -112,26 +112,26 @@ class RunningDriver:
         return " / ".join((errors or messages)[-3:]) or "(no output)"
 
 
-def launches(node: Node, phase: Phase, stage: TargetResolver, scratch: Path) -> list[DriverCommand]:
+def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) -> list[DriverCommand]:
     """Prepare a phase's drivers, so that their spawns follow each other within 1 to 2 ms each.
 
     A load inside its container runs on the container's node if it has one (a guest), any other load on ``node``.
     """
     prepared = []
     for target, load in phase.loads.items():
-        reach = stage.reach(target)
+        reach = resolver.endpoint(target)
         driver = drivers.driver(load.driver)
         output = scratch / target.replace("/", ".")
         inside = load.place == "inside"
         if not inside and reach.outside is not None:
             reach = reach.outside
-        guest = reach.room.node if inside else None
+        guest = reach.handle.node if inside else None
         runs_on = guest or node
-        runs_on.make_dir(str(output), mode=0o700, user=stage.account)
+        runs_on.make_dir(str(output), mode=0o700, user=resolver.account)
         endpoint = Endpoint(
             target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale, directory=reach.directory
         )
-        scripts = tuple(stage.script(script) for script in load.scripts)
+        scripts = tuple(resolver.script(script) for script in load.scripts)
         if guest is not None:
             scripts = carry(node, guest, scripts, str(scratch / "scripts" / target.replace("/", ".")))
         readable = load.model_copy(update={"scripts": scripts})
@@ -140,13 +140,13 @@ def launches(node: Node, phase: Phase, stage: TargetResolver, scratch: Path) -> 
             [*reach.prefix, *argv],
             env=dict(reach.environment),
             cwd=str(output),
-            join=reach.room.join if inside and guest is None else (),
-            cpus=reach.room.cpus if inside and guest is None else None,
-            user=None if reach.privileged else stage.account,
+            join=reach.handle.join if inside and guest is None else (),
+            cpus=reach.handle.cpus if inside and guest is None else None,
+            user=None if reach.privileged else resolver.account,
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )
-        prepared.append(DriverCommand(target, load, driver, command, output, runs_on, None if guest is None else reach.room.clock))
+        prepared.append(DriverCommand(target, load, driver, command, output, runs_on, None if guest is None else reach.handle.clock))
     return prepared
 
 
@@ -155,12 +155,12 @@ def process_sources(processes: list[ProcessView]) -> list[SampleSource]:
     return samplers.samplers()["processes"].sources(SamplingView(processes=processes))
 
 
-def driver_sources(running: list[RunningDriver], stage: TargetResolver, node: Node) -> list[SampleSource]:
+def driver_sources(running: list[RunningDriver], resolver: TargetResolver, node: Node) -> list[SampleSource]:
     """Return sources of each driver on this node, and of its container if no cgroup counts the driver there."""
     local = [driver for driver in running if driver.node is node]
     processes = [ProcessView(f"driver:{driver.target}", driver.process.pid) for driver in local]
-    inside = [(stage.reach(driver.target).room, driver.process.pid) for driver in local if driver.load.place == "inside"]
-    containers = [ContainerView(room.container, {}, [pid]) for room, pid in inside if room.container and not room.groups]
+    inside = [(resolver.endpoint(driver.target).handle, driver.process.pid) for driver in local if driver.load.place == "inside"]
+    containers = [ContainerView(handle.container, {}, [pid]) for handle, pid in inside if handle.container and not handle.groups]
     return samplers.samplers()["processes"].sources(SamplingView(containers=containers, processes=processes))
 
 
@@ -175,7 +175,7 @@ _SHARED_WAIT_S = 0.02
 _STOP_TIMEOUT_S = 15.0
 
 
-def wait_until_ended(node: Node, until: float, running: list[RunningDriver], stage: TargetResolver) -> None:
+def wait_until_ended(node: Node, until: float, running: list[RunningDriver], resolver: TargetResolver) -> None:
     """Wait until all drivers have ended (``Phase.until`` 'drivers'). Exit codes do not matter here; a check tests them.
 
     ``ended.json`` next to each driver's output records when and how it ended.
@@ -198,7 +198,7 @@ def wait_until_ended(node: Node, until: float, running: list[RunningDriver], sta
                 driver.ended = driver.node.now()
                 _end_session(driver)
                 driver.node.write(str(driver.output / ENDED), CommandExit(code, driver.ended).written())
-        stage.check()
+        resolver.check()
 
 
 def end_all(running: list[RunningDriver]) -> None:

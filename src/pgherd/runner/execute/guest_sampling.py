@@ -20,7 +20,7 @@ from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
 
 @dataclass(frozen=True)
 class _SampledGuest:
-    room: ContainerHandle
+    handle: ContainerHandle
     spool: Path
     sampling: SamplingLoop
 
@@ -35,27 +35,27 @@ class GuestSamplers:
         self._directory = directory
         self._guests: list[_SampledGuest] = []
 
-    def begin(self, rooms: Mapping[str, ContainerHandle]) -> None:
+    def begin(self, handles: Mapping[str, ContainerHandle]) -> None:
         """Start sampling in these guests. Raises TrialError if a guest does not respond."""
         try:
-            for name, room in rooms.items():
-                assert room.node is not None
+            for name, handle in handles.items():
+                assert handle.node is not None
                 spool = self._directory / f"guest-{name}.jsonl"
-                self._guests.append(_SampledGuest(room, spool, room.node.sample(samplers.sources(SamplingView()), str(spool))))
+                self._guests.append(_SampledGuest(handle, spool, handle.node.sample(samplers.sources(SamplingView()), str(spool))))
             self._record(self._directory / "spool.jsonl")
         except OSError as error:
             raise TrialError(f"a guest cannot be sampled: {error}") from None
 
-    def add(self, running: Sequence[RunningDriver], stage: TargetResolver) -> None:
+    def add(self, running: Sequence[RunningDriver], resolver: TargetResolver) -> None:
         """Also sample the drivers in guests. Raises TrialError if a guest does not respond."""
         try:
             for guest in self._guests:
-                assert guest.room.node is not None
-                sources = driver_sources(list(running), stage, guest.room.node)
+                assert guest.handle.node is not None
+                sources = driver_sources(list(running), resolver, guest.handle.node)
                 if sources:
                     guest.sampling.add(sources)
         except OSError as error:
-            stage.check()
+            resolver.check()
             raise TrialError(f"a guest cannot be sampled: {error}") from None
 
     def mark(self) -> None:
@@ -74,8 +74,8 @@ class GuestSamplers:
         try:
             for guest in self._guests:
                 guest.sampling.stop()
-                assert isinstance(guest.room.clock, GuestClock)
-                spools.append(GuestSpool(guest.room.container, guest.spool.read_text().splitlines(keepends=True), guest.room.clock))
+                assert isinstance(guest.handle.clock, GuestClock)
+                spools.append(GuestSpool(guest.handle.container, guest.spool.read_text().splitlines(keepends=True), guest.handle.clock))
             self._record(None)
         except OSError as error:
             self.abandon()
@@ -94,6 +94,6 @@ class GuestSamplers:
 
     def _record(self, spool: Path | None) -> None:
         """Have the host's view of the guests' balloons and drives recorded. All guests may share one manager."""
-        for recorder in {id(guest.room.balloons): guest.room.balloons for guest in self._guests}.values():
+        for recorder in {id(guest.handle.balloons): guest.handle.balloons for guest in self._guests}.values():
             if recorder is not None:
                 recorder.record(spool)

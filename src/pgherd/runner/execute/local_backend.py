@@ -72,14 +72,14 @@ class LocalDeployment(Protocol):
     watched: list[ProcessView]
 
     def apply(self, trial: Trial) -> tuple[TargetResolver, str]:
-        """Apply the trial's deployment and starting state. Return the stage and a summary of the transition."""
+        """Apply the trial's deployment and starting state. Return the target resolver and a summary of the transition."""
         ...
 
     def probe(self, trial: Trial) -> dict[str, float]:
         """Return the readings of a trial that has a probe and no load."""
         ...
 
-    def rest(self) -> None:
+    def stop_phase_targets(self) -> None:
         """Stop what ran only for the phases of the trial."""
         ...
 
@@ -95,7 +95,7 @@ class LocalDeployment(Protocol):
         """Return the OOM kills since the trial began."""
         ...
 
-    def distrust(self) -> None:
+    def mark_unhealthy(self) -> None:
         """Mark all running servers unhealthy after a failed trial."""
         ...
 
@@ -105,58 +105,58 @@ class LocalDeployment(Protocol):
 
 
 class LocalBackend:
-    """Backend of one host. Drivers write to the fleet's scratch directory, which is removed after the trial."""
+    """Backend of one host. Drivers write to the deployment's scratch directory, which is removed after the trial."""
 
-    def __init__(self, fleet: LocalDeployment) -> None:
-        self._fleet = fleet
-        self._stage: TargetResolver | None = None
+    def __init__(self, deployer: LocalDeployment) -> None:
+        self._deployer = deployer
+        self._resolver: TargetResolver | None = None
 
     def placed(self, trial: Trial) -> Trial:
         return trial
 
     def apply(self, trial: Trial) -> str:
-        self._stage, transition = self._fleet.apply(trial)
+        self._resolver, transition = self._deployer.apply(trial)
         return transition
 
     def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
-        assert self._stage is not None
-        fleet, scratch = self._fleet, self._fleet.scratch / name
+        assert self._resolver is not None
+        deployer, scratch = self._deployer, self._deployer.scratch / name
         try:
-            fleet.node.make_dir(str(scratch), mode=0o711)
-            results, jump = phases.play(fleet.node, trial, self._stage, directory, scratch, watcher, fleet.watched)
+            deployer.node.make_dir(str(scratch), mode=0o711)
+            results, jump = phases.play(deployer.node, trial, self._resolver, directory, scratch, watcher, deployer.watched)
         finally:
-            fleet.node.remove_tree(str(scratch))
-            for room in self._stage.guests().values():  # drivers' output in a guest uses the guest's memory
+            deployer.node.remove_tree(str(scratch))
+            for handle in self._resolver.guests().values():  # drivers' output in a guest uses the guest's memory
                 with contextlib.suppress(OSError):
-                    assert room.node is not None
-                    room.node.remove_tree(str(scratch))
-        results, kills = completed(fleet, trial, results)
-        checks = emulation.discount_checks(trial_checks.judge(trial, results, fleet.facts, thresholds, jump), results)
+                    assert handle.node is not None
+                    handle.node.remove_tree(str(scratch))
+        results, kills = completed(deployer, trial, results)
+        checks = emulation.discount_checks(trial_checks.judge(trial, results, deployer.facts, thresholds, jump), results)
         return TrialOutcome(results, checks + memory_checks.judge(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
-        kills = self._fleet.memory_kills()
-        self._fleet.distrust()
+        kills = self._deployer.memory_kills()
+        self._deployer.mark_unhealthy()
         return TrialOutcome((), memory_checks.judge(trial, [], kills, thresholds), kills)
 
     def probe(self, trial: Trial) -> dict[str, float]:
-        return self._fleet.probe(trial)
+        return self._deployer.probe(trial)
 
     def settings(self, target: str | None = None) -> dict[str, str]:
-        return self._fleet.settings(target)
+        return self._deployer.settings(target)
 
 
-def completed(fleet: LocalDeployment, trial: Trial, played: Sequence[PhaseResult]) -> tuple[list[PhaseResult], tuple[MemoryKill, ...]]:
+def completed(deployer: LocalDeployment, trial: Trial, played: Sequence[PhaseResult]) -> tuple[list[PhaseResult], tuple[MemoryKill, ...]]:
     """Add readings that are read once to the phases, check consistency, and return the OOM kills too.
 
     Raises:
         TrialError: a database is inconsistent.
     """
-    fleet.rest()
-    results = [_with(phase, fleet.readings()) for phase in played]
+    deployer.stop_phase_targets()
+    results = [_with(phase, deployer.readings()) for phase in played]
     if any(database.verify for *_, database in trial.deployment.databases()):
-        fleet.verify(trial)
-    return results, fleet.memory_kills()
+        deployer.verify(trial)
+    return results, deployer.memory_kills()
 
 
 def _with(phase: PhaseResult, readings: dict[str, dict[str, float]]) -> PhaseResult:

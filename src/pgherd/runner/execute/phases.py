@@ -40,7 +40,7 @@ _STOP_TIMEOUT_S = 30.0
 def play(
     node: Node,
     trial: Trial,
-    stage: TargetResolver,
+    resolver: TargetResolver,
     directory: Path,
     scratch: Path,
     watcher: RunObserver,
@@ -50,14 +50,14 @@ def play(
 
     Arguments and errors are those of ``drive`` and ``DrivenPhases.results``.
     """
-    driven = drive(node, trial, stage, directory, scratch, watcher, watched)
+    driven = drive(node, trial, resolver, directory, scratch, watcher, watched)
     return driven.results(), driven.jump
 
 
 def drive(
     node: Node,
     trial: Trial,
-    stage: TargetResolver,
+    resolver: TargetResolver,
     directory: Path,
     scratch: Path,
     watcher: RunObserver,
@@ -84,7 +84,7 @@ def drive(
         OSError: files cannot be written (a full disk).
     """
     wall, monotonic = node.now(), time.monotonic()
-    view = stage.view()
+    view = resolver.view()
     view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
     sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
     played: list[MeasuredPhase] = []
@@ -103,42 +103,42 @@ def drive(
         watching = device_io.begin(node, view, directory)
         cleanup.callback(watching.abandon)
         cleanup.callback(guests.abandon)
-        guests.begin(stage.guests())
+        guests.begin(resolver.guests())
         sampling.add(process_sources(_backends(view, sampling)))
         previous: list[RunningDriver] = []
         # Prepare all phases now: at a border, only the spawns of the new drivers may follow the signal to the previous ones.
-        launches_by_phase = [launches(node, phase, stage, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
+        launches_by_phase = [launches(node, phase, resolver, scratch / f"{number:02d}") for number, phase in enumerate(trial.phases)]
         border = begin
         if border is not None:
             _require_known_borders(trial)
-            await_begin(node, border, stage, "commands" if trial.open_ended else "phases")
+            await_begin(node, border, resolver, "commands" if trial.open_ended else "phases")
         for phase, launching in zip(trial.phases, launches_by_phase, strict=True):
             running: list[RunningDriver] = []
             slices: Mapping[str, Sequence[Turn]] = {}
             played.append(MeasuredPhase(phase, 0.0, 0.0, running))
             for launch in launching:
                 running.append(RunningDriver.start(launch))
-            _reap(previous, stage)
+            _reap(previous, resolver)
             if phase.turns is not None:
-                time_slices.await_programs(node, running, partial(_watch, running, stage))
+                time_slices.await_programs(node, running, partial(_watch, running, resolver))
             start = (node.now() if border is None else border) + phase.ramp
-            sampling.add(driver_sources(running, stage, node))
-            guests.add(running, stage)
+            sampling.add(driver_sources(running, resolver, node))
+            guests.add(running, resolver)
             watcher.phase(phase.name, phase.ramp, phase.seconds)
             if phase.until == "drivers":
                 start = min(driver.started for driver in running)
-                wait_until_ended(node, start + phase.seconds, running, stage)
+                wait_until_ended(node, start + phase.seconds, running, resolver)
                 stop = max(driver.ended for driver in running)
                 mark()
             else:
-                _wait(node, start, running, stage)
+                _wait(node, start, running, resolver)
                 if phase.turns is not None:
                     time_slices.stop(running)
                 mark()
                 if phase.turns is None:
-                    _wait(node, start + phase.seconds, running, stage)
+                    _wait(node, start + phase.seconds, running, resolver)
                 else:
-                    watch_drivers = partial(_watch, running, stage)
+                    watch_drivers = partial(_watch, running, resolver)
                     slices = time_slices.play(node, phase.turns, start, phase.seconds, running, watch_drivers)
                 mark()
                 stop = node.now()
@@ -148,14 +148,14 @@ def drive(
             played[-1] = MeasuredPhase(phase, start, stop, running, slices)
             previous = running
             border = None if border is None else start + phase.seconds
-        _reap(previous, stage)
+        _reap(previous, resolver)
     except BaseException as error:
         for played_phase in played:
             end = end_all if played_phase.phase.until == "drivers" else _kill
             end(played_phase.running)
         cleanup.close()
         if isinstance(error, OSError):
-            stage.check()  # a guest that has died is the cause
+            resolver.check()  # a guest that has died is the cause
         raise
     try:
         counted_events = counting.stop()
@@ -181,7 +181,7 @@ def _require_known_borders(trial: Trial) -> None:
         )
 
 
-def await_begin(node: Node, begin: float, stage: TargetResolver, what: str = "phases") -> None:
+def await_begin(node: Node, begin: float, resolver: TargetResolver, what: str = "phases") -> None:
     """Wait for the agreed instant; the last part is one sleep. Raises TrialError if it has passed. ``what`` names what
     is late.
     """
@@ -191,25 +191,25 @@ def await_begin(node: Node, begin: float, stage: TargetResolver, what: str = "ph
     while (remaining := begin - node.now()) > 0:
         time.sleep(remaining if remaining < 2 * _POLL_INTERVAL_S else _POLL_INTERVAL_S)
         interruption.check()
-        stage.check()
+        resolver.check()
 
 
-def _wait(node: Node, until: float, running: list[RunningDriver], stage: TargetResolver) -> None:
+def _wait(node: Node, until: float, running: list[RunningDriver], resolver: TargetResolver) -> None:
     while (remaining := until - node.now()) > 0:
         time.sleep(min(remaining, _POLL_INTERVAL_S))
-        _watch(running, stage)
+        _watch(running, resolver)
 
 
-def _watch(running: list[RunningDriver], stage: TargetResolver) -> None:
+def _watch(running: list[RunningDriver], resolver: TargetResolver) -> None:
     """Raise TrialError if a driver or a server has ended."""
     interruption.check()
     for driver in running:
         code = driver.process.poll()
         if code is not None:
-            stage.check()
+            resolver.check()
             message = f"{driver.load.driver} on {driver.target} ended early with {code_words(code)}: {driver.last_words()}"
-            raise TrialError(f"{message}; {stage.said(driver.target)}")
-    stage.check()
+            raise TrialError(f"{message}; {resolver.error_text(driver.target)}")
+    resolver.check()
 
 
 def _end(running: list[RunningDriver]) -> None:
@@ -218,7 +218,7 @@ def _end(running: list[RunningDriver]) -> None:
         one.told = one.node.now()
 
 
-def _reap(running: list[RunningDriver], stage: TargetResolver) -> None:
+def _reap(running: list[RunningDriver], resolver: TargetResolver) -> None:
     deadline = time.monotonic() + _STOP_TIMEOUT_S
     for driver in running:
         if driver.ended:
@@ -232,14 +232,14 @@ def _reap(running: list[RunningDriver], stage: TargetResolver) -> None:
             ) from None
         driver.ended = driver.node.now()
         if code not in driver.driver.exit_codes:
-            stage.check()  # a server that died in the last instant is why
+            resolver.check()  # a server that died in the last instant is why
             message = f"{driver.load.driver} on {driver.target} ended with {code_words(code)}: {driver.last_words()}"
             if code == -driver.driver.stop_signal:  # it had not installed its signal handler yet
                 message = (
                     f"{driver.load.driver} on {driver.target} had not generated load when its time was over, "
                     f"{driver.ended - driver.started:.1f} s after it was started: the machine is busy, or --warmup is too short"
                 )
-            raise TrialError(f"{message}; {stage.said(driver.target)}")
+            raise TrialError(f"{message}; {resolver.error_text(driver.target)}")
 
 
 def _kill(running: list[RunningDriver]) -> None:

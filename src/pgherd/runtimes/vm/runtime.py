@@ -103,7 +103,7 @@ class VmRuntime:
     def boot(
         self,
         container: Container,
-        room: ContainerHandle,
+        handle: ContainerHandle,
         images: BootImages,
         disks: Sequence[Disk],
         directory: str,
@@ -149,7 +149,7 @@ class VmRuntime:
             self._reserved[container.name] = huge_pages.reserve(self._node, self._journal, guest.huge_page, guest.memory // guest.huge_page)
         if options.merge and self._merging is None:
             self._merging = same_page_merging.switch_on(self._node, self._journal)
-        machine.start(room.join, room.cpus)
+        machine.start(handle.join, handle.cpus)
         return machine
 
     def connect(self, container: str, timeout: float = BOOT_TIMEOUT_S) -> GuestNode:
