@@ -91,7 +91,7 @@ def trial(
             for thread in beside:
                 thread.start()
             try:
-                phases.play(node, one, up.fleet, partial, scratch, recording, up.fleet.watched)
+                phases.run(node, one, up.fleet, partial, scratch, recording, up.fleet.watched)
             finally:
                 ended.set()
                 for thread in beside:

@@ -123,7 +123,7 @@ def _played(options: argparse.Namespace, plans: list[list[bool]], tell: TextIO) 
                 progress.trial(trial, number)
                 say(str(scratch / "00" / target.replace("/", ".") / "stderr"))
                 with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory:
-                    phases.play(node, trial, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
+                    phases.run(node, trial, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
                     say(next(Path(directory).glob("drivers/*/*/stderr")).read_text())
                 shutil.rmtree(scratch)
     except KeyboardInterrupt:

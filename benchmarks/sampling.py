@@ -63,7 +63,7 @@ def trial(up: deployed.Deployed, node: deployed.CountedNode, seconds: float, pro
     node.make_dir(str(scratch), mode=0o711)
     begins = node.used()
     with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as directory, _noted(progress, node) as started:
-        played, _ = phases.play(node, one, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
+        played, _ = phases.run(node, one, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
     ends = node.used()
     shutil.rmtree(scratch)
     assert started and node.over is not None

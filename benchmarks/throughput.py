@@ -136,7 +136,7 @@ def under_pgherd(up: deployed.Deployed, node: deployed.CountedNode, seconds: flo
         progress.planned(2, 2 * seconds)
         progress.trial(trial, 1)
         begun = deployed.containers_cpu(node, view)
-        played, _ = phases.play(node, trial, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
+        played, _ = phases.run(node, trial, up.fleet, Path(directory), scratch, progress, up.fleet.watched)
         after = deployed.containers_cpu(node, view)
         said = next(Path(directory).glob("drivers/*/*/stdout")).read_text()
     shutil.rmtree(scratch)

@@ -108,7 +108,7 @@ def agent(monkeypatch, tmp_path):
     monkeypatch.setattr(host_agent.phases, "drive", drive)
     monkeypatch.setattr(host_agent.installations, "find_all", lambda node: there)
     monkeypatch.setattr(host_agent, "runnable", lambda node, bin_, version, opened: next(one for one in there if one.bin == bin_))
-    monkeypatch.setattr(host_agent.host_verdicts, "of_part", lambda *_: ["judged"])
+    monkeypatch.setattr(host_agent.merge_results, "of_part", lambda *_: ["judged"])
     monkeypatch.setattr(host_agent.memory_checks, "judge", lambda *_: [])
     made = make_agent()
     made.work = work
@@ -125,12 +125,12 @@ def test_it_says_what_its_host_is(agent, monkeypatch):
 
 def test_it_looks_at_volumes_before_a_run_is_opened(agent, tmp_path, monkeypatch):
     with pytest.raises(UsageError, match="there is no user 'pgherd-nobody-at-all' on this host"):
-        agent.look((), "pgherd-nobody-at-all")
+        agent.check_volumes((), "pgherd-nobody-at-all")
     monkeypatch.setattr(host_agent, "server_account", lambda run_as: None)
     here, there = (VolumeContents(Volume(name="v", path=str(path)), "servers' data", 1) for path in (tmp_path, tmp_path / "none"))
-    agent.look((here,), None)
+    agent.check_volumes((here,), None)
     with pytest.raises(UsageError, match="none does not exist; create it"):
-        agent.look((here, there), None)
+        agent.check_volumes((here, there), None)
 
 
 def test_a_run_is_opened_with_the_version_wherever_it_lies(agent):
@@ -159,7 +159,7 @@ def test_golden_copies_are_carried_while_a_run_is_open(agent):
 def test_a_trial_from_end_to_end(agent):
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
     assert agent.apply(PART) == "1 kept" and agent.step() == "cloning"
-    drove = agent.play(PART, "0001", time.time() + 0.2)
+    drove = agent.run(PART, "0001", time.time() + 0.2)
     assert drove.jump == 0.125 and 0.05 < drove.ready <= 0.2 and len(drove.spans) == 1
     counted = agent.results(PART, [(1.0, 2.0)], Thresholds())
     assert (counted.phases[0].start, counted.verdicts, counted.kills) == (1.0, ["judged"], (KILL,))
@@ -174,7 +174,7 @@ def test_a_trial_from_end_to_end(agent):
 def test_large_files_come_in_pieces(agent, monkeypatch):
     monkeypatch.setattr(host_agent, "CHUNK_BYTES", 7)
     agent.open("run", SURROUNDINGS, {"/pg": "18.6"})
-    agent.play(PART, "0001", time.time())
+    agent.run(PART, "0001", time.time())
     agent.results(PART, [(1.0, 2.0)], Thresholds())
     found, at, calls = {}, (0, 0), 0
     while at is not None:
@@ -201,7 +201,7 @@ def test_a_play_is_called_off_at_once(agent):
     threading.Timer(0.2, agent.call_off).start()
     began = time.monotonic()
     with pytest.raises(TrialError, match="called off"):
-        agent.play(PART, "0001", time.time() + 30)
+        agent.run(PART, "0001", time.time() + 30)
     assert time.monotonic() - began < 10
     failed = agent.failed(PART, Thresholds())
     assert failed.kills == (KILL,) and agent._deployer.distrusted
@@ -251,7 +251,7 @@ def test_an_agent_that_lost_its_driver_takes_everything_back(agent):
 
     def play():
         with pytest.raises(TrialError):
-            agent.play(PART, "0001", time.time() + 30)
+            agent.run(PART, "0001", time.time() + 30)
 
     playing = threading.Thread(target=play)
     playing.start()
@@ -306,7 +306,7 @@ def test_what_is_shown_is_what_is_looked_at():
 
 def test_a_glimpse_holds_what_has_been_added_since(tmp_path):
     sampler = LiveSampler(LOOKOUT_PART, tmp_path, tmp_path / "out")
-    first = sampler.take()
+    first = sampler.snapshot()
     assert (first.readings, first.told) == ([], [])
     readings = [{"t": 1.0 + n, "i": 0, "raw": f"{n}000000000\n"} for n in range(4)]
     with open(tmp_path / SPOOL, "w") as spool:
@@ -316,10 +316,10 @@ def test_a_glimpse_holds_what_has_been_added_since(tmp_path):
         place = tmp_path / "out" / output_name(phase, target)
         place.mkdir(parents=True)
         (place / "stderr").write_text(text)
-    seen = sampler.take()
+    seen = sampler.snapshot()
     assert seen.readings == [
         (1.0, "cgroup_cpu", "container:db1", {"cpu.usage": 0.0}),
         (4.0, "cgroup_cpu", "container:db1", {"cpu.usage": 3.0}),
     ], "the first and the last of what is shown; nothing of other samplers"
     assert seen.told == [(0, "a/db1/pg/bench", "pgbench", "progress: 1\n"), (1, "a/db1/pg/bench", "pgbench", "ready\n")], "whole lines"
-    assert sampler.take().readings == [] and sampler.take().told == []
+    assert sampler.snapshot().readings == [] and sampler.snapshot().told == []

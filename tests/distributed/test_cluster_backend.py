@@ -5,7 +5,7 @@ import time
 import pytest
 
 from pgherd.cluster.remote import Offset
-from pgherd.distributed import cluster_backend, live_forwarder
+from pgherd.distributed import cluster_backend
 from pgherd.distributed.agent import FileChunk, HostResult, HostSnapshot, HostWindows
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.cluster_backend import LEAD_S, ClusterBackend, agents_run
@@ -46,7 +46,7 @@ class Agent:
         self.said.append(("apply", part))
         return "2 kept"
 
-    def play(self, part, name, begin):
+    def run(self, part, name, begin):
         if self.trouble is not None:
             raise self.trouble
         self.said.append(("play", part, begin))
@@ -174,7 +174,7 @@ def scene(engine_of, tmp_path):
 def play(backend, scene, wanted=None):
     placed = backend.placed(wanted or trial())
     words = backend.apply(placed)
-    return placed, words, backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    return placed, words, backend.run(placed, "0001", scene.directory, LIMITS, scene.watcher)
 
 
 def test_each_host_is_opened_with_its_own_budget_and_name(scene):
@@ -246,7 +246,7 @@ def test_files_of_all_hosts_stand_where_a_reader_looks_for_them(scene):
 
 def test_while_it_is_played_something_of_it_is_shown(scene, monkeypatch):
     monkeypatch.setattr(cluster_backend, "_QUIET_S", 0.0)
-    monkeypatch.setattr(live_forwarder, "FORWARD_INTERVAL_S", 0.1)
+    monkeypatch.setattr(cluster_backend, "FORWARD_INTERVAL_S", 0.1)
     shown = threading.Event()
 
     class Looking(Notes):
@@ -267,7 +267,7 @@ def test_while_it_is_played_something_of_it_is_shown(scene, monkeypatch):
         agent.until = shown
     placed = backend.placed(trial())
     backend.apply(placed)
-    backend.play(placed, "0001", scene.directory, LIMITS, Looking())
+    backend.run(placed, "0001", scene.directory, LIMITS, Looking())
     assert shown.is_set() and not (scene.directory / SPOOL).exists(), "and it is gone when all samples are there"
 
 
@@ -354,14 +354,14 @@ def test_a_host_that_is_lost_taints_the_trial_and_the_run_goes_on_with_the_rest(
     backend.apply(placed)
     scene.engine.lose("b", "it hangs")
     with pytest.raises(TrialError, match="host b is lost: it hangs"):
-        backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+        backend.run(placed, "0001", scene.directory, LIMITS, scene.watcher)
     failed = backend.failed(placed, LIMITS)
     (verdict,) = failed.verdicts
     assert (verdict.check, verdict.result) == ("all-hosts", "fail") and "it hangs" in verdict.why
     again = backend.placed(trial())
     assert [(host.name, len(host.containers)) for host in again.deployment.hosts] == [("a", 3)]
     backend.apply(again)
-    played = backend.play(again, "0002", scene.directory, LIMITS, scene.watcher)
+    played = backend.run(again, "0002", scene.directory, LIMITS, scene.watcher)
     assert {one.check: one.result for one in played.verdicts}["all-hosts"] == "fail"
 
 
@@ -423,7 +423,7 @@ def test_a_driver_that_fails_on_one_host_ends_the_trial_on_all(scene):
     backend.apply(placed)
     scene.engine.actors_of["a"].trouble = TrialError("pgbench ended early")
     with pytest.raises(TrialError, match="on host a: pgbench ended early"):
-        backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+        backend.run(placed, "0001", scene.directory, LIMITS, scene.watcher)
     backend.failed(placed, LIMITS)
     assert all(agent.said[-1] == ("failed",) for agent in scene.engine.actors_of.values())
     assert backend.placed(trial()).deployment.hosts[1].name == "b", "no host is lost by that"
@@ -452,14 +452,14 @@ def test_phases_are_shown_as_they_begin(scene):
     placed = backend.placed(trial())
     backend.apply(placed)
     agent = scene.engine.actors_of["a"]
-    quick = agent.play
+    quick = agent.run
 
     def slow(part, name, begin):
         time.sleep(max(0.0, begin - 100.0 - time.time()) + 0.6)
         return quick(part, name, begin)
 
-    agent.play = slow
-    backend.play(placed, "0001", scene.directory, LIMITS, scene.watcher)
+    agent.run = slow
+    backend.run(placed, "0001", scene.directory, LIMITS, scene.watcher)
     assert scene.watcher.phases == ["p"]
 
 
@@ -477,7 +477,7 @@ def test_a_command_that_ends_by_itself_may_take_as_long_as_it_may(scene):
     timeouts, call = [], backend._pool.call
 
     def noted(host, method, *arguments, timeout=0.0):
-        if method == "play":
+        if method == "run":
             timeouts.append((host, timeout))
         return call(host, method, *arguments, timeout=timeout or 60.0)
 
@@ -487,7 +487,7 @@ def test_a_command_that_ends_by_itself_may_take_as_long_as_it_may(scene):
             windows is None and HostResult([PhaseResult(phase="command", start=1, end=2, overlap=1, targets=[])], [], ())
         )
         agent.collect = lambda at: ([], None)
-    played = backend.play(backend.placed(asked), "0001", scene.directory, LIMITS, scene.watcher)
+    played = backend.run(backend.placed(asked), "0001", scene.directory, LIMITS, scene.watcher)
     assert [host for host, _ in timeouts] == ["a"] and timeouts[0][1] > 600, "host b has no command, and nothing to wait for"
     assert "overlap" not in {one.check for one in played.verdicts}
 

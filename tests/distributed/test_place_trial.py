@@ -1,10 +1,10 @@
 import pytest
 
+from pgherd.distributed.merge_results import loaded
 from pgherd.distributed.place_trial import (
     ClusterStudy,
     files_of,
     home,
-    loaded,
     own_surroundings,
     part,
     placed,

@@ -49,12 +49,12 @@ class Agent:
         self.files[f"/there/{name}"] = data
         return f"/there/{name}"
 
-    def look(self, holds, run_as):
+    def check_volumes(self, holds, run_as):
         self.looked = [(held.volume.path, held.bytes) for held in holds], run_as
         if self.lacks is not None:
             raise self.lacks
 
-    def try_out(self, pages):
+    def probe_huge_pages(self, pages):
         self.pages = pages
 
     def prepare(self, study, asked, dry):

@@ -102,7 +102,7 @@ def test_two_runtimes_within_one_run(usable, tmp_path):
             groups = stage.view().containers[0].groups
             assert bool(groups) == (runtime == "cgroup")
             (directory := tmp_path / str(number)).mkdir()
-            (played,), _ = phases.play(NODE, trial(usable), stage, directory, deployer.scratch / str(number), RunObserver())
+            (played,), _ = phases.run(NODE, trial(usable), stage, directory, deployer.scratch / str(number), RunObserver())
             used = played.metrics["container:arm"]["cpu.usage"]
             assert played.throughput > 0 and used > 0, "each accounts for its container in its own way"
             for group in groups.values():

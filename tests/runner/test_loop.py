@@ -87,7 +87,7 @@ def _played(monkeypatch):
         (directory / "raw").write_text(f"of repeat {trial.repeat}")
         return [PhaseResult(phase="p", start=1.0, end=2.0, overlap=1.0, targets=[])], 0.0
 
-    monkeypatch.setattr(backends.phases, "play", play)
+    monkeypatch.setattr(backends.phases, "run", play)
     monkeypatch.setattr(backends.trial_checks, "judge", lambda *_: [])
 
 

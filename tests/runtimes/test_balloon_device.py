@@ -40,10 +40,10 @@ class Questions:
 def test_speaks_qmp() -> None:
     qemu = Questions()
     balloon = QemuBalloon(qemu)
-    found = balloon.look(drives=False).result()
+    found = balloon.poll(drives=False).result()
     assert found.actual == 268435456 and statistics_of(found.statistics) is not None and found.drives == []
     assert balloon.set_target(134217728).result() == 134217728
-    drives = balloon.look(drives=True).result().drives
+    drives = balloon.poll(drives=True).result().drives
     path = "/machine/peripheral/balloon0"
     assert qemu.asked == [
         ("qom-set", {"path": path, "property": "guest-stats-polling-interval", "value": 1}),
@@ -66,7 +66,7 @@ def test_a_balloon_that_rests_is_not_asked_for_its_size_every_second() -> None:
 
     def asked(looks: int = 1) -> int:
         before = len(qemu.asked)
-        assert {balloon.look(drives=False).result().actual for _ in range(looks)} == {qemu.actual}, "what it is said to be it is"
+        assert {balloon.poll(drives=False).result().actual for _ in range(looks)} == {qemu.actual}, "what it is said to be it is"
         return sum(command == "query-balloon" for command, _ in qemu.asked[before:])
 
     assert asked() == 1 and asked(9) == 0

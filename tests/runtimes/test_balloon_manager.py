@@ -57,11 +57,11 @@ class FakeBalloon:
         self.size = size
         return answered(lambda: size)
 
-    def look(self, *, drives: bool) -> Future[GuestReading]:
+    def poll(self, *, drives: bool) -> Future[GuestReading]:
         self.asked += 1
-        return answered(lambda: self._look(drives), self.hang)
+        return answered(lambda: self._poll(drives), self.hang)
 
-    def _look(self, drives: bool) -> GuestReading:
+    def _poll(self, drives: bool) -> GuestReading:
         if self.broken is not None:
             raise self.broken
         size = self.size
@@ -244,7 +244,7 @@ def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
     clock = [1000.0]
     monkeypatch.setattr(balloon_manager.time, "time", lambda: clock[0])
     slow = FakeBalloon(1000 * MB, 100 * MB)
-    tell = slow._look
+    tell = slow._poll
 
     def look(drives: bool) -> GuestReading:
         clock[0] += 0.4
@@ -252,7 +252,7 @@ def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
         clock[0] += 0.3  # until the manager hears of it
         return told
 
-    monkeypatch.setattr(slow, "_look", look)
+    monkeypatch.setattr(slow, "_poll", look)
     manager = BalloonManager(BALLOONS, 1400 * MB)
     manager.add(managed("slow", slow))
     manager.record(tmp_path / "spool")
@@ -355,12 +355,12 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
         Container(name="db1", runtime="vm", memory=1024 * MB, memory_minimum=300 * MB, memory_shares=2), machine, 64 * MB
     )
     assert found.guest == GuestEntitlement("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
-    assert found.alive() and found.balloon.look(drives=False).result().actual == 7
+    assert found.alive() and found.balloon.poll(drives=False).result().actual == 7
     machine.running = False
     assert not found.alive()
-    assert balloon_manager.law_guest(Container(name="db1", memory=1024 * MB), 0).minimum == 256 * MB
+    assert balloon_manager.entitlement_of(Container(name="db1", memory=1024 * MB), 0).minimum == 256 * MB
     with pytest.raises(UsageError, match="guest db1 has no memory size"):
-        balloon_manager.law_guest(Container(name="db1", runtime="vm"), 0)
+        balloon_manager.entitlement_of(Container(name="db1", runtime="vm"), 0)
 
 
 SEEN = {"memory": 400, "minimum": 100, "actual": 300, "target": 250, "working_set": 200, "at": 12.0, "last_update": 10}

@@ -5,7 +5,7 @@ All work runs in one thread that lives as long as the agent, because the kernel 
 started it ends. All instants are of this host's clock.
 
 During a trial, samples stay on the host, so that the network is quiet. Only a few of them are shown to observers
-(pgherd.distributed.live_forwarder).
+(pgherd.distributed.cluster_backend).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from pgherd import __version__
 from pgherd.cluster import labels
-from pgherd.distributed import merge_checks as host_verdicts
+from pgherd.distributed import merge_results
 from pgherd.distributed.remote_clients import AgentTargetResolver, RemoteEndpoint, RemoteEndpoints, ServerAccess, require_tls
 from pgherd.distributed.template_transfer import TemplateTransfer
 from pgherd.drivers.registry import tells
@@ -87,7 +87,7 @@ class LiveSampler:
         ]
         self._lock = threading.Lock()
 
-    def take(self) -> HostSnapshot:
+    def snapshot(self) -> HostSnapshot:
         """Return what was added since the last call. Readings in between are not parsed."""
         with self._lock:
             outputs = []
@@ -201,14 +201,14 @@ class HostAgent:
         """Complete a request here, for all hosts. Raises as ``pgherd.prepare.registry.prepare``."""
         return self._do(lambda: prepare(self._node, study, asked, dry=dry))
 
-    def look(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:
+    def check_volumes(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:
         """Require that this host's volumes can hold what is requested. Nothing is created.
 
         Raises as ``volumes.look``, and as ``server_account`` if this host lacks the user.
         """
         self._do(lambda: self._look(holds, run_as))
 
-    def try_out(self, pages: dict[int, int]) -> None:
+    def probe_huge_pages(self, pages: dict[int, int]) -> None:
         """Require that these huge pages (size in bytes → number) are available at once. Raises CapabilityError."""
         self._do(lambda: probe_huge_pages(self._node, pages))
 
@@ -242,9 +242,9 @@ class HostAgent:
         """Store the endpoints by which drivers of this host reach databases of other hosts."""
         self._do(lambda: self._learn(ways))
 
-    def play(self, part: Trial, name: str, begin: float) -> HostWindows:
+    def run(self, part: Trial, name: str, begin: float) -> HostWindows:
         """Run the phases from an agreed instant on. Raises TrialError."""
-        return self._do(lambda: self._play(part, name, begin))
+        return self._do(lambda: self._run_part(part, name, begin))
 
     def results(
         self, part: Trial, windows: list[tuple[float, float]] | None, limits: Thresholds, driven: list[list[TargetResult]] | None = None
@@ -282,7 +282,7 @@ class HostAgent:
     def glimpse(self) -> HostSnapshot:
         """Return readings and output of the running trial since the last call. Does not wait for running work."""
         sampler = self._sampler
-        return HostSnapshot([], []) if sampler is None else sampler.take()
+        return HostSnapshot([], []) if sampler is None else sampler.snapshot()
 
     def call_off(self) -> None:
         """End running work and requested calls that have not begun; they fail within 1 s. Returns immediately.
@@ -376,7 +376,7 @@ class HostAgent:
         _, transition = self._open_fleet().apply(part)
         return transition
 
-    def _play(self, part: Trial, name: str, begin: float) -> HostWindows:
+    def _run_part(self, part: Trial, name: str, begin: float) -> HostWindows:
         deployer, opened = self._open_fleet(), self._session
         assert opened is not None
         self._discard()
@@ -408,7 +408,7 @@ class HostAgent:
             checked = [
                 phase.model_copy(update={"targets": [*phase.targets, *targets]}) for phase, targets in zip(results, others, strict=True)
             ]
-        checks = host_verdicts.of_part(part, checked, deployer.facts, limits, driven.jump)
+        checks = merge_results.of_part(part, checked, deployer.facts, limits, driven.jump)
         self._node.remove_tree(str(deployer.scratch / self._trial.name.removeprefix("trial-")))
         self._driven = None
         files = [path for path in sorted(self._trial.rglob("*")) if path.is_file()]

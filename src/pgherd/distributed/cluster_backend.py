@@ -1,25 +1,30 @@
-"""Several hosts as one backend: each host's agent runs its part of a trial, and the results are merged."""
+"""Several hosts as one backend: each host's agent runs its part of a trial, and the results are merged.
+
+During a trial live samples are fetched from the hosts every few seconds, and written into the run's directory in the same form
+(pgherd.store.live) as for a run on one host, in the driver's time. They are removed after the trial, when all samples are collected.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pgherd.cluster.remote import HostLost
-from pgherd.distributed import merge_checks as host_verdicts
 from pgherd.distributed import merge_results
-from pgherd.distributed.agent import FileChunk, HostResult, HostWindows
+from pgherd.distributed.agent import FileChunk, HostResult, HostSnapshot, HostWindows
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.clock_alignment import Clocks, together
-from pgherd.distributed.live_forwarder import LiveForwarder
-from pgherd.distributed.merge_checks import ClusterObservations
-from pgherd.distributed.merge_results import qualified
-from pgherd.distributed.place_trial import files_of, loaded, named, own_surroundings, part, placed, served, with_addresses, with_files
+from pgherd.distributed.merge_results import ClusterObservations, loaded, qualified
+from pgherd.distributed.place_trial import files_of, named, own_surroundings, part, placed, served, with_addresses, with_files
 from pgherd.distributed.template_distribution import TemplateDistribution
+from pgherd.drivers.registry import on_clock
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.finding import Thresholds
 from pgherd.model.run import Cluster, Surroundings
@@ -27,6 +32,7 @@ from pgherd.model.trial import Trial
 from pgherd.runner.execute.local_backend import TrialOutcome
 from pgherd.runner.loop import has_no_load
 from pgherd.runner.observer import RunObserver
+from pgherd.store.live import SPOOL, TOLD, output_name
 from pgherd.store.samples import HostSamples, merge_samples
 
 LEAD_S = 2.0
@@ -123,7 +129,7 @@ class ClusterBackend:
             self._pool.call(self._cluster.client, "learn", {target: way for ways in endpoints.values() for target, way in ways.items()})
         return "; ".join(f"{host}: {summary}" for host, summary in summaries.items())
 
-    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
+    def run(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
         """Run all parts in step, count in one window, check, and collect the files after the measurement."""
         parts = self._parts(trial)
         if trial.open_ended:  # a host without a command has no driver that could end
@@ -150,7 +156,7 @@ class ClusterBackend:
         phases = merge_results.merge({host: share.phases for host, share in counted.items()}, windows, clocks)
         self._collect(list(parts), directory, clocks, windows[0].start)
         seen = ClusterObservations(windows, clocks, self._missing(trial), trial.open_ended)
-        checks = host_verdicts.together({host: share.verdicts for host, share in counted.items()}, phases, seen, thresholds)
+        checks = merge_results.together({host: share.verdicts for host, share in counted.items()}, phases, seen, thresholds)
         return TrialOutcome(phases, checks, merge_results.kills({host: share.kills for host, share in counted.items()}, clocks))
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
@@ -160,9 +166,9 @@ class ClusterBackend:
         parts = {host: host_part for host, host_part in self._parts(trial, send=False).items() if host in self._pool.hosts()}
         counted: dict[str, HostResult] = self._pool.each("failed", {h: (p, thresholds) for h, p in parts.items()}, timeout=_CALL_TIMEOUT_S)
         self._lead = min(2 * max(self._lead, LEAD_S), MAX_LEAD_S)
-        checks = host_verdicts.worst_of({host: share.verdicts for host, share in counted.items() if share.verdicts})
+        checks = merge_results.worst_of({host: share.verdicts for host, share in counted.items() if share.verdicts})
         if missing := self._missing(trial):
-            checks.append(host_verdicts.all_hosts(list(parts), missing))
+            checks.append(merge_results.all_hosts(list(parts), missing))
         return TrialOutcome((), checks, merge_results.kills({host: share.kills for host, share in counted.items()}, Clocks()))
 
     def probe(self, trial: Trial) -> dict[str, float]:
@@ -263,7 +269,7 @@ class ClusterBackend:
         # Not trial.seconds(): drivers that end by themselves have no planned duration, only a limit.
         timeout = self._lead + sum(phase.ramp + phase.seconds for phase in trial.phases) + _CALL_TIMEOUT_S
         tasks = _MeasuringTasks(trial, begin, watcher, lambda: clocks.add(self._pool.engine.offsets()), forwarder)
-        drove: dict[str, HostWindows] = self._pool.all("play", arguments, timeout=timeout, meanwhile=tasks)
+        drove: dict[str, HostWindows] = self._pool.all("run", arguments, timeout=timeout, meanwhile=tasks)
         needed = self._lead - min(report.ready for report in drove.values())
         self._lead = min(max(MIN_LEAD_S, 1.5 * needed + 0.2), MAX_LEAD_S)
         return drove
@@ -368,7 +374,7 @@ class _MeasuringTasks:
         if self._midway is not None and now >= self._midway:
             self._midway = None
             self._compare()
-        self._forwarder.look(now, quiet=now < self._begin or any(abs(now - start) < _QUIET_S for start in self._instants))
+        self._forwarder.poll(now, quiet=now < self._begin or any(abs(now - start) < _QUIET_S for start in self._instants))
 
 
 def agents_run(run: str, host: str) -> str:
@@ -380,3 +386,60 @@ def agents_run(run: str, host: str) -> str:
 
 def _renamed(entity: str, *, host: str) -> str:
     return qualified(entity, host)
+
+
+FORWARD_INTERVAL_S = 5.0
+"""Seconds between two glimpses of a host."""
+
+
+class LiveForwarder:
+    """Requests glimpses from hosts during a trial and writes them. It never waits, and never fails a trial."""
+
+    def __init__(self, pool: AgentPool, hosts: Sequence[str], directory: Path, clocks: Clocks) -> None:
+        """Args:
+        directory: the trial's directory in the run.
+        clocks: clocks of the hosts.
+        """
+        self._pool, self._hosts, self._directory, self._clocks = pool, list(hosts), directory, clocks
+        self._requests: dict[str, Future[Any]] = {}
+        self._sources: dict[tuple[str, str], int] = {}
+        self._due = 0.0
+
+    def poll(self, now: float, *, quiet: bool) -> None:
+        """Write what has arrived, and request more if due and not ``quiet``."""
+        for host, job in list(self._requests.items()):
+            if job.done():
+                del self._requests[host]
+                with contextlib.suppress(Exception):  # errors of the host are reported by the trial; live samples may fail
+                    self._write(host, job.result())
+        if quiet or now < self._due:
+            return
+        self._due = now + FORWARD_INTERVAL_S
+        for host in self._hosts:
+            if host not in self._requests:
+                self._requests[host] = self._pool.ask(host, "glimpse")
+
+    def end(self) -> None:
+        """Remove what was written, since all samples are collected after the trial."""
+        with contextlib.suppress(OSError):
+            (self._directory / SPOOL).unlink(missing_ok=True)
+        shutil.rmtree(self._directory / TOLD, ignore_errors=True)
+
+    def _write(self, host: str, glimpse: HostSnapshot) -> None:
+        documents: list[dict[str, Any]] = []
+        sources = dict(self._sources)
+        for t, sampler, entity, values in glimpse.readings:
+            key = (sampler, qualified(entity, host))
+            if key not in sources:
+                sources[key] = len(sources)
+                documents.append({"sources": [[*key, "read on", host, ""]], "first": sources[key]})
+            documents.append({"t": self._clocks.to_driver(host, t), "i": sources[key], "values": values})
+        with open(self._directory / SPOOL, "a", encoding="utf-8") as spool:
+            spool.write("".join(json.dumps(document, separators=(",", ":")) + "\n" for document in documents))
+        self._sources = sources  # only after writing, because unwritten sources are not announced
+        ahead = self._clocks.offset(host, time.time())
+        for number, target, driver, lines in glimpse.told:
+            output_directory = self._directory / TOLD / output_name(number, target)
+            output_directory.mkdir(parents=True, exist_ok=True)
+            with open(output_directory / "stderr", "a", encoding="utf-8") as stderr:
+                stderr.write(on_clock(driver, lines, ahead))

@@ -213,11 +213,6 @@ def _on_host(target: str, load: Load, host: Host, trial: Trial) -> bool:
     return target not in others
 
 
-def loaded(trial: Trial) -> list[int]:
-    """Return the numbers of the phases in which a part has load."""
-    return [number for number, phase in enumerate(trial.phases) if phase.loads]
-
-
 def files_of(trials: Iterable[Trial]) -> set[str]:
     """Return paths of the driver's files that these trials need: scripts, and files that fill databases."""
     files: set[str] = set()

@@ -171,7 +171,7 @@ def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool
             _require_disk_space(prepared, shares, {name: greetings[name].free_bytes for name in shares})
             _require_volumes(pool, prepared, shares)
         if prepared.huge_pages and not dry:
-            pool.all("try_out", {host.name: (dict(prepared.huge_pages),) for host in roles.carry}, timeout=120.0)
+            pool.all("probe_huge_pages", {host.name: (dict(prepared.huge_pages),) for host in roles.carry}, timeout=120.0)
     finally:
         pool.dismiss()
     facts = {host.name: greetings[host.name].facts for host in used}
@@ -321,7 +321,7 @@ def _require_volumes(pool: AgentPool, prepared: PreparedStudy, shares: Mapping[s
             name: (tuple(holding.part(containers, maximum) for holding in prepared.holds), run_as)
             for name, (containers, maximum) in shares.items()
         }
-        pool.all("look", arguments, timeout=120.0)
+        pool.all("check_volumes", arguments, timeout=120.0)
 
 
 def _for_hosts(use: prepare_hosts.Use, asked: ClusterRequest, roles: prepare_hosts.HostRoles) -> ClusterRequest:

@@ -26,7 +26,7 @@ from pgherd.prepare.volumes import ServerVolumes
 from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes import balloon_controller
 from pgherd.runtimes.balloon_controller import moves, refuse_what_cannot_be_given_back
-from pgherd.runtimes.balloon_manager import law_guest
+from pgherd.runtimes.balloon_manager import entitlement_of
 from pgherd.runtimes.runtime_selection import choose
 from pgherd.runtimes.vm import hypervisor, kernel
 from pgherd.runtimes.vm.qemu import MEMORY_UNIT_BYTES
@@ -202,7 +202,9 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
     require_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
     for deployment, guests in zip(deployments, together, strict=True):
         if policy is not None and moves(policy.policy):
-            balloon_controller.check([law_guest(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve)
+            balloon_controller.check(
+                [entitlement_of(one, policy.overhead) for one in guests if one.memory is not None], budget, policy.reserve
+            )
         elif policy is not None and not any(host.memory is not None and host.memory < budget for host in deployment.hosts):
             _require_fit(guests, policy.overhead, budget)
     changes: list[str] = []

@@ -134,7 +134,7 @@ def _trial(
             readings = backend.probe(trial)
             return TrialResult(id=name, trial=trial, started=started, ended=time.time(), probe=readings)
         transition = backend.apply(trial)
-        outcome = backend.play(trial, name, partial, thresholds, observer)
+        outcome = backend.run(trial, name, partial, thresholds, observer)
     except TrialError as failure:
         interruption.check()  # a trial that a signal cut short has not failed
         outcome, error = backend.failed(trial, thresholds), str(failure)

@@ -88,7 +88,7 @@ class GuestBalloon(Protocol):
         """Request that the guest keeps ``size`` bytes of memory. The future holds the size. The guest reaches it later, or never."""
         ...
 
-    def look(self, *, drives: bool) -> Future[GuestReading]:
+    def poll(self, *, drives: bool) -> Future[GuestReading]:
         """Read the guest, and with ``drives`` its drives."""
         ...
 
@@ -113,7 +113,7 @@ class QemuBalloon:
         self._target = size
         return self._qemu.ask([("balloon", {"value": size})], lambda answers: size)
 
-    def look(self, *, drives: bool) -> Future[GuestReading]:
+    def poll(self, *, drives: bool) -> Future[GuestReading]:
         events = self._qemu.heard(_MOVED_EVENT)
         at_rest = (
             self._actual is not None

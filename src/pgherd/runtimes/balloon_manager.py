@@ -53,7 +53,7 @@ class ManagedGuest:
     alive: Callable[[], bool]
 
 
-def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> law.GuestEntitlement:
+def entitlement_of(container: Container, overhead: int, *, swaps: bool = False) -> law.GuestEntitlement:
     """Return the guarantees of a guest container. ``balloon_law.check`` takes them before the guest starts.
 
     Args:
@@ -70,8 +70,8 @@ def law_guest(container: Container, overhead: int, *, swaps: bool = False) -> la
 
 
 def managed(container: Container, machine: QmpTarget, overhead: int, *, swaps: bool = False) -> ManagedGuest:
-    """Return a container's QEMU for ``BalloonManager.add``. Raises UsageError as ``law_guest``."""
-    return ManagedGuest(law_guest(container, overhead, swaps=swaps), QemuBalloon(machine.qmp), lambda: machine.running)
+    """Return a container's QEMU for ``BalloonManager.add``. Raises UsageError as ``entitlement_of``."""
+    return ManagedGuest(entitlement_of(container, overhead, swaps=swaps), QemuBalloon(machine.qmp), lambda: machine.running)
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ class BalloonManager:
         """Run one round: poll, process answers, decide, set targets, record. ``seconds`` is the time since the last round."""
         with self._lock:
             states = list(self._watched.values())
-        self._ask(states, self._look, self._period / 2)
+        self._ask(states, self._poll, self._period / 2)
         with self._lock:
             for state in states:
                 self._take(state, seconds)
@@ -309,8 +309,8 @@ class BalloonManager:
             else:
                 state.sent = answer
 
-    def _look(self, state: _PolledGuest) -> Future[GuestReading]:
-        return state.managed.balloon.look(drives=self._drives)
+    def _poll(self, state: _PolledGuest) -> Future[GuestReading]:
+        return state.managed.balloon.poll(drives=self._drives)
 
     def _send(self, state: _PolledGuest) -> Future[int]:
         return state.managed.balloon.set_target(self._target(state))
@@ -377,7 +377,7 @@ class BalloonManager:
         deadline = time.monotonic() + patience
         while True:
             self._ask([state for state in waiting.values() if state.sent != state.managed.guest.memory], self._send, self._period / 2)
-            self._ask(list(waiting.values()), self._look, self._period / 2)
+            self._ask(list(waiting.values()), self._poll, self._period / 2)
             for name, state in list(waiting.items()):
                 if state.answer is not None:
                     state.actual = state.answer.actual

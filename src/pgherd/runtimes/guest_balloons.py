@@ -52,7 +52,7 @@ class GuestBalloons:
         """
         promised = {**self._promised, container.name: container}
         guests = [
-            balloon_manager.law_guest(guest_container, self._policy.overhead)
+            balloon_manager.entitlement_of(guest_container, self._policy.overhead)
             for guest_container in promised.values()
             if guest_container.memory is not None
         ]

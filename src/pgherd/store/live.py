@@ -13,7 +13,7 @@ Other files during a trial:
   two digits, TARGET the target's name with dots instead of slashes. It is readable for the user that runs pgherd.
 
 A run on several hosts has less: every few seconds, part of each host's readings and of its drivers' progress, on the clock of the host that
-controls the run (``pgherd.distributed.live_forwarder``). The drivers' output is then in ``trials/NNNN.partial/told``.
+controls the run (``pgherd.distributed.cluster_backend``). The drivers' output is then in ``trials/NNNN.partial/told``.
 
 Finished trials and their checks are in ``trials/NNNN/trial.json``. The run's state and answer are in ``run.json``. Watching a run only
 reads files and does not contact its process.

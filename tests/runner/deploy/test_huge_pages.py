@@ -133,14 +133,14 @@ def test_what_others_took_of_a_servers_pages_is_reserved_again(fleet_pages, node
 def test_what_is_seen_of_a_server_is_kept_until_it_stops(fleet_pages, node, monkeypatch):
     text = (Path(__file__).parents[2] / "fixtures/metrics/smaps-1gb").read_bytes()
     monkeypatch.setattr(node, "read", lambda path: text if path == "/proc/4711/smaps" else pytest.fail(path))
-    fleet_pages.look(("a", "pg"), 4711)
+    fleet_pages.poll(("a", "pg"), 4711)
     assert fleet_pages.readings()["server:a/pg"]["pages.size"] == LARGE
     fleet_pages.forget(("a", "pg"))
     assert fleet_pages.readings() == {}
 
 
 def test_what_cannot_be_read_is_not_seen(fleet_pages):
-    fleet_pages.look(("a", "pg"), 2**22 + 1)
+    fleet_pages.poll(("a", "pg"), 2**22 + 1)
     assert fleet_pages.readings() == {}
 
 

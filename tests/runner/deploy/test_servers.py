@@ -443,7 +443,7 @@ def test_a_trials_kills_are_what_its_groups_have_counted_since_it_began(tmp_path
     kills.begin()
     assert kills.seen(groups) == ()
     events.write_text("oom 1\noom_kill 3\n")
-    assert kills.look("db1", groups["db1"]) == 2
+    assert kills.poll("db1", groups["db1"]) == 2
     assert [one.processes for one in kills.seen(groups)] == [2], "looked at before, and noted once"
     kills.forget("db1")
     kills.begin()

@@ -55,7 +55,7 @@ def played(monkeypatch, error=None):
             raise error
         return [PhaseResult(phase="p", start=1, end=2, overlap=1, targets=[], metrics={"host": {"cpu.user": 1.0}})], 0.25
 
-    monkeypatch.setattr(backends.phases, "play", play)
+    monkeypatch.setattr(backends.phases, "run", play)
     monkeypatch.setattr(backends.trial_checks, "judge", lambda trial, found, facts, limits, jump: [jump])
     monkeypatch.setattr(backends.memory_checks, "judge", lambda trial, found, kills, limits: [kills])
     return seen
@@ -65,7 +65,7 @@ def test_a_trial_of_one_host_is_played_where_the_fleet_is(tmp_path, monkeypatch)
     seen, deployer = played(monkeypatch), FakeDeployer(tmp_path / "out")
     backend = LocalBackend(deployer)
     assert backend.placed(TRIAL) is TRIAL and backend.apply(TRIAL) == "1 kept"
-    found = backend.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
+    found = backend.run(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
     assert seen["resolver"] is deployer and seen["watched"] == ["watched"] and seen["scratch"] == tmp_path / "out" / "0001"
     assert not seen["scratch"].exists(), "what drivers wrote there has been moved or is not wanted"
     assert found.phases[0].metrics == {"server:a/pg": {"pages.size": 4096.0}, "host": {"cpu.user": 1.0, "more": 1.0}}
@@ -78,7 +78,7 @@ def test_a_trial_that_failed_leaves_nothing_and_no_trust(tmp_path, monkeypatch):
     backend = LocalBackend(deployer)
     backend.apply(TRIAL)
     with pytest.raises(TrialError, match="no"):
-        backend.play(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
+        backend.run(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
     assert not seen["scratch"].exists()
     found = backend.failed(TRIAL, Thresholds())
     assert deployer.distrusted and found.memory_kills == (KILL,) and list(found.verdicts) == [(KILL,)] and not found.phases

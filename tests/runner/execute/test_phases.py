@@ -127,12 +127,12 @@ def play(tmp_path):
     for name in ("trial", "scratch"):
         (tmp_path / name).mkdir()
 
-    def run(wanted, resolver=None, watcher=None, node=None):
-        return phases.play(
+    def play(wanted, resolver=None, watcher=None, node=None):
+        return phases.run(
             node or Patient(), wanted, resolver or Stage(), tmp_path / "trial", tmp_path / "scratch", watcher or RunObserver()
         )
 
-    return run
+    return play
 
 
 def _children() -> set[str]:

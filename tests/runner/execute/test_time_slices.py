@@ -60,7 +60,7 @@ def test_each_goes_on_in_its_own_turns_alone(both):
     time_slices.stop(both)
     time.sleep(0.05)
     start = node.now()
-    found = time_slices.play(node, TURNS, start, 1.2, both, lambda: None)
+    found = time_slices.run(node, TURNS, start, 1.2, both, lambda: None)
     assert [len(found[one.target]) for one in both] == [6, 6]
     for one in both:
         for at in one.said():
@@ -115,7 +115,7 @@ def test_what_is_amiss_ends_the_turns(both):
 
     time_slices.stop(both)
     with pytest.raises(TrialError, match="a server died"):
-        time_slices.play(LocalNode(), TURNS, time.time(), 1.0, both, watch)
+        time_slices.run(LocalNode(), TURNS, time.time(), 1.0, both, watch)
 
 
 def test_rounds_hold_each_name_once_in_an_order_of_the_seed_s():

@@ -14,7 +14,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.runtimes.vm import disk_image, initramfs, root_image
-from pgherd.runtimes.vm.guest_rootfs import GuestTree
+from pgherd.runtimes.vm.root_image import GuestTree
 
 # The loader finds libraries beside a program by /proc; what is mounted for that goes with the namespace.
 NAMESPACE = ["unshare", "--mount", "sh", "-c", 'mount -t proc proc "$1/proc" && exec /usr/sbin/chroot "$@"', "sh"]

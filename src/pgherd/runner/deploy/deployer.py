@@ -279,7 +279,7 @@ class Deployer:
         log = log_ending(self._instances[key].log_tail(50).splitlines())
         if guest_kills := self._guests.memory_kills(key[0]):
             return f"{guest_kills}; {log}"
-        kills = self._kills.look(key[0], self._handles[key[0]].groups) if key[0] in self._handles else 0
+        kills = self._kills.poll(key[0], self._handles[key[0]].groups) if key[0] in self._handles else 0
         return f"{memory_kill_message(key[0], kills)}; {log}" if kills else log
 
     def verify(self, trial: Trial) -> None:
@@ -439,7 +439,7 @@ class Deployer:
         self._guests.populate(key, self._instances[key], names)
         observed = concerns(server) and not self._is_guest(key)
         for database in server.databases:
-            clones.prewarm(self._instances[key], database.name, partial(self._pages.look, key) if observed else None)
+            clones.prewarm(self._instances[key], database.name, partial(self._pages.poll, key) if observed else None)
         view = SamplingView(servers=[candidate for candidate in self.view().servers if candidate.name == "/".join(key)])
         for source in samplers.sources(view):
             if source.kind == "sql":

@@ -247,7 +247,7 @@ class HugePageManager:
                     ) from error
         return entries
 
-    def look(self, key: ServerKey, pid: int) -> None:
+    def poll(self, key: ServerKey, pid: int) -> None:
         """Read the kind of pages below a server's shared memory from its process ``pid``, which has just read its
         databases.
         """

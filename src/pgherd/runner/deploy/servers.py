@@ -281,7 +281,7 @@ class MemoryKills:
         self._began = self._node.now()
         self._seen = []
 
-    def look(self, container: str, groups: Mapping[str, str]) -> int:
+    def poll(self, container: str, groups: Mapping[str, str]) -> int:
         """Record and return the number of OOM kills in a container since the last call."""
         total = cgroup_memory.oom_kills(self._node, groups)
         new = total - self._counted.get(container, 0)
@@ -293,7 +293,7 @@ class MemoryKills:
     def seen(self, containers: Mapping[str, Mapping[str, str]]) -> tuple[MemoryKill, ...]:
         """Return all OOM kills of this trial, after one more reading of these containers (name → cgroups)."""
         for name, groups in containers.items():
-            self.look(name, groups)
+            self.poll(name, groups)
         victims = cgroup_memory.victims(self._node, self._began - _CLOCKS_APART) if self._seen else []
         return tuple(with_victims(kill, victims) for kill in self._seen)
 

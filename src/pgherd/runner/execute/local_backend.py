@@ -41,7 +41,7 @@ class Backend(Protocol):
         """Apply the trial's deployment and starting state. Return a summary of the transition. Raises TrialError."""
         ...
 
-    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
+    def run(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
         """Run the trial's phases, count and check. Files go to ``directory``; ``name`` is the trial's in the run.
 
         Raises:
@@ -118,12 +118,12 @@ class LocalBackend:
         self._resolver, transition = self._deployer.apply(trial)
         return transition
 
-    def play(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
+    def run(self, trial: Trial, name: str, directory: Path, thresholds: Thresholds, watcher: RunObserver) -> TrialOutcome:
         assert self._resolver is not None
         deployer, scratch = self._deployer, self._deployer.scratch / name
         try:
             deployer.node.make_dir(str(scratch), mode=0o711)
-            results, jump = phases.play(deployer.node, trial, self._resolver, directory, scratch, watcher, deployer.watched)
+            results, jump = phases.run(deployer.node, trial, self._resolver, directory, scratch, watcher, deployer.watched)
         finally:
             deployer.node.remove_tree(str(scratch))
             for handle in self._resolver.guests().values():  # drivers' output in a guest uses the guest's memory

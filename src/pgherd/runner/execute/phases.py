@@ -37,7 +37,7 @@ _POLL_INTERVAL_S = 0.5
 _STOP_TIMEOUT_S = 30.0
 
 
-def play(
+def run(
     node: Node,
     trial: Trial,
     resolver: TargetResolver,
@@ -139,7 +139,7 @@ def drive(
                     _wait(node, start + phase.seconds, running, resolver)
                 else:
                     watch_drivers = partial(_watch, running, resolver)
-                    slices = time_slices.play(node, phase.turns, start, phase.seconds, running, watch_drivers)
+                    slices = time_slices.run(node, phase.turns, start, phase.seconds, running, watch_drivers)
                 mark()
                 stop = node.now()
                 _end(running)

@@ -65,7 +65,7 @@ def go_on(running: Sequence[RunningDriver]) -> None:
         driver.process.signal(signal.SIGCONT)
 
 
-def play(
+def run(
     node: Node, turns: Turns, start: float, seconds: float, running: Sequence[RunningDriver], watch: Callable[[], None]
 ) -> dict[str, list[Turn]]:
     """Run all slices from the instant ``start`` on, with drivers that are stopped. Return each target's slices. The

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import shutil
 import stat
+import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pgherd.model.errors import CapabilityError
-from pgherd.runtimes.vm.guest_rootfs import is_static
 from pgherd.runtimes.vm.kernel import Kernel, read_module
+
+_PROGRAM_INTERPRETER = 3
 
 APPLETS = ("sh", "mount", "umount", "insmod", "mkdir", "cat", "echo", "sleep", "switch_root", "chroot", "poweroff")
 """Busybox programs for scripts of an initramfs."""
@@ -163,3 +165,12 @@ echo "{READY}"
 (echo -1000 >/proc/self/oom_score_adj; exec "$python" -E -s -S {HOME}/{AGENT}.pyc /dev/virtio-ports/{AGENT_PORT})
 stop "the agent ended with exit code $?"
 """
+
+
+def is_static(elf: bytes) -> bool:
+    """Return whether a 64-bit ELF program has no program interpreter (elf(5): PT_INTERP), and so needs no shared libraries."""
+    if len(elf) < 64 or elf[:5] != b"\x7fELF\x02":
+        return False
+    begin, size, count = struct.unpack_from("<Q", elf, 32)[0], *struct.unpack_from("<HH", elf, 54)
+    kinds = [struct.unpack_from("<I", elf, begin + number * size)[0] for number in range(count)]
+    return _PROGRAM_INTERPRETER not in kinds

@@ -4,11 +4,11 @@ import time
 import pytest
 
 from pgherd.cluster.remote import Offset
-from pgherd.distributed import live_forwarder as module
+from pgherd.distributed import cluster_backend as module
 from pgherd.distributed.agent import HostSnapshot
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.clock_alignment import Clocks
-from pgherd.distributed.live_forwarder import LiveForwarder
+from pgherd.distributed.cluster_backend import LiveForwarder
 from pgherd.drivers.pgbench_output import read_progress
 from pgherd.metrics.spool import readings
 from pgherd.model.errors import TrialError
@@ -45,7 +45,7 @@ def until_written(forwarder, done):
     deadline = time.monotonic() + 20
     while not done():
         assert time.monotonic() < deadline
-        forwarder.look(0.0, quiet=True)
+        forwarder.poll(0.0, quiet=True)
         time.sleep(0.005)
 
 
@@ -58,9 +58,9 @@ def test_what_hosts_show_stands_where_that_of_one_host_stands_on_one_clock(scene
             [(at, "cpu", "host", {"cpu.user": 5.0}), (at + 1, "cgroup_cpu", f"container:db{number}", {"cpu.usage": 1.0})],
             [(0, target, "pgbench", LINE.format(at, 10.0 * number) + "vacuuming...\n")],
         )
-    forwarder.look(1.0, quiet=False)
+    forwarder.poll(1.0, quiet=False)
     until_written(forwarder, lambda: len(list((directory / TOLD).glob("00/*/stderr"))) == 2)
-    forwarder.look(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
+    forwarder.poll(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
     until_written(forwarder, lambda: (directory / SPOOL).read_text().count("values") == 8)
     with open(directory / SPOOL) as lines:
         found = list(readings(lines))
@@ -81,13 +81,13 @@ def test_hosts_are_asked_now_and_then_and_never_while_all_is_to_be_quiet(scene):
     forwarder, agents, _ = scene
     for agent in agents.values():
         agent.shown = HostSnapshot([], [])
-    forwarder.look(1.0, quiet=True)
+    forwarder.poll(1.0, quiet=True)
     assert not forwarder._requests
-    forwarder.look(1.5, quiet=False)
+    forwarder.poll(1.5, quiet=False)
     until_written(forwarder, lambda: not forwarder._requests)
-    forwarder.look(1.6, quiet=False)
+    forwarder.poll(1.6, quiet=False)
     assert not forwarder._requests and agents["a"].asked == 1
-    forwarder.look(1.5 + module.FORWARD_INTERVAL_S, quiet=False)
+    forwarder.poll(1.5 + module.FORWARD_INTERVAL_S, quiet=False)
     until_written(forwarder, lambda: not forwarder._requests)
     assert agents["a"].asked == agents["b"].asked == 2
 
@@ -97,7 +97,7 @@ def test_what_ails_a_host_is_not_told_here(scene, trouble):
     forwarder, agents, directory = scene
     agents["a"].shown = trouble
     agents["b"].shown = HostSnapshot([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
-    forwarder.look(1.0, quiet=False)
+    forwarder.poll(1.0, quiet=False)
     until_written(forwarder, lambda: not forwarder._requests)
     assert "host:b" in (directory / SPOOL).read_text()
     assert forwarder._pool.lost == {}
@@ -107,10 +107,10 @@ def test_what_could_not_be_announced_is_announced_later(scene):
     forwarder, agents, directory = scene
     agents["a"].shown = agents["b"].shown = HostSnapshot([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
     (directory / SPOOL).mkdir()
-    forwarder.look(1.0, quiet=False)
+    forwarder.poll(1.0, quiet=False)
     until_written(forwarder, lambda: not forwarder._requests)
     (directory / SPOOL).rmdir()
-    forwarder.look(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
+    forwarder.poll(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
     until_written(forwarder, lambda: not forwarder._requests)
     with open(directory / SPOOL) as lines:
         assert {entity for _, _, entity, _ in readings(lines)} == {"host:a", "host:b"}
@@ -120,6 +120,6 @@ def test_where_nothing_can_be_written_the_play_goes_on(scene):
     forwarder, agents, directory = scene
     (directory / SPOOL).mkdir()
     agents["a"].shown = agents["b"].shown = HostSnapshot([(1.0, "cpu", "host", {"cpu.user": 5.0})], [])
-    forwarder.look(1.0, quiet=False)
+    forwarder.poll(1.0, quiet=False)
     until_written(forwarder, lambda: not forwarder._requests)
     forwarder.end()

@@ -1,9 +1,9 @@
 import pytest
 
 from pgherd.cluster.remote import Offset
-from pgherd.distributed import merge_checks as host_verdicts
+from pgherd.distributed import merge_results as host_verdicts
 from pgherd.distributed.clock_alignment import Clocks, CommonPhase
-from pgherd.distributed.merge_checks import ClusterObservations
+from pgherd.distributed.merge_results import ClusterObservations
 from pgherd.model.facts import HostFacts
 from pgherd.model.finding import Thresholds, Verdict
 from pgherd.model.result import PhaseResult, TargetResult

@@ -9,8 +9,8 @@ import pytest
 
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.vm import guest_rootfs
-from pgherd.runtimes.vm.guest_rootfs import GuestTree, LibraryDependencies, parse
+from pgherd.runtimes.vm import initramfs, root_image
+from pgherd.runtimes.vm.root_image import GuestTree, LibraryDependencies, parse
 
 
 @pytest.fixture
@@ -121,22 +121,22 @@ def test_captured_output_of_one_file(name: str) -> None:
 
 
 def test_a_program_s_own_libraries_are_found() -> None:
-    found, usable = guest_rootfs.libraries(LocalNode(), [shutil.which("sh") or ""], [])
+    found, usable = root_image.libraries(LocalNode(), [shutil.which("sh") or ""], [])
     assert any("ld-linux" in path or "ld-musl" in path for path in found) and usable == []
     assert all(Path(path).exists() for path in found)
 
 
 def test_a_missing_library_of_a_program_is_an_error_and_of_a_module_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     told = {"good": LibraryDependencies(("/lib/a.so",)), "bad": LibraryDependencies(("/lib/b.so",), ("libgone.so.1",))}
-    monkeypatch.setattr(guest_rootfs, "library_dependencies", lambda node, files: {name: told[name] for name in files})
-    assert guest_rootfs.libraries(LocalNode(), ["good"], ["bad"]) == (["/lib/a.so"], [])
+    monkeypatch.setattr(root_image, "library_dependencies", lambda node, files: {name: told[name] for name in files})
+    assert root_image.libraries(LocalNode(), ["good"], ["bad"]) == (["/lib/a.so"], [])
     with pytest.raises(CapabilityError, match=r"bad needs libgone\.so\.1"):
-        guest_rootfs.libraries(LocalNode(), ["bad"])
+        root_image.libraries(LocalNode(), ["bad"])
 
 
 def test_static_programs_are_told_from_others() -> None:
-    assert not guest_rootfs.is_static(Path(sys.executable).resolve().read_bytes())
-    assert not guest_rootfs.is_static(b"#!/bin/sh\n" + b"x" * 100)
+    assert not initramfs.is_static(Path(sys.executable).resolve().read_bytes())
+    assert not initramfs.is_static(b"#!/bin/sh\n" + b"x" * 100)
     if busybox := shutil.which("busybox"):
         said = parse(LocalNode().run(__import__("pgherd.node.protocol", fromlist=["Command"]).Command(["ldd", busybox])).out, [busybox])
-        assert guest_rootfs.is_static(Path(busybox).read_bytes()) == (said[busybox].found == ())
+        assert initramfs.is_static(Path(busybox).read_bytes()) == (said[busybox].found == ())
