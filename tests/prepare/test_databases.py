@@ -64,7 +64,7 @@ def test_what_runs_guests_is_found_before_it_is_reckoned_with(monkeypatch, dry, 
 
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr(guests, "hypervisor", hypervisor)
+    monkeypatch.setattr(guests, "find_hypervisor", hypervisor)
     monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: 64 if tried else 104)
     with prepare_databases(LocalNode(), DatabaseRequest(runtime="vm"), dry=dry) as preparation:
         assert preparation.guests.policy == GuestMemory(overhead=overhead)

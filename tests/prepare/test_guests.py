@@ -10,7 +10,15 @@ from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests as module
-from pgherd.prepare.guests import describe_guests, find_hypervisor, host_changes, page_cache, requested_machine, require_pinnable, whole_memory
+from pgherd.prepare.guests import (
+    describe_guests,
+    find_hypervisor,
+    host_changes,
+    page_cache,
+    requested_machine,
+    require_pinnable,
+    whole_memory,
+)
 from pgherd.prepare.volumes import ServerVolumes
 from pgherd.runtimes.vm.hypervisor import Hypervisor
 from pgherd.runtimes.vm.kernel import Kernel
