@@ -8,7 +8,7 @@ from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import golden
 from pgherd.postgres.installations import Installation
-from pgherd.runner import probes
+from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
 from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
@@ -42,7 +42,8 @@ def copy_of(session) -> Path:
 
 
 def measure(session, trial):
-    return probes.measure(session, {"/pg/bin": PG}, trial, RunObserver())
+    deployer = SimpleNamespace(_session=session, _installations={"/pg/bin": PG}, _watcher=RunObserver())
+    return Deployer.probe(deployer, trial)
 
 
 def test_a_golden_copy_that_is_there_tells_its_sizes_and_stays(session, trial):
