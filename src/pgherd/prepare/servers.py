@@ -23,7 +23,7 @@ from pgherd.postgres.settings import Row
 from pgherd.prepare.guests import GUEST_SYSTEM
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.workspace import Workspace
-from pgherd.runner.deploy import huge_pages
+from pgherd.runner.deploy import huge_pages as deploy_huge_pages
 from pgherd.runner.deploy.huge_pages import RequestedSettings
 from pgherd.study.database_options import DatabaseRequest
 
@@ -105,7 +105,7 @@ def choose_servers(request: DatabaseRequest, workspace: Workspace, *, writes: bo
         usable=installations.reachable_copy(workspace.node, installation, workspace.account, str(workspace.cache)),
         external=external,
         checksums=with_checksums(request.data_checksums),
-        requested=huge_pages.requested_settings(workspace.node, request),
+        requested=deploy_huge_pages.requested_settings(workspace.node, request),
         settings_from=request.settings_from,
         writes=writes,
         messages=tuple(messages),
@@ -152,7 +152,7 @@ def choose_settings(
         like=copied.settings,
         asked=dict(servers.requested.settings),
     )
-    choice = huge_pages.explained(choice, servers.requested.reasons)
+    choice = deploy_huge_pages.explained(choice, servers.requested.reasons)
     messages = [f"Left out of --settings-from: {dropped.name} ({dropped.why})." for dropped in copied.dropped]
     messages += [f"Warning: {warning}." for warning in (*copied.warnings, *choice.warnings)]
     validation.validate(node, usable, choice.settings, account, directory)

@@ -29,7 +29,7 @@ from pgherd.prepare.volumes import disk_space
 from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes import balloon_controller
 from pgherd.runtimes.balloon_controller import moves
-from pgherd.runtimes.balloon_manager import law_guest
+from pgherd.runtimes.balloon_manager import entitlement_of
 from pgherd.runtimes.vm.qemu import MIN_MEMORY_BYTES
 from pgherd.studies.consolidation import load_patterns
 from pgherd.studies.consolidation.options import (
@@ -455,16 +455,16 @@ def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> No
     for layout in options.runnable:
         for level in options.overcommit:
             remaining = options.available_memory(level)
-            law_guests = [law_guest(container, policy.overhead) for container in _guests(options, layout)]
-            overhead = sum(guest.overhead for guest in law_guests)
+            entitlements = [entitlement_of(container, policy.overhead) for container in _guests(options, layout)]
+            overhead = sum(guest.overhead for guest in entitlements)
             if remaining <= overhead:
                 raise UsageError(
                     f"--overcommit {level:g} leaves {format_bytes(remaining)}, but the hypervisors of layout {layout} need "
                     f"{format_bytes(overhead)}; lower it, or raise --memory"
                 )
             together, minima = (
-                balloon_controller.for_guests(law_guests, remaining, policy.reserve),
-                sum(guest.minimum for guest in law_guests),
+                balloon_controller.for_guests(entitlements, remaining, policy.reserve),
+                sum(guest.minimum for guest in entitlements),
             )
             if moves(policy.policy) and minima > together:
                 raise UsageError(
@@ -476,7 +476,7 @@ def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> No
 
 def _memory_of_guest(options: ConsolidationOptions, layout: str, policy: GuestMemory) -> str:
     """Describe how a layout's guests share memory, such as ``its balloon leaves it at least 1 GB of its 4 GB``."""
-    guest = law_guest(_guests(options, layout)[0], policy.overhead)
+    guest = entitlement_of(_guests(options, layout)[0], policy.overhead)
     if moves(policy.policy):
         return f"its balloon leaves it at least {format_bytes(guest.minimum)} of its {format_bytes(guest.memory)}"
     method = "it reports free pages" if policy.policy == "free-page-reporting" else "its balloon keeps its size"
