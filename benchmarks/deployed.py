@@ -37,7 +37,7 @@ class Deployed:
 
     def trial(self, loads: Mapping[str, Load], *, ramp: float, seconds: float) -> Trial:
         """A trial of one phase on what is up."""
-        phase = Phase(ramp=ramp, seconds=seconds, loads=dict(loads))
+        phase = Phase(warmup=ramp, seconds=seconds, loads=dict(loads))
         return Trial(point={"databases": len(loads)}, deployment=deployment(self.options), phases=(phase,))
 
     def settings(self) -> dict[str, Any]:

@@ -45,7 +45,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     own = max(OVERHEAD.values())
     memory = int(1.1 * guests * (MEMORY + own))
     policy = GuestMemory(policy="virtio-balloon", overhead=own)
-    surroundings = Surroundings(runtime="vm", cores=gather(node).cores, memory=memory, guest_memory=policy)
+    surroundings = Surroundings(runtime="vm", cores=gather(node).cores, memory=memory, vm_memory_policy=policy)
     found = []
     with open_session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, RunObserver()) as held:
         runtime = held.runtime("vm")

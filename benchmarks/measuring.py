@@ -132,9 +132,9 @@ def taken(run: RunDirectory, called: tuple[float, float] | None, first: bool | N
     trials = [result for result in run.results() if result.phases]
     if not trials or record.ended is None:
         raise TrialError(f"run {run.name} has no finished trial, or has not ended; it says nothing of its time")
-    begin = trials[0].phases[0].start - trials[0].trial.phases[0].ramp
+    begin = trials[0].phases[0].start - trials[0].trial.phases[0].warmup
     measured = sum(phase.seconds for result in trials for phase in result.phases)
-    ramps = sum(phase.ramp for result in trials for phase in result.trial.phases)
+    ramps = sum(phase.warmup for result in trials for phase in result.trial.phases)
     last = trials[-1].ended
     began, ended = called or (record.started, record.ended)
     return {

@@ -95,8 +95,8 @@ def make_up(run: Path, seed: int) -> None:
     """A finished run of 40 and more databases, with the same numbers for the same seed."""
     rng = random.Random(seed)
     options = DensityOptions(
-        cores=CORES,
-        memory=512 * 2**30,
+        host_cores=CORES,
+        host_memory=512 * 2**30,
         vcpus=VCPUS,
         container_memory=8 * 2**30,
         runtime="cgroup",
@@ -109,7 +109,7 @@ def make_up(run: Path, seed: int) -> None:
         databases=choose_points(CORES, VCPUS),
         repeats=3,
         single_database_repeats=5,
-        seconds=9.0,
+        duration=9.0,
         seed=seed,
     )
     facts = gather(LocalNode()).model_copy(update={"cores": CORES, "logical_cpus": int(CORES), "hostname": "made-up"})
@@ -198,7 +198,7 @@ def trial_result(trial: Trial, number: int, options: DensityOptions, facts: Host
         ended=end + 0.9,
         transition=f"{max(options.databases)} kept",
         phases=[phase],
-        verdicts=judge(trial, [phase], facts, Thresholds(), 0.0),
+        checks=judge(trial, [phase], facts, Thresholds(), 0.0),
     )
 
 

@@ -16,8 +16,8 @@ def trial(databases=8):
 def result(databases=8, error=None, failed=()):
     target = TargetResult(target="t", driver="pgbench", transactions=9000, throughput=1000, first=0, last=9)
     phases = [] if error else [PhaseResult(phase="steady", start=0, end=9, overlap=1, targets=[target])]
-    verdicts = [Verdict(check=check, kind="noise", result="fail", observed="3 %", wanted="2 %") for check in failed]
-    return TrialResult(id="0001", trial=trial(databases), started=0, ended=10.5, phases=phases, verdicts=verdicts, error=error)
+    verdicts = [Verdict(name=check, kind="noise", result="fail", observed="3 %", expected="2 %") for check in failed]
+    return TrialResult(id="0001", trial=trial(databases), started=0, ended=10.5, phases=phases, checks=verdicts, error=error)
 
 
 def said(*, terminal=False, **of_result):

@@ -24,7 +24,9 @@ def test_several_runs_are_overlaid(runs, name, tmp_path, capsys):
 
 def test_a_run_that_was_interrupted_is_overlaid_with_what_it_has(runs, name, tmp_path):
     directory, out = RunDirectory(runs / name), tmp_path / "two.html"
-    known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(mode="json")
+    known = DensityOptions(host_cores=2, host_memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(
+        mode="json"
+    )
     for options, answer in ((known, "Capacity: "), ({"from": "the future"}, "No answer: this run is interrupted")):
         directory.save(directory.record().model_copy(update={"state": "running", "analysis": None, "options": options}))
         assert run(["report", name, name, "--runs-dir", str(runs), "--output", str(out)]) == 0
@@ -62,9 +64,11 @@ def test_a_run_of_other_options_keeps_its_own_analysis_or_says_so(runs, name, ca
 
 def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs, name):
     directory = RunDirectory(runs / name)
-    results = [result for result in directory.results() if any(v.check == "steal" and v.taints for v in result.verdicts)]
+    results = [result for result in directory.results() if any(v.name == "steal" and v.taints for v in result.checks)]
     assert results, "the made-up run was on a busy machine"
-    known = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(mode="json")
+    known = DensityOptions(host_cores=2, host_memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=(1, 8)).model_dump(
+        mode="json"
+    )
     resumed = f"pgherd resume {shlex.quote(str(runs / name))}"
     for state, command, soak in (
         ("interrupted", resumed, None),
@@ -77,7 +81,7 @@ def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs
         )
         directory.save(record)
         assert run(["report", name, "--runs-dir", str(runs)]) == 0
-        said = directory.record().analysis.look_at[0]
+        said = directory.record().analysis.next_steps[0]
         goes_on = command == resumed
         assert said.startswith("Resume this run" if goes_on else "Rerun on an idle machine")
         assert said.endswith(f" (steal){'; it reruns them within its time budget' if goes_on else ''}: {command}")

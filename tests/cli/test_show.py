@@ -89,7 +89,7 @@ def test_what_took_turns_says_of_what_its_rates_are(result):
     (phase,) = result.phases
     assert "time slices" not in shown(result)
     turns = [Turn(begun=phase.start + i, ended=phase.start + i + 0.25) for i in range(4)]
-    targets = [target.model_copy(update={"turns": turns}) for target in phase.targets]
+    targets = [target.model_copy(update={"slices": turns}) for target in phase.targets]
     own = shown(result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]}))
     assert f"Loads ran in time slices, at most 4 each, {1 / phase.seconds:.0%} of the period. tps is per second of a load's slices" in own
 
@@ -104,13 +104,13 @@ def test_each_of_a_soaks_windows_is_one_line(result):
 
 
 def test_a_failed_trial_says_why_and_is_not_to_be_repeated(result):
-    text = shown(result.model_copy(update={"error": "a [server] died", "phases": [], "verdicts": []}))
+    text = shown(result.model_copy(update={"error": "a [server] died", "phases": [], "checks": []}))
     assert "Not finished: a [server] died" in text and "--repro-script" not in text
 
 
 def test_a_probe_is_shown_by_its_readings(result):
     (trial,) = STUDY.propose(DatabaseSizeOptions(pg_bin="/b", pg_version="18.6", scales=(10,)), []).trials
-    text = shown(result.model_copy(update={"trial": trial, "phases": [], "verdicts": [], "probe": {"database_bytes": 157 * 2**20}}))
+    text = shown(result.model_copy(update={"trial": trial, "phases": [], "checks": [], "probe": {"database_bytes": 157 * 2**20}}))
     assert "Probe 'database-size': database 157 MB." in text
 
 

@@ -25,7 +25,7 @@ def test_every_study_takes_a_time_budget_a_user_and_a_dry_run(name):
     names = {parameter.name for parameter in StudyCommand(study_of(name)).params}
     assert {"time_budget", "run_as", "dry_run"} <= names
     assert "dry-run" in study_of(name).common
-    assert "budget_seconds" in study_of(name).options.model_fields
+    assert "time_budget" in study_of(name).options.model_fields
 
 
 @pytest.mark.parametrize("name", sorted(studies()))

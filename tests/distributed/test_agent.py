@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("own_directories")
 SURROUNDINGS = Surroundings(runtime="process", cores=1, memory=2**30)
 FACTS = HostFacts(hostname="a", kernel="6", cores=2, logical_cpus=2, memory=2**33)
 PART = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": [{"name": "a"}]}, "phases": [{"loads": {}}]})
-KILL = MemoryKill(container="a", processes=1, at=5.0)
+KILL = MemoryKill(container="a", processes=1, time=5.0)
 
 
 class FakeDeployer:

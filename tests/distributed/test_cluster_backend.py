@@ -84,8 +84,8 @@ class Agent:
         self.files = [FileChunk("samples/cpu.parquet", (self.scratch / "samples/cpu.parquet").read_bytes())]
         self.files += [FileChunk(path, host.encode()) for one in found for target in one.targets for path in target.raw]
         self.files += [FileChunk("samples/not-read.txt", b"x"), FileChunk("samples/not-read.txt", b"y")]
-        verdict = Verdict(check="steal", kind="noise", result="pass", observed="0 %", wanted="≤ 2 %")
-        return HostResult(found, [verdict], (MemoryKill(container=f"{host}x", processes=1, at=windows[0][0]),))
+        verdict = Verdict(name="steal", kind="noise", result="pass", observed="0 %", expected="≤ 2 %")
+        return HostResult(found, [verdict], (MemoryKill(container=f"{host}x", processes=1, time=windows[0][0]),))
 
     def collect(self, at=(0, 0)):
         number = at[0]
@@ -203,7 +203,7 @@ def test_a_trial_is_played_in_step_and_put_together(scene):
     assert phase.metrics["host"] == {"cpu.user": 2.0} and phase.metrics["host:b"] == {"cpu.user": 1.0}
     assert {kill.container for kill in played.memory_kills} == {"ax", "bx"}
     verdicts = {one.check: one.result for one in played.verdicts}
-    assert verdicts == {"steal": "pass", "overlap": "pass", "clock-offset": "pass", "start-skew": "pass", "all-hosts": "pass"}
+    assert verdicts == {"steal": "pass", "overlap": "pass", "clock-offset": "pass", "start-skew": "pass", "all-hosts-present": "pass"}
 
 
 def test_golden_copies_are_looked_for_before_the_deployment_and_anew_when_all_begin_anew(scene):
@@ -357,12 +357,12 @@ def test_a_host_that_is_lost_taints_the_trial_and_the_run_goes_on_with_the_rest(
         backend.run(placed, "0001", scene.directory, LIMITS, scene.watcher)
     failed = backend.failed(placed, LIMITS)
     (verdict,) = failed.verdicts
-    assert (verdict.check, verdict.result) == ("all-hosts", "fail") and "it hangs" in verdict.why
+    assert (verdict.check, verdict.result) == ("all-hosts-present", "fail") and "it hangs" in verdict.why
     again = backend.placed(trial())
     assert [(host.name, len(host.containers)) for host in again.deployment.hosts] == [("a", 3)]
     backend.apply(again)
     played = backend.run(again, "0002", scene.directory, LIMITS, scene.watcher)
-    assert {one.check: one.result for one in played.verdicts}["all-hosts"] == "fail"
+    assert {one.check: one.result for one in played.verdicts}["all-hosts-present"] == "fail"
 
 
 def test_hosts_that_are_lost_one_after_the_other_end_no_run(scene, tmp_path):
@@ -374,7 +374,7 @@ def test_hosts_that_are_lost_one_after_the_other_end_no_run(scene, tmp_path):
     with pytest.raises(TrialError, match="host a is lost"):
         backend.apply(placed)
     scene.engine.lose("b")
-    assert {one.check: one.result for one in backend.failed(placed, LIMITS).verdicts} == {"all-hosts": "fail"}
+    assert {one.check: one.result for one in backend.failed(placed, LIMITS).verdicts} == {"all-hosts-present": "fail"}
 
 
 def test_a_host_that_comes_back_is_used_again(scene):
@@ -528,7 +528,7 @@ def test_of_hosts_that_take_turns_a_lost_one_is_missed_by_its_own_trials_only(sc
     pinned = pinned.model_copy(update={"deployment": pinned.deployment.model_copy(update={"hosts": hosts})})
     placed, _, played = play(backend, scene, pinned)
     assert [host.name for host in placed.deployment.hosts] == ["a"]
-    assert {one.check: one.result for one in played.verdicts}["all-hosts"] == "pass"
+    assert {one.check: one.result for one in played.verdicts}["all-hosts-present"] == "pass"
 
 
 def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
@@ -550,5 +550,5 @@ def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
 
 def test_whether_clients_on_a_host_of_their_own_were_the_limit_is_judged_there(scene):
     backend, servers, clients = served_from_another(scene)
-    play(backend, scene, trial().model_copy(update={"intents": ("cached", "not-client-bound")}))
+    play(backend, scene, trial().model_copy(update={"validity_checks": ("cached", "not-client-bound")}))
     assert clients.counted[0].intents == ("not-client-bound",) and servers.counted[0].intents == ("cached",)

@@ -32,7 +32,7 @@ def test_targets_of_all_hosts_stand_in_one_phase_on_the_driver_s_clock():
     parts = {"a": [result("a/db1/pg/bench", 101.0)], "b": [result("b/db2/pg/bench", -48.98, skew=0.001)]}
     (found,) = merge_results.merge(parts, [WINDOW], clocks(a=100.0, b=-50.0))
     assert [(t.target, pytest.approx(t.first)) for t in found.targets] == [("a/db1/pg/bench", 1.0), ("b/db2/pg/bench", 1.02)]
-    assert [t.ahead for t in found.targets] == pytest.approx([100.0, -50.0]), "their files have their own hosts' clocks"
+    assert [t.clock_ahead for t in found.targets] == pytest.approx([100.0, -50.0]), "their files have their own hosts' clocks"
     assert (found.start, found.end, found.overlap, found.skew) == (1.0, 11.0, 0.99, pytest.approx(0.022))
     assert found.throughput == 20
 
@@ -86,8 +86,8 @@ def test_a_host_that_saw_no_devices_takes_nothing_from_the_others():
 
 
 def test_kills_stand_in_order_of_time():
-    kills = {"a": [MemoryKill(container="db1", processes=1, at=110.0)], "b": [MemoryKill(container="db2", processes=1, at=5.0)]}
-    assert [(k.container, k.at) for k in merge_results.kills(kills, clocks(a=100.0))] == [("db2", 5.0), ("db1", 10.0)]
+    kills = {"a": [MemoryKill(container="db1", processes=1, time=110.0)], "b": [MemoryKill(container="db2", processes=1, time=5.0)]}
+    assert [(k.container, k.time) for k in merge_results.kills(kills, clocks(a=100.0))] == [("db2", 5.0), ("db1", 10.0)]
 
 
 @pytest.mark.parametrize(

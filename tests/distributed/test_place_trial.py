@@ -109,7 +109,9 @@ def test_clients_on_a_host_of_their_own_are_driven_from_there():
     cluster = Cluster.model_validate({**CLUSTER.model_dump(), "client": "b"})
     found = placed(trial(), cluster)
     assert {host.name: len(host.containers) for host in found.deployment.hosts} == {"a": 3, "b": 0}
-    assert {load.host for load in found.phases[0].loads.values()} == {"b"} and found.phases[0].loads["a/db1/pg/bench"].place == "outside"
+    assert {load.host for load in found.phases[0].loads.values()} == {"b"} and found.phases[0].loads[
+        "a/db1/pg/bench"
+    ].client_placement == "outside"
     assert found.deployment.hosts[0].memory == 600, "all the memory of the hosts that carry servers is not less than that"
     with pytest.raises(ValueError, match="host b, on which the clients run, is lost"):
         placed(trial(), cluster, ["a"])

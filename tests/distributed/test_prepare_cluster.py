@@ -23,7 +23,7 @@ from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.registry import study_of
 
 GB = 2**30
-OPTIONS = DensityOptions(cores=6, memory=GB, vcpus=1, pg_bin="/pg", pg_version="18.6", databases=(1,))
+OPTIONS = DensityOptions(host_cores=6, host_memory=GB, vcpus=1, pg_bin="/pg", pg_version="18.6", databases=(1,))
 
 
 def greeting(**changes):

@@ -225,7 +225,7 @@ def test_transactions_by_script_of_a_full_log(capture) -> None:
     numbers = [x.script for x in read_logs(run.files, False) if window.start < x.at <= window.end]
     assert found.scripts == {"new-order": numbers.count(0), "other": numbers.count(1)}
     assert numbers.count(0) > 2 * numbers.count(1) > 0
-    assert found.new_orders_per_minute == pytest.approx(60 * numbers.count(0) / 1.5)
+    assert found.nopm == pytest.approx(60 * numbers.count(0) / 1.5)
 
 
 def test_of_a_sample_they_are_shares_of_all(capture) -> None:
@@ -233,7 +233,7 @@ def test_of_a_sample_they_are_shares_of_all(capture) -> None:
     found = DRIVER.result(named(run.load, "read", None, sampling=0.01), run.files, run.started, run.window(0.5, 2.0), "x")
     assert list(found.scripts) == ["read"]
     assert 0.6 < found.scripts["read"] / found.transactions < 0.9
-    assert found.new_orders_per_minute is None
+    assert found.nopm is None
 
 
 def test_scripts_without_names_are_not_told_apart(capture) -> None:

@@ -22,7 +22,7 @@ TRIAL = Trial(
     point={"databases": 1, "arm": "a"},
     repeat=2,
     deployment=Deployment(hosts=(Host(containers=(Container(name="db01", servers=(SERVER,)),)),)),
-    phases=(Phase(name="quiet", ramp=1, seconds=10, loads={TARGET: Load(clients=4)}), Phase(name="busy", ramp=1, seconds=10)),
+    phases=(Phase(name="quiet", warmup=1, seconds=10, loads={TARGET: Load(clients=4)}), Phase(name="busy", warmup=1, seconds=10)),
 )
 
 
@@ -66,7 +66,7 @@ class Run:
             (directory / raw).parent.mkdir(parents=True)
             (directory / raw).write_text(text)
             counted = {"transactions": transactions, "throughput": 10, "first": 0, "last": 10}
-            one = TargetResult(target=TARGET, driver="pgbench", raw=["drivers/x/stdout", raw], ahead=ahead, **counted)
+            one = TargetResult(target=TARGET, driver="pgbench", raw=["drivers/x/stdout", raw], clock_ahead=ahead, **counted)
             phases.append(PhaseResult(phase=f"p{i}", start=100, end=110, overlap=1, targets=[one]))
         result = TrialResult(id=f"{number:04d}", trial=TRIAL, started=1, ended=2, phases=phases)
         directory.mkdir(parents=True, exist_ok=True)

@@ -46,7 +46,7 @@ def run(synthetic, tmp_path_factory):
                 name = f"drivers/00-steady/{i}/stderr"
                 (directory / name).parent.mkdir(parents=True)
                 ahead = 1000.0 * i  # as on hosts with different clocks
-                phase.targets[i] = target = target.model_copy(update={"ahead": ahead})
+                phase.targets[i] = target = target.model_copy(update={"clock_ahead": ahead})
                 at = [phase.start + 1 + n + ahead for n in range(3)]
                 lines = [f"progress: {t:.3f} s, 100.0 tps, lat 2.500 ms stddev 0.1, 0 failed, lag 0.500 ms" for t in at]
                 (directory / name).write_text("\n".join(lines) + "\n")

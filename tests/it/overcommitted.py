@@ -48,9 +48,9 @@ def trial(memory: int, repeat: int = 0, *, staging: str = "cgroup-limit", second
     phases = tuple(
         Phase(
             name=f"{busy}-busy",
-            ramp=0.5,
+            warmup=0.5,
             seconds=seconds,
-            loads={f"local/{name}/pg/bench": Load(clients=3 if name == busy else 1, place="outside") for name in names},
+            loads={f"local/{name}/pg/bench": Load(clients=3 if name == busy else 1, client_placement="outside") for name in names},
         )
         for busy in names
     )

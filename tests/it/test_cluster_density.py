@@ -98,7 +98,7 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, 
     whole = found[0]
     assert whole["error"] is None and hosts_of(whole) == list(NAMES)
     assert {target["target"] for target in whole["phases"][0]["targets"]} == {"a/db01/pg/bench", "b/db02/pg/bench"}
-    assert verdicts(whole)["all-hosts"]["result"] == "pass" and verdicts(whole)["clock-offset"]["result"] == "pass"
+    assert verdicts(whole)["all-hosts-present"]["result"] == "pass" and verdicts(whole)["clock-offset"]["result"] == "pass"
     assert max(trial["phases"][0]["overlap"] for trial in found if trial["phases"]) >= 0.95
     assert {"host", "host:a", "host:b", "pgherd:a", "pgherd:b"} <= set(whole["phases"][0]["metrics"])
     samples = read_samples(run / "trials/0001", "cpu", "cpu.user")
@@ -109,10 +109,10 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, 
         assert all((run / "trials/0001" / path).is_file() for path in target["raw"])
 
     lost = [trial for trial in found if trial["error"]]
-    assert lost and "host b is lost" in lost[0]["error"] and verdicts(lost[0])["all-hosts"]["result"] == "fail"
+    assert lost and "host b is lost" in lost[0]["error"] and verdicts(lost[0])["all-hosts-present"]["result"] == "fail"
     after = [trial for trial in found if trial["id"] > lost[0]["id"]]
     assert after and all(hosts_of(trial) == ["a"] for trial in after)
-    assert all(verdicts(trial)["all-hosts"]["result"] == "fail" for trial in after), "less of everything: no equal of the others"
+    assert all(verdicts(trial)["all-hosts-present"]["result"] == "fail" for trial in after), "less of everything: no equal of the others"
     assert document["study"] == "density" and {row["host"] for row in document["tables"]["hosts"]} == set(NAMES)
     assert any("ran without all hosts" in warning for warning in document["warnings"])
     assert leftovers(bed, "a") == [] and bed.pids("b", "postgres") == []
@@ -153,9 +153,9 @@ def test_a_host_that_hangs_or_is_cut_off_is_lost_and_used_again_when_it_is_back(
                 lost = next_trial(lambda one: one["error"], last, "trial that lost a host")
             finally:
                 find(bed, "b")
-            assert "host b is lost" in lost["error"] and verdicts(lost)["all-hosts"]["result"] == "fail"
+            assert "host b is lost" in lost["error"] and verdicts(lost)["all-hosts-present"]["result"] == "fail"
             again = next_trial(lambda one: not one["error"] and hosts_of(one) == list(NAMES), lost["id"], "trial with both hosts")
-            assert verdicts(again)["all-hosts"]["result"] == "pass" and again["phases"][0]["overlap"] > 0
+            assert verdicts(again)["all-hosts-present"]["result"] == "pass" and again["phases"][0]["overlap"] > 0
             last = again["id"]
     finally:
         process.send_signal(signal.SIGINT)

@@ -159,7 +159,7 @@ def test_databases_on_four_hosts_at_once(bed):
     found = trials(run_of(bed, "density"))
     whole = next(trial for trial in found if not trial["error"])
     assert [target["target"] for target in whole["phases"][0]["targets"]] == [f"{name}/db0{n}/pg/bench" for n, name in enumerate(NAMES, 1)]
-    assert verdicts(whole)["all-hosts"]["observed"] == "4 of 4" and verdicts(whole)["clock-offset"]["result"] == "pass"
+    assert verdicts(whole)["all-hosts-present"]["observed"] == "4 of 4" and verdicts(whole)["clock-offset"]["result"] == "pass"
     together(bed, [list(NAMES)], *DENSITY)
     assert {row["host"] for row in json.loads(ended.stdout)["tables"]["hosts"]} == set(NAMES)
     assert all(bed.pids(name, "postgres") == [] for name in NAMES)
@@ -185,16 +185,16 @@ def test_disks_of_four_hosts_at_once_through_a_killed_agent(bed):
     document, found = json.loads(out), trials(run_of(bed, "disk"))
 
     whole = found[0]
-    assert whole["error"] is None and verdicts(whole)["all-hosts"]["result"] == "pass"
+    assert whole["error"] is None and verdicts(whole)["all-hosts-present"]["result"] == "pass"
     phase = whole["phases"][0]
     assert [target["target"] for target in phase["targets"]] == [f"{name}/disk0" for name in NAMES]
     assert {f"host:{name}" for name in NAMES} <= set(phase["metrics"])
     starts = [target["first"] for target in phase["targets"]]
     assert verdicts(whole)["start-skew"]["result"] == "pass" and max(starts) - min(starts) < 5
     lost = next(trial for trial in found if trial["error"])
-    assert "host d is lost" in lost["error"] and verdicts(lost)["all-hosts"]["result"] == "fail"
+    assert "host d is lost" in lost["error"] and verdicts(lost)["all-hosts-present"]["result"] == "fail"
     after = [trial for trial in found if trial["id"] > lost["id"] and trial["phases"]]
-    assert after and all(verdicts(trial)["all-hosts"]["observed"] == "3 of 4; missing d" for trial in after)
+    assert after and all(verdicts(trial)["all-hosts-present"]["observed"] == "3 of 4; missing d" for trial in after)
 
     findings = document["findings"]
     assert findings["random_read_iops"]["value"] > 0 and findings["host_slowest"]["note"].startswith("host ")

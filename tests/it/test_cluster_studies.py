@@ -76,7 +76,7 @@ def test_one_server_s_curve_with_its_clients_on_another_host(bed):
     judged = {verdict["check"]: verdict for verdict in one["verdicts"]}
     assert judged["cached"]["result"] == "pass" and judged["cached"]["observed"].startswith("b: "), judged["cached"]
     assert judged["not-client-bound"]["observed"].startswith("a: ") and judged["not-client-bound"]["result"] != "unknown"
-    assert judged["all-hosts"]["result"] == "pass" and judged["all-hosts"]["observed"] == "2 of 2"
+    assert judged["all-hosts-present"]["result"] == "pass" and judged["all-hosts-present"]["observed"] == "2 of 2"
     rows = {row["host"]: row for row in document["tables"]["hosts"]}
     assert rows["b"]["containers"] == 1 and rows["a"]["containers"] == 0
     (run,) = (bed.root / "driver/runs").glob("*-scaling-*")

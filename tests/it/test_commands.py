@@ -100,7 +100,7 @@ def test_two_databases_of_either_postgresql(pgherd, kind):
     assert ended.code in (0, 1), ended
     said = repeats(pgherd, written(pgherd, 1), pgherd.trials()[0])
     record = RunDirectory(pgherd.run).record()
-    limited = record.surroundings.runtime == "cgroup"
+    limited = record.environment.runtime == "cgroup"
     assert not said or not limited, "root may make control groups wherever pgherd could"
 
 
@@ -135,7 +135,7 @@ def test_phases_clients_outside_failures_and_interrupts(pgherd):
         return file
 
     process = repeat(
-        pgherd, written_with(Phase(name="both", ramp=0, seconds=1, loads=loads), Phase(name="one", ramp=0, seconds=1, loads=one))
+        pgherd, written_with(Phase(name="both", warmup=0, seconds=1, loads=loads), Phase(name="one", warmup=0, seconds=1, loads=one))
     )
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
@@ -145,7 +145,7 @@ def test_phases_clients_outside_failures_and_interrupts(pgherd):
     assert not err, "without limits there is nothing to warn of"
     nothing_left(pgherd)
 
-    written_with(Phase(ramp=0, seconds=1, loads=one))
+    written_with(Phase(warmup=0, seconds=1, loads=one))
     file.write_text(file.read_text().replace("-b select-only@1", "-b no-such-script"))
     process = repeat(pgherd, file)
     out, err = process.communicate(timeout=PATIENCE)
@@ -153,7 +153,7 @@ def test_phases_clients_outside_failures_and_interrupts(pgherd):
     assert "no-such-script" in err and "pgbench failed" in err
     nothing_left(pgherd)
 
-    written_with(Phase(ramp=0, seconds=600, loads=loads))
+    written_with(Phase(warmup=0, seconds=600, loads=loads))
     for number, code in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
         process = repeat(pgherd, file)
         clients = pgherd.wait_until(lambda: list(tmp_dir(pgherd).glob("repeat-*/clients/002.out")))

@@ -78,7 +78,7 @@ def play(directory: RunDirectory, fleet: Deployer, trial: Trial) -> TrialResult:
 
 
 def verdicts(result: TrialResult) -> dict[str, str]:
-    return {verdict.check: verdict.result for verdict in result.verdicts}
+    return {verdict.name: verdict.result for verdict in result.checks}
 
 
 def swapped(result: TrialResult) -> float:
@@ -124,10 +124,10 @@ def test_an_oom_kill_is_a_finding_of_the_trial(program: ModuleType, place: Path)
         directory = RunDirectory.create(place / "runs", "density")
         result = play(directory, fleet, program.trial(100))
         assert result.error is not None
-        assert result.memory_kills and {kill.container for kill in result.memory_kills} <= {"a", "b"}
+        assert result.oom_kills and {kill.container for kill in result.oom_kills} <= {"a", "b"}
         assert verdicts(result) == {"no-oom-kill": "fail"}
-        (kill, *_) = result.memory_kills
-        assert result.started - 2 <= kill.at <= result.ended
+        (kill, *_) = result.oom_kills
+        assert result.started - 2 <= kill.time <= result.ended
         if kill.names:  # the kernel's log can be read here
             assert kill.names[0].startswith("postgres") and kill.limit == "run"
         after = play(directory, fleet, program.trial(program.WHOLE))

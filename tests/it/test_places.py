@@ -82,7 +82,7 @@ def trial(usable: Installation, *, state: State = "warm", wal: Path | None = Non
         point={"clients": 1},
         deployment=Deployment(hosts=(Host(containers=(container,)),), volumes=volumes),
         state=state,
-        phases=(Phase(ramp=0, seconds=1, loads=loads),),
+        phases=(Phase(warmup=0, seconds=1, loads=loads),),
     )
 
 

@@ -117,7 +117,7 @@ def trial(installation: Installation) -> Trial:
     server = Server(bin=installation.bin, version=installation.version, settings=settings, checksums=True, databases=(Database(scale=1),))
     deployment = Deployment(hosts=(Host(containers=(Container(name="arm", servers=(server,)),)),))
     loads = {"local/arm/pg/bench": Load()}
-    return Trial(point={"clients": 1}, deployment=deployment, phases=(Phase(ramp=0, seconds=1, loads=loads),))
+    return Trial(point={"clients": 1}, deployment=deployment, phases=(Phase(warmup=0, seconds=1, loads=loads),))
 
 
 def test_what_differs_by_itself_is_known(own_directories, reachable):

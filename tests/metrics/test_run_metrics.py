@@ -26,10 +26,10 @@ def target(name="local/db01/pg/bench", transactions=100.0):
 
 
 def result(number, *targets, error=None, tainted=False):
-    verdict = Verdict(check="steal", kind="noise", result="fail" if tainted else "pass", observed="", wanted="")
+    verdict = Verdict(name="steal", kind="noise", result="fail" if tainted else "pass", observed="", expected="")
     phases = [] if error else [PhaseResult(phase="steady", start=100.0, end=110.0, overlap=1, targets=list(targets))]
     trial = Trial(point={}, deployment=Deployment(hosts=(Host(),)), phases=())
-    return TrialResult(id=f"{number:04d}", trial=trial, started=90, ended=111, phases=phases, verdicts=[verdict], error=error)
+    return TrialResult(id=f"{number:04d}", trial=trial, started=90, ended=111, phases=phases, checks=[verdict], error=error)
 
 
 def told(samples):

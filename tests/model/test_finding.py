@@ -9,7 +9,7 @@ from pgherd.model.finding import Thresholds, Verdict
 
 
 def verdict(result, severity="taint"):
-    return Verdict(check="steal", kind="noise", result=result, observed="3 %", wanted="at most 2 %", severity=severity)
+    return Verdict(name="steal", kind="noise", result=result, observed="3 %", expected="at most 2 %", severity=severity)
 
 
 def test_of_several_verdicts_the_gravest_is_what_failed_and_taints():
@@ -36,4 +36,4 @@ def test_the_documented_table_is_the_table_in_force():
 
 def test_a_share_above_one_is_refused():
     with pytest.raises(ValidationError):
-        Thresholds(overlap=1.5)
+        Thresholds(min_overlap=1.5)

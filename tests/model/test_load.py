@@ -21,7 +21,7 @@ def test_only_what_is_known_to_read_counts_as_read_only(sources, read_only):
 
 
 def test_how_long_a_phase_lasts_that_ends_with_its_drivers_is_not_planned():
-    assert Phase(ramp=1, seconds=9).planned() == 10 and Phase(ramp=1, seconds=600, until="drivers").planned() == 1
+    assert Phase(warmup=1, seconds=9).planned() == 10 and Phase(warmup=1, seconds=600, until="drivers").planned() == 1
 
 
 ONE, TWO = "local/one/pg/bench", "local/two/pg/bench"
@@ -30,8 +30,8 @@ ONE, TWO = "local/one/pg/bench", "local/two/pg/bench"
 def test_turns_are_of_containers():
     turns = Turns(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1)
     assert turns.targets("b", [ONE, TWO, "local/two/pg/other"]) == (TWO, "local/two/pg/other")
-    assert Phase(loads={ONE: Load(), TWO: Load()}, turns=turns).turns == turns
-    assert Phase(loads={}, turns=turns).loads == {}, "a host that carries neither"
+    assert Phase(loads={ONE: Load(), TWO: Load()}, slices=turns).slices == turns
+    assert Phase(loads={}, slices=turns).loads == {}, "a host that carries neither"
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_turns_are_of_containers():
 )
 def test_what_cannot_take_turns_is_refused(loads, why):
     with pytest.raises(ValueError, match=why):
-        Phase(loads=loads, turns=Turns(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1))
+        Phase(loads=loads, slices=Turns(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1))
 
 
 def test_no_more_of_a_turn_counts_than_there_is():

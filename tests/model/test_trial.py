@@ -31,7 +31,7 @@ def test_a_trial_is_known_by_point_and_repeat_and_survives_json():
         point={"databases": 4},
         repeat=2,
         deployment=deployment(Container(name="c1", servers=(server(),))),
-        phases=(Phase(seconds=5, ramp=1), Phase(seconds=2, ramp=0)),
+        phases=(Phase(seconds=5, warmup=1), Phase(seconds=2, warmup=0)),
     )
     assert trial.key() == "databases=4#2"
     assert trial.seconds() == 8

@@ -78,7 +78,7 @@ def study(monkeypatch):
 
 
 def guest(name, memory=512 * MB, **asked):
-    return Container(name=name, runtime="vm", memory=memory, guest=GuestMachine(**asked) if asked else None)
+    return Container(name=name, runtime="vm", memory=memory, vm=GuestMachine(**asked) if asked else None)
 
 
 def test_guests_that_are_not_asked_for_anything_change_nothing(study):
@@ -143,10 +143,10 @@ def test_guests_and_their_hypervisors_must_fit_where_nobody_takes_memory_back(st
 
 def test_a_weight_is_of_a_guest_that_there_is(study):
     study([guest("a")], [guest("a"), guest("b")])
-    given = DatabaseOptions(cores=1, memory=2**30, vcpus=1, pg_bin="/b", pg_version="18", guest_shares={"b": 2.0})
+    given = DatabaseOptions(host_cores=1, host_memory=2**30, vcpus=1, pg_bin="/b", pg_version="18", vm_memory_shares={"b": 2.0})
     assert host_changes(LocalNode(), "any", given, STATIC, 2**31) == ((), {})
     with pytest.raises(UsageError, match="--vm-memory-shares c: no guest of this run has that name; use one of a, b"):
-        host_changes(LocalNode(), "any", given.model_copy(update={"guest_shares": {"c": 2.0}}), STATIC, 2**31)
+        host_changes(LocalNode(), "any", given.model_copy(update={"vm_memory_shares": {"c": 2.0}}), STATIC, 2**31)
 
 
 @pytest.mark.parametrize(("dry", "tried"), [(True, 0), (False, 1)])

@@ -37,15 +37,15 @@ def test_a_volume_holds_what_the_largest_variant_puts_there():
     assert merge.holds([(large,), (small,)]) == (large,)
 
 
-BASE = Surroundings(runtime="vm", cores=2, memory=100, platform=("process=sshd",))
+BASE = Surroundings(runtime="vm", cores=2, memory=100, track=("process=sshd",))
 
 
 def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
     guests = GuestMemory(policy="virtio-balloon")
-    other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "guest_memory": guests})
+    other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "vm_memory_policy": guests})
     found = merge.surroundings({"a": BASE, "b": other})
-    assert (found.runtime, found.cores, found.memory, found.platform) == ("cgroup", 2, 300, ("process=sshd",))
-    assert found.guest_memory == guests, "though the baseline has no guests"
+    assert (found.runtime, found.cores, found.memory, found.track) == ("cgroup", 2, 300, ("process=sshd",))
+    assert found.vm_memory_policy == guests, "though the baseline has no guests"
     assert merge.surroundings({"a": BASE}) == BASE
 
 

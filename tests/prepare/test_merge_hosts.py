@@ -10,7 +10,7 @@ from pgherd.prepare.merge import join_hosts, same_options, versions_text
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.network.options import NetworkOptions
 
-OPTIONS = NetworkOptions(links=({"name": "b", "host": "b"},), cores=2)
+OPTIONS = NetworkOptions(links=({"name": "b", "host": "b"},), host_cores=2)
 ONE = PreparedStudy(
     study="disk",
     options=OPTIONS,

@@ -13,11 +13,11 @@ from pgherd.studies.density.options import DensityOptions
 
 
 def options(**changes):
-    return DensityOptions(cores=2, memory=2**30, vcpus=1, pg_bin="/pg/bin", pg_version="18.1", databases=(1, 2), **changes)
+    return DensityOptions(host_cores=2, host_memory=2**30, vcpus=1, pg_bin="/pg/bin", pg_version="18.1", databases=(1, 2), **changes)
 
 
 def test_a_threshold_is_changed_and_the_rest_stays():
-    assert thresholds(("steal=0.1",)) == Thresholds(steal=0.1)
+    assert thresholds(("steal=0.1",)) == Thresholds(max_steal=0.1)
     assert thresholds(()) == Thresholds()
 
 

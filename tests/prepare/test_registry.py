@@ -49,7 +49,7 @@ def test_studies_of_hosts_are_completed_by_each_of_them():
 
 def test_what_each_has_completed_becomes_one(monkeypatch):
     links = [{"name": "b", "kind": "hosts", "near": "a", "host": "b"}]
-    one = NetworkOptions(links=links, cores=2, iperf3_version="3.12")
+    one = NetworkOptions(links=links, host_cores=2, iperf3_version="3.12")
     each = {"a": SimpleNamespace(options=one), "b": SimpleNamespace(options=one.model_copy(update={"iperf3_version": "3.16"}))}
     monkeypatch.setattr(registry, "join_hosts", lambda prepared, options: (list(prepared), options))
     hosts, options = over_hosts("network", each)

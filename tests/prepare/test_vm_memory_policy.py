@@ -34,10 +34,10 @@ def test_what_guests_are_promised_reaches_their_containers():
     assert (minimum, shares) == (200 * MB, {"db01": 2.0, "db03": 0.5})
     fields = {"guest_minimum": minimum, "guest_shares": shares}
     options = DatabaseOptions(
-        cores=1, memory=2**30, vcpus=1, container_memory=512 * MB, runtime="vm", pg_bin="/b", pg_version="18", **fields
+        host_cores=1, host_memory=2**30, vcpus=1, container_memory=512 * MB, runtime="vm", pg_bin="/b", pg_version="18", **fields
     )
     made = [container for _, container in options.deploy(["db01", "db02"]).containers()]
-    assert [(one.memory_minimum, one.memory_shares) for one in made] == [(200 * MB, 2.0), (200 * MB, 1.0)]
+    assert [(one.vm_memory_min, one.vm_memory_shares) for one in made] == [(200 * MB, 2.0), (200 * MB, 1.0)]
     assert promises(DatabaseRequest(), "cgroup") == (None, {})
 
 

@@ -50,7 +50,7 @@ def result(directory: Path, rows, name="0001", point=None, runtime="vm") -> Tria
     (directory / "trials" / name).mkdir(parents=True)
     write_samples(directory / "trials" / name, sorted(rows, key=lambda row: row[0]))
     host = Host(memory=int(1400 * MB), containers=(Container(name="a", runtime=runtime), Container(name="b", runtime=runtime)))
-    phases = (Phase(name="first", ramp=2, seconds=5), Phase(name="second", ramp=0, seconds=5))
+    phases = (Phase(name="first", warmup=2, seconds=5), Phase(name="second", warmup=0, seconds=5))
     trial = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=phases)
     done = [PhaseResult(phase=one.name, start=BEGAN + 5 * i, end=BEGAN + 5 * i + 5, overlap=1, targets=[]) for i, one in enumerate(phases)]
     return TrialResult(id=name, trial=trial, started=BEGAN - 5, ended=BEGAN + 12, phases=done)
@@ -141,7 +141,7 @@ def test_where_the_group_stands_for_the_process_it_is_said(tmp_path) -> None:
 def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
     found = result(tmp_path, samples())
     (host,) = found.trial.deployment.hosts
-    asked = tuple(one.model_copy(update={"guest": GuestMachine(merge=True)}) for one in host.containers)
+    asked = tuple(one.model_copy(update={"vm": GuestMachine(merge=True)}) for one in host.containers)
     deployment = Deployment(hosts=(host.model_copy(update={"containers": asked}),))
     merging = found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
     assert "Pages merged by KSM count in each guest" in draw(inputs(tmp_path, [merging]))[0].caption

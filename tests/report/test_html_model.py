@@ -127,12 +127,12 @@ def test_the_page_shows_changes_first_and_what_differs_before_the_figures(compar
 
 
 def verdict(check, result, kind="noise", **more):
-    return Verdict(check=check, kind=kind, result=result, observed=f"{check} was seen", wanted="less", **more)
+    return Verdict(name=check, kind=kind, result=result, observed=f"{check} was seen", expected="less", **more)
 
 
 def trials(run8, *lists):
     first = run8[1][0]
-    return [first.model_copy(update={"id": f"{i:04d}", "verdicts": list(found)}) for i, found in enumerate(lists)]
+    return [first.model_copy(update={"id": f"{i:04d}", "checks": list(found)}) for i, found in enumerate(lists)]
 
 
 def test_intent_comes_first_and_the_worst_of_several_verdicts_shows(run8):
@@ -153,7 +153,7 @@ def test_exceptions_say_errors_first_and_group_trials_that_failed_alike(run8):
     results = trials(
         run8,
         [verdict("steal", "fail", why="the hypervisor took it")],
-        [verdict("steal", "fail", why="the hypervisor took it"), verdict("vacuums", "unknown", severity="warn")],
+        [verdict("steal", "fail", why="the hypervisor took it"), verdict("no-autovacuum", "unknown", severity="warn")],
         [verdict("steal", "pass")],
     )
     lines = html_model.exceptions([*results, run8[1][-1]])

@@ -46,7 +46,7 @@ def clustered(record):
     (facts,) = record.hosts.values()
     hosts = {name: facts.model_copy(update={"logical_cpus": cpus}) for name, cpus in (("a", 2), ("b", 4))}
     over = Cluster(address="default", hosts=tuple(Host(name=name) for name in hosts))
-    return record.model_copy(update={"hosts": hosts, "surroundings": Surroundings(runtime="cgroup", cores=6, memory=2**30, cluster=over)})
+    return record.model_copy(update={"hosts": hosts, "environment": Surroundings(runtime="cgroup", cores=6, memory=2**30, cluster=over)})
 
 
 def test_of_one_host_there_is_one(record):
@@ -131,7 +131,7 @@ def running(tmp_path, synthetic):
     path = tmp_path / record.run
     synthetic.write_run(path, record, results[:2])
     output = tmp_path / "out"
-    phase = LivePhase(name="steady", ramp=1, seconds=9, loads=dict.fromkeys(TARGETS, "pgbench"))
+    phase = LivePhase(name="steady", warmup=1, seconds=9, loads=dict.fromkeys(TARGETS, "pgbench"))
     trial = LiveTrial(
         number=3,
         point={"databases": 2},
@@ -211,7 +211,7 @@ def test_of_several_hosts_what_each_has_shown_is_seen(running):
     hosts = {name: facts.model_copy(update={"logical_cpus": 2}) for name in ("a", "b")}
     over = Cluster(address="default", hosts=tuple(Host(name=name) for name in hosts))
     surroundings = Surroundings(runtime="cgroup", cores=4, memory=2**30, cluster=over)
-    running.save(record.model_copy(update={"hosts": hosts, "surroundings": surroundings}))
+    running.save(record.model_copy(update={"hosts": hosts, "environment": surroundings}))
     lines = [{"sources": [["cpu", f"host:{name}", "read on", name, ""] for name in hosts], "first": 0}]
     for number in (0, 1):
         lines += [{"t": NOW - 6 + at, "i": number, "values": {"cpu.user": (1 + number) * at}} for at in (0.0, 5.0)]
@@ -335,7 +335,7 @@ def test_parts_are_summed_when_all_have_told():
 def test_time_left(changes, left):
     if "trial" in changes:
         until = "drivers" if changes["trial"] == "open" else "clock"
-        phase = LivePhase(name="p", ramp=1 if until == "clock" else 0, seconds=9, until=until)
+        phase = LivePhase(name="p", warmup=1 if until == "clock" else 0, seconds=9, until=until)
         changes = {**changes, "trial": LiveTrial(number=1, point={}, repeat=0, reason="", begun=NOW - 3, phases=(phase,))}
     told = LiveState(**{"pid": 1, "written": NOW, "seconds_left": 22.0, "overhead": 1.0, **changes})
     assert seconds_remaining(told, NOW) == left

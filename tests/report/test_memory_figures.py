@@ -48,7 +48,7 @@ def result(directory: Path, rows, name="0001", memory=400, point=None) -> TrialR
     (directory / "trials" / name).mkdir(parents=True)
     write_samples(directory / "trials" / name, rows)
     host = Host(memory=int(memory * MB), containers=(Container(name="a", runtime="cgroup"), Container(name="b", runtime="cgroup")))
-    phases = (Phase(name="first", ramp=2, seconds=5), Phase(name="second", ramp=0, seconds=5))
+    phases = (Phase(name="first", warmup=2, seconds=5), Phase(name="second", warmup=0, seconds=5))
     trial = Trial(point=point or {"scheme": 3, "rate": 0.4}, deployment=Deployment(hosts=(host,)), phases=phases)
     done = [PhaseResult(phase=one.name, start=BEGAN + 5 * i, end=BEGAN + 5 * i + 5, overlap=1, targets=[]) for i, one in enumerate(phases)]
     return TrialResult(id=name, trial=trial, started=BEGAN - 5, ended=BEGAN + 12, phases=done)
@@ -113,7 +113,7 @@ NAMES = ("memory", "swapping", "memory_pressure")
 
 def inputs(directory, results, *, swap=True, memory=800, study="consolidation"):
     around = Surroundings(runtime="cgroup", cores=2, memory=memory * MB, swap=Swap(kind="zram", size=MB) if swap else None)
-    record = RunRecord(run="r", study=study, options={}, surroundings=around, started=0, pgherd="0")
+    record = RunRecord(run="r", study=study, options={}, environment=around, started=0, pgherd="0")
     return FigureInputs(record, Analysis(answer="", grade="A"), results, directory)
 
 

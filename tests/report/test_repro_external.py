@@ -29,8 +29,8 @@ def result(*dsns, load=None):
         f"db{n:02d}": Server(bin="/pg/bin", version="18.6", dsn=dsn, databases=(Database(scale=3),)) for n, dsn in enumerate(dsns, 1)
     }
     containers = tuple(Container(name=name, runtime="external", servers=(server,)) for name, server in servers.items())
-    loads = {f"local/{name}/pg/bench": load or Load(clients=2, place="outside") for name in servers}
-    phase = Phase(name="steady", ramp=0.5, seconds=2, loads=loads)
+    loads = {f"local/{name}/pg/bench": load or Load(clients=2, client_placement="outside") for name in servers}
+    phase = Phase(name="steady", warmup=0.5, seconds=2, loads=loads)
     trial = Trial(point={"clients": 2}, deployment=Deployment(hosts=(Host(containers=containers),)), phases=(phase,))
     return TrialResult(id="0003", trial=trial, started=0, ended=1)
 
@@ -65,7 +65,7 @@ def test_each_server_gets_pgbench_by_its_dsn(tmp_path):
 def test_what_writes_may_write_and_takes_the_users_script(tmp_path):
     own = tmp_path / "it's own.sql"
     own.write_text("SELECT 1;")
-    _, calls = played(result("host=one", load=Load(scripts=(Script(source=str(own), weight=4),), place="outside")), tmp_path)
+    _, calls = played(result("host=one", load=Load(scripts=(Script(source=str(own), weight=4),), client_placement="outside")), tmp_path)
     ((arguments, options),) = calls
     assert options is None and f"{own}@4" in arguments
 

@@ -34,7 +34,7 @@ STUBS = "\n".join(f'{name}() {{ printf "%s\\0" {name} "$@" "$(cat)" "$END" >>cal
 def record(run="20260101-000000-density-ab12", logical_cpus=8, cores=None, run_as="pgherd"):
     facts = HostFacts(hostname="h", kernel="k", cores=cores or logical_cpus, logical_cpus=logical_cpus, memory=2**34)
     around = Surroundings(runtime="cgroup", run_as=run_as, cores=cores or logical_cpus, memory=2**33)
-    return RunRecord(run=run, study="density", options={}, surroundings=around, started=0, pgherd="1", hosts={"local": facts})
+    return RunRecord(run=run, study="density", options={}, environment=around, started=0, pgherd="1", hosts={"local": facts})
 
 
 def server(**changes):
@@ -51,7 +51,7 @@ def result(*containers, phases=None, host=None, volumes=(), **changes):
         hosts=(Host(**{"cores": 4.0, "memory": 2**33} | (host or {}), containers=containers or (container(),)),), volumes=volumes
     )
     if phases is None:
-        phases = (Phase(ramp=1, seconds=2.5, loads={"local/db01/pg/bench": Load(clients=2)}),)
+        phases = (Phase(warmup=1, seconds=2.5, loads={"local/db01/pg/bench": Load(clients=2)}),)
     trial = Trial(point={"databases": 1}, deployment=deployment, phases=phases, **changes)
     return TrialResult(id="0007", trial=trial, started=0, ended=1)
 
@@ -82,10 +82,10 @@ def test_pgbench_is_told_what_the_driver_told_it(tmp_path):
         "local/db01/pg/bench": Load(
             clients=4, threads=2, rate=10, scripts=(Script(source=str(file), weight=3), Script(source="builtin:tpcb-like"))
         ),
-        "local/db02/pg/bench": Load(protocol="simple", options={"define:a": HOSTILE.replace("\n", " ")}, place="outside"),
+        "local/db02/pg/bench": Load(protocol="simple", options={"define:a": HOSTILE.replace("\n", " ")}, client_placement="outside"),
     }
     found = steps(
-        script(result(container(), container("db02"), phases=(Phase(ramp=1, seconds=2.5, loads=loads),)), record()), tmp_path, HOSTILE
+        script(result(container(), container("db02"), phases=(Phase(warmup=1, seconds=2.5, loads=loads),)), record()), tmp_path, HOSTILE
     )
     runs = named(found, "run")
     assert [one[:4] for one in runs] == [["001", "local/db01/pg/bench", "db01", "all"], ["002", "local/db02/pg/bench", "-", "all"]]
@@ -242,8 +242,8 @@ def test_containers_with_whole_cpus_are_spread(tmp_path):
 
 
 def test_phases_follow_each_other(tmp_path):
-    first = Phase(name="high\n' low", ramp=0, seconds=1, loads={"local/db01/pg/bench": Load(clients=3)})
-    second = Phase(name="low", ramp=0, seconds=2, loads={"local/db02/pg/bench": Load(clients=1)})
+    first = Phase(name="high\n' low", warmup=0, seconds=1, loads={"local/db01/pg/bench": Load(clients=3)})
+    second = Phase(name="low", warmup=0, seconds=2, loads={"local/db02/pg/bench": Load(clients=1)})
     found = steps(script(result(container(), container("db02"), phases=(first, second)), record()), tmp_path)
     tail = [call[:3] for call in found if call[0] in ("run", "report")]
     assert tail == [["run", "001", "local/db01/pg/bench"], ["report", ""], ["run", "001", "local/db02/pg/bench"], ["report", ""]]
@@ -441,7 +441,7 @@ def test_where_no_group_can_be_made_it_is_said(tmp_path, mounts):
 
 def test_swap_of_the_runs_own_is_said_not_made():
     def around(swap):
-        return record().model_copy(update={"surroundings": record().surroundings.model_copy(update={"swap": swap})})
+        return record().model_copy(update={"environment": record().surroundings.model_copy(update={"swap": swap})})
 
     text = script(result(), around(Swap(kind="zram", size=2**29)))
     assert "# In the run these servers had zram swap of 512 MB." in text and "mkswap" not in text
@@ -454,7 +454,7 @@ ZRAM = Swap(kind="zram", size=2**30)
 
 def swap_record(swap=ZRAM, runtime="cgroup"):
     around = Surroundings(runtime=runtime, cores=2, memory=2**31, swap=swap)
-    return RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", surroundings=around)
+    return RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", environment=around)
 
 
 def test_memory_is_taken_away_once_the_servers_are_warm():

@@ -22,7 +22,7 @@ FIO = Load(driver="fio", clients=8, options={"rw": "randread", "bs": "8192", "si
 
 def fio_result(*volumes):
     deployment = Deployment(hosts=(Host(),), volumes=volumes)
-    phase = Phase(ramp=2, seconds=2.5, loads={volume.name: FIO for volume in volumes})
+    phase = Phase(warmup=2, seconds=2.5, loads={volume.name: FIO for volume in volumes})
     return TrialResult(id="0001", trial=Trial(point={"test": "random-read"}, deployment=deployment, phases=(phase,)), started=0, ended=1)
 
 
@@ -85,7 +85,7 @@ def test_fio_of_several_hosts_it_is_what_the_first_did(tmp_path):
     place.mkdir()
     own = [Volume(name="d0", path=str(place), host=host) for host in ("a", "b")]
     deployment = Deployment(hosts=(Host(name="a"), Host(name="b")), volumes=tuple(own))
-    phase = Phase(ramp=2, seconds=2.5, loads={volume.target: FIO for volume in own})
+    phase = Phase(warmup=2, seconds=2.5, loads={volume.target: FIO for volume in own})
     trial = Trial(point={"test": "random-read"}, deployment=deployment, phases=(phase,))
     text = fio_script(TrialResult(id="0001", trial=trial, started=0, ended=1), RECORD)
     assert "In the run 2 hosts did this at the same time: a, b. This is the part of a." in text
@@ -98,7 +98,7 @@ RECORD = RunRecord(run="r", study="network", options={}, started=0, pgherd="1", 
 
 
 def iperf3_result(link, streams=2):
-    options = NetworkOptions(links=(link,), streams=(1, streams), cores=2)
+    options = NetworkOptions(links=(link,), streams=(1, streams), host_cores=2)
     trial = next(one for one in NETWORK.propose(options, []).trials if one.point["streams"] == streams)
     target = TargetResult(target=link.name, driver="iperf3", transactions=1, throughput=1, first=0, last=1, values={"bits_per_second": 2e8})
     phase = PhaseResult(phase="steady", start=0, end=6, overlap=1, targets=[target])
@@ -154,7 +154,7 @@ RECORD = RunRecord(
     options={},
     started=0,
     pgherd="1",
-    surroundings=Surroundings(runtime="process", run_as="bench", cores=1, memory=1),
+    environment=Surroundings(runtime="process", run_as="bench", cores=1, memory=1),
 )
 
 

@@ -91,7 +91,7 @@ def test_a_command_stands_on_one_line_to_be_copied(run8, width):
     record, results = run8
     command = f"pgherd density --points {','.join(map(str, range(1, 40)))} --like '/a directory/postgresql.conf' --budget 10m"
     analysis = record.analysis.model_copy(
-        update={"look_at": [f"measure again while the machine is quiet, {'since ' * 20}(steal): {command}"]}
+        update={"next_steps": [f"measure again while the machine is quiet, {'since ' * 20}(steal): {command}"]}
     )
     lines = printed(record.model_copy(update={"analysis": analysis}), results, width=width).splitlines()
     place = lines.index(f"    {command}")

@@ -18,7 +18,7 @@ def scaled(result, factor):
         phase.model_copy(update={"targets": [t.model_copy(update={"throughput": t.throughput * factor}) for t in phase.targets]})
         for phase in result.phases
     ]
-    return result.model_copy(update={"phases": phases, "verdicts": []})
+    return result.model_copy(update={"phases": phases, "checks": []})
 
 
 def even(run, count=4):
@@ -39,7 +39,7 @@ def test_a_drifting_host_shows_as_drift(run8):
 def test_tainted_trials_neither_bend_the_line_nor_move_the_mean(run8):
     trials = [scaled(result, 1.0) for result in even(run8, 8)]
     bad = next(result for result in run8[1] if result.tainted and result.error is None).verdicts
-    trials[5] = scaled(trials[5], 0.5).model_copy(update={"verdicts": bad})
+    trials[5] = scaled(trials[5], 0.5).model_copy(update={"checks": bad})
     assert trial_figures.order(inputs(run8, trials)).title.startswith("No drift beyond the scatter: +0.0 ± 0.0 %")
 
 
@@ -85,7 +85,7 @@ def test_variants_by_turns_owe_each_other_nothing(run8):
     result = even(run8, 1)[0]
     (phase,) = result.trial.phases
     turns = Turns(of={target: target.split("/")[1] for target in phase.loads}, seconds=0.1, counted=0.1)
-    taken = result.trial.model_copy(update={"phases": (phase.model_copy(update={"turns": turns}),)})
+    taken = result.trial.model_copy(update={"phases": (phase.model_copy(update={"slices": turns}),)})
     by_turns = [result.model_copy(update={"trial": taken})]
     for builder in (trial_figures.fairness, trial_figures.seconds):
         with pytest.raises(FigureUnavailable) as why:
@@ -122,6 +122,6 @@ def test_nothing_measured_nothing_drawn(run8):
 
 def test_a_point_of_words_is_named_after_what_it_is(run8):
     first = run8[1][0]
-    named = [first.model_copy(update={"trial": first.trial.model_copy(update={"point": {"variant": "big"}}), "verdicts": []})]
+    named = [first.model_copy(update={"trial": first.trial.model_copy(update={"point": {"variant": "big"}}), "checks": []})]
     assert trial_figures._where("big", named) == "variant big"
     assert trial_figures._where("8", [first]) == "8 databases"

@@ -19,7 +19,7 @@ def result(id_="0006", **changes):
 
 
 def verdict(check, result, severity="taint"):
-    return Verdict(check=check, kind="noise", result=result, observed="3.1 %", wanted="at most 2 %", severity=severity)
+    return Verdict(name=check, kind="noise", result=result, observed="3.1 %", expected="at most 2 %", severity=severity)
 
 
 def present(**update):

@@ -89,6 +89,6 @@ def test_a_full_disk_fails_nothing(tmp_path):
 def test_what_is_told_of_a_trial():
     told = live_trial(trial(phases=1, until="drivers"), 3, 50.0, None)
     assert told.containers == {"c01": LiveContainer(vcpus=0.5, memory=2**30), "c02": LiveContainer()}
-    phase = LivePhase(name="p0", ramp=1, seconds=9, until="drivers", loads={"local": "command"}, words="1 × command")
+    phase = LivePhase(name="p0", warmup=1, seconds=9, until="drivers", loads={"local": "command"}, words="1 × command")
     assert told.phases == (phase,)
     assert (told.number, told.point, told.begun, told.output) == (3, {"databases": 8}, 50.0, None)

@@ -118,12 +118,12 @@ def test_all_proposals_are_run_and_logged(run, tmp_path):
 
 
 def test_a_busy_machine_s_run_names_the_command_that_measures_again(run, tmp_path, monkeypatch):
-    busy = Verdict(check="foreign-cpu", kind="noise", result="fail", observed="40 %", wanted="≤ 5 %")
+    busy = Verdict(name="background-cpu", kind="noise", result="fail", observed="40 %", expected="≤ 5 %")
     monkeypatch.setattr(backends.trial_checks, "judge", lambda *_: [busy])
     monkeypatch.setattr(Study, "analyse", lambda *_: Analysis(answer="tainted", grade="C"))
     run.save(run.record().model_copy(update={"command": ["pgherd", "density", "--points", "1,2"]}))
     (said,) = execute(run, tmp_path).analysis.look_at
-    assert said.startswith("Rerun on an idle machine") and said.endswith("(foreign-cpu): pgherd density --points 1,2")
+    assert said.startswith("Rerun on an idle machine") and said.endswith("(background-cpu): pgherd density --points 1,2")
 
 
 def _bytes(run):
@@ -164,7 +164,7 @@ def test_a_failed_trial_is_recorded_and_the_run_goes_on(run, tmp_path):
 
 def test_what_is_ended_for_want_of_memory_is_a_finding_and_ends_no_run(run, tmp_path):
     backend = FakeBackend(tmp_path / "scratch", {number: TrialError(f"no {number}") for number in range(9)})
-    kill = MemoryKill(container="a", processes=1, at=5.0)
+    kill = MemoryKill(container="a", processes=1, time=5.0)
     backend.memory_kills = lambda: (kill,)
     record = execute(run, tmp_path, Study(5, 5), backend=backend)
     assert record.state == "finished"

@@ -17,9 +17,9 @@ class FakeBackend:
 
 
 def trial(container, variant=None):
-    options = DatabaseOptions(cores=2, memory=2**30, vcpus=1, pg_bin="/pg", pg_version="18.6")
+    options = DatabaseOptions(host_cores=2, host_memory=2**30, vcpus=1, pg_bin="/pg", pg_version="18.6")
     point = {"variant": variant} if variant else {"databases": 1}
-    phase = Phase(ramp=0, seconds=1, loads={target(container): Load(clients=1)})
+    phase = Phase(warmup=0, seconds=1, loads={target(container): Load(clients=1)})
     return Trial(point=point, deployment=options.deploy((container,)), phases=(phase,))
 
 

@@ -352,7 +352,7 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
 
     machine = Machine()
     found = balloon_manager.managed(
-        Container(name="db1", runtime="vm", memory=1024 * MB, memory_minimum=300 * MB, memory_shares=2), machine, 64 * MB
+        Container(name="db1", runtime="vm", memory=1024 * MB, vm_memory_min=300 * MB, vm_memory_shares=2), machine, 64 * MB
     )
     assert found.guest == GuestEntitlement("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
     assert found.alive() and found.balloon.poll(drives=False).result().actual == 7

@@ -46,7 +46,7 @@ class Machine:
 
 
 def container(name: str, memory: int = 1000, least: int | None = None) -> Container:
-    return Container(name=name, runtime="vm", memory=memory * MB, memory_minimum=None if least is None else least * MB)
+    return Container(name=name, runtime="vm", memory=memory * MB, vm_memory_min=None if least is None else least * MB)
 
 
 def eventually(true) -> None:

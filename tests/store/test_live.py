@@ -20,7 +20,7 @@ TRIAL = LiveTrial(
     repeat=1,
     reason="planned",
     begun=100.0,
-    phases=(LivePhase(name="steady", ramp=1, seconds=9, loads={"local/c01/pg/bench": "pgbench"}),),
+    phases=(LivePhase(name="steady", warmup=1, seconds=9, loads={"local/c01/pg/bench": "pgbench"}),),
     containers={"c01": LiveContainer(vcpus=0.5, memory=2**30)},
     output="/var/cache/out/0007",
 )

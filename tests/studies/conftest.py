@@ -20,7 +20,7 @@ BEGUN = 1_000_000.0
 
 
 def verdict(check: str, result: str = "pass", kind: str = "noise", severity: str = "taint") -> Verdict:
-    return Verdict(check=check, kind=kind, result=result, observed="seen", wanted="wanted", severity=severity)
+    return Verdict(name=check, kind=kind, result=result, observed="seen", expected="wanted", severity=severity)
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Simulator(SimulatedRun):
     def truth(self, n: int) -> float:
         """Throughput of n databases."""
         o = self.options
-        cores = min(n * o.vcpus, o.cores - self.overhead)
+        cores = min(n * o.vcpus, o.host_cores - self.overhead)
         if o.rate is not None:
             return min(n * o.rate, cores * self.rate)
         return cores * self.rate * (self.alone if n == 1 else 1.0)
@@ -61,25 +61,25 @@ class Simulator(SimulatedRun):
         why = self.taint(trial)
         phases, at = [], started
         for phase in trial.phases:
-            at += phase.ramp
+            at += phase.warmup
             hours = (at - BEGUN) / 3600
             factor = rng.gauss(1, self.noise) * (0.7 if why else 1.0) * (1 + self.drift * hours)
             phases.append(self._phase(rng, phase.name, at, phase.seconds, list(phase.loads), factor))
             at += phase.seconds
-        verdicts = [verdict(intent, kind="intent") for intent in trial.intents]
+        verdicts = [verdict(intent, kind="validity") for intent in trial.validity_checks]
         verdicts += [verdict("steal", "fail" if why == "steal" else "pass"), verdict("overlap")]
         if self.options.rate is not None and self.truth(len(trial.phases[0].loads)) < 0.98 * len(trial.phases[0].loads) * self.options.rate:
-            verdicts = [v if v.check != "rate-met" else v.model_copy(update={"result": "fail"}) for v in verdicts]
+            verdicts = [v if v.name != "rate-achieved" else v.model_copy(update={"result": "fail"}) for v in verdicts]
         if why and why != "steal":
-            verdicts = [v if v.check != why else v.model_copy(update={"result": "fail"}) for v in verdicts]
-        return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, verdicts=verdicts)
+            verdicts = [v if v.name != why else v.model_copy(update={"result": "fail"}) for v in verdicts]
+        return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, checks=verdicts)
 
     def _phase(self, rng: random.Random, name: str, start: float, seconds: float, targets: list[str], factor: float) -> PhaseResult:
         o, n = self.options, len(targets)
         total = self.truth(n) * factor
         parts = [rng.gauss(1, 0.02) for _ in targets]
         tps = [total * part / sum(parts) for part in parts]
-        cores = min(n * o.vcpus, o.cores - self.overhead)
+        cores = min(n * o.vcpus, o.host_cores - self.overhead)
         latency = Latency(mean=1, p50=1.0 * n, p95=2.0 * n, p99=None if n > 5 else 3.0 * n, sampled=1000)
         results = [
             TargetResult(
@@ -104,7 +104,7 @@ class Simulator(SimulatedRun):
                 "cpu.softirq": busy * 0.05,
                 "cpu.steal": 0.0,
                 "cpu.iowait": 0.0,
-                "cpu.idle": max(o.cores + 0.01 - busy, 0.0),
+                "cpu.idle": max(o.host_cores + 0.01 - busy, 0.0),
             }
         return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=results, metrics=metrics)
 

@@ -47,9 +47,9 @@ def test_numbers_that_mix_two_hosts_are_not_of_grade_a(given, grade):
 def test_what_to_do_about_a_busy_machine_comes_first():
     study = Study()
     study.grade = "B"
-    busy = Verdict(check="foreign-cpu", kind="noise", result="fail", observed="40 %", wanted="≤ 5 %")
-    trials = [result().model_copy(update={"verdicts": [busy]}), result()]
-    (said,) = conclude(study, Model(), trials, command=["pgherd", "density"]).look_at
-    assert said.startswith("Rerun on an idle machine") and said.endswith("1 of 2 trials (foreign-cpu): pgherd density")
-    emulated = [result(**{"guest:a": {"emulated": 1.0}}).model_copy(update={"verdicts": [busy]})]
-    assert not any("idle machine" in said for said in conclude(study, Model(), emulated).look_at), "a quiet machine emulates, too"
+    busy = Verdict(name="background-cpu", kind="noise", result="fail", observed="40 %", expected="≤ 5 %")
+    trials = [result().model_copy(update={"checks": [busy]}), result()]
+    (said,) = conclude(study, Model(), trials, command=["pgherd", "density"]).next_steps
+    assert said.startswith("Rerun on an idle machine") and said.endswith("1 of 2 trials (background-cpu): pgherd density")
+    emulated = [result(**{"guest:a": {"emulated": 1.0}}).model_copy(update={"checks": [busy]})]
+    assert not any("idle machine" in said for said in conclude(study, Model(), emulated).next_steps), "a quiet machine emulates, too"

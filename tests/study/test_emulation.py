@@ -21,10 +21,14 @@ def result(number, mark=1.0, guests=1, error=None):
     deployment = Deployment(hosts=(Host(containers=tuple(Container(name=f"db{n}", runtime="vm") for n in range(guests))),))
     loads = {"local": Load(driver="command")}
     trial = Trial.model_construct(
-        point={"databases": guests}, repeat=0, deployment=deployment, phases=(Phase(name="p", ramp=0, seconds=1, loads=loads),), intents=()
+        point={"databases": guests},
+        repeat=0,
+        deployment=deployment,
+        phases=(Phase(name="p", warmup=0, seconds=1, loads=loads),),
+        validity_checks=(),
     )
     return TrialResult.model_construct(
-        id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[] if error else [phase(mark)], error=error, verdicts=[]
+        id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[] if error else [phase(mark)], error=error, checks=[]
     )
 
 
@@ -55,18 +59,18 @@ def test_what_was_ended_for_want_of_memory_is_said_all_the_same():
 
 def test_what_is_judged_by_speed_is_unknown_there():
     verdicts = [
-        Verdict(check="cpu-bound", kind="intent", result="fail", observed="10 %", wanted="95 %"),
-        Verdict(check="overlap", kind="noise", result="pass", observed="99 %", wanted="95 %"),
-        Verdict(check="cached", kind="intent", result="pass", observed="hit ratio 99.9 %", wanted="hit ratio ≥ 99 %"),
+        Verdict(name="cpu-bound", kind="validity", result="fail", observed="10 %", expected="95 %"),
+        Verdict(name="overlap", kind="noise", result="pass", observed="99 %", expected="95 %"),
+        Verdict(name="cached", kind="validity", result="pass", observed="hit ratio 99.9 %", expected="hit ratio ≥ 99 %"),
     ]
     assert discount_checks(verdicts, [phase(None)]) == verdicts
     first, *others = discount_checks(verdicts, [phase(1.0)])
-    assert (first.result, first.why, others) == ("unknown", EMULATION_REASON, verdicts[1:])
+    assert (first.result, first.reason, others) == ("unknown", EMULATION_REASON, verdicts[1:])
 
 
-@pytest.mark.parametrize("check", ["cpu-bound", "io-bound", "not-client-bound", "rate-met"])
+@pytest.mark.parametrize("check", ["cpu-bound", "io-bound", "not-client-bound", "rate-achieved"])
 def test_nothing_of_speed_passes_there_either(check):
     """Nor is it a pass where a phase of several fell short."""
     for told in ({"result": "pass"}, {"result": "fail", "failed_in": ("p",)}):
-        (found,) = discount_checks([Verdict(check=check, kind="intent", observed="99 %", wanted="95 %", **told)], [phase(1.0)])
-        assert (found.result, found.why, found.failed_in) == ("unknown", EMULATION_REASON, ())
+        (found,) = discount_checks([Verdict(name=check, kind="validity", observed="99 %", expected="95 %", **told)], [phase(1.0)])
+        assert (found.result, found.reason, found.failed_phases) == ("unknown", EMULATION_REASON, ())

@@ -129,8 +129,8 @@ def test_what_clean_reruns_made_up_for_is_not_to_be_measured_again(options: Buil
 
 def test_a_check_that_could_not_be_made_did_not_pass(measured: Callable[..., Curve]) -> None:
     points, results = measured()
-    unseen = [v.model_copy(update={"result": "unknown"}) if v.check == "steal" else v for v in results[0].verdicts]
-    results[0] = results[0].model_copy(update={"verdicts": unseen})
+    unseen = [v.model_copy(update={"result": "unknown"}) if v.name == "steal" else v for v in results[0].checks]
+    results[0] = results[0].model_copy(update={"checks": unseen})
     assert grade(points, results, complete=True, wanted=3) == "B"
     assert trial_warnings(results) == ["Could not be checked here, and so did not pass: steal"]
 
@@ -146,5 +146,5 @@ def test_what_is_said_of_trials(measured: Callable[..., Curve]) -> None:
     said = trial_warnings(results)
     assert "Trial databases=4#1 did not finish: it died" in said
     assert any(text.startswith("3 of 9 trials are tainted, by steal (3)") for text in said)
-    warned = [v.model_copy(update={"result": "fail", "severity": "warn"}) for v in results[0].verdicts[-1:]]
-    assert "Warnings that do not taint a trial: overlap (1)" in trial_warnings([results[0].model_copy(update={"verdicts": warned})])
+    warned = [v.model_copy(update={"result": "fail", "severity": "warn"}) for v in results[0].checks[-1:]]
+    assert "Warnings that do not taint a trial: overlap (1)" in trial_warnings([results[0].model_copy(update={"checks": warned})])

@@ -29,7 +29,7 @@ def metrics(ballooned=300.0, resident=400.0, database=250.0):
 
 
 def trial(number=1, found=None, point=None, error=None, merge=False):
-    host = Host(containers=(Container(name="a", runtime="vm", guest=GuestMachine(merge=merge)),))
+    host = Host(containers=(Container(name="a", runtime="vm", vm=GuestMachine(merge=merge)),))
     asked = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=(Phase(name="high"),))
     phase = PhaseResult(phase="high", start=0.0, end=10.0, overlap=1.0, targets=[], metrics=metrics() if found is None else found)
     return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[] if error else [phase], error=error)

@@ -102,8 +102,8 @@ def test_rate_clients_and_storage(options: Build, simulate: Any) -> None:
     assert observe(given, trial(given, simulate(given), 3)).bottleneck == "rate-limit"
     given = options(cpu_mode="none")
     starved = trial(options(rate=1000), simulate(options(rate=1000)), 3)
-    verdicts = [v.model_copy(update={"result": "fail"}) if v.check == "rate-met" else v for v in starved.verdicts]
-    assert observe(options(rate=1000), starved.model_copy(update={"verdicts": verdicts})).bottleneck != "rate-limit"
+    verdicts = [v.model_copy(update={"result": "fail"}) if v.name == "rate-achieved" else v for v in starved.checks]
+    assert observe(options(rate=1000), starved.model_copy(update={"checks": verdicts})).bottleneck != "rate-limit"
     held = trial(given, simulate(given, taint=lambda t: "not-client-bound"), 3)
     assert observe(given, held).bottleneck == "client-cpu"
     waiting = trial(given, simulate(given), 3)

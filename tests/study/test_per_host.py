@@ -32,7 +32,7 @@ def result(number, by_host, tainted=None):
     ]
     busy = {"cpu.user": 1.5, "cpu.online": 2.0, "cpu.idle": 0.5}
     phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=targets, metrics={"host:a": busy, "host:b": busy})
-    return TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase], verdicts=[tainted] if tainted else [])
+    return TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase], checks=[tainted] if tainted else [])
 
 
 def analysed(*results):
@@ -65,7 +65,9 @@ def test_trials_that_left_a_host_idle_say_nothing():
 
 
 def test_trials_without_a_host_are_told():
-    gone = Verdict(check="all-hosts", kind="noise", result="fail", observed="1 of 2; missing b", wanted="every host", why="lost")
+    gone = Verdict(
+        name="all-hosts-present", kind="noise", result="fail", observed="1 of 2; missing b", expected="every host", reason="lost"
+    )
     found = analysed(result(0, {"a": [100], "b": [99]}), result(1, {"a": [100]}, gone))
     assert found.warnings == ["before", "1 of 2 trials ran without all hosts (1 of 2; missing b); they are tainted"]
     assert found.findings["host_imbalance"].n == 1
@@ -123,7 +125,7 @@ def test_hosts_are_compared_without_that_of_the_clients():
 
 
 def test_where_no_trial_is_clean_the_tainted_ones_are_shown_and_nothing_is_found():
-    steal = Verdict(check="steal", kind="noise", result="fail", observed="9%", wanted="2%", why="x")
+    steal = Verdict(name="steal", kind="noise", result="fail", observed="9%", expected="2%", reason="x")
     found = analysed(*(result(number, {"a": [100], "b": [50]}, steal) for number in range(3)))
     row = found.tables["hosts"][1]
     assert row["throughput_per_database"].value == pytest.approx(50) and row["relative_to_mean"].value == pytest.approx(50 / 75)
@@ -134,7 +136,7 @@ def test_where_no_trial_is_clean_the_tainted_ones_are_shown_and_nothing_is_found
     assert found.findings["slowest_host"].value is None and found.findings["slowest_host"].note == "no clean trial loaded every host"
     mixed = analysed(result(0, {"a": [100], "b": [50]}, steal), result(1, {"a": [100], "b": [99]})).tables["hosts"][1]
     assert mixed["throughput_per_database"].value == pytest.approx(99) and "tainted" not in mixed["throughput_per_database"].note
-    one = analysed(alone(0, "a", 100).model_copy(update={"verdicts": [steal]})).tables["hosts"]
+    one = analysed(alone(0, "a", 100).model_copy(update={"checks": [steal]})).tables["hosts"]
     assert one[0]["throughput_per_database"].value == pytest.approx(100) and "only tainted trials" in one[0]["throughput_per_database"].note
     assert one[1]["cpu_used"].value is None and one[1]["cpu_used"].note == "no clean trial loaded a database here"
 

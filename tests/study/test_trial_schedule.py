@@ -21,7 +21,7 @@ def _design(options, points=(1, 2), refine=None, state="warm"):
     deployment = options.deploy(["a"])
 
     def build(point, repeat, reason):
-        phase = Phase(ramp=RAMP, seconds=SECONDS, loads={target("a"): options.load(1)})
+        phase = Phase(warmup=RAMP, seconds=SECONDS, loads={target("a"): options.load(1)})
         return Trial(point=point, repeat=repeat, reason=reason, deployment=deployment, state=state, phases=(phase,))
 
     blocks = [tuple(build({"n": n}, repeat, "planned") for n in points) for repeat in range(options.repeats)]
@@ -35,10 +35,10 @@ def _phase(seconds, tps):
 
 
 def _result(trial, number, *, tainted=(), extra=0.0, tps=100.0, kind="noise"):
-    verdicts = [Verdict(check=check, kind=kind, result="fail", observed="", wanted="") for check in tainted]
+    verdicts = [Verdict(name=check, kind=kind, result="fail", observed="", expected="") for check in tainted]
     phases = [_phase(SECONDS, tps)]
     ended = trial.seconds() + extra
-    return TrialResult(id=f"{number:04d}", trial=trial, started=0.0, ended=ended, phases=phases, verdicts=verdicts)
+    return TrialResult(id=f"{number:04d}", trial=trial, started=0.0, ended=ended, phases=phases, checks=verdicts)
 
 
 def _play(options, design, how=lambda trial, number: {}, *, one_by_one=False):
@@ -48,18 +48,18 @@ def _play(options, design, how=lambda trial, number: {}, *, one_by_one=False):
         proposal = propose(options, design, results)
         if proposal.stop is not None:
             return results, proposal
-        assert proposal.worst_case is None or len(results) + len(proposal.trials) <= proposal.worst_case
+        assert proposal.max_trials is None or len(results) + len(proposal.trials) <= proposal.max_trials
         for trial in proposal.trials[: 1 if one_by_one else None]:
             results.append(_result(trial, len(results), **how(trial, len(results))))
 
 
 def test_what_surely_fits_is_one_batch():
-    options = _options(budget_seconds=1000)
+    options = _options(time_budget=1000)
     assert len(propose(options, _design(options), []).trials) == 6
 
 
 def test_servers_that_restart_are_decided_block_by_block():
-    options = _options(budget_seconds=1000)
+    options = _options(time_budget=1000)
     assert len(propose(options, _design(options, state="restarted"), []).trials) == 2
 
 
@@ -71,7 +71,7 @@ def test_without_a_budget_only_the_plan_and_reruns_are_run():
 
 
 def test_a_budget_too_small_runs_the_first_block_and_says_so():
-    options = _options(budget_seconds=15)
+    options = _options(time_budget=15)
     results, proposal = _play(options, _design(options))
     assert len(results) == 2 and "2 of 6 planned trials" in proposal.stop
 
@@ -91,12 +91,12 @@ def test_hopeless_points_are_left():
 
 def test_an_intent_that_always_fails_is_not_run_again():
     options = _options()
-    results, _ = _play(options, _design(options), lambda trial, number: {"tainted": ["cached"], "kind": "intent"})
+    results, _ = _play(options, _design(options), lambda trial, number: {"tainted": ["cached"], "kind": "validity"})
     assert len(results) == 6
 
 
 def test_what_is_left_of_the_budget_goes_to_the_least_certain_point():
-    options = _options(budget_seconds=150)
+    options = _options(time_budget=150)
 
     def how(trial, number):
         return {"tps": 100.0 + (10.0 * (number % 3) if trial.point["n"] == 2 else 0.0)}
@@ -110,7 +110,7 @@ def test_what_is_left_of_the_budget_goes_to_the_least_certain_point():
 
 
 def test_a_study_may_want_points_of_its_own_before_further_repeats():
-    options = _options(budget_seconds=100)
+    options = _options(time_budget=100)
 
     def refine(build, done):
         return [] if any(result.trial.point["n"] == 7 for result in done) else [build({"n": 7}, 0, "adaptive point")]
@@ -121,7 +121,7 @@ def test_a_study_may_want_points_of_its_own_before_further_repeats():
 
 
 def test_an_added_point_that_is_tainted_is_run_again_too():
-    options = _options(budget_seconds=200)
+    options = _options(time_budget=200)
 
     def refine(build, done):
         return [] if any(result.trial.point["n"] == 7 for result in done) else [build({"n": 7}, 0, "adaptive point")]
@@ -134,7 +134,7 @@ def test_an_added_point_that_is_tainted_is_run_again_too():
 
 @pytest.mark.parametrize("budget", [None, 60, 120, 300])
 def test_interrupted_anywhere_it_goes_on_as_it_would_have(budget):
-    options = _options(budget_seconds=budget)
+    options = _options(time_budget=budget)
 
     def how(trial, number):
         return {"tainted": ["steal"] if number in (1, 4) else [], "tps": 100.0 + trial.repeat, "extra": 0.3}

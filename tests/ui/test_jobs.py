@@ -151,7 +151,7 @@ def test_what_a_foreign_record_names_is_not_run_from_the_page(made, monkeypatch,
 
 
 def test_a_budget_beyond_laptop_size_is_too_long(made, monkeypatch):
-    stubbed(monkeypatch, "import json; print(json.dumps({'seconds': 6, 'options': {'budget_seconds': 36000}}))")
+    stubbed(monkeypatch, "import json; print(json.dumps({'seconds': 6, 'options': {'time_budget': 36000}}))")
     plan = made.plan("density", {"databases": "1"})
     assert plan.too_long and plan.longest == 36000
     with pytest.raises(UsageError, match="may take 36000 s"):

@@ -60,7 +60,7 @@ def running(runs):
         repeat=2,
         reason="planned",
         begun=now - 5,
-        phases=(LivePhase(name="steady", ramp=1, seconds=30, loads={"local/c01/pg/bench": "pgbench"}),),
+        phases=(LivePhase(name="steady", warmup=1, seconds=30, loads={"local/c01/pg/bench": "pgbench"}),),
         containers={"c01": LiveContainer(vcpus=1.0, memory=2**29)},
     )
     state = LiveState(pid=os.getpid(), written=now, trials_remaining=3, seconds_left=40.0, trial=trial, phase=0, phase_begun=now - 5)

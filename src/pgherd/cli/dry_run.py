@@ -29,14 +29,17 @@ def document(prepared: PreparedStudy, proposal: Proposal) -> dict[str, Any]:
         "options": prepared.options,
         "deployment": deployment(prepared, trials),
         "hosts": host_tasks(prepared, trials),
-        "trials": [{"trial": t.key(), "point": t.point, "state": t.state, "seconds": t.seconds(), "intents": t.intents} for t in trials],
-        "max_trials": proposal.worst_case,
+        "trials": [
+            {"trial": t.key(), "point": t.point, "state": t.state, "seconds": t.seconds(), "validity_checks": t.validity_checks}
+            for t in trials
+        ],
+        "max_trials": proposal.max_trials,
         "seconds": sum(trial.seconds() for trial in trials),
         "disk_bytes": prepared.disk,
         "memory_bytes": prepared.memory,
         "host_changes": list(prepared.host_changes),
         "needs_confirmation": list(prepared.confirm),
-        "choices": list(prepared.choices),
+        "defaults_chosen": list(prepared.choices),
         "settings": [
             {"name": setting.name, "value": setting.value, "default": setting.default, "reason": setting.why}
             for setting in prepared.settings
@@ -59,7 +62,7 @@ def show(console: Console, prepared: PreparedStudy, proposal: Proposal) -> None:
         echo(line)
     echo("Trials in run order:")
     console.print(_trials(trials))
-    worst = f", at most {proposal.worst_case} with reruns and further repeats" if proposal.worst_case != len(trials) else ""
+    worst = f", at most {proposal.max_trials} with reruns and further repeats" if proposal.max_trials != len(trials) else ""
     echo(f"Time: {len(trials)} trials, {_time(trials)}{worst}.")
     echo(f"Disk: {format_bytes(prepared.disk)}{disk_location(prepared)} while it runs. Memory: {format_bytes(prepared.memory)}.")
     echo("Host changes, undone at the end: " + "; ".join(prepared.host_changes) + ".")
@@ -78,7 +81,7 @@ def _time(trials: Sequence[Trial]) -> str:
 
 def _study_lines(prepared: PreparedStudy, trials: Sequence[Trial]) -> list[str]:
     if (study_lines := study_of(prepared.study).hook("prepare", "plan_lines")) is not None:
-        lines: list[str] = study_lines(prepared.options, trials, prepared.surroundings.guest_memory)
+        lines: list[str] = study_lines(prepared.options, trials, prepared.surroundings.vm_memory_policy)
         return lines
     return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]
 
@@ -153,7 +156,7 @@ def _load(trials: Sequence[Trial]) -> str:
     clients, threads = ([load.clients for load in loads], [load.threads for load in loads])
     return (
         f"{load.driver} {scripts}, {_range(clients, 'client')} on {_range(threads, 'thread')} per database, {kind}, "
-        f"protocol {load.protocol}, clients {load.place} the containers"
+        f"protocol {load.protocol}, clients {load.client_placement} the containers"
     )
 
 

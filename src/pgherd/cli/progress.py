@@ -80,7 +80,7 @@ class TerminalProgress(RunObserver):
     def finished(self, result: TrialResult) -> None:
         self._remaining.finish(time.monotonic() - self._started, result.trial.seconds())
         point = point_words(result.trial)
-        failed = [verdict.check for verdict in result.verdicts if verdict.taints]
+        failed = [verdict.name for verdict in result.checks if verdict.taints]
         outcome = f"failed: {result.error}" if result.error else _numbers(result)
         taint = f", tainted: {', '.join(failed)}" if failed else ""
         self._console.print(f"  {result.id}  {point:<16} {outcome}{taint}", highlight=False, markup=False)

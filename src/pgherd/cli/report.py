@@ -92,4 +92,6 @@ def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialRes
     # The remaining trials of an unfinished run include the reruns of tainted ones. A soak has no reruns.
     continues = record.state != "finished" and not getattr(options, "soak_seconds", None)
     command = ["pgherd", "resume", run_named(directory)] if continues else record.command
-    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed, command, goes_on=continues)})
+    return record.model_copy(
+        update={"analysis": conclude(study, options, results, record.resumed_on_changed_host, command, goes_on=continues)}
+    )

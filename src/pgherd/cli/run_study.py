@@ -123,7 +123,7 @@ def _run(
             run=directory.name,
             study=study,
             options=kept.model_dump(mode="json"),
-            surroundings=prepared.surroundings,
+            environment=prepared.surroundings,
             thresholds=prepared.thresholds,
             command=["pgherd", *map(redact, sys.argv[1:])],
             started=time.time(),
@@ -132,7 +132,7 @@ def _run(
             postgres=_installations(study, kept, node) or prepared.postgres,
             tools=prepared.tool_versions(),
             inputs=digests,
-            choices=list(prepared.choices),
+            defaults_chosen=list(prepared.choices),
         )
         directory.save(record)
         return directory, _execute(node, directory, record, kept, prepared.surroundings, watcher)
@@ -174,7 +174,7 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
         PgherdError: the run is being executed, its record is unreadable, or this host no longer has what it requires.
     """
     record = directory.record()
-    surroundings = record.surroundings
+    surroundings = record.environment
     if surroundings is None:
         raise RunDirectoryError(f"run {directory.name} cannot be resumed: its run.json has no 'surroundings'; start a new run")
     with interruption.ended_by_signals(), metrics_options.serving(), _resumable() as begun:
@@ -205,9 +205,11 @@ def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:
         return record
     changes = "; ".join(f"{what.text} was {before.text}, now {after.text}" for what, before, after in differing)
     ending = f", the run was resumed on a changed host ({changes}): results before and after may differ"
-    if record.resumed and record.resumed[-1].endswith(ending):
+    if record.resumed_on_changed_host and record.resumed_on_changed_host[-1].endswith(ending):
         return record  # resumed again on the same changed host
-    return record.model_copy(update={"resumed": [*record.resumed, f"After {done} trial{'' if done == 1 else 's'}{ending}"]})
+    return record.model_copy(
+        update={"resumed_on_changed_host": [*record.resumed_on_changed_host, f"After {done} trial{'' if done == 1 else 's'}{ending}"]}
+    )
 
 
 def _execute(

@@ -104,13 +104,13 @@ def show_trial(console: Console, result: TrialResult, path: Path, run: str) -> N
     else:
         for phase in result.phases:
             _print_phase(console, phase)
-    if result.verdicts:
+    if result.checks:
         table = Table(box=None, pad_edge=False, header_style="bold")
         for name in ("check", "result", "observed", "expected"):
             table.add_column(name, overflow="fold")
-        for check in result.verdicts:
+        for check in result.checks:
             mark = _RESULTS[check.result] + (" (warning only)" if check.severity == "warn" and check.result == "fail" else "")
-            table.add_row(check.check, mark, check.observed + (f": {check.why}" if check.why else ""), check.wanted)
+            table.add_row(check.name, mark, check.observed + (f": {check.reason}" if check.reason else ""), check.expected)
         console.print(table)
     console.print(f"Raw files: {path}", markup=False)
     if not result.error:
@@ -165,8 +165,8 @@ def _print_phase(console: Console, phase: PhaseResult) -> None:
             console.print(f"  {target.target}: {values}{', ' if values else ''}{cpu}", markup=False)
         return
     console.print(f"{window}, total {phase.throughput:,.0f} {unit.many}/s.", markup=False)
-    if any(target.turns for target in phase.targets):
-        count, share = max((len(target.turns), phase.loaded(target)) for target in phase.targets)
+    if any(target.slices for target in phase.targets):
+        count, share = max((len(target.slices), phase.loaded(target)) for target in phase.targets)
         slices = f"Loads ran in time slices, at most {count} each, {share:.0%} of the period"
         console.print(f"{slices}. {unit.unit} is per second of a load's slices; client cores are over the period.", markup=False)
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -212,7 +212,7 @@ class ClusterBackend:
     def _surroundings_of(self, host: str) -> Surroundings:
         surroundings, client = own_surroundings(self._surroundings, self._cluster.host(host)), self._cluster.client
         if host == client:  # that host has no server
-            return surroundings.model_copy(update={"runtime": "process", "swap": None, "trace": False})
+            return surroundings.model_copy(update={"runtime": "process", "swap": None, "trace_io": False})
         return surroundings if client is None else surroundings.model_copy(update={"listen": self._pool.addresses()[host]})
 
     def _missing(self, trial: Trial) -> dict[str, str]:
@@ -267,7 +267,7 @@ class ClusterBackend:
         arguments: dict[str, tuple[Any, ...]] = {h: (p, name, clocks.to_host(h, begin)) for h, p in parts.items() if clocks.of(h)}
         self._require_clocks(parts, clocks)
         # Not trial.seconds(): drivers that end by themselves have no planned duration, only a limit.
-        timeout = self._lead + sum(phase.ramp + phase.seconds for phase in trial.phases) + _CALL_TIMEOUT_S
+        timeout = self._lead + sum(phase.warmup + phase.seconds for phase in trial.phases) + _CALL_TIMEOUT_S
         tasks = _MeasuringTasks(trial, begin, watcher, lambda: clocks.add(self._pool.engine.offsets()), forwarder)
         drove: dict[str, HostWindows] = self._pool.all("run", arguments, timeout=timeout, meanwhile=tasks)
         needed = self._lead - min(report.ready for report in drove.values())
@@ -286,14 +286,14 @@ class ClusterBackend:
         client = self._cluster.client
         of_client: dict[str, HostResult] = {}
         if client is not None and client in arguments:
-            of_clients = [intent for intent in trial.intents if intent == "not-client-bound"]
-            of_servers = [intent for intent in trial.intents if intent != "not-client-bound"]
-            client_part = parts[client].model_copy(update={"intents": tuple(of_clients)})
+            of_clients = [intent for intent in trial.validity_checks if intent == "not-client-bound"]
+            of_servers = [intent for intent in trial.validity_checks if intent != "not-client-bound"]
+            client_part = parts[client].model_copy(update={"validity_checks": tuple(of_clients)})
             of_client = self._pool.all("results", {client: (client_part, borders[client], thresholds)}, timeout=_COUNT_TIMEOUT_S)
             targets = [phase.targets for phase in of_client[client].phases]
             arguments = {
                 host: (
-                    host_part.model_copy(update={"intents": tuple(of_servers)}),
+                    host_part.model_copy(update={"validity_checks": tuple(of_servers)}),
                     borders[host],
                     thresholds,
                     [[target for target in counted if target.target.startswith(f"{host}/")] for counted in targets],
@@ -362,9 +362,9 @@ class _MeasuringTasks:
         self._instants: list[float] = []
         instant = begin
         for phase in trial.phases:
-            self._borders.append((instant, (phase.name, phase.ramp, phase.seconds)))
-            self._instants += [instant, instant + phase.ramp]
-            instant += phase.ramp + phase.seconds
+            self._borders.append((instant, (phase.name, phase.warmup, phase.seconds)))
+            self._instants += [instant, instant + phase.warmup]
+            instant += phase.warmup + phase.seconds
         self._instants.append(instant)
 
     def __call__(self) -> None:

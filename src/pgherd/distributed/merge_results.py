@@ -73,8 +73,8 @@ def _skew(parts: Mapping[str, PhaseResult], targets: Sequence[TargetResult], clo
 def _target(target: TargetResult, host: str, clocks: Clocks) -> TargetResult:
     first, last = clocks.to_driver(host, target.first), clocks.to_driver(host, target.last)
     ahead = target.first - first
-    turns = [turn.model_copy(update={"begun": turn.begun - ahead, "ended": turn.ended - ahead}) for turn in target.turns]
-    return target.model_copy(update={"first": first, "last": last, "turns": turns, "ahead": ahead})
+    turns = [turn.model_copy(update={"begun": turn.begun - ahead, "ended": turn.ended - ahead}) for turn in target.slices]
+    return target.model_copy(update={"first": first, "last": last, "slices": turns, "clock_ahead": ahead})
 
 
 def _memory(accounts: Mapping[str, MemoryAccount | None], clocks: Clocks) -> MemoryAccount | None:
@@ -88,8 +88,10 @@ def _memory(accounts: Mapping[str, MemoryAccount | None], clocks: Clocks) -> Mem
 
 def kills(parts: Mapping[str, Sequence[MemoryKill]], clocks: Clocks) -> tuple[MemoryKill, ...]:
     """Return the OOM kills on all hosts, in order of time."""
-    converted = [kill.model_copy(update={"at": _at(clocks, host, kill.at)}) for host, host_kills in parts.items() for kill in host_kills]
-    return tuple(sorted(converted, key=lambda kill: kill.at))
+    converted = [
+        kill.model_copy(update={"time": _at(clocks, host, kill.time)}) for host, host_kills in parts.items() for kill in host_kills
+    ]
+    return tuple(sorted(converted, key=lambda kill: kill.time))
 
 
 def _at(clocks: Clocks, host: str, at: float) -> float:
@@ -211,9 +213,9 @@ def _total(parts: Sequence[tuple[Mapping[str, float], float]]) -> dict[str, floa
 
 CLOCK_OFFSET = "clock-offset"
 START_SKEW = "start-skew"
-ALL_HOSTS = "all-hosts"
+ALL_HOSTS = "all-hosts-present"
 
-_OF_TARGETS = ("overlap", "errors", "checkpoints", "vacuums", "switch-skew")
+_OF_TARGETS = ("overlap", "no-failed-transactions", "no-checkpoint", "no-autovacuum", "switch-skew")
 """Checks of the loaded targets. They do not apply to a phase, or a host, without load."""
 _OF_ALL_HOSTS = ("overlap", "switch-skew")
 
@@ -241,13 +243,13 @@ def of_part(part: Trial, phases: list[PhaseResult], facts: HostFacts, limits: Th
     numbers = loaded(part)
     if len(numbers) == len(phases):
         return trial_checks.judge(part, phases, facts, limits, jump)
-    bare = part.model_copy(update={"intents": ()})
-    checks = [check for check in trial_checks.judge(bare, phases, facts, limits, jump) if check.check not in _OF_TARGETS]
+    bare = part.model_copy(update={"validity_checks": ()})
+    checks = [check for check in trial_checks.judge(bare, phases, facts, limits, jump) if check.name not in _OF_TARGETS]
     if numbers:
         busy = part.model_copy(update={"phases": tuple(part.phases[number] for number in numbers)})
         of_busy = trial_checks.judge(busy, [phases[number] for number in numbers], facts, limits, jump)
-        names = {check.check for check in checks}
-        of_targets = [check for check in of_busy if check.check in _OF_TARGETS or (check.kind == "intent" and check.check not in names)]
+        names = {check.name for check in checks}
+        of_targets = [check for check in of_busy if check.name in _OF_TARGETS or (check.kind == "validity" and check.name not in names)]
         checks = of_targets + checks
     return checks
 
@@ -256,7 +258,7 @@ def together(
     parts: Mapping[str, Sequence[Verdict]], phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds
 ) -> list[Verdict]:
     """Return all checks of the trial from host → its checks."""
-    checks = worst_of({host: [check for check in host_checks if check.check not in _OF_ALL_HOSTS] for host, host_checks in parts.items()})
+    checks = worst_of({host: [check for check in host_checks if check.name not in _OF_ALL_HOSTS] for host, host_checks in parts.items()})
     if not seen.open_ended:
         checks.append(_overlap(phases, seen, limits))
     if len(phases) > 1:
@@ -269,8 +271,8 @@ def together(
 
 def worst_of(parts: Mapping[str, Sequence[Verdict]]) -> list[Verdict]:
     """Return for each check that of the worst host."""
-    names = dict.fromkeys(check.check for host_checks in parts.values() for check in host_checks)
-    return [_worst({host: check for host, host_checks in parts.items() for check in host_checks if check.check == name}) for name in names]
+    names = dict.fromkeys(check.name for host_checks in parts.values() for check in host_checks)
+    return [_worst({host: check for host, host_checks in parts.items() for check in host_checks if check.name == name}) for name in names]
 
 
 def _worst(by_host: Mapping[str, Verdict]) -> Verdict:
@@ -284,29 +286,35 @@ def _worst(by_host: Mapping[str, Verdict]) -> Verdict:
         return worst.model_copy(update={"observed": f"{host}: {worst.observed}; {others} passed too"})
     alike = [name for name, check in by_host.items() if check.result == worst.result and name != host]
     also = f"; so do {', '.join(alike)}" if alike and worst.result == "fail" else ""
-    texts = {"observed": f"{host}: {worst.observed}", "why": f"host {host}: {worst.why}{also}"}
-    return worst.model_copy(update={**texts, "failed_in": _failed_in([check for check in by_host.values() if check.result == "fail"])})
+    texts = {"observed": f"{host}: {worst.observed}", "reason": f"host {host}: {worst.reason}{also}"}
+    return worst.model_copy(
+        update={**texts, "failed_phases": _failed_phases([check for check in by_host.values() if check.result == "fail"])}
+    )
 
 
-def _failed_in(failed: Sequence[Verdict]) -> tuple[str, ...]:
+def _failed_phases(failed: Sequence[Verdict]) -> tuple[str, ...]:
     """Return the phases that failed on any host, or none if a check failed as a whole."""
-    return tuple(dict.fromkeys(name for check in failed for name in check.failed_in)) if all(check.failed_in for check in failed) else ()
+    return (
+        tuple(dict.fromkeys(name for check in failed for name in check.failed_phases))
+        if all(check.failed_phases for check in failed)
+        else ()
+    )
 
 
-def _verdict(check: str, ok: bool | None, observed: str, wanted: str, why: str) -> Verdict:
+def _check(check: str, ok: bool | None, observed: str, expected: str, reason: str) -> Verdict:
     result = "unknown" if ok is None else "pass" if ok else "fail"
     return Verdict.model_validate(
-        {"check": check, "kind": "noise", "result": result, "observed": observed, "wanted": wanted, "why": "" if ok else why}
+        {"name": check, "kind": "noise", "result": result, "observed": observed, "expected": expected, "reason": "" if ok else reason}
     )
 
 
 def _overlap(phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds) -> Verdict:
     worst = min(phases, key=lambda phase: phase.overlap)
     observed = f"{worst.overlap:.1%} of the period ({worst.phase}), {_over_all(seen)}"
-    why = "some databases started late or ended early, so the others shared the hosts with fewer"
-    short = tuple(phase.phase for phase in phases if phase.overlap < limits.overlap) if len(phases) > 1 else ()
-    return _verdict("overlap", worst.overlap >= limits.overlap, observed, f"≥ {limits.overlap:.0%}", why).model_copy(
-        update={"failed_in": short}
+    reason = "some databases started late or ended early, so the others shared the hosts with fewer"
+    short = tuple(phase.phase for phase in phases if phase.overlap < limits.min_overlap) if len(phases) > 1 else ()
+    return _check("overlap", worst.overlap >= limits.min_overlap, observed, f"≥ {limits.min_overlap:.0%}", reason).model_copy(
+        update={"failed_phases": short}
     )
 
 
@@ -332,35 +340,35 @@ def _ms(seconds: float) -> str:
 
 
 def _clock_offset(hosts: Sequence[str], clocks: Clocks, limits: Thresholds) -> Verdict:
-    wanted = f"each host's clock offset known to ± {limits.clock_offset * 1000:g} ms, before and after"
+    expected = f"each host's clock offset known to ± {limits.max_clock_uncertainty * 1000:g} ms, before and after"
     uncertainties = {host: clocks.uncertainty(host) for host in hosts}
     missing = [host for host, uncertainty in uncertainties.items() if uncertainty is None]
     if missing:
-        return _verdict(CLOCK_OFFSET, None, f"not measured on {', '.join(missing)}", wanted, "these hosts did not respond in time")
+        return _check(CLOCK_OFFSET, None, f"not measured on {', '.join(missing)}", expected, "these hosts did not respond in time")
     errors = {host: (uncertainty or 0.0) + clocks.drift(host) for host, uncertainty in uncertainties.items()}
     worst = max(errors, key=lambda host: errors[host])
     offset = clocks.of(worst)[-1].seconds
     observed = f"{worst}: {1000 * offset:+.2f} ms ± {_ms(errors[worst])}, the least certain"
-    why = "the network to this host is slow or uneven, or its clock was set, so windows of different hosts cannot be matched"
-    return _verdict(CLOCK_OFFSET, errors[worst] <= limits.clock_offset, observed, wanted, why)
+    reason = "the network to this host is slow or uneven, or its clock was set, so windows of different hosts cannot be matched"
+    return _check(CLOCK_OFFSET, errors[worst] <= limits.max_clock_uncertainty, observed, expected, reason)
 
 
 def _start_skew(windows: Sequence[CommonPhase], limits: Thresholds) -> Verdict:
-    wanted = f"≤ {limits.start_skew * 1000:g} ms between the first and the last host to begin a phase"
+    expected = f"≤ {limits.max_start_skew * 1000:g} ms between the first and the last host to begin a phase"
     skews = {number: window.skew for number, window in enumerate(windows, 1) if window.skew is not None}
     if not skews:
-        return _verdict(START_SKEW, True, "no phase loads more than one host", wanted, "")
+        return _check(START_SKEW, True, "no phase loads more than one host", expected, "")
     worst = max(skews, key=lambda number: skews[number])
     began = windows[worst - 1].began
     last = max(began, key=lambda host: began[host])
     observed = f"{_ms(skews[worst])} (phase {worst}; {last} was the last)"
-    why = f"host {last} did not start its drivers at the agreed instant, or they took long to connect"
-    return _verdict(START_SKEW, skews[worst] <= limits.start_skew, observed, wanted, why)
+    reason = f"host {last} did not start its drivers at the agreed instant, or they took long to connect"
+    return _check(START_SKEW, skews[worst] <= limits.max_start_skew, observed, expected, reason)
 
 
 def all_hosts(hosts: Sequence[str], lost: Mapping[str, str]) -> Verdict:
     """Check that the trial ran on every host of its run."""
     total = len(hosts) + len(lost)
     observed = f"{len(hosts)} of {total}" + (f"; missing {', '.join(lost)}" if lost else "")
-    why = "; ".join(f"host {host} was lost ({reason}), so the others took over its share" for host, reason in lost.items())
-    return _verdict(ALL_HOSTS, not lost, observed, "every host of the run", why)
+    reason = "; ".join(f"host {host} was lost ({reason}), so the others took over its share" for host, reason in lost.items())
+    return _check(ALL_HOSTS, not lost, observed, "every host of the run", reason)

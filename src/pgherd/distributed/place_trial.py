@@ -91,7 +91,7 @@ def _host(host: Host, study_host: Host, carriers: Sequence[Host], containers: Se
     total = sum(carrier.memory or 0 for carrier in carriers)
     if memory is not None and study_host.memory is not None and study_host.memory < total:  # overcommit all hosts equally
         memory = int(memory * (study_host.memory / total))
-    update = {"memory": memory, "swap": study_host.swap, "staging": study_host.staging, "containers": tuple(containers)}
+    update = {"memory": memory, "swap": study_host.swap, "overcommit_by": study_host.overcommit_by, "containers": tuple(containers)}
     return host.model_copy(update=update)
 
 
@@ -124,7 +124,7 @@ def home(result: TrialResult) -> TrialResult:
         cores=sum(cores) if len(cores) == len(hosts) else None,
         memory=sum(memory) if len(memory) == len(hosts) else None,
         swap=hosts[0].swap,
-        staging=hosts[0].staging,
+        overcommit_by=hosts[0].overcommit_by,
         containers=containers,
     )
     deployment = result.trial.deployment.model_copy(update={"hosts": (study_host, *(_bare(host) for host in all_hosts))})

@@ -136,7 +136,7 @@ class PgbenchDriver:
             latency=counted.latency,
             failed=counted.failed,
             scripts=scripts,
-            new_orders_per_minute=60 * scripts[NEW_ORDER] / counted.seconds if NEW_ORDER in scripts else None,
+            nopm=60 * scripts[NEW_ORDER] / counted.seconds if NEW_ORDER in scripts else None,
             first=span.first,
             last=span.last,
         )

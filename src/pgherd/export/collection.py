@@ -107,16 +107,16 @@ class MetricsCollector:
         }
         yield Sample(run_metrics.TRIAL, {**trial_labels, "reason": trial.reason}, 1.0)
         yield Sample(run_metrics.TRIAL_START, self._common_labels, trial.begun)
-        yield Sample(run_metrics.TRIAL_PLANNED, self._common_labels, sum(phase.ramp + phase.seconds for phase in trial.phases))
+        yield Sample(run_metrics.TRIAL_PLANNED, self._common_labels, sum(phase.warmup + phase.seconds for phase in trial.phases))
         for coordinate, value in trial.point.items():
             if not isinstance(value, str):
                 yield Sample(run_metrics.TRIAL_PARAMETER, {**self._common_labels, "name": coordinate}, value)
         if live.phase is None or live.phase_begun is None or live.phase >= len(trial.phases):
             return
         phase = trial.phases[live.phase]
-        start = live.phase_begun + phase.ramp
+        start = live.phase_begun + phase.warmup
         if phase.until == "drivers" or now < start + phase.seconds:
-            part = "ramp" if now < start else "measured"
+            part = "warmup" if now < start else "measured"
             phase_labels = {"number": str(live.phase + 1), "phase": phase.name, "part": part, "load": phase.words}
             yield Sample(run_metrics.PHASE, {**trial_labels, **phase_labels}, 1.0)
 
@@ -162,7 +162,7 @@ class MetricsCollector:
                     continue
                 read = self._lines_read.get((int(result.id), number, target.target), 0)
                 # The stored output of another host has the times of that host's clock.
-                remaining = [replace(line, at=line.at - target.ahead) for line in lines[read:]]
+                remaining = [replace(line, at=line.at - target.clock_ahead) for line in lines[read:]]
                 self._add_progress(int(result.id), number, target.target, remaining, run_metrics.emulated(phase, target.target))
         self._lines_read = {key: count for key, count in self._lines_read.items() if key[0] > int(result.id)}
 

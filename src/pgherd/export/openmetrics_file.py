@@ -146,7 +146,7 @@ def _trial_and_phases(record: RunRecord, result: TrialResult) -> Iterator[Sample
             "phase": phase.name,
             "load": run_metrics.load_text(phase.loads.values()),
         }
-        parts = {"ramp": (measured.start - phase.ramp, measured.start), "measured": (measured.start, measured.end)}
+        parts = {"warmup": (measured.start - phase.warmup, measured.start), "measured": (measured.start, measured.end)}
         for part, (start, end) in parts.items():
             for t in _instants(start, end, STEP) if end > start else ():
                 yield Sample(run_metrics.PHASE, {**phase_labels, "part": part}, 1.0, t)
@@ -171,7 +171,7 @@ def _outputs(run: Path, result: TrialResult, phase: PhaseResult) -> Iterator[tup
         stderr = next((name for name in target.raw if name.endswith("/stderr")), None)
         if target.driver == "pgbench" and stderr is not None:
             file = run / "trials" / result.id / stderr
-            yield target.target, target.ahead, file.read_text(errors="replace") if file.is_file() else ""
+            yield target.target, target.clock_ahead, file.read_text(errors="replace") if file.is_file() else ""
 
 
 def _sampled(record: RunRecord, metric_labels: MetricLabels, directories: list[Path]) -> Iterator[tuple[Family, Iterator[Sample]]]:

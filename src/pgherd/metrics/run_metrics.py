@@ -204,8 +204,8 @@ class RunTotals:
     def add(self, result: TrialResult) -> None:
         """Add a finished trial."""
         self._trials["failed" if result.error else "tainted" if result.tainted else "clean"] += 1
-        for verdict in result.verdicts:
-            self._checks[verdict.check, verdict.result] += 1
+        for verdict in result.checks:
+            self._checks[verdict.name, verdict.result] += 1
         for phase in result.phases:
             for target in phase.targets:
                 key = (target.target, emulated(phase, target.target))

@@ -166,9 +166,9 @@ class Container(Model):
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="maximum bytes in swap (None: as for the host's budget)")
     weight: int | None = Field(None, ge=1, le=10000)
-    memory_minimum: int | None = Field(None, gt=0, description="bytes that a guest always keeps (None: a quarter of its memory)")
-    memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
-    guest: GuestMachine | None = Field(None, description="hypervisor options of a guest (None: defaults)")
+    vm_memory_min: int | None = Field(None, gt=0, description="bytes that a guest always keeps (None: a quarter of its memory)")
+    vm_memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
+    vm: GuestMachine | None = Field(None, description="hypervisor options of a guest (None: defaults)")
     servers: tuple[Server, ...] = ()
 
 
@@ -186,7 +186,7 @@ class Host(Model):
     cores: float | None = Field(None, gt=0)
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="maximum bytes in swap of all containers (None: the host's swap)")
-    staging: Staging = "cgroup-limit"
+    overcommit_by: Staging = "cgroup-limit"
     labels: dict[str, str] = Field(default_factory=dict)
     address: str | None = Field(None, description="address for the other hosts of a cluster")
     containers: tuple[Container, ...] = ()

@@ -42,14 +42,14 @@ class Verdict(Model):
     several. It is empty if the check covers the whole trial.
     """
 
-    check: str
-    kind: Literal["intent", "noise"]
+    name: str
+    kind: Literal["validity", "noise"]
     result: VerdictResult
     observed: str
-    wanted: str
-    why: str = ""
+    expected: str
+    reason: str = ""
     severity: Literal["taint", "warn"] = "taint"
-    failed_in: tuple[str, ...] = ()
+    failed_phases: tuple[str, ...] = ()
 
     @property
     def gravity(self) -> tuple[int, bool]:
@@ -70,7 +70,7 @@ class Proposal(Model):
 
     trials: tuple[Any, ...] = Field((), description="pgherd.model.trial.Trial, in order of execution")
     stop: str | None = None
-    worst_case: int | None = Field(None, description="maximum number of trials in total")
+    max_trials: int | None = Field(None, description="maximum number of trials in total")
 
 
 class Analysis(Model):
@@ -85,53 +85,57 @@ class Analysis(Model):
     findings: dict[str, Finding] = Field(default_factory=dict)
     tables: dict[str, list[dict[str, Finding | str | int | float | None]]] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)
-    look_at: list[str] = Field(default_factory=list)
+    next_steps: list[str] = Field(default_factory=list)
     figures: dict[str, Any] = Field(default_factory=dict)
 
 
 class Thresholds(Model):
     """Limits of the checks. Each can be changed (``--threshold NAME=VALUE``). docs/reference/checks.md repeats this table."""
 
-    overlap: float = Field(default=0.95, gt=0, le=1, description="minimum share of the planned period in which all drivers ran (share)")
-    late_end: float = Field(default=0.1, gt=0, description="maximum overrun of a measured period (share)")
-    cpu_bound: float = Field(default=0.95, gt=0, le=1, description="minimum share of its CPU limit that a loaded container used (share)")
+    min_overlap: float = Field(default=0.95, gt=0, le=1, description="minimum share of the planned period in which all drivers ran (share)")
+    max_overrun: float = Field(default=0.1, gt=0, description="maximum overrun of a measured period (share)")
+    min_cpu_used: float = Field(default=0.95, gt=0, le=1, description="minimum share of its CPU limit that a loaded container used (share)")
     host_full: float = Field(
         default=0.97, gt=0, le=1, description="used share of the host's cores from which the host counts as full (share)"
     )
-    hit_ratio: float = Field(default=0.99, gt=0, le=1, description="minimum buffer hit ratio of a cached database (share)")
-    device_reads: float = Field(default=0.01, ge=0, description="maximum device reads per transaction of a cached database (reads/tx)")
-    client_cpu: float = Field(
+    min_hit_ratio: float = Field(default=0.99, gt=0, le=1, description="minimum buffer hit ratio of a cached database (share)")
+    max_device_reads: float = Field(default=0.01, ge=0, description="maximum device reads per transaction of a cached database (reads/tx)")
+    max_client_cpu: float = Field(
         default=0.90,
         gt=0,
         le=1,
         description="used share of the CPU available to a driver's threads from which the driver is the bottleneck (share)",
     )
-    rate_met: float = Field(default=0.98, gt=0, le=1, description="minimum share of the requested rate that was achieved (share)")
-    io_bound: float = Field(default=0.05, ge=0, description="minimum device reads per transaction of an I/O-bound load (reads/tx)")
-    huge_share: float = Field(
+    min_rate_achieved: float = Field(default=0.98, gt=0, le=1, description="minimum share of the requested rate that was achieved (share)")
+    min_device_reads: float = Field(default=0.05, ge=0, description="minimum device reads per transaction of an I/O-bound load (reads/tx)")
+    min_huge_page_share: float = Field(
         default=0.9,
         gt=0,
         le=1,
         description="minimum share of a server's used shared memory on pages of the requested size (share)",
     )
-    memory_accounted: float = Field(
+    max_unaccounted_memory: float = Field(
         default=0.02,
         gt=0,
         le=1,
         description="maximum share of the host's memory budget that no container accounts for, in any second (share)",
     )
-    switch_skew: float = Field(
+    max_switch_skew: float = Field(
         default=0.1, gt=0, description="maximum time between the first and the last target's switch to a phase's load (s)"
     )
-    steal: float = Field(default=0.02, ge=0, description="maximum CPU time withheld by the hypervisor (share of the host's cores)")
-    foreign_cpu: float = Field(default=0.05, ge=0, description="maximum CPU used outside the experiment (share of the host's cores)")
-    clock_offset: float = Field(
+    max_steal: float = Field(default=0.02, ge=0, description="maximum CPU time withheld by the hypervisor (share of the host's cores)")
+    max_background_cpu: float = Field(default=0.05, ge=0, description="maximum CPU used outside the experiment (share of the host's cores)")
+    max_clock_uncertainty: float = Field(
         default=0.01, gt=0, description="maximum uncertainty of a host's clock offset, in a run on several hosts (s)"
     )
-    start_skew: float = Field(
+    max_start_skew: float = Field(
         default=0.1, gt=0, description="maximum time between the first and the last host's start of a phase, in a run on several hosts (s)"
     )
-    clock_jump: float = Field(default=0.05, ge=0, description="maximum step of the wall clock against the monotonic clock (s)")
-    checkpoints: float = Field(default=0, ge=0, description="maximum number of checkpoints of read-only loads within the window (count)")
-    vacuums: float = Field(default=0, ge=0, description="maximum number of active autovacuum workers in the window (mean count)")
-    errors: float = Field(default=0, ge=0, description="maximum number of failed transactions (count)")
+    max_clock_step: float = Field(default=0.05, ge=0, description="maximum step of the wall clock against the monotonic clock (s)")
+    max_checkpoints: float = Field(
+        default=0, ge=0, description="maximum number of checkpoints of read-only loads within the window (count)"
+    )
+    max_autovacuum_workers: float = Field(
+        default=0, ge=0, description="maximum number of active autovacuum workers in the window (mean count)"
+    )
+    max_failed_transactions: float = Field(default=0, ge=0, description="maximum number of failed transactions (count)")

@@ -47,7 +47,7 @@ class Load(Model):
     rate: float | None = Field(None, gt=0)
     scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
     protocol: Protocol = "prepared"
-    place: ClientPlace = "inside"
+    client_placement: ClientPlace = "inside"
     host: str | None = None
     sampling: float = Field(0.05, gt=0, le=1)
     kept_from_writing: bool = Field(False, description="the server's settings reject writes")
@@ -105,15 +105,15 @@ class Phase(Model):
     """
 
     name: str = "steady"
-    ramp: float = Field(1.0, ge=0)
+    warmup: float = Field(1.0, ge=0)
     seconds: float = Field(10.0, gt=0)
     loads: dict[str, Load] = Field(default_factory=dict)
     until: Literal["clock", "drivers"] = "clock"
-    turns: Turns | None = None
+    slices: Turns | None = None
 
     def planned(self) -> float:
         """Return the seconds of warm-up and measured period, or of the warm-up if the phase ends with its drivers."""
-        return self.ramp + (self.seconds if self.until == "clock" else 0.0)
+        return self.warmup + (self.seconds if self.until == "clock" else 0.0)
 
     @field_validator("loads")
     @classmethod
@@ -122,9 +122,9 @@ class Phase(Model):
 
     @model_validator(mode="after")
     def _loads_can_be_sliced(self) -> Phase:
-        if self.turns is None:
+        if self.slices is None:
             return self
-        containers = self.turns.of.values()
+        containers = self.slices.of.values()
         targets = sorted(target for target in self.loads if target.count("/") != 3 or target.split("/")[1] not in containers)
         if targets:
             raise ValueError(

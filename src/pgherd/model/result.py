@@ -66,18 +66,16 @@ class TargetResult(Model):
     )
     first: float
     last: float
-    turns: list[Turn] = Field(default_factory=list)
+    slices: list[Turn] = Field(default_factory=list)
     client_cpu: float | None = None
     client_cpu_seconds: float | None = None
     raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
-    ahead: float = Field(0.0, description="lead of the clock in these files over the run's clock (s), if they are from another host")
+    clock_ahead: float = Field(0.0, description="lead of the clock in these files over the run's clock (s), if they are from another host")
     values: dict[str, float] = Field(default_factory=dict, description="other measurements of the driver (a name ends in its unit)")
     series: dict[str, list[float]] = Field(
         default_factory=dict, description="more series by whole seconds from the start of the window (a name ends in its unit)"
     )
-    new_orders_per_minute: float | None = Field(
-        None, description="committed new orders of the window, per minute (None without such a script)"
-    )
+    nopm: float | None = Field(None, description="committed new orders of the window, per minute (None without such a script)")
 
 
 class MemoryAccount(Model):
@@ -122,7 +120,7 @@ class PhaseResult(Model):
 
     def loaded(self, target: TargetResult) -> float:
         """Return the share of the window in which a target's driver ran. It is 1 without time slices."""
-        return sum(turn.ended - turn.begun for turn in target.turns) / self.seconds if target.turns else 1.0
+        return sum(turn.ended - turn.begun for turn in target.slices) / self.seconds if target.slices else 1.0
 
     @property
     def throughput(self) -> float:
@@ -132,7 +130,7 @@ class PhaseResult(Model):
     @property
     def nopm(self) -> float | None:
         """Committed new orders per minute of all targets with such a script. None without any."""
-        rates = [target.new_orders_per_minute for target in self.targets if target.new_orders_per_minute is not None]
+        rates = [target.nopm for target in self.targets if target.nopm is not None]
         return sum(rates) if rates else None
 
     def busy_cores(self, host: str = "host") -> float | None:
@@ -163,7 +161,7 @@ class MemoryKill(Model):
 
     container: str
     processes: int = Field(ge=1)
-    at: float
+    time: float
     names: tuple[str, ...] = ()
     limit: Literal["container", "run"] | None = None
 
@@ -181,9 +179,9 @@ class TrialResult(Model):
     transition: str = ""
     phases: list[PhaseResult] = Field(default_factory=list)
     probe: dict[str, float] = Field(default_factory=dict)
-    verdicts: list[Verdict] = Field(default_factory=list)
+    checks: list[Verdict] = Field(default_factory=list)
     error: str | None = None
-    memory_kills: tuple[MemoryKill, ...] = Field((), description="OOM kills, a finding of the trial")
+    oom_kills: tuple[MemoryKill, ...] = Field((), description="OOM kills, a finding of the trial")
     settings: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="settings that differ from the default, by class of servers, as reported by the server"
     )
@@ -191,7 +189,7 @@ class TrialResult(Model):
     @property
     def tainted(self) -> bool:
         """Whether the trial failed or a tainting check failed. An unknown validity check does not taint."""
-        return self.error is not None or any(v.taints for v in self.verdicts)
+        return self.error is not None or any(v.taints for v in self.checks)
 
 
 class Counted(NamedTuple):

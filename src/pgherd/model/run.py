@@ -94,10 +94,10 @@ class Surroundings(Model):
     run_as: str | None = None
     cores: float
     memory: int
-    platform: tuple[str, ...] = ()
-    trace: bool = Field(False, description="block requests are traced during trials")
+    track: tuple[str, ...] = ()
+    trace_io: bool = Field(False, description="block requests are traced during trials")
     swap: Swap | None = Field(None, description="swap created for the run, the only one for its containers (None: the host's swap)")
-    guest_memory: GuestMemory | None = Field(None, description="memory policy of guests (None: each keeps its memory)")
+    vm_memory_policy: GuestMemory | None = Field(None, description="memory policy of guests (None: each keeps its memory)")
     cluster: Cluster | None = Field(None, description="cluster of the run. Its cores and memory are totals")
     listen: str | None = Field(None, description="address of this host for drivers on another host (None: no such drivers)")
 
@@ -116,7 +116,7 @@ class RunRecord(Model):
     run: str
     study: str
     options: dict[str, Any]
-    surroundings: Surroundings | None = None
+    environment: Surroundings | None = None
     thresholds: Thresholds = Thresholds()
     command: list[str] = Field(default_factory=list)
     state: Literal["running", "finished", "interrupted", "failed"] = "running"
@@ -127,8 +127,10 @@ class RunRecord(Model):
     postgres: dict[str, str] = Field(default_factory=dict, description="bin directory → version")
     tools: dict[str, str] = Field(default_factory=dict, description="tool → version")
     inputs: dict[str, str] = Field(default_factory=dict, description="user's file below the run's inputs → hash of its contents")
-    choices: list[str] = Field(default_factory=list)
-    resumed: list[str] = Field(default_factory=list, description="sentences: changes of the host before the run was resumed")
+    defaults_chosen: list[str] = Field(default_factory=list)
+    resumed_on_changed_host: list[str] = Field(
+        default_factory=list, description="sentences: changes of the host before the run was resumed"
+    )
     settings: dict[str, str] = Field(
         default_factory=dict, description="settings that differ from the default (with variants: those common to all)"
     )

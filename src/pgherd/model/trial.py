@@ -11,7 +11,7 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.load import Phase
 
 State = Literal["fresh", "restarted", "warm"]
-Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-met", "exit-code", "values-found"]
+Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-achieved", "exit-code", "values-extracted"]
 
 Counters = Literal["tlb"]
 """Groups of processor events. 'tlb': misses of the data TLB and the resulting page walks."""
@@ -34,13 +34,13 @@ class Trial(Model):
     deployment: Deployment
     state: State = "warm"
     phases: tuple[Phase, ...]
-    intents: tuple[Intent, ...] = ()
+    validity_checks: tuple[Intent, ...] = ()
     probe: str | None = Field(None, description="a measurement without load, such as 'sizes'")
-    asked: dict[str, str] = Field(default_factory=dict, description="options of the probe (see its module)")
+    probe_options: dict[str, str] = Field(default_factory=dict, description="options of the probe (see its module)")
     counters: tuple[Counters, ...] = Field((), description="processor counters to read for each server, if available")
-    looks: tuple[Look, ...] = Field((), description="readings of each server at the end")
-    goes_on: bool = Field(False, description="continues the previous trial: healthy servers keep running, without a checkpoint")
-    may_die: bool = Field(False, description="out of memory is an expected result, not a failure of the run")
+    final_readings: tuple[Look, ...] = Field((), description="readings of each server at the end")
+    continues_previous: bool = Field(False, description="continues the previous trial: healthy servers keep running, without a checkpoint")
+    failure_expected: bool = Field(False, description="out of memory is an expected result, not a failure of the run")
 
     @model_validator(mode="after")
     def _loads_have_targets(self) -> Trial:

@@ -48,7 +48,7 @@ class Measurement:
     """Properties of the whole measurement: order of trials, time, checks, and what is observed besides."""
 
     seed: int
-    budget_seconds: float | None
+    time_budget: float | None
     thresholds: Thresholds
     track: tuple[str, ...]
     trace_io: bool
@@ -129,7 +129,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
 def _measurement(request: DatabaseRequest) -> Measurement:
     return Measurement(
         seed=request.seed if request.seed is not None else random.randrange(2**31),
-        budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+        time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
         thresholds=thresholds(request.threshold),
         track=request.track,
         trace_io=request.trace_io,
@@ -148,16 +148,16 @@ def database_options(
     if guests is not None:
         virtual_machines.require_pinnable(guests.machine, limits.cpu.vcpus, preparation.share.cores)
     return {
-        "cores": preparation.share.cores,
-        "memory": preparation.share.memory,
+        "host_cores": preparation.share.cores,
+        "host_memory": preparation.share.memory,
         "vcpus": limits.cpu.vcpus,
         "container_memory": limits.memory,
         "runtime": preparation.runtime,
         "cpu_mode": limits.cpu.cpu_mode,
-        **({} if guests is None else {"guest": guests.machine, "guest_minimum": guests.minimum, "guest_shares": guests.shares}),
+        **({} if guests is None else {"vm": guests.machine, "vm_memory_min": guests.minimum, "vm_memory_shares": guests.shares}),
         "pg_bin": preparation.servers.installation.bin,
         "pg_version": external.version if external else preparation.servers.installation.version,
-        "server": external.dsn if external else None,
+        "dsn": external.dsn if external else None,
         "settings": settings.settings,
         "workload": chosen.workload,
         "scale": chosen.scale,
@@ -166,7 +166,7 @@ def database_options(
         "init_data": chosen.init_data,
         "transparent_huge_pages": preparation.servers.requested.transparent,
         "huge_page_bytes": settings.huge_pages.bytes if settings.huge_pages is not None else 0,
-        "checksums": None if external else preparation.servers.checksums,
+        "data_checksums": None if external else preparation.servers.checksums,
         **({} if preparation.volumes is None else _volume_options(preparation.volumes)),
         "scripts": chosen.scripts,
         "read_only": chosen.read_only,
@@ -174,12 +174,12 @@ def database_options(
         "variables": chosen.variables,
         "check_consistency": chosen.check_consistency,
         "protocol": chosen.protocol,
-        "client_place": chosen.client_placement,
+        "client_placement": chosen.client_placement,
         "sampling": load.sampling(
             chosen.scripts, read_only=chosen.read_only, rate=chosen.rate, user_scripts=chosen.user_scripts, pace=size.pace
         ),
-        "budget_seconds": preparation.measurement.budget_seconds,
-        "state": chosen.start_state,
+        "time_budget": preparation.measurement.time_budget,
+        "start_state": chosen.start_state,
         "seed": preparation.measurement.seed,
         "thresholds": preparation.measurement.thresholds,
     }
@@ -226,7 +226,7 @@ def complete(
         guest_changes, guest_pages = virtual_machines.host_changes(node, study, options, guests.policy, share.memory)
         confirm, reserved_pages = (*confirm, *guest_changes), reserved_pages | guest_pages
         told += virtual_machines.page_cache(node, study, workspace.cache, disk.volumes)
-        told.append(virtual_machines.describe_guests(node, guests.beneath, options.guest, guests.policy.overhead))
+        told.append(virtual_machines.describe_guests(node, guests.beneath, options.vm, guests.policy.overhead))
     if capabilities_of(preparation.runtime).cgroups or (guests is not None and facts.cgroup_writable):
         changes.insert(0, f"control groups below {facts.cgroup_writable or 'the delegated subtree'}")
     if facts.core_note:
@@ -239,9 +239,9 @@ def complete(
             run_as=workspace.account,
             cores=share.cores,
             memory=min(share.memory, memory) if external else share.memory,
-            platform=preparation.measurement.track,
-            trace=preparation.measurement.trace_io,
-            guest_memory=None if guests is None else guests.policy,
+            track=preparation.measurement.track,
+            trace_io=preparation.measurement.trace_io,
+            vm_memory_policy=None if guests is None else guests.policy,
         ),
         thresholds=preparation.measurement.thresholds,
         facts=facts,

@@ -199,7 +199,7 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
     """
     deployments = [trial.deployment for trial in study_of(study).propose(options, []).trials]
     together = [[container for _, container in one.containers() if capabilities_of(container.runtime).own_kernel] for one in deployments]
-    require_known(getattr(options, "guest_shares", {}), (one for guests in together for one in guests))
+    require_known(getattr(options, "vm_memory_shares", {}), (one for guests in together for one in guests))
     for deployment, guests in zip(deployments, together, strict=True):
         if policy is not None and moves(policy.policy):
             balloon_controller.check(
@@ -253,7 +253,7 @@ def _pages(together: Sequence[Sequence[Container]]) -> dict[int, int]:
     for guests in together:
         counts: dict[int, int] = {}
         for guest in guests:
-            page = None if guest.guest is None else guest.guest.huge_page
+            page = None if guest.vm is None else guest.vm.huge_page
             if page is None or guest.memory is None:
                 continue
             if guest.memory % page:

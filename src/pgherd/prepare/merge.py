@@ -26,7 +26,7 @@ Options = TypeVar("Options", bound=Model)
 
 COMMON = {
     "run_as": "the user that servers run as (--run-as)",
-    "platform": "the list of tracked processes and cgroups (--track)",
+    "track": "the list of tracked processes and cgroups (--track)",
     "trace": "tracing of block requests (--trace-io)",
     "swap": "the run's swap (--swap)",
 }
@@ -106,14 +106,14 @@ def surroundings(by_variant: Mapping[str, Surroundings]) -> Surroundings:
             "runtime": "cgroup" if "cgroup" in runtimes else base.runtime,  # opened first, because it can reject the budget
             "cores": max(variant.cores for variant in by_variant.values()),
             "memory": max(variant.memory for variant in by_variant.values()),
-            "guest_memory": _guest_memory(by_variant),
+            "vm_memory_policy": _guest_memory(by_variant),
         }
     )
 
 
 def _guest_memory(by_variant: Mapping[str, Surroundings]) -> GuestMemory | None:
     """Return the memory policy of all guests. None: no variant has guests. Raises UsageError if the policies differ."""
-    policies = {name: variant.guest_memory for name, variant in by_variant.items() if variant.guest_memory is not None}
+    policies = {name: variant.vm_memory_policy for name, variant in by_variant.items() if variant.vm_memory_policy is not None}
     if not policies:
         return None
     base_name, base = next(iter(policies.items()))

@@ -13,9 +13,6 @@ from pgherd.prepare.merge import join_hosts, same_options
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.study.registry import study_of
 
-_REQUEST_NAMES = {"budget_seconds": "time_budget", "seconds": "duration", "ramp": "warmup"}
-"""Field of complete options → name in the request, if the names differ."""
-
 
 def prepare(node: Node, name: str, request: Model, *, dry: bool = False) -> PreparedStudy:
     """Complete and check a request. With ``dry`` no database is loaded.
@@ -36,11 +33,10 @@ def _usage_error(error: ValidationError, request: Model, options: type[Model]) -
     """Return the error for a value that the options reject, such as a duration of 0. None if the user did not give the value."""
     fault = error.errors()[0]
     field = str(fault["loc"][0]) if error.title == options.__name__ and fault["loc"] else ""
-    option = _REQUEST_NAMES.get(field, field)
-    value = getattr(request, option, None)
+    value = getattr(request, field, None)
     if value is None:
         return None
-    return UsageError(f"--{option.replace('_', '-')} {value}: {fault['msg'][0].lower()}{fault['msg'][1:]}")
+    return UsageError(f"--{field.replace('_', '-')} {value}: {fault['msg'][0].lower()}{fault['msg'][1:]}")
 
 
 def over_hosts(name: str, prepared: Mapping[str, PreparedStudy]) -> PreparedStudy:

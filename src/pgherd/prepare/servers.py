@@ -241,7 +241,7 @@ def differing_defaults(node: Node, prepared: Mapping[str, PreparedStudy]) -> dic
     first, options = prepared[variants[0]], [study.options for study in prepared.values()]
     installed = {variant: study.installation for variant, study in prepared.items() if study.installation is not None}
     if len(installed) < len(variants) or any(
-        getattr(study_options, "server", None) is not None or not hasattr(study_options, "settings") for study_options in options
+        getattr(study_options, "dsn", None) is not None or not hasattr(study_options, "settings") for study_options in options
     ):
         return {}
     by_variant = differences(
@@ -249,7 +249,7 @@ def differing_defaults(node: Node, prepared: Mapping[str, PreparedStudy]) -> dic
         installed[variants[0]],
         {variant: installed[variant] for variant in variants[1:]},
         account=first.surroundings.run_as,
-        checksums=getattr(options[0], "checksums", None),
+        checksums=getattr(options[0], "data_checksums", None),
         settings={setting for study_options in options for setting in getattr(study_options, "settings", {})},
     )
     rows: dict[str, dict[str, str]] = {}

@@ -21,7 +21,7 @@ from pgherd.workloads.shipped import NOTICES
 def notices(record: RunRecord) -> list[str]:
     """Return the notices of all workloads in the run's options and variants, and the changed hosts on which the run was resumed."""
     workloads = dict.fromkeys(_workloads(record.options))
-    return [*(NOTICES[name] for name in workloads if name in NOTICES), *record.resumed]
+    return [*(NOTICES[name] for name in workloads if name in NOTICES), *record.resumed_on_changed_host]
 
 
 def _workloads(options: object) -> list[str]:
@@ -123,7 +123,7 @@ def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any
         "trials": [_json_trial(result) for result in results],
         "warnings": list(analysis.warnings) if analysis else [],
         "notices": notices(record),
-        "look_at": list(analysis.look_at) if analysis else [],
+        "next_steps": list(analysis.next_steps) if analysis else [],
     }
 
 
@@ -139,7 +139,7 @@ def _json_trial(result: TrialResult) -> dict[str, Any]:
         "repeat": result.trial.repeat,
         "tainted": result.tainted,
         "error": result.error,
-        "verdicts": [verdict.model_dump(mode="json") for verdict in result.verdicts],
+        "checks": [check.model_dump(mode="json") for check in result.checks],
     }
 
 

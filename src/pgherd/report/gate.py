@@ -23,7 +23,7 @@ from pgherd.study.findings import as_finding
 
 ALL = "all points"
 """Label of the geometric mean of a metric's changes over all points."""
-_CHANCE = {"seed", "budget seconds", "memory"}
+_CHANCE = {"seed", "time budget", "host memory"}
 """Options that differ between any two runs, also those of variants (memory depends on free memory). Listed without a warning."""
 NOTE = "Intervals cover variation within each run, not differences between days or hosts."
 
@@ -251,9 +251,9 @@ def _warnings(baseline: Run, run: Run) -> list[str]:
     apart = abs(run.record.started - baseline.record.started)
     warnings = [f"The runs started {format_seconds(apart)} apart"] if apart >= 3600 else []
     for each in (baseline, run):
-        warnings += [f"Run {each.name}: {sentence}" for sentence in each.record.resumed]
+        warnings += [f"Run {each.name}: {sentence}" for sentence in each.record.resumed_on_changed_host]
         noisy = any(result.tainted for result in each.results)
-        if each.record.analysis is not None and each.record.analysis.grade == "B" and (noisy or not each.record.resumed):
+        if each.record.analysis is not None and each.record.analysis.grade == "B" and (noisy or not each.record.resumed_on_changed_host):
             warnings.append(f"Run {each.name} has grade B: some of its trials were noisy")
     return warnings
 

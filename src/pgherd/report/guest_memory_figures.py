@@ -71,7 +71,7 @@ def read(directory: Path, result: TrialResult) -> TrialGuestMemory | None:
     if not result.phases:
         return None
     phases = tuple((phase.phase, phase.start, phase.end) for phase in result.phases)
-    return _read_series(directory / "trials" / result.id, phases, result.trial.phases[0].ramp)
+    return _read_series(directory / "trials" / result.id, phases, result.trial.phases[0].warmup)
 
 
 @lru_cache(maxsize=8)

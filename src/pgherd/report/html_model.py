@@ -284,14 +284,14 @@ def check_matrix(results: Sequence[TrialResult]) -> CheckMatrix:
     """Return trial × check of all results."""
     kinds: dict[str, str] = {}
     for result in results:
-        for verdict in result.verdicts:
-            kinds.setdefault(verdict.check, verdict.kind)
+        for verdict in result.checks:
+            kinds.setdefault(verdict.name, verdict.kind)
     checks = tuple(sorted(kinds, key=lambda check: kinds[check] != "intent"))
     rows = []
     for result in results:
         cells = []
         for check in checks:
-            verdicts = sorted((verdict for verdict in result.verdicts if verdict.check == check), key=lambda v: v.gravity, reverse=True)
+            verdicts = sorted((verdict for verdict in result.checks if verdict.name == check), key=lambda v: v.gravity, reverse=True)
             text = "; ".join(map(_check_text, verdicts)) if verdicts else "not checked"
             cells.append(CheckCell(verdicts[0].result if verdicts else "", text))
         rows.append((result, tuple(cells)))
@@ -306,9 +306,9 @@ def exceptions(results: Sequence[TrialResult]) -> list[str]:
     lines = [f"Trial {clean(result.id)} did not finish: {clean(result.error)}" for result in results if result.error is not None]
     grouped: dict[tuple[str, str, str, str, str], list[tuple[str, str]]] = {}
     for result in results:
-        for verdict in result.verdicts:
+        for verdict in result.checks:
             if verdict.result != "pass":
-                key = (verdict.result, verdict.check, verdict.wanted, verdict.why, verdict.severity)
+                key = (verdict.result, verdict.name, verdict.expected, verdict.reason, verdict.severity)
                 grouped.setdefault(key, []).append((result.id, verdict.observed))
     for (outcome, check, wanted, why, severity), failures in sorted(grouped.items(), key=lambda item: (item[0][0] != "fail", item[0][1])):
         names = list(dict.fromkeys(clean(trial) for trial, _ in failures))
@@ -323,5 +323,5 @@ def exceptions(results: Sequence[TrialResult]) -> list[str]:
 
 
 def _check_text(verdict: Verdict) -> str:
-    text = f"{verdict.result}: {clean(verdict.observed)}, expected {clean(verdict.wanted)}"
-    return f"{text} ({clean(verdict.why)})" if verdict.why else text
+    text = f"{verdict.result}: {clean(verdict.observed)}, expected {clean(verdict.expected)}"
+    return f"{text} ({clean(verdict.reason)})" if verdict.reason else text

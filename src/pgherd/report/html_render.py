@@ -64,7 +64,7 @@ def render(
             notices=notices(record),
             other_tables=[html_model.table(name, rows) for name, rows in tables.items() if name != first or table_view(name).main],
             warnings=[clean(text) for text in analysis.warnings] if analysis else [],
-            look_at=[clean(text) for text in analysis.look_at] if analysis else [],
+            next_steps=[clean(text) for text in analysis.next_steps] if analysis else [],
             figures=[(figure.name, figure.figure.title, figure.caption, inline(figure)) for figure in figures],
             left_out={clean(name): clean(reason) for name, reason in (left_out or {}).items()},
             matrix=html_model.check_matrix(results),

@@ -161,7 +161,7 @@ class ReadingsSource(Protocol):
 
 def participating_hosts(record: RunRecord, trial: LiveTrial) -> Mapping[str, HostFacts]:
     """Return the cluster hosts of a trial, or nothing in a run on this host."""
-    if record.surroundings is None or record.surroundings.cluster is None:
+    if record.environment is None or record.environment.cluster is None:
         return {}
     return {name: facts for name, facts in record.hosts.items() if name in trial.hosts}
 
@@ -455,7 +455,7 @@ def trial_status(live: LiveState, now: float) -> LiveTrialStatus:
         return status
     phase = trial.phases[live.phase]
     elapsed = now - live.phase_begun
-    measured = elapsed >= phase.ramp
+    measured = elapsed >= phase.warmup
     drivers: dict[str, int] = {}
     for driver in phase.loads.values():
         drivers[driver] = drivers.get(driver, 0) + 1
@@ -463,8 +463,8 @@ def trial_status(live: LiveState, now: float) -> LiveTrialStatus:
         "phase": live.phase + 1,
         "name": phase.name,
         "phase_part": "measured" if measured else "warmup",
-        "elapsed": _within(elapsed - phase.ramp, phase.seconds) if measured else _within(elapsed, phase.ramp),
-        "seconds": phase.seconds if measured else phase.ramp,
+        "elapsed": _within(elapsed - phase.warmup, phase.seconds) if measured else _within(elapsed, phase.warmup),
+        "seconds": phase.seconds if measured else phase.warmup,
         "ends_with": phase.until,
         "drivers": drivers,
     }
@@ -511,7 +511,7 @@ def devices(readings: SpooledReadings) -> list[LiveDevice]:
 
 def trial_result(result: TrialResult) -> LiveTrialResult:
     """Return a finished trial with the checks that did not pass."""
-    not_passed = [verdict for verdict in result.verdicts if verdict.result != "pass"]
+    not_passed = [verdict for verdict in result.checks if verdict.result != "pass"]
     unit = counted([result])
     return LiveTrialResult(
         id=result.id,
@@ -523,10 +523,10 @@ def trial_result(result: TrialResult) -> LiveTrialResult:
         tainted=result.tainted,
         error=result.error,
         verdicts=not_passed,
-        passed=len(result.verdicts) - len(not_passed),
+        passed=len(result.checks) - len(not_passed),
     )
 
 
 def planned_seconds(phases: Sequence[LivePhase]) -> float:
     """Return the length of warm-ups and measured periods. A phase that ends with its drivers counts only its warm-up."""
-    return sum(phase.ramp + (phase.seconds if phase.until == "clock" else 0.0) for phase in phases)
+    return sum(phase.warmup + (phase.seconds if phase.until == "clock" else 0.0) for phase in phases)

@@ -19,7 +19,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
     "checkpoint-completion-target": ("settings.checkpoint_completion_target",),
     "max-wal-size": ("settings.max_wal_size",),
     "wal-compression": ("settings.wal_compression",),
-    "data-checksums": ("checksums",),
+    "data-checksums": ("data_checksums",),
     "fsync": ("settings.fsync",),
     "full-page-writes": ("settings.full_page_writes",),
     "autovacuum": ("settings.autovacuum",),
@@ -29,7 +29,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 """Check → the options by which the variants of a comparison differ."""
 
 _IRRELEVANT = frozenset(
-    {"seed", "budget_seconds", "max_reruns", "precision", "repeats", "single_database_repeats", "thresholds", "huge_page_bytes"}
+    {"seed", "time_budget", "max_reruns", "precision", "repeats", "single_database_repeats", "thresholds", "huge_page_bytes"}
 )
 _VOLUME_OPTIONS = frozenset(CHECKS["separate-wal-device"])
 _MAX_RUNS = 3

@@ -79,7 +79,7 @@ def read(directory: Path, result: TrialResult) -> MemorySeries | None:
     """
     if not result.phases:
         return None
-    ramp = result.trial.phases[0].ramp
+    ramp = result.trial.phases[0].warmup
     return _read_series(directory / "trials" / result.id, tuple((phase.phase, phase.start, phase.end) for phase in result.phases), ramp)
 
 
@@ -278,7 +278,7 @@ def _chosen(inputs: FigureInputs) -> list[tuple[TrialResult, MemorySeries]]:
 
     Raises FigureUnavailable if memory was neither limited nor swapped.
     """
-    environment = inputs.record.surroundings
+    environment = inputs.record.environment
     if environment is None or inputs.directory is None:
         raise FigureUnavailable
     deployed = [result for result in inputs.results if result.trial.deployment.hosts]

@@ -44,7 +44,7 @@ def script(result: TrialResult, record: RunRecord, files: Mapping[str, str]) -> 
         "",
     ]
     for number, phase in enumerate(result.trial.phases):
-        lines.append("# " + clean(f"Phase '{phase.name}': {phase.ramp:g} s of warm-up and {phase.seconds:g} s measured by pgherd."))
+        lines.append("# " + clean(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd."))
         if number < len(result.phases):
             lines.append(f"# In these, pgherd measured {result.phases[number].throughput:.1f} transactions per second in total.")
         lines += _phase(phase, result, {name: str(server.dsn) for name, server in servers.items()}, files)
@@ -71,7 +71,7 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
     database = next(database for address, *_, database in result.trial.deployment.databases() if str(address) == target)
     scripts = tuple(script.model_copy(update={"source": files.get(script.source, script.source)}) for script in load.scripts)
     endpoint = Endpoint(target=target, bin=_BIN, host="-", port=1, database="-", user="-", output=f"{_WORK}/{number}", scale=database.scale)
-    argv = drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.ramp + phase.seconds))
+    argv = drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
     return argv[:-_ADDRESS]
 
 

@@ -108,7 +108,7 @@ def _require_repeatable(result: TrialResult, servers: list[Server]) -> None:
     deployment, trial = result.trial.deployment, result.trial
     runtimes = {str(container.runtime) for _, container in deployment.containers()}
     driver_names = {load.driver for phase in trial.phases for load in phase.loads.values()}
-    sliced = any(phase.turns is not None for phase in trial.phases)
+    sliced = any(phase.slices is not None for phase in trial.phases)
     reasons = []
     if "external" in runtimes:
         dsns = ", ".join(dict.fromkeys(str(server.dsn) for server in servers if server.dsn))
@@ -196,7 +196,7 @@ def _current_path(name: str, inputs: Path | None) -> str:
 
 
 def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[str]:
-    run_as = record.surroundings.run_as if record.surroundings else None
+    run_as = record.environment.run_as if record.environment else None
     yield "#!/bin/sh"
     yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with PostgreSQL and pgbench only.")
     yield "#"
@@ -207,7 +207,7 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "# Environment: BIN, directory of PostgreSQL's programs. ACCOUNT, the user that servers run as if root starts this."
     yield "# TMPDIR, a directory on the disk to use."
     yield from repro_volumes.environment_comments(result.trial.deployment)
-    swap = record.surroundings.swap if record.surroundings else None
+    swap = record.environment.swap if record.environment else None
     if swap is not None:
         yield "#"
         description = "no swap" if swap.kind == "none" else f"{swap.kind} swap of {format_bytes(swap.size)}"
@@ -342,15 +342,15 @@ def _phase(
     files: Mapping[str, str],
     staged: dict[str, str],
 ) -> Iterator[str]:
-    yield shell_comment(f"Phase '{phase.name}': {phase.ramp:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
-    if phase.turns is not None:
-        yield f"# The loads ran in time slices of {phase.turns.seconds:g} s, one at a time. Here each runs without interruption."
-        for name in phase.turns.of:
-            targets = phase.turns.targets(name, phase.loads)
-            changes = {"loads": {target: phase.loads[target] for target in targets}, "seconds": phase.seconds / len(phase.turns.of)}
+    yield shell_comment(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
+    if phase.slices is not None:
+        yield f"# The loads ran in time slices of {phase.slices.seconds:g} s, one at a time. Here each runs without interruption."
+        for name in phase.slices.of:
+            targets = phase.slices.targets(name, phase.loads)
+            changes = {"loads": {target: phase.loads[target] for target in targets}, "seconds": phase.seconds / len(phase.slices.of)}
             of_variant = None if measured is None else [target for target in measured.targets if target.target in targets]
             yield f"echo {shlex.quote(f'{name}:')}"
-            yield from _loads(phase.model_copy(update={**changes, "turns": None}), of_variant, result, places, files, staged)
+            yield from _loads(phase.model_copy(update={**changes, "slices": None}), of_variant, result, places, files, staged)
         return
     if len(result.trial.phases) > 1:
         yield f"echo {shlex.quote(f'phase {phase.name}:')}"
@@ -374,7 +374,7 @@ def _loads(
             if not script_file.source.startswith("builtin:") and script_file.source not in staged:
                 staged[script_file.source] = f"script-{len(staged) + 1}.sql"
                 yield f"take {shlex.quote(files[script_file.source])} {staged[script_file.source]}"
-        place = places[target.split("/")[1]] if load.place == "inside" else _ContainerPlace("-", "all")
+        place = places[target.split("/")[1]] if load.client_placement == "inside" else _ContainerPlace("-", "all")
         number = f"{next(numbers):03d}"
         arguments = " ".join(_quoted(word) for word in _argv(number, target, load, phase, result, staged))
         calls.append(f"run {number} {shlex.quote(target)} {place.group} {place.cpus} {arguments}")
@@ -396,7 +396,7 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
         output=f"{_WORK}/clients/{number}",
         scale=database.scale,
     )
-    return drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.ramp + phase.seconds))
+    return drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
 
 
 def _quoted(word: str) -> str:
@@ -407,7 +407,7 @@ def _quoted(word: str) -> str:
 
 def _initial_memory(host: Host, record: RunRecord) -> int | None:
     """Return the bytes until the servers are warm. A run with private swap reduces its memory only then."""
-    environment = record.surroundings
+    environment = record.environment
     return environment.memory if environment is not None and _is_reduced(host, record) else host.memory
 
 
@@ -420,7 +420,7 @@ def _reduce_memory(host: Host, record: RunRecord) -> Iterator[str]:
 
 
 def _is_reduced(host: Host, record: RunRecord) -> bool:
-    environment = record.surroundings
+    environment = record.environment
     if environment is None or environment.swap is None or environment.swap.kind == "none" or environment.runtime != "cgroup":
         return False
     return host.memory is not None and host.memory < environment.memory

@@ -99,7 +99,7 @@ def _fio_lines(result: TrialResult, record: RunRecord, together: str) -> Iterato
 
 
 def _fio_phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
-    yield shell_comment(f"Phase '{phase.name}': {phase.ramp:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
+    yield shell_comment(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
     for target_result in measured.targets if measured else ():
         yield shell_comment(f"In these, pgherd measured {target_result.throughput:,.1f} I/Os per second on {target_result.target}.")
     single = len(phase.loads) == 1
@@ -152,11 +152,13 @@ def _iperf3_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     host = FAR if link.kind == "namespaces" else link.host
     endpoint = Endpoint(target, "", host, link.port, "", "", "")
     argv = [
-        variable_part for variable_part in iperf3.DRIVER.argv(load, endpoint, ceil(phase.ramp + phase.seconds)) if variable_part != "--json"
+        variable_part
+        for variable_part in iperf3.DRIVER.argv(load, endpoint, ceil(phase.warmup + phase.seconds))
+        if variable_part != "--json"
     ]
     # iperf3 can omit the warm-up from its result.
     argv[argv.index("--time") + 1] = str(max(1, ceil(phase.seconds)))
-    argv += ["--omit", str(ceil(phase.ramp))] if phase.ramp else []
+    argv += ["--omit", str(ceil(phase.warmup))] if phase.warmup else []
     version = record.tools.get("iperf3", "version 3")
     yield "#!/bin/sh"
     yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with iperf3 only (in the run: {version}).")
@@ -222,7 +224,7 @@ def command_script(result: TrialResult, record: RunRecord) -> str:
 def _command_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     phase = result.trial.phases[0]
     load = next(iter(phase.loads.values()))
-    run_as = record.surroundings.run_as if record.surroundings else None
+    run_as = record.environment.run_as if record.environment else None
     user = "root" if load.options.get("privileged") == "1" else run_as
     yield "#!/bin/sh"
     yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with the command only.")
@@ -234,7 +236,7 @@ def _command_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     yield "set -eu"
     options = load.options
     directory = [f"--chdir={options['cwd']}"] if "cwd" in options else []
-    timeout = [] if phase.until == "drivers" else ["timeout", f"{phase.ramp + phase.seconds:g}"]
+    timeout = [] if phase.until == "drivers" else ["timeout", f"{phase.warmup + phase.seconds:g}"]
     words = ["LC_ALL=C", "TZ=UTC", *command.variables(load), *timeout, *command.command_of(load)]
     # As in the run, PATH is the only inherited variable.
     yield f'{shlex.join(["env", "-i", *directory])} PATH="$PATH" {shlex.join(words)}'

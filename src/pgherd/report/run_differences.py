@@ -14,7 +14,7 @@ _HOST = (
     *("hostname", "cores", "logical_cpus", "physical_cores", "smt", "numa_nodes", "cpu_model", "virtualisation", "governor", "boost"),
     *("clock_source", "memory", "swap", "huge_pages", "transparent_huge_pages", "cgroup", "kernel", "os"),
 )
-_BYTES = {"memory", "swap", "container_memory"}
+_BYTES = {"memory", "host_memory", "swap", "container_memory"}
 """Compared as formatted text, because memory may differ by a few kilobytes between boots."""
 
 
@@ -64,8 +64,8 @@ def _host_facts(record: RunRecord) -> Iterator[tuple[str, str]]:
             value = getattr(facts, field)
             text = format_bytes(value) if field in _BYTES else formatting.number(value) if isinstance(value, float) else value
             yield prefix + field, MISSING if value is None else clean(text)
-    if record.resumed:  # the facts are those of the host on which the run started
-        yield "resumed", clean("; ".join(record.resumed))
+    if record.resumed_on_changed_host:  # the facts are those of the host on which the run started
+        yield "resumed", clean("; ".join(record.resumed_on_changed_host))
 
 
 def _settings(record: RunRecord) -> Iterator[tuple[str, str]]:

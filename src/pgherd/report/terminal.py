@@ -170,7 +170,7 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
             text += f", or report its finished trials with 'pgherd report {clean(record.run)}'"
         _print_wrapped(console, Text(f"{text}.", style="yellow"))
     _print_list(console, "Warnings", analysis.warnings if analysis else [], "yellow")
-    _print_list(console, "Next steps", [*(analysis.look_at if analysis else []), *_files(record, directory)], "cyan")
+    _print_list(console, "Next steps", [*(analysis.next_steps if analysis else []), *_files(record, directory)], "cyan")
 
 
 def _trials(results: Sequence[TrialResult]) -> str:

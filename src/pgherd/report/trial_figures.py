@@ -35,7 +35,7 @@ def _measured(inputs: FigureInputs) -> list[TrialResult]:
 def _at_once(inputs: FigureInputs) -> list[TrialResult]:
     """Return the trials whose targets were loaded at the same time, not in time slices."""
     measured = _measured(inputs)
-    simultaneous = [result for result in measured if all(phase.turns is None for phase in result.trial.phases)]
+    simultaneous = [result for result in measured if all(phase.slices is None for phase in result.trial.phases)]
     if not simultaneous:
         raise FigureUnavailable
     return simultaneous

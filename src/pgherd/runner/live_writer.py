@@ -91,7 +91,7 @@ def live_trial(trial: Trial, number: int, begun: float, output: str | None) -> L
     phases = tuple(
         LivePhase(
             name=phase.name,
-            ramp=phase.ramp,
+            warmup=phase.warmup,
             seconds=phase.seconds,
             until=phase.until,
             loads={target: load.driver for target, load in phase.loads.items()},

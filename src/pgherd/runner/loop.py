@@ -68,7 +68,7 @@ def execute(
                 result = _trial(directory, name, trial, backend, thresholds, observer)
                 if not wall_start:
                     # The transition of the first trial is the set-up: templates, clones, first starts.
-                    wall_start = result.phases[0].start - result.trial.phases[0].ramp if result.phases else result.ended
+                    wall_start = result.phases[0].start - result.trial.phases[0].warmup if result.phases else result.ended
                     timing["setup"] = timing.get("setup", 0.0) + wall_start - start
                 directory.finish_trial(result)
                 results.append(result)
@@ -80,11 +80,11 @@ def execute(
                 observer.finished(result)
                 # An OOM kill may be the result that the study looks for. A lost host fails only the trials that need it.
                 # Neither counts as a failure of the run.
-                if not result.memory_kills and not (trial is not planned and has_no_load(trial)):
-                    failures = 0 if result.error is None else failures + (not trial.may_die)
+                if not result.oom_kills and not (trial is not planned and has_no_load(trial)):
+                    failures = 0 if result.error is None else failures + (not trial.failure_expected)
                 if failures == _MAX_CONSECUTIVE_FAILURES:
                     raise PgherdError(f"{failures} trials in a row failed; last error: {result.error}")
-        analysis = conclude(study, options, results, record.resumed, record.command)
+        analysis = conclude(study, options, results, record.resumed_on_changed_host, record.command)
         record = record.model_copy(update={"analysis": analysis})
     except BaseException as error:
         directory.drop_partial()  # first, because this frees space for run.json on a full disk
@@ -146,8 +146,8 @@ def _trial(
         transition=transition,
         error=error,
         phases=list(outcome.phases),
-        verdicts=list(outcome.verdicts),
-        memory_kills=outcome.memory_kills,
+        checks=list(outcome.verdicts),
+        oom_kills=outcome.memory_kills,
     )
 
 
@@ -183,7 +183,9 @@ def with_settings(record: RunRecord, trial: Trial, backend: SettingsSource) -> R
 
 def _variants(trial: Trial) -> dict[str, str | None]:
     """Return the target of one database of each variant in a trial. None: the variant's load uses no database."""
-    loaded = {name: phase.turns.targets(name, phase.loads) for phase in trial.phases if phase.turns is not None for name in phase.turns.of}
+    loaded = {
+        name: phase.slices.targets(name, phase.loads) for phase in trial.phases if phase.slices is not None for name in phase.slices.of
+    }
     loaded = loaded or {str(trial.point[VARIANT]): tuple(target for phase in trial.phases for target in phase.loads)}
     return {
         name.removesuffix(AA_SUFFIX): next((target for target in targets if target.count("/") == 3), None)

@@ -87,9 +87,9 @@ def open_session(node: Node, run: str, surroundings: Surroundings, watcher: RunO
         sockets = Path(paths.socket_root(node, journal))
         swap_size = None if surroundings.swap is None else surroundings.swap.size
         budget = Host(cores=surroundings.cores, memory=surroundings.memory or None, swap=swap_size)
-        runtimes = RuntimePool(node, journal, facts, budget, suffix, cpus, surroundings.guest_memory)
+        runtimes = RuntimePool(node, journal, facts, budget, suffix, cpus, surroundings.vm_memory_policy)
         stack.callback(runtimes.close)
         runtimes.get(surroundings.runtime)  # fails early if the host cannot provide the runtime
         yield RunSession(
-            node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.platform, surroundings, active_swap
+            node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.track, surroundings, active_swap
         )

@@ -65,8 +65,8 @@ def entitlement_of(container: Container, overhead: int, *, swaps: bool = False) 
     """
     if container.memory is None:
         raise UsageError(f"guest {container.name} has no memory size; a virtual machine needs one (--memory)")
-    minimum = law.minimum_of(container.memory, container.memory_minimum)
-    return law.GuestEntitlement(container.name, container.memory, minimum, container.memory_shares, overhead, swaps)
+    minimum = law.minimum_of(container.memory, container.vm_memory_min)
+    return law.GuestEntitlement(container.name, container.memory, minimum, container.vm_memory_shares, overhead, swaps)
 
 
 def managed(container: Container, machine: QmpTarget, overhead: int, *, swaps: bool = False) -> ManagedGuest:

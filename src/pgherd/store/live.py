@@ -44,7 +44,7 @@ class LivePhase(Model):
     """
 
     name: str
-    ramp: float
+    warmup: float
     seconds: float
     until: Literal["clock", "drivers"] = "clock"
     loads: dict[str, str] = Field(default_factory=dict, description="target → driver")

@@ -42,7 +42,7 @@ def conclude(
     combined = join_continuations(results)
     if FUNCTIONAL_TABLE not in analysis.tables:  # emulation distorts device latencies, too
         hints = rerun_hints(analysis.grade, results, command, goes_on=goes_on)
-        analysis = with_device_io(analysis.model_copy(update={"look_at": [*hints, *analysis.look_at]}), combined)
+        analysis = with_device_io(analysis.model_copy(update={"next_steps": [*hints, *analysis.next_steps]}), combined)
     if resumed and analysis.grade == "A":
         analysis = analysis.model_copy(update={"grade": "B"})
     return with_guest_memory(analysis, combined)

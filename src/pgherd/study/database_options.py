@@ -152,22 +152,22 @@ class DatabaseOptions(StudyOptions):
         scripts: load of each database.
         rate: transactions per second of each database. None: as many as possible.
         repeats: planned trials per point.
-        budget_seconds: maximum time of all trials. Every point gets at least 1 trial. None: no limit, and no repeats in
+        time_budget: maximum time of all trials. Every point gets at least 1 trial. None: no limit, and no repeats in
             addition to planned trials and reruns.
         max_reruns: maximum number of reruns of tainted trials in the run.
         precision: relative standard error of a point's mean at which it gets no further repeats.
     """
 
     # Deployment
-    cores: float = Field(gt=0, description="budget on the host")
-    memory: int = Field(gt=0, description="budget on the host")
+    host_cores: float = Field(gt=0, description="budget on the host")
+    host_memory: int = Field(gt=0, description="budget on the host")
     vcpus: float = Field(gt=0, description="of each database")
     container_memory: int | None = Field(None, gt=0)
     runtime: RuntimeName = "process"
     cpu_mode: CpuMode = "none"
-    guest: GuestMachine | None = Field(None, description="virtual machines: options of their hypervisors")
-    guest_minimum: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never reclaims (None: a quarter)")
-    guest_shares: dict[str, float] = Field(default_factory=dict, description="virtual machines: weight by container, if it is not 1")
+    vm: GuestMachine | None = Field(None, description="virtual machines: options of their hypervisors")
+    vm_memory_min: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never reclaims (None: a quarter)")
+    vm_memory_shares: dict[str, float] = Field(default_factory=dict, description="virtual machines: weight by container, if it is not 1")
     labels: dict[str, str] = Field(default_factory=dict)
     pg_bin: str
     pg_version: str = Field(description="of the server. The programs in pg_bin may have another version than an external server")
@@ -182,11 +182,11 @@ class DatabaseOptions(StudyOptions):
     huge_page_bytes: int = Field(
         0, ge=0, description="reserved for each server. A memory cgroup does not count them, so its limit is lower by this amount"
     )
-    checksums: bool | None = Field(None, description="data checksums (None: default of the version's initdb)")
+    data_checksums: bool | None = Field(None, description="data checksums (None: default of the version's initdb)")
     volumes: tuple[Volume, ...] = Field((), description="volumes of the servers' files")
     roles: dict[Role, str] = Field(default_factory=dict, description="role of files → name of their volume")
     tablespaces: tuple[str, ...] = Field((), description="names of the volumes over which tables and indexes are spread")
-    server: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
+    dsn: str | None = Field(None, description="DSN of an external server, without password (None: pgherd starts servers)")
 
     # Load
     scripts: tuple[Script, ...] = (Script(source="builtin:select-only"),)
@@ -195,17 +195,17 @@ class DatabaseOptions(StudyOptions):
     threads: int = Field(1, ge=1)
     rate: float | None = Field(None, gt=0)
     protocol: Protocol = "prepared"
-    client_place: ClientPlace = "inside"
+    client_placement: ClientPlace = "inside"
     sampling: float = Field(0.05, gt=0, le=1)
 
     # Measurement
     repeats: int = Field(3, ge=1)
-    seconds: float = Field(8.0, gt=0)
-    ramp: float = Field(1.0, ge=0)
-    budget_seconds: float | None = Field(None, gt=0)
+    duration: float = Field(8.0, gt=0)
+    warmup: float = Field(1.0, ge=0)
+    time_budget: float | None = Field(None, gt=0)
     max_reruns: int = Field(6, ge=0)
     precision: float = Field(0.01, gt=0)
-    state: State = "warm"
+    start_state: State = "warm"
     seed: int = 1
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
 
@@ -224,8 +224,8 @@ class DatabaseOptions(StudyOptions):
     def container(self, name: str) -> Container:
         """Return a container with one server and its database ``bench``. For an external server, the container is only a name."""
         database = self.database_called("bench")
-        if self.server is not None:
-            external = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.server, databases=(database,))
+        if self.dsn is not None:
+            external = Server(name="pg", bin=self.pg_bin, version=self.pg_version, dsn=self.dsn, databases=(database,))
             return Container(name=name, runtime="external", servers=(external,))
         server = Server(
             name="pg",
@@ -233,7 +233,7 @@ class DatabaseOptions(StudyOptions):
             version=self.pg_version,
             settings=self.settings,
             transparent_huge_pages=self.transparent_huge_pages,
-            checksums=self.checksums,
+            checksums=self.data_checksums,
             volumes=self.roles,
             tablespaces=self.tablespaces,
             databases=(database,),
@@ -244,16 +244,16 @@ class DatabaseOptions(StudyOptions):
             vcpus=self.vcpus,
             cpu_mode=self.cpu_mode,
             memory=None if self.container_memory is None else self.container_memory - self.huge_page_bytes,
-            memory_minimum=self.guest_minimum,
-            memory_shares=self.guest_shares.get(name, 1.0),
-            guest=self.guest,
+            vm_memory_min=self.vm_memory_min,
+            vm_memory_shares=self.vm_memory_shares.get(name, 1.0),
+            vm=self.vm,
             servers=(server,),
         )
 
     def deploy(self, names: tuple[str, ...] | list[str]) -> Deployment:
         """Return a deployment on this host with a container for each name. The budget is that of the host."""
         containers = tuple(self.container(name) for name in names)
-        host = Host(name="local", cores=self.cores, memory=self.memory, labels=self.labels, containers=containers)
+        host = Host(name="local", cores=self.host_cores, memory=self.host_memory, labels=self.labels, containers=containers)
         return Deployment(hosts=(host,), volumes=self.volumes)
 
     def load(self, clients: int) -> Load:
@@ -265,7 +265,7 @@ class DatabaseOptions(StudyOptions):
             rate=self.rate,
             scripts=self.scripts,
             protocol=self.protocol,
-            place=self.client_place,
+            client_placement=self.client_placement,
             sampling=self.sampling,
             kept_from_writing=self.settings.get(READ_ONLY) == "on",
             options={f"define:{name}": value for name, value in self.variables.items()},

@@ -15,7 +15,7 @@ EMULATED_METRIC = "emulated"
 FUNCTIONAL_TABLE = "functional"
 """Table of a run whose only result is that its trials worked."""
 EMULATION_REASON = "the guests' processors were emulated (TCG): functional only"
-_SPEED_CHECKS = ("cpu-bound", "io-bound", "not-client-bound", "rate-met")
+_SPEED_CHECKS = ("cpu-bound", "io-bound", "not-client-bound", "rate-achieved")
 """Checks whose pass depends on speed or CPU use, so emulation makes them unknown.
 
 io-bound divides the reads of all devices by transactions. With far fewer transactions, reads of other programs pass it. A pass of cached
@@ -37,8 +37,8 @@ def discount_checks(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) 
     """
     if not is_emulated(phases):
         return list(verdicts)
-    unknown = {"result": "unknown", "why": EMULATION_REASON, "failed_in": ()}
-    return [check.model_copy(update=unknown) if check.result != "pass" or check.check in _SPEED_CHECKS else check for check in verdicts]
+    unknown = {"result": "unknown", "reason": EMULATION_REASON, "failed_phases": ()}
+    return [check.model_copy(update=unknown) if check.result != "pass" or check.name in _SPEED_CHECKS else check for check in verdicts]
 
 
 def with_emulation(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:
@@ -72,7 +72,7 @@ def with_emulation(analysis: Analysis, results: Sequence[TrialResult]) -> Analys
             "command on a host with KVM.",
             *[f"trial {result.id} failed: {result.error}" for result in failed[:3]],
         ],
-        look_at=["'pgherd doctor' reports whether KVM works on this host"],
+        next_steps=["'pgherd doctor' reports whether KVM works on this host"],
     )
 
 

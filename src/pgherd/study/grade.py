@@ -14,7 +14,7 @@ from pgherd.model.finding import Grade
 from pgherd.model.result import TrialResult
 from pgherd.study.repeats import Repeats
 
-EXTERNAL_LOAD_CHECKS = frozenset({"foreign-cpu", "steal"})
+EXTERNAL_LOAD_CHECKS = frozenset({"background-cpu", "steal"})
 """Checks that fail because of background load on this machine or its host. The trial would pass on an idle machine."""
 
 _UNPLANNED = ("rerun", "adaptive")
@@ -72,7 +72,7 @@ def grade_of(clean: Sequence[bool], used: Collection[str], results: Sequence[Tri
     """
     if not majority_clean(clean):
         return "C"
-    verdicts = [v for result in results if result.trial.key() in used for v in result.verdicts if v.severity == "taint"]
+    verdicts = [v for result in results if result.trial.key() in used for v in result.checks if v.severity == "taint"]
     return "A" if whole and all(v.result == "pass" for v in verdicts) else "B"
 
 
@@ -123,7 +123,7 @@ def rerun_hints(grade: Grade, results: Sequence[TrialResult], command: Sequence[
         goes_on: the command resumes this run, which reruns tainted trials.
     """
     missed = _unreplaced(results)
-    checks = [{v.check for v in result.verdicts if v.taints and v.check in EXTERNAL_LOAD_CHECKS} for result in missed]
+    checks = [{v.name for v in result.checks if v.taints and v.name in EXTERNAL_LOAD_CHECKS} for result in missed]
     count = sum(bool(failed) for failed in checks)
     if grade == "A" or not count:
         return []
@@ -145,7 +145,7 @@ def _unreplaced(results: Sequence[TrialResult]) -> list[TrialResult]:
     unreplaced = []
     for trials in points.values():
         tainted = [result for result in trials if result.tainted]
-        lost = sum(not result.trial.reason.startswith(_UNPLANNED) and not result.memory_kills for result in tainted)
+        lost = sum(not result.trial.reason.startswith(_UNPLANNED) and not result.oom_kills for result in tainted)
         if lost > sum(result.trial.reason.startswith(_UNPLANNED) and not result.tainted for result in trials):
             unreplaced += tainted
     return unreplaced
@@ -156,7 +156,7 @@ def trial_warnings(results: Sequence[TrialResult], place: str = "a point") -> li
     warnings = failure_warnings(results)
     tainted = [result for result in results if result.tainted and result.error is None]
     if tainted:
-        checks = Counter(v.check for result in tainted for v in result.verdicts if v.taints)
+        checks = Counter(v.name for result in tainted for v in result.checks if v.taints)
         causes = ", ".join(f"{check} ({count})" for check, count in checks.most_common())
         warnings.append(
             f"{len(tainted)} of {len(results)} trials are tainted, by {causes}; they count only where {place} has no clean trial"
@@ -172,10 +172,10 @@ def failure_warnings(results: Sequence[TrialResult]) -> list[str]:
 def check_warnings(results: Sequence[TrialResult]) -> list[str]:
     """Return warnings about checks with an unknown result, and about failed checks that do not taint a trial."""
     warnings = []
-    unknown = Counter(v.check for result in results for v in result.verdicts if v.result == "unknown" and v.severity == "taint")
+    unknown = Counter(v.name for result in results for v in result.checks if v.result == "unknown" and v.severity == "taint")
     if unknown:
         warnings.append(f"Could not be checked here, and so did not pass: {', '.join(sorted(unknown))}")
-    minor = Counter(v.check for result in results for v in result.verdicts if v.result == "fail" and v.severity == "warn")
+    minor = Counter(v.name for result in results for v in result.checks if v.result == "fail" and v.severity == "warn")
     if minor:
         warnings.append("Warnings that do not taint a trial: " + ", ".join(f"{check} ({count})" for check, count in minor.most_common()))
     return warnings

@@ -53,7 +53,7 @@ _KSM_NOTES = {
 def uses_ksm(results: Iterable[TrialResult]) -> bool:
     """Return True if KSM was on for any guest."""
     containers = (container for result in results for _, container in result.trial.deployment.containers())
-    return any(container.guest is not None and container.guest.merge for container in containers)
+    return any(container.vm is not None and container.vm.merge for container in containers)
 
 
 def with_guest_memory(analysis: Analysis, results: Sequence[TrialResult]) -> Analysis:

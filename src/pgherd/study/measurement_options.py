@@ -18,11 +18,11 @@ class MeasuredOptions(StudyOptions):
     ``cores`` is the budget on the host. Times are in seconds. Names are as in pgherd.study.database_options.DatabaseOptions.
     """
 
-    cores: float = Field(gt=0)
+    host_cores: float = Field(gt=0)
     repeats: int = Field(3, ge=1)
-    seconds: float = Field(6.0, gt=0)
-    ramp: float = Field(2.0, ge=0)
-    budget_seconds: float | None = Field(None, gt=0)
+    duration: float = Field(6.0, gt=0)
+    warmup: float = Field(2.0, ge=0)
+    time_budget: float | None = Field(None, gt=0)
     max_reruns: int = Field(6, ge=0)
     precision: float = Field(0.01, gt=0)
     seed: int = 1

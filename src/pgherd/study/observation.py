@@ -181,7 +181,7 @@ def _clients(plan: Phase, phase: PhaseResult) -> tuple[float | None, float | Non
         load = plan.loads.get(target.target)
         if load and load.host is not None:
             continue
-        placement = load.place if load else "inside"
+        placement = load.client_placement if load else "inside"
         used = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)
         previous = sums[placement]
         sums[placement] = None if used is None or previous is None else previous + used
@@ -215,20 +215,20 @@ def _bottleneck(
     """Return the bottleneck of a trial, or 'unknown'."""
     if options.rate is not None:
         # The check covers each database. The sum over databases could hide one that does not meet its rate.
-        rate_met = [verdict.result for verdict in result.verdicts if verdict.check == "rate-met"]
-        if rate_met == ["pass"] or (not rate_met and throughput >= options.thresholds.rate_met * options.rate * databases):
+        rate_met = [verdict.result for verdict in result.checks if verdict.name == "rate-achieved"]
+        if rate_met == ["pass"] or (not rate_met and throughput >= options.thresholds.min_rate_achieved * options.rate * databases):
             return "rate-limit"
     unused = None if cpu.total is None or cpu.idle is None else (cpu.idle + (cpu.iowait or 0.0)) / cpu.total
     if unused is not None and unused <= 1 - options.thresholds.host_full:
         return "host-cpu"
-    if cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.cores:
+    if cpu.loaded is not None and cpu.loaded >= options.thresholds.host_full * options.host_cores:
         return "host-cpu"
-    if options.cpu_mode != "none" and given is not None and given >= options.thresholds.cpu_bound:
+    if options.cpu_mode != "none" and given is not None and given >= options.thresholds.min_cpu_used:
         return "cpu-quota"
-    failed = {verdict.check for verdict in result.verdicts if verdict.result == "fail"}
+    failed = {verdict.name for verdict in result.checks if verdict.result == "fail"}
     if "not-client-bound" in failed:
         return "client-cpu"
-    io_bound = any(verdict.check == "io-bound" and verdict.result == "pass" for verdict in result.verdicts)
+    io_bound = any(verdict.name == "io-bound" and verdict.result == "pass" for verdict in result.checks)
     waiting = cpu.total is not None and cpu.iowait is not None and cpu.iowait / cpu.total >= IOWAIT_SHARE
     return "storage" if io_bound or waiting else "unknown"
 

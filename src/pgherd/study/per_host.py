@@ -126,10 +126,10 @@ def _containers(result: TrialResult, name: str) -> int:
 
 
 def _missing_host_warnings(results: Sequence[TrialResult]) -> list[str]:
-    incomplete = [result for result in results if any(v.check == "all-hosts" and v.result == "fail" for v in result.verdicts)]
+    incomplete = [result for result in results if any(v.name == "all-hosts-present" and v.result == "fail" for v in result.checks)]
     if not incomplete:
         return []
-    reasons = sorted({v.observed for result in incomplete for v in result.verdicts if v.check == "all-hosts" and v.result == "fail"})
+    reasons = sorted({v.observed for result in incomplete for v in result.checks if v.name == "all-hosts-present" and v.result == "fail"})
     return [f"{len(incomplete)} of {len(results)} trials ran without all hosts ({'; '.join(reasons)}); they are tainted"]
 
 

@@ -88,7 +88,7 @@ def join_continuations(results: Sequence[TrialResult]) -> list[TrialResult]:
     combined: list[TrialResult] = []
     last: int | None = None
     for result in results:
-        if result.error is None and result.trial.goes_on and last is not None:
+        if result.error is None and result.trial.continues_previous and last is not None:
             combined[last] = _append(combined[last], result)
             continue
         if result.error is None:
@@ -99,23 +99,25 @@ def join_continuations(results: Sequence[TrialResult]) -> list[TrialResult]:
 
 def failed_phases(result: TrialResult, verdict: Verdict) -> tuple[str, ...]:
     """Return the phases of a trial in which a check failed. These are all phases if the check covers the whole trial."""
-    return () if verdict.result != "fail" else verdict.failed_in or tuple(phase.phase for phase in result.phases)
+    return () if verdict.result != "fail" else verdict.failed_phases or tuple(phase.phase for phase in result.phases)
 
 
 def _append(first: TrialResult, second: TrialResult) -> TrialResult:
-    verdicts = {(v.check, v.kind): v.model_copy(update={"failed_in": failed_phases(first, v)}) for v in first.verdicts}
-    for later in second.verdicts:
+    verdicts = {(v.name, v.kind): v.model_copy(update={"failed_phases": failed_phases(first, v)}) for v in first.checks}
+    for later in second.checks:
         failed = failed_phases(second, later)
-        earlier = verdicts.get((later.check, later.kind))
+        earlier = verdicts.get((later.name, later.kind))
         worst = later if earlier is None or later.gravity > earlier.gravity else earlier
-        verdicts[later.check, later.kind] = worst.model_copy(update={"failed_in": (*(earlier.failed_in if earlier else ()), *failed)})
+        verdicts[later.name, later.kind] = worst.model_copy(
+            update={"failed_phases": (*(earlier.failed_phases if earlier else ()), *failed)}
+        )
     return first.model_copy(
         update={
             "ended": second.ended,
             "trial": first.trial.model_copy(update={"phases": (*first.trial.phases, *second.trial.phases)}),
             "phases": [*first.phases, *second.phases],
-            "verdicts": list(verdicts.values()),
-            "memory_kills": (*first.memory_kills, *second.memory_kills),
+            "checks": list(verdicts.values()),
+            "oom_kills": (*first.oom_kills, *second.oom_kills),
         }
     )
 

@@ -21,11 +21,11 @@ def propose(planned: Sequence[Trial], results: Sequence[TrialResult], budget_s: 
     finished = {result.trial.key() for result in results}
     remaining = tuple(trial for trial in planned if trial.key() not in finished)
     if not remaining:
-        return Proposal(stop=complete, worst_case=len(planned))
+        return Proposal(stop=complete, max_trials=len(planned))
     if budget_s is None:
-        return Proposal(trials=remaining, worst_case=len(planned))
+        return Proposal(trials=remaining, max_trials=len(planned))
     times = [max(result.ended - result.started, 0.0) for result in results]
     if times and sum(times) + max(times) > budget_s:
         stop = f"the budget of {budget_s:g} s is used up; {len(results)} of {len(planned)} planned trials were run"
-        return Proposal(stop=stop, worst_case=len(planned))
-    return Proposal(trials=remaining[:1], worst_case=len(planned))
+        return Proposal(stop=stop, max_trials=len(planned))
+    return Proposal(trials=remaining[:1], max_trials=len(planned))

@@ -35,7 +35,7 @@ class MeasurementOptions(Protocol):
         ...
 
     @property
-    def budget_seconds(self) -> float | None:
+    def time_budget(self) -> float | None:
         """Maximum time of all trials, in seconds. None: no limit, and only planned trials and reruns."""
         ...
 
@@ -89,19 +89,19 @@ def propose(options: MeasurementOptions, design: SchedulePlan, results: Sequence
     while True:
         batch, stop = plan.next()
         if stop is not None:
-            return Proposal(stop=stop, worst_case=len(plan.finished))
+            return Proposal(stop=stop, max_trials=len(plan.finished))
         missing = tuple(trial for trial in batch if trial.key() not in by_key)
         if missing:
-            return Proposal(trials=missing, worst_case=worst_case(options, design))
+            return Proposal(trials=missing, max_trials=worst_case(options, design))
         plan.finished += [by_key[trial.key()] for trial in batch]
 
 
 def worst_case(options: MeasurementOptions, design: SchedulePlan) -> int:
     """Return the maximum number of trials of a run."""
-    if options.budget_seconds is None:
+    if options.time_budget is None:
         return len(design.planned) + options.max_reruns
     shortest = min(trial.seconds() for trial in design.planned)
-    return max(len(design.blocks[0]), math.ceil(options.budget_seconds / max(shortest, 1.0)))
+    return max(len(design.blocks[0]), math.ceil(options.time_budget / max(shortest, 1.0)))
 
 
 def throughput(result: TrialResult) -> float:
@@ -138,7 +138,7 @@ class _BatchPlan:
         if batch:
             self.reruns += len(batch)
             return batch, None
-        if self.options.budget_seconds is not None and not self.short:
+        if self.options.time_budget is not None and not self.short:
             batch = self._fitting(self.design.refine(self.finished)) or self._fitting(self._least_certain() if self.design.adaptive else ())
         return (batch, None) if batch else ((), self._reason())
 
@@ -147,17 +147,17 @@ class _BatchPlan:
 
         Plans with unpredictable times are decided block by block: trials that restart or restore servers, or that end with their drivers.
         """
-        if self.options.budget_seconds is None:
+        if self.options.time_budget is None:
             return True
         required = sum(trial.seconds() + TRANSITION_S for trial in self.design.planned)
         predictable = all(trial.state == "warm" and not trial.open_ended for trial in self.design.planned)
-        return predictable and required <= self.options.budget_seconds
+        return predictable and required <= self.options.time_budget
 
     def _remaining(self) -> float:
         """Return the rest of the time budget, in seconds."""
-        if self.options.budget_seconds is None:
+        if self.options.time_budget is None:
             return math.inf
-        return self.options.budget_seconds - sum(max(result.ended - result.started, 0.0) for result in self.finished)
+        return self.options.time_budget - sum(max(result.ended - result.started, 0.0) for result in self.finished)
 
     def _fitting(self, trials: Sequence[Trial]) -> tuple[Trial, ...]:
         """Return the first trials that fit into the rest of the time budget.
@@ -200,7 +200,7 @@ class _BatchPlan:
             tainted = [result for result in trials if result.tainted]
             clean_reruns = sum(not result.tainted for result in reruns)
             # An OOM kill would happen again. It is the result of the trial.
-            planned_tainted = [result for result in tainted if result not in reruns and not result.memory_kills]
+            planned_tainted = [result for result in tainted if result not in reruns and not result.oom_kills]
             hopeless = len(reruns) >= MAX_TAINTED_RERUNS and all(result.tainted for result in reruns[-MAX_TAINTED_RERUNS:])
             if clean_reruns >= len(planned_tainted) or hopeless or _systematic(trials):
                 continue
@@ -229,20 +229,20 @@ class _BatchPlan:
         tainted = sum(result.tainted for result in self.finished)
         if self.short:
             planned = len(self.design.planned)
-            return f"the budget of {self.options.budget_seconds:g} s is used up; {len(self.finished)} of {planned} planned trials were run"
+            return f"the budget of {self.options.time_budget:g} s is used up; {len(self.finished)} of {planned} planned trials were run"
         suffix = f"; {tainted} trials are tainted" if tainted else ""
-        if self.options.budget_seconds is not None and self._remaining() < min(trial.seconds() for trial in self.design.planned):
-            return f"all planned trials are done and the budget of {self.options.budget_seconds:g} s is used up{suffix}"
+        if self.options.time_budget is not None and self._remaining() < min(trial.seconds() for trial in self.design.planned):
+            return f"all planned trials are done and the budget of {self.options.time_budget:g} s is used up{suffix}"
         return f"all planned trials are done{suffix}"
 
 
 def _systematic(trials: Sequence[TrialResult]) -> bool:
     """Return True if the same validity check failed in all trials of a point (at least two), so that a rerun would not help."""
-    failed = [{v.check for v in result.verdicts if v.taints and v.kind == "intent"} if result.error is None else set() for result in trials]
+    failed = [{v.name for v in result.checks if v.taints and v.kind == "validity"} if result.error is None else set() for result in trials]
     return len(failed) > 1 and bool(set.intersection(*failed))
 
 
 def _failure(result: TrialResult) -> str:
     if result.error is not None:
         return "it did not finish"
-    return "failed " + ", ".join(v.check for v in result.verdicts if v.taints)
+    return "failed " + ", ".join(v.name for v in result.checks if v.taints)

@@ -70,7 +70,7 @@ class Plan:
     def longest(self) -> float:
         """Longest possible time under load, in seconds. Further repeats may use the whole time budget."""
         options = self.document.get("options") or {}
-        return max(self.seconds, float(options.get("budget_seconds") or 0.0))
+        return max(self.seconds, float(options.get("time_budget") or 0.0))
 
 
 @dataclass

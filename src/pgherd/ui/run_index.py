@@ -196,7 +196,7 @@ def _from_document(document: Mapping[str, Any], path: Path, name: str) -> Summar
         host=_SEPARATOR.join(name[:_MAX_HOST_NAME] for name in names[:_MAX_HOSTS]),
         answer=clean(str(analysis.get("answer") or document.get("error") or ""))[:_MAX_TEXT],
         trials=_trials(path),
-        resumable=state != "finished" and document.get("surroundings") is not None,
+        resumable=state != "finished" and (document.get("environment") or document.get("surroundings")) is not None,
     )
 
 

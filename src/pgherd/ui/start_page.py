@@ -148,7 +148,7 @@ def _shown(plan: Plan) -> dict[str, Any]:
         "memory": int(document.get("memory_bytes") or 0),
         "changes": [clean(text) for text in document.get("host_changes") or ()],
         "needs_confirmation": [clean(text) for text in plan.needs_confirmation],
-        "choices": [clean(text) for text in document.get("choices") or ()],
+        "choices": [clean(text) for text in document.get("defaults_chosen") or ()],
         "settings": [setting for setting in document.get("settings") or () if isinstance(setting, dict)],
         "containers": sum(len(host.get("containers") or ()) for host in deployment.get("hosts") or ()),
     }

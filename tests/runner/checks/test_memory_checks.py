@@ -21,7 +21,7 @@ def phase(worst):
 
 
 def verdicts(*args):
-    return {verdict.check: verdict for verdict in judge(*args, Thresholds())}
+    return {verdict.name: verdict for verdict in judge(*args, Thresholds())}
 
 
 def test_the_worst_second_of_all_phases_decides():
@@ -34,8 +34,8 @@ def test_the_worst_second_of_all_phases_decides():
 
 
 def test_the_threshold_can_be_changed():
-    (verdict, _) = judge(trial(), [phase(0.03)], (), Thresholds(memory_accounted=0.05))
-    assert verdict.result == "pass" and "5.0%" in verdict.wanted
+    (verdict, _) = judge(trial(), [phase(0.03)], (), Thresholds(max_unaccounted_memory=0.05))
+    assert verdict.result == "pass" and "5.0%" in verdict.expected
 
 
 def test_nothing_is_said_where_nothing_counts():
@@ -46,7 +46,7 @@ def test_nothing_is_said_where_nothing_counts():
 
 
 def test_an_oom_kill_fails_and_says_who():
-    kills = (MemoryKill(container="a", processes=2, at=3.0, names=("postgres (12)",), limit="run"),)
+    kills = (MemoryKill(container="a", processes=2, time=3.0, names=("postgres (12)",), limit="run"),)
     found = verdicts(trial(), [], kills)[NO_OOM_KILL]
     assert (found.result, found.severity) == ("fail", "taint")
     assert found.observed == "a: postgres (12) and 1 more killed, at the limit of all containers together"
@@ -54,5 +54,5 @@ def test_an_oom_kill_fails_and_says_who():
 
 
 def test_words_of_a_kill_that_the_log_does_not_tell_of():
-    assert words(MemoryKill(container="a", processes=1, at=3.0)) == "a: 1 process killed"
-    assert words(MemoryKill(container="a", processes=2, at=3.0, limit="container")) == "a: 2 processes killed, at the container's limit"
+    assert words(MemoryKill(container="a", processes=1, time=3.0)) == "a: 1 process killed"
+    assert words(MemoryKill(container="a", processes=2, time=3.0, limit="container")) == "a: 2 processes killed, at the container's limit"

@@ -21,7 +21,7 @@ def trial(intents=(), load=None, dsn=None):
     if dsn is not None:
         container = Container(name="c1", runtime="external", servers=(server,))
     phase = Phase(loads={TARGET: load or Load(threads=1)})
-    return Trial(point={}, deployment=Deployment(hosts=(Host(cores=4, containers=(container,)),)), phases=(phase,), intents=intents)
+    return Trial(point={}, deployment=Deployment(hosts=(Host(cores=4, containers=(container,)),)), phases=(phase,), validity_checks=intents)
 
 
 GOOD = {
@@ -46,7 +46,7 @@ def checks_of(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=10
         target=TARGET, driver="pgbench", transactions=throughput * 10, throughput=throughput, failed=failed, first=0, last=11
     )
     phase = PhaseResult(phase="steady", start=1, end=11, overlap=overlap, targets=[target], metrics=metrics)
-    return {v.check: v for v in judge(trial(intents, load, dsn), [phase], FACTS, Thresholds(), jump)}
+    return {v.name: v for v in judge(trial(intents, load, dsn), [phase], FACTS, Thresholds(), jump)}
 
 
 def changed(entity, **values):
@@ -60,13 +60,13 @@ def test_a_clean_trial_passes_everything():
             "cached",
             "not-client-bound",
             "overlap",
-            "length",
-            "errors",
+            "on-schedule",
+            "no-failed-transactions",
             "steal",
-            "foreign-cpu",
-            "checkpoints",
-            "vacuums",
-            "clock",
+            "background-cpu",
+            "no-checkpoint",
+            "no-autovacuum",
+            "clock-step",
         ],
         "pass",
     )
@@ -78,7 +78,7 @@ def test_a_period_that_outlasted_its_plan_fails():
     for seconds, result in ((10.0, "pass"), (11.4, "pass"), (11.6, "fail"), (51.0, "fail")):
         target = TargetResult(target=TARGET, driver="pgbench", transactions=1.0, throughput=1.0, first=0, last=60)
         phase = PhaseResult(phase="steady", start=1, end=1 + seconds, overlap=1.0, targets=[target], metrics=GOOD)
-        (found,) = [v for v in judge(planned, [phase], FACTS, Thresholds(), 0.0) if v.check == "length"]
+        (found,) = [v for v in judge(planned, [phase], FACTS, Thresholds(), 0.0) if v.name == "on-schedule"]
         assert (found.result, found.severity) == (result, "taint"), seconds
     assert found.observed == "51.0 s of 10 s planned"
 
@@ -91,13 +91,13 @@ def test_a_period_that_outlasted_its_plan_fails():
         ("cached", changed("disk:sda", reads=500.0) | {"server:c1/pg": {"db.blks_hit": 99000.0, "db.blks_read": 600.0}}, {}),
         ("not-client-bound", changed(f"driver:{TARGET}", cpu__usage=0.95), {}),
         ("overlap", GOOD, {"overlap": 0.9}),
-        ("errors", GOOD, {"failed": 3}),
+        ("no-failed-transactions", GOOD, {"failed": 3}),
         ("steal", changed("host", cpu__steal=0.5), {}),
-        ("foreign-cpu", changed("host", cpu__user=2.5), {}),
-        ("foreign-cpu", changed("host", cpu__user=2.5) | {"platform:balloon-manager": {"cpu.usage": 1.6}}, {}),  # a part of pgherd's
-        ("checkpoints", changed("server:c1/pg", checkpoint__timed=0.1), {}),
-        ("vacuums", changed("server:c1/pg", vacuum__workers=0.4), {}),
-        ("clock", GOOD, {"jump": -0.2}),
+        ("background-cpu", changed("host", cpu__user=2.5), {}),
+        ("background-cpu", changed("host", cpu__user=2.5) | {"platform:balloon-manager": {"cpu.usage": 1.6}}, {}),  # a part of pgherd's
+        ("no-checkpoint", changed("server:c1/pg", checkpoint__timed=0.1), {}),
+        ("no-autovacuum", changed("server:c1/pg", vacuum__workers=0.4), {}),
+        ("clock-step", GOOD, {"jump": -0.2}),
     ],
 )
 def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more):
@@ -118,7 +118,7 @@ def pages_verdict(settings, transparent, mapped, huge):
     seen = {} if mapped is None else {"server:c1/pg": {"pages.size": 4096.0, "pages.mapped": mapped, "pages.huge": huge}}
     target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
     phase = PhaseResult(phase="steady", start=1, end=2, overlap=1, targets=[target], metrics=seen)
-    return {v.check: v for v in judge(wanted, [phase], FACTS, Thresholds(), 0.0)}.get("huge-pages")
+    return {v.name: v for v in judge(wanted, [phase], FACTS, Thresholds(), 0.0)}.get("huge-pages")
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def pages_verdict(settings, transparent, mapped, huge):
 )
 def test_servers_must_lie_on_the_pages_that_were_asked_for(settings, transparent, mapped, huge, result):
     verdict = pages_verdict(settings, transparent, mapped, huge)
-    assert verdict.result == result and verdict.kind == "intent" and verdict.severity == "taint"
+    assert verdict.result == result and verdict.kind == "validity" and verdict.severity == "taint"
     assert bool(verdict.why) == (result != "pass") and verdict.observed and verdict.wanted
 
 
@@ -145,19 +145,19 @@ def test_where_nothing_was_asked_for_no_pages_are_judged(settings):
     assert pages_verdict(settings, None, 100.0, 100.0) is None
 
 
-@pytest.mark.parametrize("check", ["cpu-bound", "cached", "steal", "foreign-cpu", "checkpoints", "vacuums"])
+@pytest.mark.parametrize("check", ["cpu-bound", "cached", "steal", "background-cpu", "no-checkpoint", "no-autovacuum"])
 def test_what_cannot_be_seen_never_passes(check):
     assert checks_of({})[check].result == "unknown"
 
 
 def test_a_rate_is_met_or_not():
     load = Load(rate=1000)
-    assert checks_of(GOOD, intents=("rate-met",), load=load, throughput=990)["rate-met"].result == "pass"
-    assert checks_of(GOOD, intents=("rate-met",), load=load, throughput=900)["rate-met"].result == "fail"
+    assert checks_of(GOOD, intents=("rate-achieved",), load=load, throughput=990)["rate-achieved"].result == "pass"
+    assert checks_of(GOOD, intents=("rate-achieved",), load=load, throughput=900)["rate-achieved"].result == "fail"
     # 1000 are due at 100 per second; with random arrivals 900 may be chance (three deviations are 95), 800 may not.
-    assert checks_of(GOOD, intents=("rate-met",), load=Load(rate=100), throughput=90)["rate-met"].result == "pass"
-    assert checks_of(GOOD, intents=("rate-met",), load=Load(rate=100), throughput=80)["rate-met"].result == "fail"
-    assert checks_of(GOOD, intents=("rate-met",))["rate-met"].result == "unknown"
+    assert checks_of(GOOD, intents=("rate-achieved",), load=Load(rate=100), throughput=90)["rate-achieved"].result == "pass"
+    assert checks_of(GOOD, intents=("rate-achieved",), load=Load(rate=100), throughput=80)["rate-achieved"].result == "fail"
+    assert checks_of(GOOD, intents=("rate-achieved",))["rate-achieved"].result == "unknown"
 
 
 def test_io_bound_wants_reads_from_the_device():
@@ -175,7 +175,7 @@ def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is
 
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
     load = Load(scripts=(Script(source="builtin:tpcb-like"),))
-    verdict = checks_of(changed("server:c1/pg", checkpoint__timed=0.1), load=load)["checkpoints"]
+    verdict = checks_of(changed("server:c1/pg", checkpoint__timed=0.1), load=load)["no-checkpoint"]
     assert verdict.severity == "warn" and "the load writes" in verdict.wanted
 
 
@@ -184,7 +184,7 @@ def test_the_worst_phase_decides():
     phases = [PhaseResult(phase="a", start=0, end=1, overlap=o, targets=[target], metrics=GOOD) for o in (1.0, 0.5)]
     one = trial()
     two = one.model_copy(update={"phases": one.phases * 2})
-    assert next(v for v in judge(two, phases, FACTS, Thresholds(), 0) if v.check == "overlap").result == "fail"
+    assert next(v for v in judge(two, phases, FACTS, Thresholds(), 0) if v.name == "overlap").result == "fail"
 
 
 def test_the_phases_that_failed_are_named():
@@ -195,12 +195,12 @@ def test_the_phases_that_failed_are_named():
     ]
     one = trial()
     four = one.model_copy(update={"phases": one.phases * 4})
-    found = {v.check: v for v in judge(four, phases, FACTS, Thresholds(), 0)}
-    assert found["steal"].failed_in == ("w1", "w3")
+    found = {v.name: v for v in judge(four, phases, FACTS, Thresholds(), 0)}
+    assert found["steal"].failed_phases == ("w1", "w3")
     assert found["steal"].observed == "12.50% (phase w1, the first of 2 such of 4)"
-    assert all(v.failed_in == () and "phase" not in v.observed for v in found.values() if v.result == "pass")
-    (alone,) = [v for v in judge(one, phases[1:2], FACTS, Thresholds(), 0) if v.check == "steal"]
-    assert (alone.result, alone.failed_in, alone.observed) == ("fail", (), "12.50%")
+    assert all(v.failed_phases == () and "phase" not in v.observed for v in found.values() if v.result == "pass")
+    (alone,) = [v for v in judge(one, phases[1:2], FACTS, Thresholds(), 0) if v.name == "steal"]
+    assert (alone.result, alone.failed_phases, alone.observed) == ("fail", (), "12.50%")
 
 
 def two_containers(metrics, intents=("cpu-bound", "cached")):
@@ -209,10 +209,10 @@ def two_containers(metrics, intents=("cpu-bound", "cached")):
     both = tuple(Container(name=n, runtime="cgroup", vcpus=1, cpu_mode="quota", servers=(server,)) for n in ("c1", "c2"))
     loads = {TARGET.replace("c1", name): Load(threads=1) for name in ("c1", "c2")}
     deployment = Deployment(hosts=(Host(cores=4, containers=both),))
-    one = Trial(point={}, deployment=deployment, phases=(Phase(loads=loads),), intents=intents)
+    one = Trial(point={}, deployment=deployment, phases=(Phase(loads=loads),), validity_checks=intents)
     targets = [TargetResult(target=t, driver="pgbench", transactions=9000, throughput=900, first=0, last=11) for t in loads]
     phase = PhaseResult(phase="a", start=1, end=11, overlap=1, targets=targets, metrics=metrics)
-    return {v.check: v for v in judge(one, [phase], FACTS, Thresholds(), 0.0)}
+    return {v.name: v for v in judge(one, [phase], FACTS, Thresholds(), 0.0)}
 
 
 def test_one_that_was_not_seen_passes_no_more_than_all():
@@ -220,7 +220,7 @@ def test_one_that_was_not_seen_passes_no_more_than_all():
     assert (found["cpu-bound"].result, found["cached"].result) == ("unknown", "unknown")
     assert found["cpu-bound"].why.startswith("c2: ") and found["cached"].why.startswith("c2/pg: ")
     seen = GOOD | {"container:c2": GOOD["container:c1"], "server:c2/pg": GOOD["server:c1/pg"]}
-    assert {v.result for v in two_containers(seen).values() if v.kind == "intent"} == {"pass"}
+    assert {v.result for v in two_containers(seen).values() if v.kind == "validity"} == {"pass"}
     low = two_containers(changed("container:c1", cpu__usage=0.5) | {"server:c1/pg": {"db.blks_hit": 1.0, "db.blks_read": 9.0}})
     assert {low["cpu-bound"].result, low["cached"].result} == {"fail"}, "what was seen is enough to fail"
     full = GOOD | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}}
@@ -258,13 +258,13 @@ def test_a_driver_inside_a_small_quota_can_be_the_limit():
 )
 def test_clients_on_a_host_of_their_own_are_the_limit_when_it_is_full(idle, result, words):
     host = {} if idle is None else {"cpu.user": 4 - idle, "cpu.idle": idle, "cpu.online": 4.0}
-    part = trial(("not-client-bound",), Load(threads=8, host="clients", place="outside"))
+    part = trial(("not-client-bound",), Load(threads=8, host="clients", client_placement="outside"))
     part = part.model_copy(update={"deployment": Deployment(hosts=(Host(name="clients", cores=4),))})
     target = TargetResult(target=TARGET, driver="pgbench", transactions=1, throughput=1, first=0, last=1)
     metrics = {"host": host, f"driver:{TARGET}": {"cpu.usage": 3.9}}  # less than half of what eight threads could get
     found = judge(part, [PhaseResult(phase="a", start=0, end=1, overlap=1, targets=[target], metrics=metrics)], FACTS, Thresholds(), 0)[0]
-    assert (found.check, found.result) == ("not-client-bound", result) and words in found.why
-    assert "their host" in found.wanted and "their host" in found.observed
+    assert (found.name, found.result) == ("not-client-bound", result) and words in found.reason
+    assert "their host" in found.expected and "their host" in found.observed
 
 
 def test_a_device_made_of_others_is_not_counted_again():
@@ -281,10 +281,10 @@ def test_what_is_not_seen_of_somebody_elses_server_is_unknown():
     busy = THEIRS | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}, "disk:sda": {"reads": 5000.0}}
     found = checks_of(busy, intents=("cpu-bound", "cached", "io-bound", "not-client-bound"), dsn="host=h")
     results = {name: verdict.result for name, verdict in found.items()}
-    unseen = ("cpu-bound", "io-bound", "steal", "foreign-cpu")
+    unseen = ("cpu-bound", "io-bound", "steal", "background-cpu")
     assert {name for name, result in results.items() if result == "unknown"} == set(unseen)
     assert all("is external" in found[name].why or "cannot account" in found[name].why for name in unseen)
-    assert results["cached"] == results["not-client-bound"] == results["errors"] == results["checkpoints"] == "pass"
+    assert results["cached"] == results["not-client-bound"] == results["no-failed-transactions"] == results["no-checkpoint"] == "pass"
 
 
 def test_what_is_seen_of_it_can_fail():
@@ -298,7 +298,7 @@ def test_what_is_seen_of_it_can_fail():
         "they may have come from its page cache"
     )
     unheard = {name: value for name, value in THEIRS.items() if name != "server:c1/pg"}
-    assert {checks_of(unheard, dsn="host=h")[name].result for name in ("cached", "checkpoints", "vacuums")} == {"unknown"}
+    assert {checks_of(unheard, dsn="host=h")[name].result for name in ("cached", "no-checkpoint", "no-autovacuum")} == {"unknown"}
 
 
 def phases_of(*skews, first=0.0):
@@ -312,7 +312,7 @@ def phases_of(*skews, first=0.0):
 def skew_verdict(phases, **limits):
     plan = trial()
     plan = plan.model_copy(update={"phases": plan.phases * len(phases)})
-    return {v.check: v for v in judge(plan, phases, FACTS, Thresholds(**limits), 0.0)}.get("switch-skew")
+    return {v.name: v for v in judge(plan, phases, FACTS, Thresholds(**limits), 0.0)}.get("switch-skew")
 
 
 def test_targets_that_switch_together_pass():
@@ -367,7 +367,7 @@ def judged(check, *values, options=None):
 
 def test_exit_code_0_passes():
     verdict = judged("exit_code", {"exit_code": 0.0}, {"exit_code": 0.0})
-    assert verdict.result == "pass" and verdict.kind == "intent" and verdict.severity == "taint"
+    assert verdict.result == "pass" and verdict.kind == "validity" and verdict.severity == "taint"
 
 
 @pytest.mark.parametrize(("code", "words"), [(3.0, "exit code 3 on h1"), (-9.0, "signal 9 on h1")])
@@ -402,6 +402,6 @@ def test_how_long_it_lasts_is_judged_of_no_open_ended_trial():
     phase = PhaseResult(phase="command", start=0, end=1, overlap=0.4, targets=[target])
     checks = {}
     for seconds in (None, 60.0):
-        trial = propose(ExecOptions(command=("true",), cores=2, seconds=seconds), []).trials[0]
-        checks[seconds] = {verdict.check for verdict in trial_checks.judge(trial, [phase], COMMANDS_FACTS, Thresholds(), 0.0)}
-    assert checks[60.0] - checks[None] == {"overlap", "length"} and "exit-code" in checks[None]
+        trial = propose(ExecOptions(command=("true",), cores=2, duration=seconds), []).trials[0]
+        checks[seconds] = {verdict.name for verdict in trial_checks.judge(trial, [phase], COMMANDS_FACTS, Thresholds(), 0.0)}
+    assert checks[60.0] - checks[None] == {"overlap", "on-schedule"} and "exit-code" in checks[None]

@@ -37,7 +37,7 @@ def trial():
     return Trial(
         point={"databases": 2},
         deployment=Deployment(hosts=(Host(containers=containers),)),
-        phases=(Phase(name="p", ramp=0, seconds=1, loads=loads),),
+        phases=(Phase(name="p", warmup=0, seconds=1, loads=loads),),
     )
 
 

@@ -150,7 +150,7 @@ def trial(*names, vcpus=None, settings=None, state="warm", load=None, runtime="p
     containers = tuple(Container(name=name, runtime=runtime, vcpus=vcpus, servers=(server,)) for name in names)
     deployment = Deployment(hosts=(Host(containers=containers),))
     loads = {f"local/{names[0]}/pg/bench": load or Load()}
-    return Trial(point={"databases": 1}, deployment=deployment, state=state, phases=(Phase(name="p", ramp=0, seconds=1, loads=loads),))
+    return Trial(point={"databases": 1}, deployment=deployment, state=state, phases=(Phase(name="p", warmup=0, seconds=1, loads=loads),))
 
 
 def done(deployer):

@@ -91,7 +91,7 @@ def make(tmp_path, monkeypatch):
 
 
 def trial(memory, staging="cgroup-limit"):
-    host = Host(memory=memory and memory * MB, staging=staging, containers=(Container(name="a", runtime="cgroup"),))
+    host = Host(memory=memory and memory * MB, overcommit_by=staging, containers=(Container(name="a", runtime="cgroup"),))
     return Trial(point={"m": memory or 0}, deployment=Deployment(hosts=(host,)), phases=(Phase(),))
 
 

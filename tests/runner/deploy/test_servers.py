@@ -218,7 +218,7 @@ class Instance:
 def trial():
     server = Server(bin="/b", version="18", databases=(Database(),))
     deployed = Deployment(hosts=(Host(containers=(Container(name="db01", servers=(server,)),)),))
-    return Trial(point={"x": 1}, deployment=deployed, phases=(Phase(loads={"local/db01/pg/bench": Load()}),), looks=("buffers",))
+    return Trial(point={"x": 1}, deployment=deployed, phases=(Phase(loads={"local/db01/pg/bench": Load()}),), final_readings=("buffers",))
 
 
 def test_buffers_of_each_server(trial):
@@ -231,7 +231,7 @@ def test_buffers_of_each_server(trial):
 
 def test_nothing_is_asked_unless_the_trial_wants_it(trial):
     instance = Instance()
-    assert module.buffer_readings(Node(), trial.model_copy(update={"looks": ()}), {("db01", "pg"): instance}) == {}
+    assert module.buffer_readings(Node(), trial.model_copy(update={"final_readings": ()}), {("db01", "pg"): instance}) == {}
     assert module.buffer_readings(Node(), None, {("db01", "pg"): instance}) == {}
     assert instance.said == []
 
@@ -411,7 +411,7 @@ def test_of_memory_what_to_do():
     assert "container db01" in said and "killed 2 processes in it" in said and "raise --memory" in said
 
 
-KILL = MemoryKill(container="db1", processes=1, at=100.0)
+KILL = MemoryKill(container="db1", processes=1, time=100.0)
 
 
 def victim(at=99.0, group="/pgherd-x/db1", limited="/pgherd-x", pid=12):
@@ -419,7 +419,7 @@ def victim(at=99.0, group="/pgherd-x/db1", limited="/pgherd-x", pid=12):
 
 
 def test_the_log_tells_who_when_and_at_whose_limit():
-    assert with_victims(KILL, [victim()]) == MemoryKill(container="db1", processes=1, at=99.0, names=("postgres (12)",), limit="run")
+    assert with_victims(KILL, [victim()]) == MemoryKill(container="db1", processes=1, time=99.0, names=("postgres (12)",), limit="run")
     assert with_victims(KILL, [victim(limited="/pgherd-x/db1")]).limit == "container"
 
 

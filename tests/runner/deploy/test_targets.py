@@ -222,7 +222,7 @@ def test_between_hosts_the_far_end_has_a_server_and_the_near_one_a_way(links_ses
 
     def part(host, loads):
         deployment = Deployment(hosts=(Host(name=host),), links=(link,))
-        phase = Phase.model_construct(name="steady", ramp=0, seconds=1, loads=loads)
+        phase = Phase.model_construct(name="steady", warmup=0, seconds=1, loads=loads)
         return Trial.model_construct(point={}, deployment=deployment, phases=(phase,))
 
     near, far = LinkTargets(links_session), LinkTargets(links_session)

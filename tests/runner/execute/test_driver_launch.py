@@ -52,13 +52,13 @@ class Guest(LocalNode):
 
 
 def phase(**loads):
-    return Phase(name="p", ramp=1, seconds=2, loads=loads)
+    return Phase(name="p", warmup=1, seconds=2, loads=loads)
 
 
 def test_a_load_inside_its_container_joins_it_and_one_outside_does_not(tmp_path):
     handle = ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,))
     resolver = Stage({"x/a/pg/bench": handle, "x/b/pg/bench": handle})
-    wanted = phase(**{"x/a/pg/bench": Load(scripts=SELECT), "x/b/pg/bench": Load(scripts=SELECT, place="outside")})
+    wanted = phase(**{"x/a/pg/bench": Load(scripts=SELECT), "x/b/pg/bench": Load(scripts=SELECT, client_placement="outside")})
     inside, outside = launches(LocalNode(), wanted, resolver, tmp_path)
     assert (inside.command.join, inside.command.cpus) == (handle.join, (1,))
     assert (outside.command.join, outside.command.cpus) == ((), None)
@@ -71,7 +71,7 @@ def test_a_load_inside_a_guest_runs_on_the_guests_node(tmp_path):
     resolver = Stage({"x/a/pg/bench": ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,), node=guest)})
     (inside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT)}), resolver, tmp_path)
     assert inside.node is guest and inside.command.join == () and inside.command.cpus is None
-    (outside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT, place="outside")}), resolver, tmp_path / "o")
+    (outside,) = launches(host, phase(**{"x/a/pg/bench": Load(scripts=SELECT, client_placement="outside")}), resolver, tmp_path / "o")
     assert outside.node is host
 
 
@@ -83,7 +83,9 @@ def test_scripts_are_carried_into_the_guest(tmp_path):
     (inside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load}), resolver, tmp_path / "s")
     carried = next(word for word in inside.command.argv if word.endswith("mine.sql") or "mine.sql@" in word).partition("@")[0]
     assert carried != str(mine) and carried.startswith(str(tmp_path / "s/scripts"))
-    (outside,) = launches(LocalNode(), phase(**{"x/a/pg/bench": load.model_copy(update={"place": "outside"})}), resolver, tmp_path / "o")
+    (outside,) = launches(
+        LocalNode(), phase(**{"x/a/pg/bench": load.model_copy(update={"client_placement": "outside"})}), resolver, tmp_path / "o"
+    )
     assert any(word.startswith(str(mine)) for word in outside.command.argv)
 
 

@@ -10,7 +10,7 @@ from pgherd.runner.execute.local_backend import LocalBackend, completed
 from pgherd.runner.observer import RunObserver
 
 TRIAL = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": []}, "phases": [{"loads": {}}]})
-KILL = MemoryKill(container="a", processes=1, at=5.0)
+KILL = MemoryKill(container="a", processes=1, time=5.0)
 
 
 class FakeDeployer:

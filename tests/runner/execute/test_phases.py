@@ -111,14 +111,14 @@ def trial(*scripts, seconds=0.3, ramp=0.0, until="clock"):
     played = [
         Phase.model_construct(
             name=f"p{number}",
-            ramp=ramp,
+            warmup=ramp,
             seconds=seconds,
             loads={target: Load(driver="shell", options={"script": script}) for target in TARGETS},
             until=until,
         )
         for number, script in enumerate(scripts)
     ]
-    return Trial.model_construct(point={"databases": 2}, repeat=0, phases=tuple(played), intents=())
+    return Trial.model_construct(point={"databases": 2}, repeat=0, phases=tuple(played), validity_checks=())
 
 
 @pytest.fixture

@@ -60,7 +60,7 @@ def test_the_first_of_several_variants_is_the_baseline():
     differing = found.settings[0]
     assert differing.name == "shared_buffers" and differing.why == "differs between the variants"
     assert differing.value.startswith("big: 256MB; small: 32MB; plain: ")
-    assert found.options.budget_seconds > prepared(variant=("x:jit=off",)).options.budget_seconds
+    assert found.options.time_budget > prepared(variant=("x:jit=off",)).options.time_budget
 
 
 def test_what_writes_begins_fresh_and_gets_longer_trials():
@@ -117,8 +117,8 @@ def test_limits_of_the_run():
     found = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("steal=0.5",))
     assert found.options.max_blocks == 30 and found.options.precision == 0.01 and found.options.equivalence_margin == 0.05
     assert found.thresholds.steal == 0.5 == found.options.thresholds.steal
-    assert found.options.budget_seconds > 260, "who names blocks wants them run"
-    assert prepared(variant=("x:jit=off",), max_blocks=30, time_budget="1m").options.budget_seconds == 60
+    assert found.options.time_budget > 260, "who names blocks wants them run"
+    assert prepared(variant=("x:jit=off",), max_blocks=30, time_budget="1m").options.time_budget == 60
 
 
 def test_what_is_left_to_other_programs_is_said_where_something_is():
@@ -371,5 +371,7 @@ def _with_free_memory(read, free):
 
 def test_a_disk_variant_measures_each_test_once_and_not_twice_the_depth():
     volume = DiskVolume(volume=Volume(name="disk0", path="/mnt"), size=2**30)
-    options = prepare_compare_module._measured_once(CompareRequest(), DiskOptions(volumes=(volume,), cores=1, memory=2**30), "warm", False)
+    options = prepare_compare_module._measured_once(
+        CompareRequest(), DiskOptions(volumes=(volume,), host_cores=1, memory=2**30), "warm", False
+    )
     assert (options.repeats, options.double_iodepth) == (1, False)

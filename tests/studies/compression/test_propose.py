@@ -4,13 +4,13 @@ from pgherd.studies.compression.study import STUDY
 def test_one_trial_per_kind_and_form_and_then_it_stops(options, results):
     first = STUDY.propose(options(), [])
     assert [(trial.point["data"], trial.point["form"]) for trial in first.trials][:2] == [("pgbench", "plain"), ("pgbench", "encrypted")]
-    assert first.worst_case == 6 and all(trial.probe == "compression" and trial.phases == () for trial in first.trials)
+    assert first.max_trials == 6 and all(trial.probe == "compression" and trial.phases == () for trial in first.trials)
     assert len(STUDY.propose(options(), results()[:2]).trials) == 4
     assert "every kind" in STUDY.propose(options(), results(failed=("orders",))).stop, "what failed is not tried again"
 
 
 def test_a_time_budget_ends_it_between_two_trials(options, results):
-    asked = options(budget_seconds=3.5)  # each made-up trial takes a second
+    asked = options(time_budget=3.5)  # each made-up trial takes a second
     assert len(STUDY.propose(asked, []).trials) == 1
     assert len(STUDY.propose(asked, results()[:2]).trials) == 1
     assert STUDY.propose(asked, results()[:3]).stop == "the budget of 3.5 s is used up; 3 of 6 planned trials were run"

@@ -81,9 +81,9 @@ class Simulator:
         started, self.clock = self.clock, self.clock + trial.seconds() + 5
         killed = self.kill(trial)
         if killed:
-            kills = (MemoryKill(container=killed, processes=2, at=started + 7.25, names=("postgres",), limit="run"),)
+            kills = (MemoryKill(container=killed, processes=2, time=started + 7.25, names=("postgres",), limit="run"),)
             return TrialResult(
-                id=str(int(started)), trial=trial, started=started, ended=self.clock, error="a server died\nits log", memory_kills=kills
+                id=str(int(started)), trial=trial, started=started, ended=self.clock, error="a server died\nits log", oom_kills=kills
             )
         rng = random.Random(trial.key())
         layout, rate = trial.point["layout"], float(trial.point["overcommit"])
@@ -91,7 +91,7 @@ class Simulator:
         drift = 1 + 0.1 * trial.repeat  # blocks differ; pairs within one do not
         phases, at = [], started
         for number, phase in enumerate(trial.phases):
-            at += phase.ramp
+            at += phase.warmup
             found = []
             for database, target in enumerate(targets(self.options, layout)):
                 clients = self.options.plan[database][number]
@@ -105,7 +105,7 @@ class Simulator:
                         driver="pgbench",
                         transactions=value / 27 * phase.seconds,
                         throughput=value / 27,
-                        new_orders_per_minute=value,
+                        nopm=value,
                         first=first,
                         last=at + phase.seconds,
                     )
@@ -120,10 +120,10 @@ class Simulator:
             at += phase.seconds
         why = self.taint(trial)
         verdicts = [
-            Verdict(check=check, kind="noise", result="fail" if check == why else "pass", observed="seen", wanted="wanted")
+            Verdict(name=check, kind="noise", result="fail" if check == why else "pass", observed="seen", expected="wanted")
             for check in ("overlap", "steal")
         ]
-        return TrialResult(id=str(int(started)), trial=trial, started=started, ended=self.clock, phases=phases, verdicts=verdicts)
+        return TrialResult(id=str(int(started)), trial=trial, started=started, ended=self.clock, phases=phases, checks=verdicts)
 
     def all(self, most: int = 50) -> list[TrialResult]:
         """Run the study to its end."""

@@ -168,7 +168,7 @@ TARGET = "local/all/pg/bench"
 def result(number, layout, rate=0.0, cores=(1.0, 0.5), tainted=False):
     server = Server(bin="/pg", version="18", databases=(Database(),))
     deployment = Deployment(hosts=(Host(containers=(Container(name="all", servers=(server,)),)),))
-    phases = tuple(Phase(name=f"period-{n}", ramp=1, seconds=4, loads={TARGET: Load()}) for n in (1, 2))
+    phases = tuple(Phase(name=f"period-{n}", warmup=1, seconds=4, loads={TARGET: Load()}) for n in (1, 2))
     trial = Trial(
         point={"layout": layout, "shared_buffers_percent": 25, "overcommit": rate}, repeat=number, deployment=deployment, phases=phases
     )
@@ -184,8 +184,8 @@ def result(number, layout, rate=0.0, cores=(1.0, 0.5), tainted=False):
         )
         for index, (phase, used) in enumerate(zip(phases, cores, strict=True))
     ]
-    verdicts = [Verdict(check="steal", kind="noise", result="fail", observed="", wanted="")] if tainted else []
-    return TrialResult(id=f"{number:04d}", trial=trial, started=number, ended=number + 1, phases=phase_results, verdicts=verdicts)
+    verdicts = [Verdict(name="steal", kind="noise", result="fail", observed="", expected="")] if tainted else []
+    return TrialResult(id=f"{number:04d}", trial=trial, started=number, ended=number + 1, phases=phase_results, checks=verdicts)
 
 
 def cpu_inputs(results, directory=None):

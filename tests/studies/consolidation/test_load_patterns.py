@@ -87,7 +87,7 @@ def test_busy_is_at_least_quiet(high, low):
 
 def test_phases_leave_idle_targets_out():
     found = load_patterns.phases(((3, 0), (0, 4)), ["a", "b"], lambda n: Load(clients=n), ramp=1, seconds=5)
-    assert [(phase.name, phase.ramp, phase.seconds) for phase in found] == [("period-1", 1, 5), ("period-2", 1, 5)]
+    assert [(phase.name, phase.warmup, phase.seconds) for phase in found] == [("period-1", 1, 5), ("period-2", 1, 5)]
     assert [{target: load.clients for target, load in phase.loads.items()} for phase in found] == [{"a": 3}, {"b": 4}]
 
 

@@ -69,7 +69,7 @@ def test_killed_trials_are_not_rerun(make_options, simulate):
 
 
 def test_a_time_budget_ends_the_study_without_repeats_outside_a_block(make_options, simulate):
-    options = make_options(schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,), budget_seconds=1000)
+    options = make_options(schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,), time_budget=1000)
     results = simulate(options).all()
     assert len(results) == 2, "further repeats of one layout would have no pair"
 
@@ -115,7 +115,7 @@ def test_overcommitment_shrinks_the_host_and_not_the_containers(make_options):
     options = make_options(overcommit_by="mlock")
     plain, tight = deploy(options, "dedicated", 25, 0.0), deploy(options, "dedicated", 25, 0.5)
     assert (plain.hosts[0].memory, tight.hosts[0].memory) == (12 * GB, 4 * GB)
-    assert tight.hosts[0].staging == "mlock"
+    assert tight.hosts[0].overcommit_by == "mlock"
     assert plain.hosts[0].containers == tight.hosts[0].containers
 
 
@@ -140,7 +140,7 @@ def test_a_trial_loads_every_database_as_the_plan_says(make_options, layout):
     planned_trial = trial(options, {"layout": layout, "shared_buffers_percent": 25, "overcommit": 0.0}, 0, "planned")
     clients = [[phase.loads[target].clients for target in targets(options, layout)] for phase in planned_trial.phases]
     assert clients == [[30, 2], [2, 30], [30, 2], [2, 30]]
-    assert {load.place for phase in planned_trial.phases for load in phase.loads.values()} == {"outside"}
+    assert {load.client_placement for phase in planned_trial.phases for load in phase.loads.values()} == {"outside"}
     assert planned_trial.state == "fresh", "orders grow, so every trial starts from the data directory template"
 
 
@@ -149,7 +149,7 @@ def test_failure_with_less_memory_is_expected(make_options):
         trial(make_options(), {"layout": "dedicated", "shared_buffers_percent": 25, "overcommit": rate}, 0, "planned")
         for rate in (0.0, 0.55)
     ]
-    assert [planned_trial.may_die for planned_trial in trials] == [False, True]
+    assert [planned_trial.failure_expected for planned_trial in trials] == [False, True]
 
 
 def test_wal_can_be_on_another_volume(make_options):

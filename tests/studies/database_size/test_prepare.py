@@ -21,7 +21,7 @@ def test_a_plain_request_is_completed(own_directories):
 
 
 def test_a_time_budget_is_in_seconds():
-    assert prepared(time_budget="10m").options.budget_seconds == 600 and prepared().options.budget_seconds is None
+    assert prepared(time_budget="10m").options.time_budget == 600 and prepared().options.time_budget is None
 
 
 @pytest.mark.parametrize(

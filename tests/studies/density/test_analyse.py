@@ -239,7 +239,7 @@ def test_an_answer_that_rests_mostly_on_tainted_trials_is_an_indication(options:
 
 def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Build, simulate: Any) -> None:
     given = options(databases=(1, 2, 3, 5, 6))
-    (never,) = [text for text in finished(given, simulate(given)).look_at if "--databases" in text]
+    (never,) = [text for text in finished(given, simulate(given)).next_steps if "--databases" in text]
     assert never == (
         "the point at 85 % efficiency is beyond 6 databases, the largest number measured; density with --databases 1,2,3,5,6,11 "
         "also measures 11"
@@ -247,15 +247,15 @@ def test_a_crossing_beyond_what_was_measured_names_the_next_number(options: Buil
     near = options(efficiency=0.81)  # the capacity is 8/0.81 = 9.9
     noisy = finished(near, simulate(near, noise=0.02))
     assert "upper bound not reached" in noisy.answer
-    assert any(text.startswith("the upper bound of the capacity is beyond 10 databases") for text in noisy.look_at)
-    assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.look_at)
+    assert any(text.startswith("the upper bound of the capacity is beyond 10 databases") for text in noisy.next_steps)
+    assert any("--databases 1,2,3,5,6,8,10,13 " in text for text in noisy.next_steps)
     seen = finished(options(databases=(1, 2, 4, 8, 12)), simulate(options(databases=(1, 2, 4, 8, 12))))
-    assert seen.findings["capacity"].high < 12 and not any("--databases" in text for text in seen.look_at)
+    assert seen.findings["capacity"].high < 12 and not any("--databases" in text for text in seen.next_steps)
 
 
 def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simulate: Any) -> None:
     def said(noise: float) -> list[str]:
-        return [text for text in finished(options(), simulate(options(), noise=noise)).look_at if "is known to" in text]
+        return [text for text in finished(options(), simulate(options(), noise=noise)).next_steps if "is known to" in text]
 
     assert said(0.01) == []
     (wide,) = said(0.1)
@@ -267,14 +267,14 @@ def test_a_wide_interval_names_the_repeats_that_narrow_it(options: Build, simula
     assert hopeless.endswith("try a longer --duration, or rerun on an idle machine")
     given = options(databases=(1, 2, 3), repeats=40)
     lost = finished(given, simulate(given, noise=0.1, fail=lambda trial: "it died" if trial.repeat > 3 else None))
-    (asked,) = [text for text in lost.look_at if "is known to" in text]
+    (asked,) = [text for text in lost.next_steps if "is known to" in text]
     assert asked.endswith("try a longer --duration, or rerun on an idle machine"), "no fewer repeats than requested are proposed"
 
 
 def test_no_number_is_advised_that_would_be_refused(options: Build, simulate: Any) -> None:
     def said(fail: Any = lambda trial: None, **more: Any) -> list[str]:
         given = options(databases=(1, 2, 3, 5, 6), **more)
-        return [text for text in finished(given, simulate(given, fail=fail)).look_at if "is beyond" in text]
+        return [text for text in finished(given, simulate(given, fail=fail)).next_steps if "is beyond" in text]
 
     (full,) = said(max_databases_in_memory=6)
     assert full.endswith("the largest number measured; memory is sufficient for no more: lower --memory or --scale")
@@ -296,7 +296,7 @@ def test_what_could_not_be_checked_is_not_grade_a(options: Build, simulate: Any)
     given = options()
     results, _ = simulate(given).until_stop()
     results = [
-        r.model_copy(update={"verdicts": [v.model_copy(update={"result": "unknown"}) if v.check == "cached" else v for v in r.verdicts]})
+        r.model_copy(update={"checks": [v.model_copy(update={"result": "unknown"}) if v.check == "cached" else v for v in r.verdicts]})
         for r in results
     ]
     analysis = STUDY.analyse(given, results)

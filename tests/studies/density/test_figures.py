@@ -110,8 +110,8 @@ def test_small_throughputs_keep_their_unit(run8):
 
 def test_the_real_study_fits_the_figures(run8, synthetic):
     options = DensityOptions(
-        cores=2.0,
-        memory=2**36,
+        host_cores=2.0,
+        host_memory=2**36,
         vcpus=0.25,
         cpu_mode="quota",
         runtime="cgroup",

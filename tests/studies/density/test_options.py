@@ -82,7 +82,7 @@ def test_a_soak_deploys_what_it_loads() -> None:
 @pytest.mark.parametrize(("points", "further"), [((1, 2), 11), ((1, 8, 10), 13), ((1, 20), 25)])
 def test_the_next_number_lies_past_a_full_host(points: tuple[int, ...], further: int) -> None:
     """Eight fill the host; 9.4 of them have 85 % each."""
-    options = DensityOptions(cores=2, memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=points)
+    options = DensityOptions(host_cores=2, host_memory=2**32, vcpus=0.25, pg_bin="/b", pg_version="18.6", databases=points)
     assert next_point(options) == further
 
 

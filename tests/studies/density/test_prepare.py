@@ -25,7 +25,7 @@ def test_a_plain_request_is_completed_for_this_host():
     assert options.settings["shared_buffers"]
     assert options.container_memory is None or options.container_memory * options.databases[-1] <= options.memory
     assert any("PostgreSQL" in line for line in found.choices) and any("core" in line.lower() for line in found.choices)
-    assert options.budget_seconds is not None
+    assert options.time_budget is not None
 
 
 def test_over_small_hosts_no_default_is_larger_than_one_of_them():

@@ -27,7 +27,7 @@ def test_the_plan_has_every_repeat_and_most_of_one_database(options: Build) -> N
     proposal = propose(options(), [])
     counts = Counter(databases(trial) for trial in proposal.trials)
     assert counts == {1: 5, 2: 3, 3: 3, 5: 3, 6: 3, 8: 3, 10: 3}
-    assert proposal.worst_case == len(proposal.trials) + 6
+    assert proposal.max_trials == len(proposal.trials) + 6
     assert len({trial.key() for trial in proposal.trials}) == len(proposal.trials)
     assert databases(proposal.trials[0]) == databases(proposal.trials[-1]) == 1
 
@@ -36,8 +36,8 @@ def test_the_plan_has_every_repeat_and_most_of_one_database(options: Build) -> N
 @settings(max_examples=40, deadline=None)
 def test_every_block_holds_every_point(seed: int, repeats: int, one: int) -> None:
     given = DensityOptions(
-        cores=2,
-        memory=1,
+        host_cores=2,
+        host_memory=1,
         vcpus=0.25,
         pg_bin="/b",
         pg_version="18",
@@ -76,20 +76,27 @@ def test_repeats_load_other_containers_in_turn(options: Build) -> None:
 def test_the_load_is_as_asked(options: Build) -> None:
     trial = planned(options(clients=3, threads=2, protocol="simple", client_place="outside", sampling=0.1, rate=100))[0]
     load = next(iter(trial.phases[0].loads.values()))
-    assert (load.clients, load.threads, load.protocol, load.place, load.sampling, load.rate) == (3, 2, "simple", "outside", 0.1, 100)
+    assert (load.clients, load.threads, load.protocol, load.client_placement, load.sampling, load.rate) == (
+        3,
+        2,
+        "simple",
+        "outside",
+        0.1,
+        100,
+    )
 
 
 @pytest.mark.parametrize(
     ("more", "intents"),
     [
         ({}, ("cpu-bound", "cached", "not-client-bound")),
-        ({"rate": 50}, ("rate-met", "cached", "not-client-bound")),
+        ({"rate": 50}, ("rate-achieved", "cached", "not-client-bound")),
         ({"bound_by": "io"}, ("io-bound", "not-client-bound")),
-        ({"bound_by": "io", "rate": 50}, ("io-bound", "rate-met", "not-client-bound")),
+        ({"bound_by": "io", "rate": 50}, ("io-bound", "rate-achieved", "not-client-bound")),
     ],
 )
 def test_intents(options: Build, more: dict[str, Any], intents: tuple[str, ...]) -> None:
-    assert {trial.intents for trial in planned(options(**more))} == {intents}
+    assert {trial.validity_checks for trial in planned(options(**more))} == {intents}
 
 
 def test_clean_results_end_the_run(options: Build, simulate: Any) -> None:
@@ -135,7 +142,7 @@ def test_an_intent_that_fails_every_time_is_not_repeated(options: Build, simulat
 
 
 def test_a_small_budget_still_measures_every_point(options: Build, simulate: Any) -> None:
-    given = options(budget_seconds=20)
+    given = options(time_budget=20)
     results, stop = simulate(given).until_stop()
     assert {databases(result.trial) for result in results} == set(given.databases)
     assert len(results) == len(given.databases) + 1
@@ -145,7 +152,7 @@ def test_a_small_budget_still_measures_every_point(options: Build, simulate: Any
 @given(st.floats(60, 900), st.floats(2, 30))
 @settings(max_examples=25, deadline=None)
 def test_a_budget_is_kept(budget: float, seconds: float) -> None:
-    simulator = _simulator(budget_seconds=budget, seconds=seconds, ramp=1)
+    simulator = _simulator(time_budget=budget, seconds=seconds, ramp=1)
     results, _ = simulator.until_stop()
     used = sum(result.ended - result.started for result in results)
     first = sum(1 + seconds + 0.5 for _ in range(8))
@@ -153,9 +160,9 @@ def test_a_budget_is_kept(budget: float, seconds: float) -> None:
 
 
 def test_a_budget_that_surely_holds_the_plan_shows_all_of_it(options: Build) -> None:
-    assert len(propose(options(budget_seconds=23 * 10.0), []).trials) == 23
-    assert len(propose(options(budget_seconds=23 * 9.5), []).trials) == 8
-    assert len(propose(options(budget_seconds=23 * 10.0, state="fresh"), []).trials) == 8
+    assert len(propose(options(time_budget=23 * 10.0), []).trials) == 23
+    assert len(propose(options(time_budget=23 * 9.5), []).trials) == 8
+    assert len(propose(options(time_budget=23 * 10.0, state="fresh"), []).trials) == 8
 
 
 def test_what_is_left_of_the_budget_goes_to_the_least_certain_point(options: Build, simulate: Any) -> None:
@@ -164,7 +171,7 @@ def test_what_is_left_of_the_budget_goes_to_the_least_certain_point(options: Bui
             self.noise = 0.15 if databases(trial) == 6 else 0.003
             return super().run(trial)
 
-    results, stop = Noisy(options(budget_seconds=270)).until_stop()
+    results, stop = Noisy(options(time_budget=270)).until_stop()
     extra = [databases(result.trial) for result in results if result.trial.reason.startswith("adaptive")]
     assert extra
     assert set(extra) == {6}
@@ -172,15 +179,15 @@ def test_what_is_left_of_the_budget_goes_to_the_least_certain_point(options: Bui
 
 
 def test_certain_points_leave_the_rest_of_the_budget_unused(options: Build, simulate: Any) -> None:
-    results, stop = simulate(options(budget_seconds=3600), noise=0.001).until_stop()
+    results, stop = simulate(options(time_budget=3600), noise=0.001).until_stop()
     assert len(results) == 23
     assert stop == "all planned trials are done"
 
 
 def test_worst_case_holds(options: Build, simulate: Any) -> None:
-    for more in ({}, {"budget_seconds": 400.0}, {"budget_seconds": 5.0}):
+    for more in ({}, {"time_budget": 400.0}, {"time_budget": 5.0}):
         given = options(**more)
-        worst = propose(given, []).worst_case
+        worst = propose(given, []).max_trials
         results, _ = simulate(given, noise=0.2, taint=lambda t: "steal" if t.repeat == 0 else None).until_stop()
         assert worst is not None
         assert len(results) <= worst
@@ -237,9 +244,7 @@ def _builders(options: Build, simulate: Any) -> None:
 @settings(max_examples=15, deadline=None)
 def test_resume_is_replay(seed: int, budget: float | None, tainted: float, repeats: int) -> None:
     """Interrupted after any prefix and gone on with, the run is the same as if it had never been interrupted."""
-    given = _BUILD["options"](
-        databases=(1, 3, 8, 10), seed=seed, budget_seconds=budget, repeats=repeats, single_database_repeats=repeats + 1
-    )
+    given = _BUILD["options"](databases=(1, 3, 8, 10), seed=seed, time_budget=budget, repeats=repeats, single_database_repeats=repeats + 1)
 
     def taint(trial: Trial) -> str | None:
         return "steal" if random.Random(f"{seed} {trial.key()}").random() < tainted else None

@@ -77,8 +77,8 @@ def failed(results: list[TrialResult], check: str, windows: tuple[str, ...]) -> 
     analysis = []
     for one in results:
         here = tuple(phase.phase for phase in one.phases if phase.phase in windows)
-        verdicts = [v.model_copy(update={"result": "fail", "failed_in": here}) if v.check == check else v for v in one.verdicts]
-        analysis.append(one.model_copy(update={"verdicts": verdicts}) if here else one)
+        verdicts = [v.model_copy(update={"result": "fail", "failed_phases": here}) if v.name == check else v for v in one.checks]
+        analysis.append(one.model_copy(update={"checks": verdicts}) if here else one)
     return analysis
 
 

@@ -76,7 +76,7 @@ class Bank:
                     per_second=series,
                     latency=Latency(mean=self.latency, sampled=1000),
                     values=values,
-                    first=started + phase.ramp,
+                    first=started + phase.warmup,
                     last=self.clock,
                 )
             )
@@ -88,10 +88,10 @@ class Bank:
         cpu = {"cpu.user": 4 * self.busy, "cpu.idle": 4 * (1 - self.busy), "cpu.online": 4.0}
         metrics |= dict.fromkeys(["host", *(f"host:{host}" for host in self.options.hosts)], cpu)
         result = "fail" if self.taint(trial) else "pass"
-        verdicts = [Verdict(check="steal", kind="noise", result=result, observed="o", wanted="w")]
-        begin = started + phase.ramp
+        verdicts = [Verdict(name="steal", kind="noise", result=result, observed="o", expected="w")]
+        begin = started + phase.warmup
         measured = PhaseResult(phase=phase.name, start=begin, end=begin + phase.seconds, overlap=1.0, targets=targets, metrics=metrics)
-        return TrialResult(id="0001", trial=trial, started=started, ended=self.clock, phases=[measured], verdicts=verdicts)
+        return TrialResult(id="0001", trial=trial, started=started, ended=self.clock, phases=[measured], checks=verdicts)
 
     def all(self) -> list[TrialResult]:
         """Run the study to its end."""

@@ -223,13 +223,13 @@ def test_hosts_that_are_alike_are_not_told_apart(make, bank):
 
 def test_a_trial_without_a_host_says_nothing_of_how_they_stand(make, bank):
     options, results = slow_c(make, bank)
-    gone = Verdict(check="all-hosts", kind="noise", result="fail", observed="3 of 4; missing c", wanted="every host")
+    gone = Verdict(name="all-hosts-present", kind="noise", result="fail", observed="3 of 4; missing c", expected="every host")
     cut = []
     for result in results:
         (phase,) = result.phases
         left = [target for target in phase.targets if not target.target.startswith("c/")]
         phases = [phase.model_copy(update={"targets": left})]
-        cut.append(result.model_copy(update={"phases": phases, "verdicts": [gone]}))
+        cut.append(result.model_copy(update={"phases": phases, "checks": [gone]}))
     found = analyse(options, cut)
     assert found.grade == "C" and found.findings["slowest_host"].value is None and found.findings["random_read_iops.c"].value is None
 

@@ -157,7 +157,7 @@ def test_several_hosts_have_files_of_one_size_and_each_its_own_place(place):
     smaller = one.model_copy(update={"volumes": (one.volumes[0].model_copy(update={"size": 32 * 2**20}),), "cores": 1, "seed": 4})
     found = over_hosts({"a": one, "b": smaller})
     assert [volume.volume.target for volume in found.volumes] == ["a/data", "b/data"] and found.hosts == ("a", "b")
-    assert {volume.size for volume in found.volumes} == {32 * 2**20} and (found.cores, found.seed) == (1, 3)
+    assert {volume.size for volume in found.volumes} == {32 * 2**20} and (found.host_cores, found.seed) == (1, 3)
     assert found.fio_version == "3.33"
     with pytest.raises(UsageError, match=r"default fio engine differs \(libaio on a, psync on b\); choose one with --ioengine"):
         over_hosts({"a": one, "b": one.model_copy(update={"ioengine": "psync"})})

@@ -47,8 +47,8 @@ def results(options):
             }
             phase = PhaseResult(phase="command", start=0, end=took, overlap=1, targets=targets, metrics=metrics if host else {})
             result = "fail" if number in tainted else "pass"
-            verdict = Verdict(check="exit-code", kind="intent", result=result, observed="exit code 1", wanted="exit code 0")
-            found.append(TrialResult(**ran, phases=[phase], verdicts=[verdict]))
+            verdict = Verdict(name="exit-code", kind="validity", result=result, observed="exit code 1", expected="exit code 0")
+            found.append(TrialResult(**ran, phases=[phase], checks=[verdict]))
         return found
 
     return make

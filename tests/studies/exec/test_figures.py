@@ -16,7 +16,7 @@ def inputs(seen=True, told=True, **changes):
     results = []
     for number, trial in enumerate(STUDY.propose(options, []).trials):
         took = 4 + 0.1 * number
-        own = {"duration_seconds": took} if options.seconds is None else {}
+        own = {"duration_seconds": took} if options.duration is None else {}
         own |= {"value:rate": 250.0 + number} if told else {}
         target = TargetResult(
             target="local",

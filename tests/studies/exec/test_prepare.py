@@ -39,7 +39,7 @@ def test_everything_that_can_be_said():
         ExtractedValue(name="n", pattern="[0-9]+"),
     )
     assert options.env == {"A": "b=c", "EMPTY": ""}
-    assert (options.seconds, options.ramp, options.repeats, options.budget_seconds) == (30, 5, 7, 600)
+    assert (options.seconds, options.ramp, options.repeats, options.time_budget) == (30, 5, 7, 600)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ def test_one_that_runs_on_is_ended_by_the_clock(options):
 
 def test_values_have_to_be_found(options):
     trial = propose(options(extract=({"name": "rate", "pattern": "x"},)), []).trials[0]
-    assert trial.intents == ("exit-code", "values-found")
+    assert trial.intents == ("exit-code", "values-extracted")
 
 
 def test_every_host_does_it_in_the_same_phase(options):
@@ -38,7 +38,7 @@ def test_what_failed_is_run_again(options, results):
 
 
 def test_a_budget_is_spent_by_what_trials_really_take(options, results):
-    asked = options(budget_seconds=30.0, repeats=8)
+    asked = options(time_budget=30.0, repeats=8)
     done = results(options())[:1]
     assert len(propose(asked, []).trials) == 1, "before one has run nobody knows how long they take"
     assert len(propose(asked, done).trials) == 1
@@ -48,10 +48,10 @@ def test_a_budget_is_spent_by_what_trials_really_take(options, results):
 
 def test_what_is_left_of_a_budget_makes_a_duration_surer_but_no_window(options, results):
     sure, unsure = results(options(), spread=0.0001), results(options(), spread=0.1)
-    asked = options(budget_seconds=200.0)
+    asked = options(time_budget=200.0)
     assert "done" in propose(asked, sure).stop
     assert "adaptive" in propose(asked, unsure).trials[0].reason
-    window = options(seconds=4.0, budget_seconds=200.0)
+    window = options(seconds=4.0, time_budget=200.0)
     assert "done" in propose(window, results(window)).stop
 
 

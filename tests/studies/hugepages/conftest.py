@@ -42,7 +42,7 @@ def build(compared):
             variants=variants,
             baseline=names[0],
             max_blocks=14,
-            budget_seconds=4000,
+            time_budget=4000,
             counters_unavailable=counters_unavailable,
             page_sizes={name: size for name, size in sizes.items() if name in names},
             **more,

@@ -35,7 +35,7 @@ def build(compared):
             {"name": name, "study": "density", "options": compared.server_options(settings={"checkpoint_completion_target": name})}
             for name in names or ("db01",)
         ]
-        return IoProfileOptions(variants=variants, baseline=variants[0]["name"], max_blocks=4, budget_seconds=9000, **more)
+        return IoProfileOptions(variants=variants, baseline=variants[0]["name"], max_blocks=4, time_budget=9000, **more)
 
     return options
 

@@ -144,8 +144,8 @@ def test_one_server_is_graded_like_any_study(build, run, simulated):
 
     def graded(result_of):
         def play(trial, number):
-            verdict = Verdict(check="steal", kind="noise", result=result_of(number), observed="seen", wanted="wanted")
-            return simulated(trial, number).model_copy(update={"verdicts": [verdict]})
+            verdict = Verdict(name="steal", kind="noise", result=result_of(number), observed="seen", expected="wanted")
+            return simulated(trial, number).model_copy(update={"checks": [verdict]})
 
         return STUDY.analyse(options, run(options, play))
 

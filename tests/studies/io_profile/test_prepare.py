@@ -53,7 +53,7 @@ def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     changes = {"here": {}, "there": loop, "beside": beside, "off": {"settings": {"full_page_writes": "off"}}}
     plain = prepared(scale=1).options.variants[0].options
     variants = tuple(Variant(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
-    together, apart = module._devices(NODE, IoProfileOptions(variants=variants, baseline="here", budget_seconds=1))
+    together, apart = module._devices(NODE, IoProfileOptions(variants=variants, baseline="here", time_budget=1))
     assert together.startswith("here, beside, off: Warning: data and WAL are on one device")
     assert apart.startswith("there: Data on ") and apart.endswith("WAL on loop device 'on-wal'.")
 
@@ -64,7 +64,7 @@ def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of(
     plain = prepared(scale=1).options.variants[0].options
     common = {**plain, "volumes": volumes, "roles": {"wal": "w"}}
     variants = tuple(Variant(name=name, study="density", options={**common, "tablespaces": spaces}) for name, spaces in spread.items())
-    one, two, shared = module._devices(NODE, IoProfileOptions(variants=variants, baseline="one", budget_seconds=1))
+    one, two, shared = module._devices(NODE, IoProfileOptions(variants=variants, baseline="one", time_budget=1))
     assert one.startswith("one: Data on ") and one.endswith("WAL on loop device 'w'; tables and indexes on loop device 's1'.")
     assert two.startswith("two: Data on ") and two.endswith("tables and indexes on loop device 's1', loop device 's2'.")
     assert shared.startswith("shared: Warning: WAL and a tablespace are on one device (loop device 'w'; data on ")

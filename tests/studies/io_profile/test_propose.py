@@ -1,7 +1,7 @@
 from pgherd.model.finding import Verdict
 from pgherd.studies.io_profile.study import STUDY
 
-BAD = Verdict(check="steal", kind="noise", result="fail", observed="9 %", wanted="2 %")
+BAD = Verdict(name="steal", kind="noise", result="fail", observed="9 %", expected="2 %")
 
 
 def test_one_server_is_watched_as_often_as_asked(build, run):
@@ -15,13 +15,13 @@ def test_one_server_is_watched_as_often_as_asked(build, run):
 
 def test_tainted_trials_are_run_again_within_the_budget(build, run, simulated):
     def first_is_tainted(trial, number):
-        return simulated(trial, number).model_copy(update={"verdicts": [BAD] if number == 0 else []})
+        return simulated(trial, number).model_copy(update={"checks": [BAD] if number == 0 else []})
 
     results = run(build(repeats=2), first_is_tainted)
     assert [result.trial.reason for result in results] == ["planned", "planned", "rerun of trial 0001"]
-    poor = build(repeats=2).model_copy(update={"budget_seconds": 100.0})
+    poor = build(repeats=2).model_copy(update={"time_budget": 100.0})
     assert len(run(poor, first_is_tainted)) == 2
-    hopeless = run(build(repeats=2, max_reruns=3), lambda t, n: simulated(t, n).model_copy(update={"verdicts": [BAD]}))
+    hopeless = run(build(repeats=2, max_reruns=3), lambda t, n: simulated(t, n).model_copy(update={"checks": [BAD]}))
     assert len(hopeless) == 5
 
 

@@ -42,10 +42,10 @@ def results(options):
                 client_cpu=cpu(streams) if callable(cpu) else cpu,
                 values=values,
             )
-            verdicts = [Verdict(check="steal", kind="noise", result="fail" if streams in tainted else "pass", observed="", wanted="")]
+            verdicts = [Verdict(name="steal", kind="noise", result="fail" if streams in tainted else "pass", observed="", expected="")]
             error = "no route" if streams in failed else None
             phases = [] if error else [PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])]
-            found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=phases, verdicts=verdicts, error=error))
+            found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=phases, checks=verdicts, error=error))
         return found
 
     return make

@@ -14,7 +14,7 @@ def test_a_link_bound_by_latency_is_told_with_what_it_means(options, results):
     assert one.note == "limited by latency" and "limited" not in found.findings["single_stream_mb_per_s"].note
     assert found.findings["single_stream_mb_per_s"].value == pytest.approx(375) and found.findings["single_stream_mb_per_s"].unit == "MB/s"
     assert found.findings["rtt_idle"].value == 0.5 and found.findings["round_trips_per_second"].value == 2000
-    assert any("MB/s (2 streams reach 2 times" in text for text in found.look_at)
+    assert any("MB/s (2 streams reach 2 times" in text for text in found.next_steps)
 
 
 def test_a_link_that_one_stream_fills_is_bound_by_bandwidth(options, results):
@@ -164,7 +164,7 @@ def test_the_ends_of_the_range_are_named_with_their_pairs(between):
     assert "is limited by latency in 6 of them" in found.answer and found.answer.endswith(
         "host c has the slowest links, 84% of the hosts' mean (without an interval)."
     )
-    assert found.grade == "A" and any("at most 375 MB/s" in text for text in found.look_at)
+    assert found.grade == "A" and any("at most 375 MB/s" in text for text in found.next_steps)
 
 
 def test_the_matrix_has_a_row_for_each_sender(between):

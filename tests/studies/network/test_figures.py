@@ -11,7 +11,7 @@ from pgherd.studies.network.study import STUDY
 
 
 def inputs(numbers=(1, 2, 4), scale=1e9, names=("db2",), told=True):
-    options = NetworkOptions(links=tuple(Link(name=name, host=name) for name in names), streams=numbers, cores=2)
+    options = NetworkOptions(links=tuple(Link(name=name, host=name) for name in names), streams=numbers, host_cores=2)
     results = []
     for trial in STUDY.propose(options, []).trials:
         count = trial.point["streams"]
@@ -60,7 +60,7 @@ def pair_inputs(hosts=("db1.example", "b", "c", "d"), scale=1e9, kind="hosts"):
     links = [Link(name=far, host=far, **near | {"near": one}) for one in hosts for far in hosts if one != far]
     if kind != "hosts":
         links = [Link(name="db2", host="db2")]
-    options = NetworkOptions(links=tuple(links), streams=(1, 2), cores=2)
+    options = NetworkOptions(links=tuple(links), streams=(1, 2), host_cores=2)
     results = []
     for number, trial in enumerate(STUDY.propose(options, []).trials, 1):
         link, count = trial.point["link"], trial.point["streams"]

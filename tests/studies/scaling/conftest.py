@@ -20,7 +20,7 @@ CORES = 4
 
 
 def verdict(check: str, result: str = "pass", kind: str = "noise") -> Verdict:
-    return Verdict(check=check, kind=kind, result=result, observed="seen", wanted="wanted")
+    return Verdict(name=check, kind=kind, result=result, observed="seen", expected="wanted")
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ class Server(SimulatedRun):
             return TrialResult(id=name, trial=trial, started=started, ended=self.clock, error=error)
         why = self.taint(trial)
         (phase,) = trial.phases
-        start = started + phase.ramp
+        start = started + phase.warmup
         clients = int(trial.point["clients"])
         tps = self.shapes[str(trial.point.get("variant", ""))](clients) * rng.gauss(1, self.noise) * (0.7 if why else 1.0)
-        verdicts = [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.intents]
+        verdicts = [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.validity_checks]
         verdicts += [verdict("steal", "fail" if why == "steal" else "pass"), verdict("overlap")]
         return TrialResult(
             id=name,
@@ -74,7 +74,7 @@ class Server(SimulatedRun):
             started=started,
             ended=self.clock,
             phases=[self._phase(phase.name, start, phase.seconds, next(iter(phase.loads)), tps, clients)],
-            verdicts=verdicts,
+            checks=verdicts,
         )
 
     def _phase(self, name: str, start: float, seconds: float, target: str, tps: float, clients: int) -> PhaseResult:

@@ -103,7 +103,7 @@ def test_every_number_has_a_reason_or_an_interval(options: Build, variants: Buil
 
 
 def test_enough_repeats_have_exact_intervals(options: Build, server: Any) -> None:
-    analysis = finished(options(repeats=6, budget_seconds=None), server(options(repeats=6)))
+    analysis = finished(options(repeats=6, time_budget=None), server(options(repeats=6)))
     cell = analysis.tables["scaling"][0]["throughput"]
     assert isinstance(cell, Finding)
     assert "exact interval" in cell.method
@@ -128,7 +128,7 @@ def test_a_peak_at_the_edge_is_not_claimed(options: Build, server: Any, shape: A
 
 
 def test_a_flat_top_reports_the_smallest_sufficient_number(options: Build, server: Any, shape: Any) -> None:
-    given = options(budget_seconds=None)
+    given = options(time_budget=None)
     analysis = finished(given, server(given, {"": shape(knee=6, slope=0.01, peak=100)}, noise=0.002))
     assert analysis.findings["saturation_point"].value == 6
     assert "; 6 clients already make 9" in analysis.answer
@@ -158,7 +158,7 @@ def test_published_values_are_given_for_comparable_runs(options: Build, variants
 
 
 def test_variants_are_compared_with_the_first(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"old": {"pg_version": "15.18"}, "new": {}, "same": {"settings": {"jit": "off"}}}, budget_seconds=None)
+    given = variants({"old": {"pg_version": "15.18"}, "new": {}, "same": {"settings": {"jit": "off"}}}, time_budget=None)
     shapes = {"old": shape(), "new": shape(each=12_000, knee=6), "same": shape()}
     analysis = finished(given, server(given, shapes, noise=0.005))
     assert analysis.grade == "A"
@@ -192,7 +192,7 @@ def test_variants_are_compared_with_the_first(variants: Build, server: Any, shap
 
 
 def test_runtimes_are_compared_with_virtual_and_physical(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"plain": {"runtime": "process"}, "guest": {"runtime": "vm"}, "contained": {}}, budget_seconds=None, clients=(1, 4, 8))
+    given = variants({"plain": {"runtime": "process"}, "guest": {"runtime": "vm"}, "contained": {}}, time_budget=None, clients=(1, 4, 8))
     analysis = finished(given, server(given, {"plain": shape(), "guest": shape(), "contained": shape()}))
     assert "virtual is on par with physical" in str(analysis.findings["peak_ratio.guest"].published)
     assert analysis.findings["peak_ratio.contained"].published is None, "both use one kernel: neither is virtual"
@@ -207,7 +207,7 @@ def test_a_linear_region_without_an_end_gives_no_ratio(variants: Build, server: 
 
 
 def test_taints_and_failures_lower_the_grade(options: Build, variants: Build, server: Any, shape: Any) -> None:
-    none = options(max_reruns=0, budget_seconds=None)
+    none = options(max_reruns=0, time_budget=None)
     assert finished(none, server(none, taint=lambda t: "steal")).grade == "C"
     analysis = finished(none, server(none, taint=lambda t: "steal" if t.point["clients"] == 8 else None))
     assert analysis.grade == "B"
@@ -219,7 +219,7 @@ def test_taints_and_failures_lower_the_grade(options: Build, variants: Build, se
     analysis = finished(none, server(none, fail=lambda t: "it died" if t.point["clients"] == 8 else None))
     assert analysis.grade == "B"
     assert "No finished trial for 8 clients" in analysis.warnings
-    two = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4), max_reruns=0, budget_seconds=None)
+    two = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4), max_reruns=0, time_budget=None)
     shapes = {"a": shape(), "b": shape()}
     analysis = finished(two, server(two, shapes, fail=lambda t: "it died" if t.point["variant"] == "b" else None))
     assert analysis.grade == "C"

@@ -28,7 +28,7 @@ def test_a_plain_request_is_one_server_with_all_cores():
     assert (options.vcpus, options.cpu_mode, options.container_memory) == (options.cores, "none", None)
     assert options.client_place == "outside" and options.refine and options.variants == ()
     assert int(options.settings["max_connections"]) >= options.max_clients + 5, "a peak past the planned clients can be looked for"
-    assert options.budget_seconds >= sum(trial.seconds() for trial in planned(options))
+    assert options.time_budget >= sum(trial.seconds() for trial in planned(options))
     assert found.study == "scaling"
 
 
@@ -98,7 +98,7 @@ def test_variants_with_fewer_cpus_are_measured_with_the_same_clients():
     found = prepared(variant=("whole", "part:vcpus=1"), runtime="process").options
     assert {1, 2, 3, 4} <= set(found.clients)
     assert found.clients[-1] <= found.max_clients
-    assert found.budget_seconds > sum(trial.seconds() for trial in planned(found))
+    assert found.time_budget > sum(trial.seconds() for trial in planned(found))
 
 
 def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):

@@ -45,9 +45,9 @@ def test_one_container_with_all_cores_and_threads_up_to_them(options: Build) -> 
 
 def test_cpu_bound_is_meant_only_where_it_can_be_expected(options: Build) -> None:
     for trial in planned(options()):
-        assert set(trial.intents) == {"cached", "not-client-bound"} | ({"cpu-bound"} if clients(trial) >= 8 else set())
+        assert set(trial.validity_checks) == {"cached", "not-client-bound"} | ({"cpu-bound"} if clients(trial) >= 8 else set())
     for scripts in ((Script(source="builtin:tpcb-like"),), (Script(source="/own.sql"),)):
-        assert not any("cpu-bound" in trial.intents for trial in planned(options(scripts=scripts)))
+        assert not any("cpu-bound" in trial.validity_checks for trial in planned(options(scripts=scripts)))
 
 
 def test_variants_follow_each_other_within_a_series(variants: Build) -> None:
@@ -65,7 +65,7 @@ def test_variants_follow_each_other_within_a_series(variants: Build) -> None:
 
 
 def test_further_points_come_where_the_curve_is_least_certain(options: Build, server: Any, shape: Any) -> None:
-    given = options(clients=(1, 2, 4, 8, 16), budget_seconds=400)
+    given = options(clients=(1, 2, 4, 8, 16), time_budget=400)
     results, _ = server(given, {"": shape(knee=6.0, slope=0.1)}).until_stop()
     added = [trial for trial in (result.trial for result in results) if trial.reason.startswith("added")]
     assert {clients(trial) for trial in added} & {5, 6, 7}, "around the knee"
@@ -74,23 +74,23 @@ def test_further_points_come_where_the_curve_is_least_certain(options: Build, se
 
 
 def test_a_peak_at_the_edge_is_looked_for_beyond_it(options: Build, server: Any, shape: Any) -> None:
-    given = options(clients=(1, 2, 4), budget_seconds=600, max_clients=16)
+    given = options(clients=(1, 2, 4), time_budget=600, max_clients=16)
     results, _ = server(given, {"": shape(knee=9.0, slope=0.0)}).until_stop()
     assert max(clients(result.trial) for result in results) > 9
-    results, _ = server(options(clients=(1, 2, 4), max_clients=4, budget_seconds=600), {"": shape(knee=9.0)}).until_stop()
+    results, _ = server(options(clients=(1, 2, 4), max_clients=4, time_budget=600), {"": shape(knee=9.0)}).until_stop()
     assert max(clients(result.trial) for result in results) == 4, "the server is not set up for more"
 
 
 def test_only_the_numbers_that_were_asked_for(options: Build, server: Any) -> None:
-    given = options(clients=(1, 8, 16), refine=False, budget_seconds=600)
+    given = options(clients=(1, 8, 16), refine=False, time_budget=600)
     results, _ = server(given).until_stop()
     assert {clients(result.trial) for result in results} == {1, 8, 16}
-    results, _ = server(options(clients=(1, 8, 16), budget_seconds=None)).until_stop()
+    results, _ = server(options(clients=(1, 8, 16), time_budget=None)).until_stop()
     assert len(results) == 9, "without a budget there are neither further points nor repeats"
 
 
 def test_added_points_are_measured_of_all_variants(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"old": {"pg_version": "15.18"}, "new": {}}, clients=(1, 2, 4, 8), budget_seconds=1000)
+    given = variants({"old": {"pg_version": "15.18"}, "new": {}}, clients=(1, 2, 4, 8), time_budget=1000)
     results, _ = server(given, {"old": shape(knee=6.0, slope=0.0), "new": shape(knee=6.0, slope=0.0)}).until_stop()
     added = Counter((str(r.trial.point["variant"]), clients(r.trial)) for r in results if r.trial.reason.startswith("added"))
     assert {n for _, n in added}
@@ -98,14 +98,14 @@ def test_added_points_are_measured_of_all_variants(variants: Build, server: Any,
 
 
 def test_tainted_trials_are_measured_again(options: Build, server: Any) -> None:
-    given = options(clients=(1, 4), budget_seconds=None)
+    given = options(clients=(1, 4), time_budget=None)
     results, _ = server(given, taint=lambda t: "steal" if t.key() == "clients=4#1" else None).until_stop()
     assert [r.trial.key() for r in results if r.trial.reason.startswith("rerun")] == ["clients=4#3"]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 11, 20])
 def test_resume_is_replay(variants: Build, server: Any, shape: Any, cut: int) -> None:
-    given = variants({"a": {}, "b": {"settings": {"jit": "off"}}}, clients=(1, 4, 8), budget_seconds=300)
+    given = variants({"a": {}, "b": {"settings": {"jit": "off"}}}, clients=(1, 4, 8), time_budget=300)
     shapes = {"a": shape(), "b": shape(each=9000)}
     whole, _ = server(given, shapes).until_stop()
     begun = whole[:cut]
@@ -115,7 +115,7 @@ def test_resume_is_replay(variants: Build, server: Any, shape: Any, cut: int) ->
 
 
 def test_no_trial_goes_far_beyond_the_budget(options: Build, server: Any) -> None:
-    given = options(budget_seconds=200)
+    given = options(time_budget=200)
     results, stop = server(given).until_stop()
     assert sum(result.ended - result.started for result in results) <= 200
     assert "21 of 24 planned trials" in stop

@@ -58,11 +58,11 @@ class Server(SimulatedRun):
         tps = self.truth(trial) * rng.lognormvariate(0, self.noise)
         bad = self.taint(trial)
         verdicts = [
-            Verdict(check="steal", kind="noise", result="fail" if bad else "pass", observed="seen", wanted="wanted"),
-            *(Verdict(check=intent, kind="intent", result="pass", observed="seen", wanted="wanted") for intent in trial.intents),
+            Verdict(name="steal", kind="noise", result="fail" if bad else "pass", observed="seen", expected="wanted"),
+            *(Verdict(name=intent, kind="validity", result="pass", observed="seen", expected="wanted") for intent in trial.validity_checks),
         ]
         (phase,) = trial.phases
-        start = started + phase.ramp
+        start = started + phase.warmup
         target = next(iter(phase.loads))
         missing = 2 * max(0.0, 1 - memory / self.memory[clients])
         metrics = {
@@ -91,7 +91,7 @@ class Server(SimulatedRun):
         played = PhaseResult(
             phase=phase.name, start=start, end=start + phase.seconds, overlap=1.0, targets=[result], metrics=metrics if self.metrics else {}
         )
-        return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=[played], verdicts=verdicts)
+        return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=[played], checks=verdicts)
 
 
 BASE = {
@@ -112,7 +112,7 @@ BASE = {
     "seconds": 3.0,
     "ramp": 1.0,
     "precision": 0.05,
-    "budget_seconds": 400.0,
+    "time_budget": 400.0,
     "seed": 1,
 }
 

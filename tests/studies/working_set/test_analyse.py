@@ -33,7 +33,7 @@ def test_working_sets_above_the_configured_memory_leave_no_headroom(analysed):
 def analysed(server, options):
     def run(**more):
         fields = {name: more.pop(name) for name in list(more) if name in type(options()).model_fields and name not in ("memory", "buffers")}
-        own = options(**{"budget_seconds": 900.0, **fields})
+        own = options(**{"time_budget": 900.0, **fields})
         results, _ = server(own, **more).until_stop()
         return analyse(own, results)
 
@@ -155,7 +155,7 @@ def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
 
 
 def test_a_deviation_from_e7_is_reported(analysed):
-    analysis = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), budget_seconds=500.0)
+    analysis = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), time_budget=500.0)
     assert any("deviation" in warning for warning in analysis.warnings)
     assert any("deviation" in str(row["from"]) for row in analysis.tables["extra_memory"])
 
@@ -167,7 +167,7 @@ def test_no_trials(options):
 
 
 def test_a_time_budget_too_short_for_a_trial(server, options):
-    own = options(budget_seconds=5.0)
+    own = options(time_budget=5.0)
     results, stop = server(own).until_stop()
     analysis = analyse(own, results)
     assert results == [] and analysis.grade == "C" and not analysis.warnings and not analysis.tables
@@ -185,7 +185,7 @@ def test_no_trial_finished(server, options):
 
 @pytest.fixture
 def curves(server, options):
-    own = options(budget_seconds=600.0)
+    own = options(time_budget=600.0)
     results, _ = server(own, lives=130.0).until_stop()
     return own, [SweepTrials(curve, results) for sweep in own.vary for curve in own.curves(sweep)]
 

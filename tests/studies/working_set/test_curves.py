@@ -41,8 +41,8 @@ def test_ended_for_memory_once_is_dead(server, options):
 def test_reported_kills_count_too(server, options):
     found = ran(server, options, (100, 200), fail=lambda trial: "ended while starting" if trial.point["memory"] == 100 else None)
     assert found.out_of_memory_sizes == []
-    kill = MemoryKill(container="db01", processes=1, at=0.0, names=("postgres (1)",), limit="container")
-    results = [result.model_copy(update={"memory_kills": (kill,)}) if result.error else result for result in found.trials]
+    kill = MemoryKill(container="db01", processes=1, time=0.0, names=("postgres (1)",), limit="container")
+    results = [result.model_copy(update={"oom_kills": (kill,)}) if result.error else result for result in found.trials]
     assert SweepTrials(CURVE, results).out_of_memory_sizes == [100]
 
 
@@ -67,7 +67,7 @@ def test_what_lived_once_is_not_dead(server, options):
 
 
 def test_the_difference_of_e7(server, options):
-    own = options(budget_seconds=900.0, vary=("memory", "shared-buffers"))
+    own = options(time_budget=900.0, vary=("memory", "shared-buffers"))
     results, _ = server(own, noise=0.0).until_stop()
     assert extra_memory(own, results, 30) == (250 - 64, "container working set − its shared buffers, as in E7")
 

@@ -32,7 +32,7 @@ def test_a_plain_request():
     assert any(0.45 <= options.shared_buffers / size <= 0.55 for size in options.memory_sizes), "the dip is looked for"
     assert options.shared_buffers_sizes[0] < options.database_size / 4 and options.shared_buffers_sizes[-1] > options.database_size
     assert options.refine and options.extra_memory is None
-    assert options.budget_seconds <= 270, "a default run ends within five minutes"
+    assert options.time_budget <= 270, "a default run ends within five minutes"
     assert found.study == "working-set"
     assert any("swap" in choice.lower() for choice in found.choices)
 

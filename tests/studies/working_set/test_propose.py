@@ -39,7 +39,7 @@ def test_the_container_is_as_large_as_the_point_says(options):
 
 
 def test_goes_on_near_the_knee(server, options):
-    results, stop = server(options(vary=("memory",), budget_seconds=600.0), noise=0.04).until_stop()
+    results, stop = server(options(vary=("memory",), time_budget=600.0), noise=0.04).until_stop()
     added = [r.trial.point for r in results if r.trial.reason.startswith("added") and r.trial.point["sweep"] == "memory"]
     assert added
     near = [p for p in added if abs(p["memory"] - {30: 250, 2: 200}[p["clients"]]) <= 60]
@@ -79,19 +79,19 @@ def test_without_a_first_sweep_the_difference_is_a_deviation(options):
 
 def test_ends_within_its_budget(server, options):
     for budget in (60.0, 150.0, 300.0):
-        results, stop = server(options(budget_seconds=budget)).until_stop()
+        results, stop = server(options(time_budget=budget)).until_stop()
         assert sum(r.ended - r.started for r in results) <= budget
         assert stop
-    assert len(results) <= worst_case(options(budget_seconds=300.0))
+    assert len(results) <= worst_case(options(time_budget=300.0))
 
 
 def test_the_first_sweep_leaves_room_for_the_second(server, options):
-    results, _ = server(options(budget_seconds=260.0, precision=0.001)).until_stop()
+    results, _ = server(options(time_budget=260.0, precision=0.001)).until_stop()
     assert sizes(results, "shared-buffers", 30) and sizes(results, "shared-buffers", 2)
 
 
 def test_sizes_out_of_memory_are_not_tried_again(server, options):
-    results, _ = server(options(budget_seconds=900.0, repeats=2), lives=140.0).until_stop()
+    results, _ = server(options(time_budget=900.0, repeats=2), lives=140.0).until_stop()
     dead = [r for r in results if r.trial.point["memory"] == 100 and r.trial.point["sweep"] == "memory"]
     assert len(dead) == 2  # one of each load
     assert all(r.error for r in dead)
@@ -105,7 +105,7 @@ def test_sizes_out_of_memory_are_not_tried_again(server, options):
 
 def test_a_cliff_is_bisected(server, options):
     """The server is equally fast at every size with enough memory, so that the run searches the smallest one."""
-    own = options(vary=("memory",), budget_seconds=900.0)
+    own = options(vary=("memory",), time_budget=900.0)
     results, _ = server(own, memory={30: 1.0, 2: 1.0}, lives=163.0).until_stop()
     for clients in (30, 2):
         measured = SweepTrials(SweepCurve("memory", clients), results)
@@ -115,14 +115,14 @@ def test_a_cliff_is_bisected(server, options):
 
 
 def test_a_knee_beyond_the_largest_size_is_searched_there(server, options):
-    own = options(vary=("memory",), budget_seconds=1500.0)
+    own = options(vary=("memory",), time_budget=1500.0)
     results, _ = server(own, memory={30: 700.0, 2: 500.0}).until_stop()
     assert max(sizes(results, "memory", 30)) > 700
     assert SweepTrials(SweepCurve("memory", 30), results).knee.kind == "knee"
 
 
 def test_never_beyond_what_the_host_has(server, options):
-    own = options(budget_seconds=1500.0, max_container=400)
+    own = options(time_budget=1500.0, max_container=400)
     results, stop = server(own, memory={30: 900.0, 2: 900.0}).until_stop()
     assert max(r.trial.point["memory"] for r in results) <= 400
     assert stop
@@ -173,7 +173,7 @@ def test_resume_is_replay(server, options):
 
 
 def test_keys_are_unique(server, options):
-    results, _ = server(options(budget_seconds=900.0, repeats=2)).until_stop()
+    results, _ = server(options(time_budget=900.0, repeats=2)).until_stop()
     keys = [r.trial.key() for r in results]
     assert len(keys) == len(set(keys))
 

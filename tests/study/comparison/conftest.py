@@ -20,7 +20,7 @@ from simulated_run import SimulatedRun
 
 
 def verdict(check: str, result: str = "pass", kind: str = "noise") -> Verdict:
-    return Verdict(check=check, kind=kind, result=result, observed="seen", wanted="wanted")
+    return Verdict(name=check, kind=kind, result=result, observed="seen", expected="wanted")
 
 
 def server_options(**changes: Any) -> dict[str, Any]:
@@ -74,12 +74,12 @@ class Simulator(SimulatedRun):
 
         phases = []
         for phase in trial.phases:
-            begin = started + phase.ramp
+            begin = started + phase.warmup
             targets = []
             for target in phase.loads:
-                of = phase.turns.of if phase.turns is not None else {str(trial.point["variant"]): target.split("/")[1]}
+                of = phase.slices.of if phase.slices is not None else {str(trial.point["variant"]): target.split("/")[1]}
                 (side,) = (side for side, container in of.items() if container == target.split("/")[1])
-                own = list(range(list(of).index(side), round(phase.seconds / 0.5), len(of))) if phase.turns is not None else []
+                own = list(range(list(of).index(side), round(phase.seconds / 0.5), len(of))) if phase.slices is not None else []
                 spent = 0.5 * len(own) or phase.seconds
                 known = factor(side)
                 targets.append(
@@ -91,7 +91,7 @@ class Simulator(SimulatedRun):
                         latency=Latency(p50=0.1 / known, p95=0.2 / known, p99=0.4 / known if self.p99 else None, sampled=1000),
                         first=begin,
                         last=begin + phase.seconds,
-                        turns=[Turn(begun=begin + 0.5 * n, ended=begin + 0.5 * n + 0.5, switches=10_000) for n in own],
+                        slices=[Turn(begun=begin + 0.5 * n, ended=begin + 0.5 * n + 0.5, switches=10_000) for n in own],
                     )
                 )
             metrics = {f"container:{target.split('/')[1]}": {"cpu.usage": 1.0} for target in phase.loads}
@@ -103,8 +103,8 @@ class Simulator(SimulatedRun):
             )
         why = self.taint(trial)
         verdicts = [verdict("steal", "fail" if why == "steal" else "pass")]
-        verdicts += [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.intents]
-        return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, verdicts=verdicts)
+        verdicts += [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.validity_checks]
+        return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, checks=verdicts)
 
 
 @pytest.fixture

@@ -49,13 +49,13 @@ def test_where_no_server_is_deployed_nobody_misses_what_only_servers_have(option
 
 
 def test_equal_things_are_said_to_be_equal(options, simulate):
-    found, _ = told(options(budget_seconds=1e6), simulate, noise=0.002)
+    found, _ = told(options(time_budget=1e6), simulate, noise=0.002)
     assert found.answer.startswith("other and base do not differ by more than 2 %") and found.grade == "A"
     assert found.tables["comparison"][0]["conclusion"] == "equivalent (±2 %)"
 
 
 def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
-    found, _ = told(options(budget_seconds=1e6), simulate, noise=0.05)
+    found, _ = told(options(time_budget=1e6), simulate, noise=0.05)
     first = found.tables["comparison"][0]
     assert found.answer.startswith("No difference between other and base established yet")
     assert (
@@ -70,7 +70,7 @@ def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
 
 
 def test_a_budget_that_ends_it_between_looks_still_gives_an_interval(options, simulate):
-    made = options(max_blocks=40, budget_seconds=20 * 8.5)
+    made = options(max_blocks=40, time_budget=20 * 8.5)
     found, results = told(made, simulate, truth={"other": 0.8}, noise=0.001)
     assert found.findings["ratio:other:throughput"].low is not None, f"{len(results)} trials"
 
@@ -79,10 +79,10 @@ def test_a_block_that_was_run_again_costs_no_grade_and_one_that_was_not_does(opt
     def once(trial):
         return "steal" if trial.repeat == 2 and trial.point["variant"] == "other" else None
 
-    found, _ = told(options(budget_seconds=1e6), simulate, truth={"other": 0.8}, taint=once)
+    found, _ = told(options(time_budget=1e6), simulate, truth={"other": 0.8}, taint=once)
     assert found.grade == "A"
     assert "blocks have a tainted trial, by steal (1); they are left out" in found.warnings[0]
-    found, _ = told(options(budget_seconds=1e6, max_reruns=0), simulate, noise=0.05, taint=once)
+    found, _ = told(options(time_budget=1e6, max_reruns=0), simulate, noise=0.05, taint=once)
     assert found.grade == "B" and found.findings["blocks"].note == "of 14 that were run, 1 tainted"
 
 
@@ -95,13 +95,13 @@ def test_tainted_throughout_is_an_indication(options, simulate):
 
 def test_an_unknown_check_is_no_pass(options, simulate):
     results, _ = simulate(options(), truth={"other": 0.8}).until_stop()
-    blind = [r.model_copy(update={"verdicts": [v.model_copy(update={"result": "unknown"}) for v in r.verdicts]}) for r in results]
+    blind = [r.model_copy(update={"checks": [v.model_copy(update={"result": "unknown"}) for v in r.verdicts]}) for r in results]
     found = analyse(options(), blind)
     assert found.grade == "B" and any("Could not be checked here" in warning for warning in found.warnings)
 
 
 def test_a_baseline_that_differs_from_itself_is_called_into_question(options, simulate):
-    results, _ = simulate(options(budget_seconds=1e6), noise=0.01).until_stop()
+    results, _ = simulate(options(time_budget=1e6), noise=0.01).until_stop()
 
     def slower(result):
         if result.trial.point["variant"] != "base (A/A)":
@@ -110,12 +110,12 @@ def test_a_baseline_that_differs_from_itself_is_called_into_question(options, si
         targets = [target.model_copy(update={"throughput": target.throughput * 0.9}) for target in phase.targets]
         return result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]})
 
-    found = analyse(options(budget_seconds=1e6), [slower(result) for result in results])
+    found = analyse(options(time_budget=1e6), [slower(result) for result in results])
     assert found.grade == "B" and any(warning.startswith("base differs from itself (−") for warning in found.warnings)
 
 
 def test_a_torn_block_is_said(options, simulate):
-    simulator = simulate(options(budget_seconds=1e6), noise=0.05)
+    simulator = simulate(options(time_budget=1e6), noise=0.05)
     results = simulator.all(variants.block_trials(options(), 0)[:2])
     simulator.clock += 300
     results += simulator.all(variants.block_trials(options(), 0)[2:])
@@ -135,7 +135,7 @@ def test_failures_are_told(options, simulate):
 
 def test_several_variants_and_points_with_a_studys_own_findings(options, server, simulate):
     arms_ = {name: server(databases=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
-    made = options(arms_, compare_findings=True, budget_seconds=1e6)
+    made = options(arms_, compare_findings=True, time_budget=1e6)
     found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
     assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer
     assert row(found, "simple", "throughput@databases=4")["conclusion"] == "slower"
@@ -144,7 +144,7 @@ def test_several_variants_and_points_with_a_studys_own_findings(options, server,
 
 
 def test_a_steadier_metric_is_recommended_where_the_one_asked_for_cannot_tell(options, simulate):
-    made = options(budget_seconds=1e6)
+    made = options(time_budget=1e6)
     results, _ = simulate(made, noise=0.1).until_stop()
     steady = []
     for result in results:
@@ -153,8 +153,8 @@ def test_a_steadier_metric_is_recommended_where_the_one_asked_for_cannot_tell(op
         metrics = phase.metrics | {"container:db01": used}
         steady.append(result.model_copy(update={"phases": [phase.model_copy(update={"metrics": metrics})]}))
     found = analyse(made, steady)
-    assert any(text.startswith("CPU per transaction has less noise here than throughput") for text in found.look_at)
-    assert not any("steadier" in text for text in analyse(made, results).look_at)
+    assert any(text.startswith("CPU per transaction has less noise here than throughput") for text in found.next_steps)
+    assert not any("steadier" in text for text in analyse(made, results).next_steps)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 4, 7, 17])

@@ -118,7 +118,7 @@ def test_nopm(options, simulate):
     result = simulate(made).run(variants.block_trials(made, 0)[0])
     assert "nopm" not in metrics.metric_values([result])
     phase = result.phases[0]
-    target = phase.targets[0].model_copy(update={"new_orders_per_minute": 1234.0})
+    target = phase.targets[0].model_copy(update={"nopm": 1234.0})
     entered = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
     assert metrics.metric_values([entered])["nopm"] == 1234.0
     assert metrics.METRICS["nopm"].better_direction == "higher"

@@ -8,7 +8,7 @@ from pgherd.study.comparison.propose import propose, worst_case
 def test_the_first_batch_is_one_block(options):
     proposal = propose(options(), [])
     assert proposal.trials == variants.block_trials(options(), 0)
-    assert proposal.worst_case == worst_case(options()) == 3 * 15, "45 trials of 5.5 s fit into 260 s"
+    assert proposal.max_trials == worst_case(options()) == 3 * 15, "45 trials of 5.5 s fit into 260 s"
 
 
 def test_a_clear_difference_ends_it_at_the_first_look(options, simulate):
@@ -21,13 +21,13 @@ def test_a_clear_difference_ends_it_at_the_first_look(options, simulate):
 def test_no_difference_goes_on_until_it_is_certain_or_all_blocks_are_run(options, simulate):
     results, stop = simulate(options(), noise=0.002).until_stop()
     assert "enough for a conclusion" in stop and "is within ±2 %" in stop
-    results, stop = simulate(options(budget_seconds=1e6), noise=0.2).until_stop()
+    results, stop = simulate(options(time_budget=1e6), noise=0.2).until_stop()
     assert len(results) == 3 * 14
     assert stop.startswith("14 blocks, all planned; other: ")
 
 
 def test_several_variants_share_one_error_rate(options, server, simulate):
-    made = options({"a": server(), "b": server(protocol="simple"), "c": server(protocol="extended")}, max_blocks=30, budget_seconds=1e6)
+    made = options({"a": server(), "b": server(protocol="simple"), "c": server(protocol="extended")}, max_blocks=30, time_budget=1e6)
     results, stop = simulate(made, truth={"b": 0.8, "c": 0.9}).until_stop()
     blocks = len(results) // 4
     assert blocks in analysis_schedule(30, 0.025) and "b: the 97.5 % interval" in stop and "c: the 97.5 % interval" in stop
@@ -41,24 +41,24 @@ def test_another_metric_decides(options, simulate, metric):
 
 def test_precision_goes_on_after_the_verdict(options, simulate):
     how = {"truth": {"other": 0.5}, "noise": 0.05}
-    soon, _ = simulate(options(budget_seconds=1e6, max_blocks=40), **how).until_stop()
-    late, _ = simulate(options(budget_seconds=1e6, max_blocks=40, precision=0.03), **how).until_stop()
+    soon, _ = simulate(options(time_budget=1e6, max_blocks=40), **how).until_stop()
+    late, _ = simulate(options(time_budget=1e6, max_blocks=40, precision=0.03), **how).until_stop()
     assert len(soon) < len(late)
 
 
 def test_the_budget_ends_it(options, simulate):
-    results, stop = simulate(options(max_blocks=40, budget_seconds=100), noise=0.2).until_stop()
+    results, stop = simulate(options(max_blocks=40, time_budget=100), noise=0.2).until_stop()
     assert len(results) == 15, "five blocks of three trials of 6.5 s"
     assert stop == "the budget of 100 s is used up; 5 blocks were run"
 
 
 def test_the_first_block_is_run_whatever_the_budget(options, simulate):
-    results, stop = simulate(options(budget_seconds=1)).until_stop()
+    results, stop = simulate(options(time_budget=1)).until_stop()
     assert len(results) == 3 and "budget" in stop
 
 
 def test_resume_is_replay_in_the_middle_of_a_block_too(options, simulate):
-    made = options(budget_seconds=1e6)
+    made = options(time_budget=1e6)
 
     def taint(trial):
         return "steal" if trial.repeat in (1, 4) and trial.point["variant"] == "base" else None
@@ -73,7 +73,7 @@ def test_resume_is_replay_in_the_middle_of_a_block_too(options, simulate):
 
 
 def test_a_tainted_block_is_run_again_as_a_whole(options, simulate):
-    made = options(budget_seconds=1e6)
+    made = options(time_budget=1e6)
     results, _ = simulate(
         made, truth={"other": 0.8}, taint=lambda trial: "steal" if trial.repeat == 2 and trial.point["variant"] == "other" else None
     ).until_stop()
@@ -85,21 +85,21 @@ def test_a_tainted_block_is_run_again_as_a_whole(options, simulate):
 
 
 def test_reruns_are_bounded(options, simulate):
-    made = options(max_blocks=8, max_reruns=3, budget_seconds=1e6)
+    made = options(max_blocks=8, max_reruns=3, time_budget=1e6)
     results, stop = simulate(made, taint=lambda trial: "steal").until_stop()
     assert len(results) == 3 * 11
     assert stop == "11 blocks were run, 3 of them as reruns, and 11 are tainted"
 
 
 def test_an_arm_that_never_finishes_ends_it_after_two_blocks(options, simulate):
-    made = options(budget_seconds=1e6)
+    made = options(time_budget=1e6)
     results, stop = simulate(made, fail=lambda trial: "no room" if trial.point["variant"] == "other" else None).until_stop()
     assert len(results) == 6
     assert stop == "other did not finish a trial in any of 2 blocks: no room"
 
 
 def test_one_failure_does_not_end_it(options, simulate):
-    made = options(budget_seconds=1e6)
+    made = options(time_budget=1e6)
     results, stop = simulate(
         made, truth={"other": 0.8}, fail=lambda trial: "no" if trial.repeat == 0 and trial.point["variant"] == "other" else None
     ).until_stop()
@@ -108,14 +108,14 @@ def test_one_failure_does_not_end_it(options, simulate):
 
 def test_a_metric_that_nothing_has_ends_it(options, server, simulate):
     arms_ = {"a": server(), "b": server(protocol="simple")}
-    results, stop = simulate(options(arms_, compare_findings=True, metric="nonsense", budget_seconds=1e6)).until_stop()
+    results, stop = simulate(options(arms_, compare_findings=True, metric="nonsense", time_budget=1e6)).until_stop()
     assert stop.startswith("no trial has the metric 'nonsense'") and len(results) == 6, "two blocks show it as well as seven"
-    results, stop = simulate(options(metric="memory", budget_seconds=1e6)).until_stop()
+    results, stop = simulate(options(metric="memory", time_budget=1e6)).until_stop()
     assert stop == "memory cannot be compared: this runtime does not measure a container's memory" and len(results) == 6
 
 
 def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simulate):
-    simulator = simulate(options(metric="p99", budget_seconds=1e6), truth={"other": 0.8})
+    simulator = simulate(options(metric="p99", time_budget=1e6), truth={"other": 0.8})
     few = simulate(simulator.options, p99=False).all(variants.block_trials(simulator.options, 0))
     again = propose(simulator.options, few).trials
     assert {trial.repeat for trial in again} == {1}, "one further block shows whether that was chance"
@@ -126,7 +126,7 @@ def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simul
 def test_side_by_side_restarts_are_reckoned_with(options, server, simulate):
     """Each block begins with a restart, which takes longer than going on."""
     made = options({"a": server(seconds=1.7, ramp=0.3), "b": server(seconds=1.7, ramp=0.3, protocol="simple")}, interleave="slices")
-    made = made.model_copy(update={"max_blocks": 40, "budget_seconds": 70.0})
+    made = made.model_copy(update={"max_blocks": 40, "time_budget": 70.0})
     simulator = simulate(made, noise=0.2, overhead=lambda trial: 1.1 if trial.state == "restarted" else 0.1)
     results, stop = simulator.until_stop()
     assert len(results) == 10 and stop == "the budget of 70 s is used up; 10 blocks were run", "10 of 6.5 s fit, 11 do not"

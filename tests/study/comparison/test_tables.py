@@ -13,7 +13,7 @@ from pgherd.study.comparison.tables import ComparisonEstimates
 
 def test_options_in_which_arms_differ(options, server):
     one = server(settings={"work_mem": "8MB", "jit": "off"}, seed=1)
-    made = options({"a": one, "b": server(settings={"jit": "off", "shared_buffers": "1GB"}, protocol="simple", seed=2, budget_seconds=9)})
+    made = options({"a": one, "b": server(settings={"jit": "off", "shared_buffers": "1GB"}, protocol="simple", seed=2, time_budget=9)})
     rows = {row["option"]: (row["a"], row["b"]) for row in tables.difference_rows(made)}
     assert rows == {
         "work_mem": ("8MB", "the default"),

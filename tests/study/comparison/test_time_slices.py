@@ -10,7 +10,7 @@ from pgherd.study.comparison.propose import propose
 
 @pytest.fixture
 def made(options):
-    return options(interleave="slices", max_blocks=20, budget_seconds=1e6)
+    return options(interleave="slices", max_blocks=20, time_budget=1e6)
 
 
 def test_each_side_has_what_is_its_own(made, simulate):
@@ -34,7 +34,7 @@ def test_context_switches_are_those_of_its_turns(made, simulate):
         "context_switches": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)
     }
     unseen = [
-        target.model_copy(update={"turns": [turn.model_copy(update={"switches": None}) for turn in target.turns]})
+        target.model_copy(update={"slices": [turn.model_copy(update={"switches": None}) for turn in target.turns]})
         for target in result.phases[0].targets
     ]
     blind = result.model_copy(update={"phases": [result.phases[0].model_copy(update={"targets": unseen})]})

@@ -49,7 +49,7 @@ def test_all_sides_deploy_under_the_same_names(options):
 
 
 def test_of_the_intents_only_that_of_the_load_generator_stays(options):
-    assert {trial.intents for trial in variants.block_trials(options(), 0)} == {("not-client-bound",)}
+    assert {trial.validity_checks for trial in variants.block_trials(options(), 0)} == {("not-client-bound",)}
 
 
 def test_results_go_back_to_the_study_as_its_own(options, server, simulate):
@@ -74,14 +74,14 @@ def test_side_by_side_all_are_up_and_take_turns(options, server):
         assert set(up) == set(names.values())
         assert [up[names[side]].vcpus for side in names] == [0.5 if side == "small" else 1 for side in names]
         (phase,) = trial.phases
-        assert phase.turns is not None and phase.turns.of == names
+        assert phase.slices is not None and phase.slices.of == names
         assert {target.split("/")[1]: load.protocol for target, load in phase.loads.items()} == {
             names[side]: "simple" if side == "base-1" else "prepared" for side in names
         }
-        assert phase.seconds == 4 * 5.0 and phase.turns.seconds == pytest.approx(0.063, rel=0.02), "each side for as long as by itself"
-        assert phase.turns.counted == pytest.approx(0.03), "three periods of the CPU quota, wherever they begin"
+        assert phase.seconds == 4 * 5.0 and phase.slices.seconds == pytest.approx(0.063, rel=0.02), "each side for as long as by itself"
+        assert phase.slices.counted == pytest.approx(0.03), "three periods of the CPU quota, wherever they begin"
         assert {container.cpu_period for container in up.values()} == {0.01}
-    seeds = {trial.phases[0].turns.seed for number in range(4) for trial in variants.block_trials(made, number)}
+    seeds = {trial.phases[0].slices.seed for number in range(4) for trial in variants.block_trials(made, number)}
     assert len(seeds) == 4, "the turns' order is another in each block"
 
 
@@ -95,7 +95,7 @@ def test_side_by_side_each_point_is_a_trial(options, server):
 def test_a_pair_of_its_own_has_a_server_of_its_own(options):
     made = options(interleave="slices")
     (trial,) = variants.block_trials(made, 1)
-    of = trial.phases[0].turns.of
+    of = trial.phases[0].slices.of
     assert of["base"] != of["base (A/A)"] and len(trial.phases[0].loads) == 3
 
 

@@ -30,33 +30,33 @@ def judge(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[MemoryKil
 
 def _accounted(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
     account = max((phase.memory for phase in phases if phase.memory is not None), key=lambda account: abs(account.worst))
-    ok = abs(account.worst) <= limits.memory_accounted
+    ok = abs(account.worst) <= limits.max_unaccounted_memory
     observed = (
         f"{abs(account.worst):.2%} {'missing' if account.worst >= 0 else 'too much'} in the worst of {account.seconds} seconds: containers "
         f"{format_bytes(account.containers)} + unallocated {format_bytes(account.unallocated)} of {format_bytes(account.budget)}"
     )
-    why = "the run cgroup is charged for memory that no container has, such as page cache of a removed one"
+    reason = "the run cgroup is charged for memory that no container has, such as page cache of a removed one"
     return Verdict(
-        check=ACCOUNTED,
+        name=ACCOUNTED,
         kind="noise",
         result="pass" if ok else "fail",
         observed=observed,
-        wanted=f"containers + unallocated = budget within {limits.memory_accounted:.1%} in every second",
-        why="" if ok else why,
+        expected=f"containers + unallocated = budget within {limits.max_unaccounted_memory:.1%} in every second",
+        reason="" if ok else reason,
         severity="warn",
     )
 
 
 def _no_oom_kill(kills: Sequence[MemoryKill]) -> Verdict:
     observed = "; ".join(words(kill) for kill in kills) or "none"
-    why = "the containers needed more memory than they had, and no swap was left"
+    reason = "the containers needed more memory than they had, and no swap was left"
     return Verdict(
-        check=NO_OOM_KILL,
+        name=NO_OOM_KILL,
         kind="noise",
         result="fail" if kills else "pass",
         observed=observed,
-        wanted="no OOM kill",
-        why=why if kills else "",
+        expected="no OOM kill",
+        reason=reason if kills else "",
     )
 
 

@@ -24,12 +24,12 @@ _EXTERNAL = "the server is external"
 def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Verdict]:
     """Return all checks of a finished trial: its declared intents, then noise. The worst phase decides each."""
     checks: list[Verdict] = []
-    for intent in trial.intents:
+    for intent in trial.validity_checks:
         checks.append(_worst(phases, [_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if any(_required_pages(server) for _, _, server in trial.deployment.servers()):
         checks.append(_worst(phases, [_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = [
-        _overlap, _length, _errors, _steal, _foreign_cpu, _checkpoints, _vacuums
+        _overlap, _length, _errors, _steal, _background_cpu, _checkpoints, _no_autovacuum
     ]  # fmt: skip
     for check in noise if _has_servers(trial) else noise[:-2]:  # the last two need servers
         if check in (_length, _overlap) and trial.open_ended:
@@ -49,20 +49,20 @@ def _worst(phases: list[PhaseResult], verdicts: list[Verdict]) -> Verdict:
     alike = tuple(phase.phase for phase, verdict in zip(phases, verdicts, strict=True) if verdict.gravity == worst.gravity)
     first = f"phase {alike[0]}" + (f", the first of {len(alike)} such" if len(alike) > 1 else "") + f" of {len(phases)}"
     failed = alike if worst.result == "fail" else ()
-    return worst.model_copy(update={"observed": f"{worst.observed} ({first})", "failed_in": failed})
+    return worst.model_copy(update={"observed": f"{worst.observed} ({first})", "failed_phases": failed})
 
 
-def _verdict(
-    check: str, ok: bool | None, observed: str, wanted: str, why: str = "", *, intent: bool = False, warn: bool = False
+def _check(
+    check: str, ok: bool | None, observed: str, expected: str, reason: str = "", *, validity: bool = False, warn: bool = False
 ) -> Verdict:
     result: VerdictResult = "unknown" if ok is None else "pass" if ok else "fail"
     return Verdict(
-        check=check,
-        kind="intent" if intent else "noise",
+        name=check,
+        kind="validity" if validity else "noise",
         result=result,
         observed=observed,
-        wanted=wanted,
-        why=why if result != "pass" else "",
+        expected=expected,
+        reason=reason if result != "pass" else "",
         severity="warn" if warn else "taint",
     )
 
@@ -99,9 +99,9 @@ def _loads_external(trial: Trial, number: int) -> bool:
 
 
 def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"each loaded container at ≥ {limits.cpu_bound:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
+    expected = f"each loaded container at ≥ {limits.min_cpu_used:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
     if _loads_external(trial, number):
-        return _verdict("cpu-bound", None, "the server's CPU is not seen", wanted, _EXTERNAL, intent=True)
+        return _check("cpu-bound", None, "the server's CPU is not seen", expected, _EXTERNAL, validity=True)
     cores, utilization = facts.logical_cpus or facts.cores, _host_utilization(phase, facts)
     shares: dict[str, float] = {}
     unseen: list[str] = []
@@ -120,14 +120,14 @@ def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, 
     if shares:
         lowest = min(shares, key=lambda name: shares[name])
         observed = f"containers at {shares[lowest]:.1%} ({lowest}, the lowest) of their vCPUs, {observed}"
-    used_up = min(shares.values(), default=1.0) >= limits.cpu_bound
+    used_up = min(shares.values(), default=1.0) >= limits.min_cpu_used
     if (shares and used_up and not unseen) or (utilization is not None and utilization >= limits.host_full):
-        return _verdict("cpu-bound", True, observed, wanted, intent=True)
+        return _check("cpu-bound", True, observed, expected, validity=True)
     if unseen and used_up:
-        return _verdict("cpu-bound", None, observed, wanted, f"{_abbreviated(unseen)}: its CPU could not be read", intent=True)
+        return _check("cpu-bound", None, observed, expected, f"{_abbreviated(unseen)}: its CPU could not be read", validity=True)
     has_cpu_data = bool(shares) or utilization is not None
-    why = "something other than CPU limited the databases: clients, locks or I/O" if has_cpu_data else "CPU use could not be read"
-    return _verdict("cpu-bound", False if has_cpu_data else None, observed, wanted, why, intent=True)
+    reason = "something other than CPU limited the databases: clients, locks or I/O" if has_cpu_data else "CPU use could not be read"
+    return _check("cpu-bound", False if has_cpu_data else None, observed, expected, reason, validity=True)
 
 
 def _abbreviated(names: list[str]) -> str:
@@ -146,7 +146,7 @@ def _servers(trial: Trial, number: int, phase: PhaseResult) -> Iterator[tuple[st
 
 
 def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"hit ratio ≥ {limits.hit_ratio:.1%} in every database and ≤ {limits.device_reads:g} device reads per transaction"
+    expected = f"hit ratio ≥ {limits.min_hit_ratio:.1%} in every database and ≤ {limits.max_device_reads:g} device reads per transaction"
     ratios, unseen, missed = {}, [], 0.0
     for name, metrics in _servers(trial, number, phase):
         hit, read = metrics.get("db.blks_hit"), metrics.get("db.blks_read")
@@ -159,71 +159,75 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     external = _loads_external(trial, number)
     reads = missed if external else device_sum(phase, "reads")
     if not ratios or reads is None or phase.throughput <= 0:
-        return _verdict("cached", None, "no buffer statistics or device counters", wanted, "they could not be read", intent=True)
+        return _check("cached", None, "no buffer statistics or device counters", expected, "they could not be read", validity=True)
     # The devices serve the whole host. The databases caused at most as many reads as they missed blocks.
     lowest, per_tx = min(ratios, key=lambda name: ratios[name]), min(reads, missed) / phase.throughput
     observed = f"hit ratio {ratios[lowest]:.2%} ({lowest}, the lowest), at most {per_tx:.3g} device reads per transaction"
-    ok: bool | None = ratios[lowest] >= limits.hit_ratio and per_tx <= limits.device_reads
-    if external and ratios[lowest] >= limits.hit_ratio and not ok:
-        return _verdict("cached", None, observed, wanted, f"{_EXTERNAL}, and its disks cannot be observed", intent=True)
+    ok: bool | None = ratios[lowest] >= limits.min_hit_ratio and per_tx <= limits.max_device_reads
+    if external and ratios[lowest] >= limits.min_hit_ratio and not ok:
+        return _check("cached", None, observed, expected, f"{_EXTERNAL}, and its disks cannot be observed", validity=True)
     if ok and unseen:
-        return _verdict("cached", None, observed, wanted, f"{_abbreviated(unseen)}: its statistics could not be read", intent=True)
-    return _verdict("cached", ok, observed, wanted, "the data does not fit shared_buffers; raise it or lower --scale", intent=True)
+        return _check("cached", None, observed, expected, f"{_abbreviated(unseen)}: its statistics could not be read", validity=True)
+    return _check("cached", ok, observed, expected, "the data does not fit shared_buffers; raise it or lower --scale", validity=True)
 
 
 def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"≥ {limits.io_bound:g} device reads per transaction"
+    expected = f"≥ {limits.min_device_reads:g} device reads per transaction"
     reads = None if _loads_external(trial, number) else device_sum(phase, "reads")
     if reads is None or phase.throughput <= 0:
-        why = _EXTERNAL if _loads_external(trial, number) else "/proc/diskstats shows no device here"
-        return _verdict("io-bound", None, "device counters not seen", wanted, why, intent=True)
+        reason = _EXTERNAL if _loads_external(trial, number) else "/proc/diskstats shows no device here"
+        return _check("io-bound", None, "device counters not seen", expected, reason, validity=True)
     per_tx = reads / phase.throughput
-    why = "the data came from a cache; raise --scale or lower --memory"
-    return _verdict("io-bound", per_tx >= limits.io_bound, f"{per_tx:.3g} device reads per transaction", wanted, why, intent=True)
+    reason = "the data came from a cache; raise --scale or lower --memory"
+    return _check(
+        "io-bound", per_tx >= limits.min_device_reads, f"{per_tx:.3g} device reads per transaction", expected, reason, validity=True
+    )
 
 
 def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"every driver below {limits.client_cpu:.0%} of what its threads can get"
+    expected = f"every driver below {limits.max_client_cpu:.0%} of what its threads can get"
     loads = trial.phases[number].loads
     vcpus_of = dict(_loaded_containers(trial, number))
     shares = {}
     for target in phase.targets:
         used = phase.metrics.get(f"driver:{target.target}", {}).get("cpu.usage", target.client_cpu)
         load = loads[target.target]
-        vcpus = vcpus_of.get(target.target.split("/")[1]) if load.place == "inside" and "/" in target.target else None
+        vcpus = vcpus_of.get(target.target.split("/")[1]) if load.client_placement == "inside" and "/" in target.target else None
         if used is not None:
             shares[target.target] = used / phase.loaded(target) / min(load.threads, vcpus or load.threads)
     if len(shares) < len(phase.targets) or not shares:
-        return _verdict("not-client-bound", None, "drivers' CPU not seen", wanted, "it could not be read", intent=True)
+        return _check("not-client-bound", None, "drivers' CPU not seen", expected, "it could not be read", validity=True)
     highest = max(shares, key=lambda name: shares[name])
     observed = f"{shares[highest]:.1%} ({highest}, the highest)"
-    why = "the driver's threads are the limit, not the database; give it more with --threads"
-    ok: bool | None = shares[highest] < limits.client_cpu
+    reason = "the driver's threads are the limit, not the database; give it more with --threads"
+    ok: bool | None = shares[highest] < limits.max_client_cpu
     if any(load.host is not None for load in loads.values()):  # this host runs only drivers
         utilization = _host_utilization(phase, facts)
-        wanted += f", and their host below {limits.host_full:.0%}"
+        expected += f", and their host below {limits.host_full:.0%}"
         observed += ", their host not seen" if utilization is None else f", their host at {utilization:.1%}"
         if ok and (utilization is None or utilization >= limits.host_full):
             ok = None if utilization is None else False
-            why = "its CPU use could not be read" if utilization is None else "the clients' host is full: give it more CPUs, or load less"
-    return _verdict("not-client-bound", ok, observed, wanted, why, intent=True)
+            reason = (
+                "its CPU use could not be read" if utilization is None else "the clients' host is full: give it more CPUs, or load less"
+            )
+    return _check("not-client-bound", ok, observed, expected, reason, validity=True)
 
 
-def _rate_met(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     loads = trial.phases[number].loads
     due = {t.target: rate * phase.seconds for t in phase.targets if (rate := loads[t.target].rate) is not None}
-    wanted = f"≥ {limits.rate_met:.0%} of the rate in every database, less three standard deviations of random arrivals"
+    expected = f"≥ {limits.min_rate_achieved:.0%} of the rate in every database, less three standard deviations of random arrivals"
     if not due:
-        return _verdict("rate-met", None, "no load has a rate", wanted, "give one with --rate", intent=True)
+        return _check("rate-achieved", None, "no load has a rate", expected, "give one with --rate", validity=True)
     completed = {t.target: t.transactions for t in phase.targets if t.target in due}
     lowest = min(due, key=lambda name: completed[name] / due[name])
     # pgbench schedules transactions as a Poisson process, so their number in a window varies by its square root.
-    ok = all(completed[name] >= limits.rate_met * due[name] - 3 * due[name] ** 0.5 for name in due)
-    why = "the databases could not keep up; latency includes the time that transactions waited for their turn"
+    ok = all(completed[name] >= limits.min_rate_achieved * due[name] - 3 * due[name] ** 0.5 for name in due)
+    reason = "the databases could not keep up; latency includes the time that transactions waited for their turn"
     observed = (
         f"{completed[lowest] / due[lowest]:.1%} ({completed[lowest]:.0f} of {due[lowest]:.0f} transactions due, {lowest}, the lowest)"
     )
-    return _verdict("rate-met", ok, observed, wanted, why, intent=True)
+    return _check("rate-achieved", ok, observed, expected, reason, validity=True)
 
 
 def _required_pages(server: Server) -> str | None:
@@ -238,29 +242,31 @@ def _required_pages(server: Server) -> str | None:
 
 
 def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted, worst = "", (2.0, "no server's shared memory was seen")
+    expected, worst = "", (2.0, "no server's shared memory was seen")
     for _, container, server in trial.deployment.servers():
         required, name = _required_pages(server), f"{container.name}/{server.name}"
         if required is None:
             continue
-        wanted = (
-            f"≥ {limits.huge_share:.0%} of the shared memory in use on {required} {'pages' if required == 'ordinary' else 'huge pages'}"
-        )
+        expected = f"≥ {limits.min_huge_page_share:.0%} of the shared memory in use on {required} {'pages' if required == 'ordinary' else 'huge pages'}"
         metrics = phase.metrics.get(f"server:{name}", {})
         mapped = metrics.get("pages.mapped", 0.0)
         if mapped <= 0:
-            return _verdict("huge-pages", None, f"{name}: not seen", wanted, "/proc/PID/smaps of the server could not be read", intent=True)
+            return _check(
+                "huge-pages", None, f"{name}: not seen", expected, "/proc/PID/smaps of the server could not be read", validity=True
+            )
         huge = metrics.get("pages.huge", 0.0) / mapped
         size = format_bytes(metrics.get("pages.size", 0.0))
         observed = f"{huge:.1%} of {format_bytes(mapped)} on huge pages ({name}, mapped in pages of {size})"
         worst = min(worst, (1 - huge if required == "ordinary" else huge, observed))
-    why = "the kernel gave the server other pages than requested: memory may be fragmented, or a setting of the host takes precedence"
-    return _verdict("huge-pages", worst[0] >= limits.huge_share, worst[1], wanted, why, intent=True)
+    reason = "the kernel gave the server other pages than requested: memory may be fragmented, or a setting of the host takes precedence"
+    return _check("huge-pages", worst[0] >= limits.min_huge_page_share, worst[1], expected, reason, validity=True)
 
 
 def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    why = "some databases started late or ended early, so the others shared the host with fewer"
-    return _verdict("overlap", phase.overlap >= limits.overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.overlap:.0%}", why)
+    reason = "some databases started late or ended early, so the others shared the host with fewer"
+    return _check(
+        "overlap", phase.overlap >= limits.min_overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.min_overlap:.0%}", reason
+    )
 
 
 def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
@@ -268,50 +274,56 @@ def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     could not run.
     """
     planned = trial.phases[number].seconds
-    wanted = f"≤ {limits.late_end:.0%} longer than planned"
+    expected = f"≤ {limits.max_overrun:.0%} longer than planned"
     observed = f"{phase.seconds:.1f} s of {planned:g} s planned"
     # A busy host may take 0.5 s to wake this process.
-    ok = phase.seconds <= planned * (1 + limits.late_end) + 0.5
-    why = "the host did not schedule pgherd in time, so the measured period differs from the plan"
-    return _verdict("length", ok, observed, wanted, why)
+    ok = phase.seconds <= planned * (1 + limits.max_overrun) + 0.5
+    reason = "the host did not schedule pgherd in time, so the measured period differs from the plan"
+    return _check("on-schedule", ok, observed, expected, reason)
 
 
 def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     failed = sum(target.failed for target in phase.targets)
-    why = "see the drivers' stderr in the trial's directory"
-    return _verdict("errors", failed <= limits.errors, f"{failed} failed transactions", f"≤ {limits.errors:.0f}", why)
+    reason = "see the drivers' stderr in the trial's directory"
+    return _check(
+        "no-failed-transactions",
+        failed <= limits.max_failed_transactions,
+        f"{failed} failed transactions",
+        f"≤ {limits.max_failed_transactions:.0f}",
+        reason,
+    )
 
 
 def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"≤ {limits.steal:.1%} of the host's CPU time"
+    expected = f"≤ {limits.max_steal:.1%} of the host's CPU time"
     stolen = _host(phase, "cpu.steal")
     if stolen is None:
-        return _verdict("steal", None, "not seen", wanted, "the kernel does not report steal")
+        return _check("steal", None, "not seen", expected, "the kernel does not report steal")
     share = stolen / (facts.logical_cpus or facts.cores)
-    if _loads_external(trial, number) and share <= limits.steal:
-        return _verdict("steal", None, f"{share:.2%} here, not seen at the server", wanted, _EXTERNAL)
-    return _verdict("steal", share <= limits.steal, f"{share:.2%}", wanted, "the hypervisor gave CPU time to other guests")
+    if _loads_external(trial, number) and share <= limits.max_steal:
+        return _check("steal", None, f"{share:.2%} here, not seen at the server", expected, _EXTERNAL)
+    return _check("steal", share <= limits.max_steal, f"{share:.2%}", expected, "the hypervisor gave CPU time to other guests")
 
 
 def _has_servers(trial: Trial) -> bool:
     return any(True for _ in trial.deployment.servers())
 
 
-def _foreign_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"≤ {limits.foreign_cpu:.1%} of the host's CPU time"
+def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    expected = f"≤ {limits.max_background_cpu:.1%} of the host's CPU time"
     busy = phase.busy_cores()
     containers = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
     # Without servers there are no containers, and the drivers' kernel time cannot be separated from other programs' CPU.
     no_servers = not _has_servers(trial)
     if busy is None or not (containers or no_servers) or _loads_external(trial, number):
-        return _verdict("foreign-cpu", None, "containers' CPU not seen", wanted, "this runtime cannot account for it")
+        return _check("background-cpu", None, "containers' CPU not seen", expected, "this runtime cannot account for it")
     loads = trial.phases[number].loads
-    outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].place == "outside"]
+    outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].client_placement == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
     platform_cpu = sum(platform.values()) - platform.get(f"platform:{MANAGER_PART}", 0.0)  # the manager is a thread of pgherd
     share = (busy - sum(containers) - sum(outside) - platform_cpu) / (facts.logical_cpus or facts.cores)
-    why = "other processes used the host"
-    return _verdict("foreign-cpu", share <= limits.foreign_cpu, f"{max(share, 0):.2%}", wanted, why, warn=no_servers)
+    reason = "other processes used the host"
+    return _check("background-cpu", share <= limits.max_background_cpu, f"{max(share, 0):.2%}", expected, reason, warn=no_servers)
 
 
 def _rate_of(phase: PhaseResult, trial: Trial, number: int, *names: str) -> float | None:
@@ -321,22 +333,29 @@ def _rate_of(phase: PhaseResult, trial: Trial, number: int, *names: str) -> floa
 
 def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
     read_only = all(load.read_only for load in trial.phases[number].loads.values())
-    wanted = f"≤ {limits.checkpoints:.0f} in the window" + ("" if read_only else " (warning only, because the load writes)")
+    expected = f"≤ {limits.max_checkpoints:.0f} in the window" + ("" if read_only else " (warning only, because the load writes)")
     rate = _rate_of(phase, trial, number, "checkpoint.timed", "checkpoint.requested")
     if rate is None:
-        return _verdict("checkpoints", None, "not seen", wanted, "the servers' statistics could not be read", warn=True)
+        return _check("no-checkpoint", None, "not seen", expected, "the servers' statistics could not be read", warn=True)
     count = rate * phase.seconds
     # Statistics are as coarse as the sampling period: less than half a checkpoint is none.
-    ok = count < limits.checkpoints + 0.5
-    return _verdict("checkpoints", ok, f"{count:.0f} checkpoints", wanted, "a checkpoint wrote in the window", warn=True)
+    ok = count < limits.max_checkpoints + 0.5
+    return _check("no-checkpoint", ok, f"{count:.0f} checkpoints", expected, "a checkpoint wrote in the window", warn=True)
 
 
-def _vacuums(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
-    wanted = f"≤ {limits.vacuums:.0f} autovacuum workers at work"
+def _no_autovacuum(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+    expected = f"≤ {limits.max_autovacuum_workers:.0f} autovacuum workers at work"
     workers = [m["vacuum.workers"] for _, m in _servers(trial, number, phase) if "vacuum.workers" in m]
     if not workers:
-        return _verdict("vacuums", None, "not seen", wanted, "the servers' statistics could not be read", warn=True)
-    return _verdict("vacuums", sum(workers) <= limits.vacuums, f"{sum(workers):.2g} on average", wanted, "autovacuum ran", warn=True)
+        return _check("no-autovacuum", None, "not seen", expected, "the servers' statistics could not be read", warn=True)
+    return _check(
+        "no-autovacuum",
+        sum(workers) <= limits.max_autovacuum_workers,
+        f"{sum(workers):.2g} on average",
+        expected,
+        "autovacuum ran",
+        warn=True,
+    )
 
 
 def worst_switch(phases: Sequence[PhaseResult]) -> PhaseResult:
@@ -355,26 +374,28 @@ def switch_skew(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
     alike = [
         phase.phase for phase in phases if (check := _switch_skew(phase, limits)).result == "fail" and check.severity == worst.severity
     ]
-    return worst.model_copy(update={"failed_in": tuple(alike)}) if worst.result == "fail" else worst
+    return worst.model_copy(update={"failed_phases": tuple(alike)}) if worst.result == "fail" else worst
 
 
 def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Verdict:
     """Check that all targets started a phase's load together. Skew within the warm-up, which is not counted, is a
     warning only.
     """
-    wanted = f"≤ {limits.switch_skew * 1000:.0f} ms between the targets' first transactions"
+    expected = f"≤ {limits.max_switch_skew * 1000:.0f} ms between the targets' first transactions"
     if phase.skew is None:
         single = len(phase.targets) == 1
-        return _verdict("switch-skew", True if single else None, "a single target" if single else "not seen", wanted, "no target began")
+        return _check("switch-skew", True if single else None, "a single target" if single else "not seen", expected, "no target began")
     counted = _began_in_period(phase)
     observed = f"{phase.skew * 1000:.0f} ms ({phase.phase}), {'some of it counted' if counted else 'all before the measured period'}"
-    why = "clients connect one after another, on some databases later: a longer --warmup keeps that out of the measured period"
-    return _verdict("switch-skew", phase.skew <= limits.switch_skew, observed, wanted, why, warn=not counted)
+    reason = "clients connect one after another, on some databases later: a longer --warmup keeps that out of the measured period"
+    return _check("switch-skew", phase.skew <= limits.max_switch_skew, observed, expected, reason, warn=not counted)
 
 
 def _clock(jump: float, limits: Thresholds) -> Verdict:
-    why = "the wall clock was set during the trial; timestamps cannot be trusted"
-    return _verdict("clock", abs(jump) <= limits.clock_jump, f"moved {jump * 1000:.0f} ms", f"≤ {limits.clock_jump * 1000:.0f} ms", why)
+    reason = "the wall clock was set during the trial; timestamps cannot be trusted"
+    return _check(
+        "clock-step", abs(jump) <= limits.max_clock_step, f"moved {jump * 1000:.0f} ms", f"≤ {limits.max_clock_step * 1000:.0f} ms", reason
+    )
 
 
 def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
@@ -382,14 +403,14 @@ def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
     fails.
     """
     codes = {target.target: code for target in phase.targets if (code := target.values.get("exit_code")) is not None}
-    wanted = "exit code 0 of every command"
+    expected = "exit code 0 of every command"
     if not codes:
-        return _verdict("exit-code", True, "each ran until it was stopped", wanted, intent=True)
+        return _check("exit-code", True, "each ran until it was stopped", expected, validity=True)
     failed = {target: code for target, code in codes.items() if code != 0}
     if not failed:
-        return _verdict("exit-code", True, "exit code 0", wanted, intent=True)
+        return _check("exit-code", True, "exit code 0", expected, validity=True)
     failures = ", ".join(f"{_code(code)} on {target}" for target, code in failed.items())
-    return _verdict("exit-code", False, failures, wanted, _SEE_OUTPUT, intent=True)
+    return _check("exit-code", False, failures, expected, _SEE_OUTPUT, validity=True)
 
 
 def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
@@ -401,10 +422,10 @@ def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
         for name in patterns_of(loads[target.target])
         if f"{VALUE}{name}" not in target.values
     ]
-    wanted = "a number for every --extract"
+    expected = "a number for every --extract"
     if missing:
-        return _verdict("values-found", False, f"not found: {', '.join(missing)}", wanted, _SEE_OUTPUT, intent=True)
-    return _verdict("values-found", True, "all found", wanted, intent=True)
+        return _check("values-extracted", False, f"not found: {', '.join(missing)}", expected, _SEE_OUTPUT, validity=True)
+    return _check("values-extracted", True, "all found", expected, validity=True)
 
 
 def driver_cpu(target: TargetResult, phase: PhaseResult) -> float:
@@ -426,7 +447,7 @@ _INTENTS: dict[Intent, Callable[[Trial, int, PhaseResult, HostFacts, Thresholds]
     "cached": _cached,
     "io-bound": _io_bound,
     "not-client-bound": _not_client_bound,
-    "rate-met": _rate_met,
+    "rate-achieved": _rate_achieved,
     "exit-code": exit_code,
-    "values-found": values_found,
+    "values-extracted": values_found,
 }

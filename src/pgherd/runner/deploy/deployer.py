@@ -113,7 +113,7 @@ class Deployer:
             self._trial = trial
             target_notes = self._targets.apply(trial)
             self._carry_out(trial, transition)
-            if not trial.goes_on:
+            if not trial.continues_previous:
                 self._checkpoint(trial, transition)
         except psycopg.Error as error:
             self._guests.check()
@@ -244,7 +244,7 @@ class Deployer:
             for key, instance in self._instances.items()
         ]
         surroundings = self._session.surroundings
-        trace = surroundings is not None and surroundings.trace
+        trace = surroundings is not None and surroundings.trace_io
         budget = self._budget
         return SamplingView(
             [*containers, *budget.views()],

@@ -398,7 +398,7 @@ class Guests:
         machines = self._runtime.machines() if self._booted else {}
         killed = {name: machine.memory_kills() for name, machine in machines.items()}
         return tuple(
-            MemoryKill(container=name, processes=len(victims), at=now, names=tuple(sorted(set(victims))), limit="container")
+            MemoryKill(container=name, processes=len(victims), time=now, names=tuple(sorted(set(victims))), limit="container")
             for name, victims in killed.items()
             if victims
         )

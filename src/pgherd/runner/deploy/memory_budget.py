@@ -172,7 +172,7 @@ class MemoryBudget:
             raise TrialError(
                 f"the trial's deployment requires {format_bytes(host.memory)} of memory, but the run has {format_bytes(self._run_memory)}"
             )
-        return host.memory, host.staging
+        return host.memory, host.overcommit_by
 
     def _runtime(self) -> Runtime:
         assert self._session.surroundings is not None

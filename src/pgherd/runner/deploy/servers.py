@@ -153,7 +153,7 @@ def buffer_readings(node: Node, trial: Trial | None, instances: Mapping[ServerKe
     import psycopg
 
     readings: Readings = {}
-    if trial is None or "buffers" not in trial.looks:
+    if trial is None or "buffers" not in trial.final_readings:
         return readings
     for key, instance in instances.items():
         # A server close to its memory limit may fail here. That is harmless, because the trial is over.
@@ -287,7 +287,7 @@ class MemoryKills:
         new = total - self._counted.get(container, 0)
         self._counted[container] = total
         if new > 0:
-            self._seen.append(MemoryKill(container=container, processes=new, at=self._node.now()))
+            self._seen.append(MemoryKill(container=container, processes=new, time=self._node.now()))
         return max(new, 0)
 
     def seen(self, containers: Mapping[str, Mapping[str, str]]) -> tuple[MemoryKill, ...]:
@@ -304,10 +304,12 @@ class MemoryKills:
 
 def with_victims(kill: MemoryKill, victims: Sequence[Victim]) -> MemoryKill:
     """Add the kernel log's details to a counted kill: processes, time, and whose limit was hit."""
-    matching = [victim for victim in victims if posixpath.basename(victim.group) == kill.container and victim.at <= kill.at + _CLOCKS_APART]
+    matching = [
+        victim for victim in victims if posixpath.basename(victim.group) == kill.container and victim.at <= kill.time + _CLOCKS_APART
+    ]
     if not matching:
         return kill
     by_container = any(victim.limited == victim.group for victim in matching)
     names = tuple(f"{victim.process} ({victim.pid})" for victim in matching[: kill.processes])
     limit: Literal["container", "run"] = "container" if by_container else "run"
-    return kill.model_copy(update={"at": min(matching[0].at, kill.at), "names": names, "limit": limit})
+    return kill.model_copy(update={"time": min(matching[0].at, kill.time), "names": names, "limit": limit})

@@ -103,15 +103,13 @@ def boot_single_guest(
     name = f"{time.strftime('%H%M%S')}-{secrets.token_hex(2)}"
     _require_possible(name, request)
     policy = GuestMemory(policy="free-page-reporting" if request.reporting else "static")
-    surroundings = Surroundings(runtime="vm", run_as=run_as, cores=gather(node).cores, memory=0, guest_memory=policy)
+    surroundings = Surroundings(runtime="vm", run_as=run_as, cores=gather(node).cores, memory=0, vm_memory_policy=policy)
     with open_session(node, f"vm-{name}", surroundings, watcher, reserved=False) as session:
         usable = installations.reachable_copy(node, chosen, session.account, str(session.cache))
         settings = {"shared_buffers": "64MB", **request.settings}
         databases = (Database(name=_DATABASE, scale=request.scale or 1),)
         servers = (Server(bin=chosen.bin, version=chosen.version, settings=settings, databases=databases),) if request.scale else ()
-        container = Container(
-            name=name, runtime="vm", vcpus=request.vcpus, memory=request.memory, guest=request.hypervisor, servers=servers
-        )
+        container = Container(name=name, runtime="vm", vcpus=request.vcpus, memory=request.memory, vm=request.hypervisor, servers=servers)
         deployer = Deployer(session, {chosen.bin: usable}, watcher, request.boot)
         try:
             deployer.prepare(container)

@@ -122,7 +122,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
         reach = resolver.endpoint(target)
         driver = drivers.driver(load.driver)
         output = scratch / target.replace("/", ".")
-        inside = load.place == "inside"
+        inside = load.client_placement == "inside"
         if not inside and reach.outside is not None:
             reach = reach.outside
         guest = reach.handle.node if inside else None
@@ -135,7 +135,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
         if guest is not None:
             scripts = carry(node, guest, scripts, str(scratch / "scripts" / target.replace("/", ".")))
         readable = load.model_copy(update={"scripts": scripts})
-        argv = driver.argv(readable, endpoint, phase.ramp + phase.seconds + _SLACK_S)
+        argv = driver.argv(readable, endpoint, phase.warmup + phase.seconds + _SLACK_S)
         command = Command(
             [*reach.prefix, *argv],
             env=dict(reach.environment),
@@ -159,7 +159,7 @@ def driver_sources(running: list[RunningDriver], resolver: TargetResolver, node:
     """Return sources of each driver on this node, and of its container if no cgroup counts the driver there."""
     local = [driver for driver in running if driver.node is node]
     processes = [ProcessView(f"driver:{driver.target}", driver.process.pid) for driver in local]
-    inside = [(resolver.endpoint(driver.target).handle, driver.process.pid) for driver in local if driver.load.place == "inside"]
+    inside = [(resolver.endpoint(driver.target).handle, driver.process.pid) for driver in local if driver.load.client_placement == "inside"]
     containers = [ContainerView(handle.container, {}, [pid]) for handle, pid in inside if handle.container and not handle.groups]
     return samplers.samplers()["processes"].sources(SamplingView(containers=containers, processes=processes))
 

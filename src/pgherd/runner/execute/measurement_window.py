@@ -142,7 +142,7 @@ def _result(
     targets: list[TargetResult] = []
     for driver in played.running:
         turns = _within(played.turns.get(driver.target, ()), start, end)
-        counted, lead = (phase.turns.counted, phase.turns.lead) if phase.turns else (0.0, 0.0)
+        counted, lead = (phase.slices.counted, phase.slices.lead) if phase.slices else (0.0, 0.0)
         window = MeasuredWindow(start, end, played.stop, tuple(DriverSpan(turn.begun, turn.ended) for turn in turns), counted, lead)
         try:
             result = driver.result(_decoded(files[driver.target]), window)
@@ -155,7 +155,7 @@ def _result(
         targets.append(
             result.model_copy(
                 update={
-                    "turns": turns,
+                    "slices": turns,
                     "client_cpu_seconds": cpu,
                     "client_cpu": None if cpu is None else cpu / max(driver.ended - driver.started, 1e-9),
                     "raw": [str(path.relative_to(directory)) for path in stored],

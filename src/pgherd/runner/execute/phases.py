@@ -119,12 +119,12 @@ def drive(
             for launch in launching:
                 running.append(RunningDriver.start(launch))
             _reap(previous, resolver)
-            if phase.turns is not None:
+            if phase.slices is not None:
                 time_slices.await_programs(node, running, partial(_watch, running, resolver))
-            start = (node.now() if border is None else border) + phase.ramp
+            start = (node.now() if border is None else border) + phase.warmup
             sampling.add(driver_sources(running, resolver, node))
             guests.add(running, resolver)
-            watcher.phase(phase.name, phase.ramp, phase.seconds)
+            watcher.phase(phase.name, phase.warmup, phase.seconds)
             if phase.until == "drivers":
                 start = min(driver.started for driver in running)
                 wait_until_ended(node, start + phase.seconds, running, resolver)
@@ -132,14 +132,14 @@ def drive(
                 mark()
             else:
                 _wait(node, start, running, resolver)
-                if phase.turns is not None:
+                if phase.slices is not None:
                     time_slices.stop(running)
                 mark()
-                if phase.turns is None:
+                if phase.slices is None:
                     _wait(node, start + phase.seconds, running, resolver)
                 else:
                     watch_drivers = partial(_watch, running, resolver)
-                    slices = time_slices.run(node, phase.turns, start, phase.seconds, running, watch_drivers)
+                    slices = time_slices.run(node, phase.slices, start, phase.seconds, running, watch_drivers)
                 mark()
                 stop = node.now()
                 _end(running)

@@ -124,7 +124,7 @@ class VmRuntime:
         """
         self.end(container.name)
         ports = free_ports("127.0.0.1", servers)
-        options = container.guest or GuestMachine()
+        options = container.vm or GuestMachine()
         guest = GuestSpec(
             name=container.name,
             kernel=images.boot,
@@ -158,7 +158,7 @@ class VmRuntime:
         machine.wait_ready(timeout)
         node = self._nodes[container] = GuestNode.connect(container, machine.agent_socket, timeout, alive=lambda: machine.running)
         node.align_clock()
-        if (options := self._containers[container].guest) is not None and options.pinned:
+        if (options := self._containers[container].vm) is not None and options.pinned:
             machine.pin(self._pins_of(machine))
         self.balloons.entered(self._containers[container], machine)
         return node

@@ -89,7 +89,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
         max_blocks=1,
         precision=request.precision,
         equivalence_margin=request.equivalence_margin,
-        budget_seconds=time_budget or TIME_BUDGET_S * (len(options) + 1) / 3,
+        time_budget=time_budget or TIME_BUDGET_S * (len(options) + 1) / 3,
         compare_findings=bool(request.scenarios),
         interleave="slices" if plan.in_slices else "trials",
         defaults=servers.differing_defaults(node, by_variant),
@@ -215,7 +215,7 @@ def _state(request: CompareRequest, by_variant: Mapping[str, PreparedStudy]) -> 
     if "start_state" in request.model_fields_set:
         return request.start_state
     if any(
-        not getattr(prepared.options, "read_only", True) or getattr(prepared.options, "state", None) == "fresh"
+        not getattr(prepared.options, "read_only", True) or getattr(prepared.options, "start_state", None) == "fresh"
         for prepared in by_variant.values()
     ):
         return "fresh"
@@ -241,13 +241,13 @@ def _measured_once(request: CompareRequest, options: Model, state: State, in_sli
     """
     changes: dict[str, Any] = {"repeats": 1, "single_database_repeats": 1, "double_iodepth": False}
     if not isinstance(options, CompareOptions):  # a single server of io-profile always has a time budget
-        changes["budget_seconds"] = None
+        changes["time_budget"] = None
     if request.variant or "start_state" in request.model_fields_set:
-        changes["state"] = state
+        changes["start_state"] = state
     if request.variant:
         length, ramp = (prepare_interleaved.MEASURED_S, prepare_interleaved.WARMUP_S) if in_slices else (TRIAL_S[state], WARMUP_S)
-        changes["seconds"] = parse_seconds(request.duration) if request.duration else length
-        changes["ramp"] = parse_seconds(request.warmup) if request.warmup else ramp
+        changes["duration"] = parse_seconds(request.duration) if request.duration else length
+        changes["warmup"] = parse_seconds(request.warmup) if request.warmup else ramp
     return options.model_copy(update={name: value for name, value in changes.items() if name in type(options).model_fields})
 
 
@@ -267,10 +267,10 @@ def _with_blocks(request: CompareRequest, options: CompareOptions) -> CompareOpt
     each = sum(trial.seconds() + extra[trial.state] for trial in trials)
     if request.max_blocks is not None:
         # An explicit number of blocks extends the time budget, unless the user sets a time budget too.
-        budget = options.budget_seconds if request.time_budget else max(options.budget_seconds, 1.5 * each * request.max_blocks)
-        return options.model_copy(update={"max_blocks": request.max_blocks, "budget_seconds": budget})
-    budget = options.budget_seconds if request.time_budget else max(options.budget_seconds, 8 * each)
-    return options.model_copy(update={"max_blocks": max(1, math.floor(budget / each)), "budget_seconds": budget})
+        budget = options.time_budget if request.time_budget else max(options.time_budget, 1.5 * each * request.max_blocks)
+        return options.model_copy(update={"max_blocks": request.max_blocks, "time_budget": budget})
+    budget = options.time_budget if request.time_budget else max(options.time_budget, 8 * each)
+    return options.model_copy(update={"max_blocks": max(1, math.floor(budget / each)), "time_budget": budget})
 
 
 def _choices(request: CompareRequest, options: CompareOptions) -> list[str]:
@@ -285,19 +285,19 @@ def _choices(request: CompareRequest, options: CompareOptions) -> list[str]:
         f"Each block measures {options.baseline} twice: the A/A pair.",
         *_differences(options),
         *_too_few_blocks(options),
-        f"At most {many} of {each} in {format_seconds(options.budget_seconds)}; the run ends earlier when {metric} "
+        f"At most {many} of {each} in {format_seconds(options.time_budget)}; the run ends earlier when {metric} "
         + (
             f"is known to ±{100 * options.precision:.3g} %."
             if options.precision
             else f"has a significant difference, or one of at most {100 * options.equivalence_margin:.3g} % with certainty."
         ),
     ]
-    external = any(variant.options.get("server") for variant in options.variants)
+    external = any(variant.options.get("dsn") for variant in options.variants)
     served = all(trial.phases and any(True for _ in trial.deployment.servers()) for trial in trials)
     if served and not options.in_slices and not external:
         sentences.append(f"Servers start each trial {states[trials[0].state]}.")
     if request.variant and request.vcpus is None and not external:
-        vcpus, cores = {variant.options["vcpus"] for variant in options.variants}, options.variants[0].options["cores"]
+        vcpus, cores = {variant.options["vcpus"] for variant in options.variants}, options.variants[0].options["host_cores"]
         if len(vcpus) == 1 and min(vcpus) < cores:
             sentences.append(f"{min(vcpus):g} vCPU of {cores:g} for the server and its clients; other programs use the rest.")
     return sentences

@@ -64,7 +64,7 @@ def choose(
     """
     if request.interleave == "trials":
         return InterleavingPlan(False, "Variants are interleaved by trials, as requested: each trial starts the server of its variant.")
-    if all(getattr(variant.options, "server", None) for variant in prepared.values()):
+    if all(getattr(variant.options, "dsn", None) for variant in prepared.values()):
         if request.interleave is not None:
             raise UsageError("--interleave does not apply to external servers, which --dsn names; leave --interleave out")
         return InterleavingPlan(False, "The external servers keep running; each trial loads one of them in its current state.")
@@ -108,7 +108,7 @@ def _reason_against_slices(request: CompareRequest, prepared: Mapping[str, Prepa
 
 def _interference(options: Sequence[DatabaseOptions]) -> str:
     """Return the reason why the servers would disturb each other, or an empty string if they would not."""
-    if any(variant.server is not None for variant in options):
+    if any(variant.dsn is not None for variant in options):
         return "an external server keeps running between slices"
     if any(variant.rate is not None for variant in options):
         return "at a given rate transactions do not wait for their slice"

@@ -78,7 +78,7 @@ class CompressionOptions(StudyOptions):
     pg_bin: str = ""
     pg_version: str = ""
     seed: int = 1
-    budget_seconds: float | None = Field(None, gt=0)
+    time_budget: float | None = Field(None, gt=0)
 
     @property
     def headline(self) -> tuple[str, int]:

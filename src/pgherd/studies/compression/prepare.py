@@ -78,7 +78,7 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
             pg_bin="" if installation is None else installation.bin,
             pg_version="" if installation is None else installation.version,
             seed=request.seed if request.seed is not None else random.randrange(2**31),
-            budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+            time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
         ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

@@ -51,7 +51,7 @@ def measure(session: RunSession, installations: Mapping[str, Installation], tria
         CapabilityError: a library is missing.
         UsageError: a codec is unknown, or the connection to the user's database fails.
     """
-    request = trial.asked
+    request = trial.probe_options
     codecs = {name: codec(name) for name in request["codecs"].split(",")}
     blocks = [int(size) for size in request["blocks"].split(",")]
     with contextlib.ExitStack() as stack:
@@ -85,7 +85,7 @@ def _open_sources(
     """Open the trial's data for reading in this context."""
     import psycopg
 
-    request = trial.asked
+    request = trial.probe_options
     try:
         if "directory" in request:
             yield sources_of_directory(request["directory"])

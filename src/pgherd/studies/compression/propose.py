@@ -17,7 +17,7 @@ def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Prop
     Every form reads the same segments, so one trial each is enough. Failed trials are not repeated.
     """
     trials = tuple(_trial(options, kind, form) for kind in options.data for form in options.forms)
-    return sample_schedule.propose(trials, results, options.budget_seconds, "every kind of data has been compressed in every form")
+    return sample_schedule.propose(trials, results, options.time_budget, "every kind of data has been compressed in every form")
 
 
 def _trial(options: CompressionOptions, kind: DataKind, form: str) -> Trial:
@@ -36,5 +36,5 @@ def _trial(options: CompressionOptions, kind: DataKind, form: str) -> Trial:
         state="fresh",
         phases=(),
         probe="compression",
-        asked=request,
+        probe_options=request,
     )

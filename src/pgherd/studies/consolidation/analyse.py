@@ -46,7 +46,7 @@ def analyse(options: ConsolidationOptions, results: Sequence[TrialResult]) -> An
         findings=findings,
         tables={name: table for name, table in all_tables.items() if table},
         warnings=[*_warnings(options, trials), *trial_warnings(results, "a block"), *_taint_warnings(options, trials)],
-        look_at=_next_steps(options),
+        next_steps=_next_steps(options),
     )
 
 
@@ -210,7 +210,7 @@ def _combination(point: Point) -> str:
 
 
 def _all_killed(results: Sequence[TrialResult]) -> bool:
-    return bool(results) and all(result.memory_kills for result in results)
+    return bool(results) and all(result.oom_kills for result in results)
 
 
 # ---- answer
@@ -226,7 +226,7 @@ def answer_of(options: ConsolidationOptions, trials: TrialsByPoint, rows: Sequen
     """
     measured = [row for row in rows if _value(row.get("throughput")) is not None]
     if not measured:
-        killed = any(result.memory_kills for result in trials.results)
+        killed = any(result.oom_kills for result in trials.results)
         return f"No result: {'every trial had OOM kills' if killed else 'no trial finished'}."
     parts, any_result = [], False
     for percent in options.shared_buffers_percent:
@@ -348,9 +348,9 @@ def _warnings(options: ConsolidationOptions, trials: TrialsByPoint) -> list[str]
         )
     if any(options.overcommit) and options.max_safe_overcommit() is None:
         warnings.append("The maximum safe overcommitment is unknown without working sets ('pgherd working-set' measures them)")
-    killed = sorted({kill.container for result in trials.results for kill in result.memory_kills})
+    killed = sorted({kill.container for result in trials.results for kill in result.oom_kills})
     if killed:
-        count = sum(bool(result.memory_kills) for result in trials.results)
+        count = sum(bool(result.oom_kills) for result in trials.results)
         warnings.append(
             f"OOM kills in {count} trial{'' if count == 1 else 's'} (container {', '.join(killed)}): a result, see the table of OOM kills"
         )

@@ -305,7 +305,7 @@ def _period_ends(chosen: Mapping[tuple[int, str], TrialResult]) -> list[float]:
     for phase in phases[:-1]:
         end += phase.seconds
         ends.append(end)
-        end += phases[1].ramp
+        end += phases[1].warmup
     return ends
 
 

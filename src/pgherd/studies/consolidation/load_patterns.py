@@ -111,7 +111,7 @@ def phases(plan: Plan, targets: Sequence[str], load: Callable[[int], Load], *, r
     periods = []
     for period in range(len(plan[0])):
         loads = {target: load(row[period]) for target, row in zip(targets, plan, strict=True) if row[period]}
-        periods.append(Phase(name=f"period-{period + 1}", ramp=ramp, seconds=seconds, loads=loads))
+        periods.append(Phase(name=f"period-{period + 1}", warmup=ramp, seconds=seconds, loads=loads))
     return tuple(periods)
 
 

@@ -79,7 +79,7 @@ class ConsolidationOptions(DatabaseOptions):
 
     def available_memory(self, overcommit: float) -> int:
         """Return the memory in bytes for all containers at an overcommitment level. At level 0 it is the host's share."""
-        return overcommitment.available_memory(self.configured, overcommit) if overcommit > 0 else self.memory
+        return overcommitment.available_memory(self.configured, overcommit) if overcommit > 0 else self.host_memory
 
     def needed(self) -> int | None:
         """Return the maximum sum of the databases' working sets in a period, in bytes. None: the working sets are not known.

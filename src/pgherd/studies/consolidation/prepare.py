@@ -159,8 +159,8 @@ def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStu
             pattern=request.pattern,
             plan=plan,
             repeats=request.repeats or 1,
-            seconds=parse_seconds(request.period_length or PERIOD_LENGTH),
-            ramp=parse_seconds(request.warmup),
+            duration=parse_seconds(request.period_length or PERIOD_LENGTH),
+            warmup=parse_seconds(request.warmup),
             threads=request.threads or 1,
             swap=swap,
             overcommit_by=request.overcommit_by,
@@ -505,12 +505,12 @@ def plan_lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_mem
             lines.append(f"Layout {layout}: {_deployment(layout_trials)}{each}.")
     remaining = [f"{100 * level:g} %: {format_bytes(options.available_memory(level))}" for level in options.overcommit if level > 0]
     limited = "configured" if options.container_memory is not None else "assumed (no limit is enforced)"
-    memory = f"Memory: {format_bytes(options.configured)} {limited}, {format_bytes(options.memory)} on the host"
+    memory = f"Memory: {format_bytes(options.configured)} {limited}, {format_bytes(options.host_memory)} on the host"
     lines.append(memory + (f"; available when overcommitted by {', '.join(remaining)}." if remaining else "."))
     lines.append(
-        f"Load: {options.workload} of scale {options.scale} in each database, clients {options.client_place} the containers: "
-        f"{load_patterns.format_plan(options.plan)} in periods of {format_seconds(options.seconds)}, "
-        f"each after {format_seconds(options.ramp)} of warm-up."
+        f"Load: {options.workload} of scale {options.scale} in each database, clients {options.client_placement} the containers: "
+        f"{load_patterns.format_plan(options.plan)} in periods of {format_seconds(options.duration)}, "
+        f"each after {format_seconds(options.warmup)} of warm-up."
     )
     return lines
 

@@ -37,7 +37,7 @@ def points(options: ConsolidationOptions) -> list[Point]:
 def propose(options: ConsolidationOptions, results: Sequence[TrialResult]) -> Proposal:
     """Return the next trials, or the reason to stop. The same options and results always give the same proposal."""
     if not options.runnable:
-        return Proposal(stop="none of the requested layouts is available on this host", worst_case=0)
+        return Proposal(stop="none of the requested layouts is available on this host", max_trials=0)
     return trial_schedule.propose(options, _design(options), results)
 
 
@@ -69,10 +69,10 @@ def trial(options: ConsolidationOptions, point: Point, repeat: int, reason: str)
         repeat=repeat,
         reason=reason,
         deployment=deploy(options, layout, int(point["shared_buffers_percent"]), float(point["overcommit"])),
-        state=options.state,
-        phases=load_patterns.phases(options.plan, targets(options, layout), options.load, ramp=options.ramp, seconds=options.seconds),
-        intents=("not-client-bound",),
-        may_die=float(point["overcommit"]) > 0,
+        state=options.start_state,
+        phases=load_patterns.phases(options.plan, targets(options, layout), options.load, ramp=options.warmup, seconds=options.duration),
+        validity_checks=("not-client-bound",),
+        failure_expected=float(point["overcommit"]) > 0,
     )
 
 
@@ -117,18 +117,18 @@ def deploy(options: ConsolidationOptions, layout: str, percent: int, overcommit:
                 vcpus=options.vcpus,
                 cpu_mode=options.cpu_mode,
                 memory=memory,
-                memory_minimum=options.guest_minimum,
-                memory_shares=options.guest_shares.get(name, 1.0),
-                guest=options.guest,
+                vm_memory_min=options.vm_memory_min,
+                vm_memory_shares=options.vm_memory_shares.get(name, 1.0),
+                vm=options.vm,
                 servers=tuple(
                     _server(options, layout, percent, server_name, tuple(databases)) for server_name, databases in servers.items()
                 ),
             )
         )
     host = Host(
-        cores=options.cores,
+        cores=options.host_cores,
         memory=options.available_memory(overcommit),
-        staging=options.overcommit_by,
+        overcommit_by=options.overcommit_by,
         labels=options.labels,
         containers=tuple(containers),
     )
@@ -143,7 +143,7 @@ def _server(options: ConsolidationOptions, layout: str, percent: int, name: str,
         version=options.pg_version,
         settings=settings | {"shared_buffers": f"{shared_buffers(options, layout, percent) // _MB}MB"},
         transparent_huge_pages=options.transparent_huge_pages,
-        checksums=options.checksums,
+        checksums=options.data_checksums,
         volumes=options.roles,
         tablespaces=options.tablespaces,
         databases=databases,

@@ -175,7 +175,7 @@ def layout_rows(options: ConsolidationOptions, trials: TrialsByPoint) -> list[Ro
 def _layout_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Point) -> Row:
     layout, percent, level = str(point["layout"]), int(point["shared_buffers_percent"]), float(point["overcommit"])
     results = trials.all_at(point)
-    killed = sum(bool(result.memory_kills) for result in results)
+    killed = sum(bool(result.oom_kills) for result in results)
     absent = OOM_KILLED if killed else NOT_RUN
     published = BASELINES.get((percent, layout)) if level == 0 and options.enters_orders else None
     published_cv = CV.get((percent, layout))
@@ -257,7 +257,7 @@ def relative_to_undercommitted(options: ConsolidationOptions, trials: TrialsByPo
         return missing("ratio", "the baseline")
     ratio = overcommitment.block_ratio(trials.values(point, throughput_of), trials.values({**point, "overcommit": 0.0}, throughput_of))
     if ratio is None:
-        killed = any(result.memory_kills for result in trials.all_at(point))
+        killed = any(result.oom_kills for result in trials.all_at(point))
         return missing("ratio", OOM_KILLED if killed else "no block has a value of both")
     return as_finding(ratio, "ratio", "against the same layout undercommitted")
 
@@ -296,7 +296,7 @@ def kill_rows(trials: TrialsByPoint) -> list[Row]:
     """Return the OOM kills: container, processes, trial and ``time`` (seconds from its start)."""
     rows: list[Row] = []
     for result in trials.results:
-        for kill in result.memory_kills:
+        for kill in result.oom_kills:
             rows.append(
                 {
                     "trial": result.trial.key(),
@@ -304,7 +304,7 @@ def kill_rows(trials: TrialsByPoint) -> list[Row]:
                     "processes": kill.processes,
                     "process_names": ", ".join(kill.names) or None,
                     "limit": kill.limit,
-                    "time": round(kill.at - result.started, 1),
+                    "time": round(kill.time - result.started, 1),
                     "message": (result.error or "").split("\n")[0],
                 }
             )

@@ -89,7 +89,7 @@ def finished_trial(options: ConsolidationOptions, result: TrialResult) -> Consol
 def _throughput(options: ConsolidationOptions, target: TargetResult | None) -> float:
     if target is None:
         return 0.0
-    return (target.new_orders_per_minute or 0.0) if options.enters_orders else target.throughput
+    return (target.nopm or 0.0) if options.enters_orders else target.throughput
 
 
 def _cores(phase: PhaseResult) -> float | None:

@@ -34,7 +34,7 @@ class DatabaseSizeOptions(StudyOptions):
     pg_version: str
     scales: Scales = Field(SCALES, description="loaded and measured")
     predict: Scales = Field(PREDICTED, description="predicted")
-    budget_seconds: float | None = Field(None, gt=0)
+    time_budget: float | None = Field(None, gt=0)
 
 
 def deployment(options: DatabaseSizeOptions, scale: int) -> Deployment:

@@ -35,7 +35,7 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
             pg_version=installation.version,
             scales=request.scales,
             predict=request.predict,
-            budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+            time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
         ),
         surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

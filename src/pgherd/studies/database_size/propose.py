@@ -17,4 +17,4 @@ def propose(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Pro
         Trial(point={"scale": scale}, deployment=deployment(options, scale), state="fresh", phases=(), probe="database-size")
         for scale in options.scales
     )
-    return sample_schedule.propose(trials, results, options.budget_seconds, "every scale has been loaded and measured")
+    return sample_schedule.propose(trials, results, options.time_budget, "every scale has been loaded and measured")

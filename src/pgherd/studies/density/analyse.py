@@ -87,7 +87,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         findings=findings,
         tables=tables,
         warnings=warnings,
-        look_at=_next_steps(curve, findings),
+        next_steps=_next_steps(curve, findings),
         figures=figures,
     )
 
@@ -178,7 +178,7 @@ def _never_below(curve: DensityCurve, description: str) -> str:
 def _bottleneck(curve: DensityCurve) -> str:
     """Describe the bottleneck at the largest point, and the points that a quota limits."""
     largest, options = curve.points[-1], curve.options
-    threshold = options.thresholds.foreign_cpu
+    threshold = options.thresholds.max_background_cpu
     quota_bound = [point.databases for point in curve.points if point.bottleneck == "cpu-quota"]
     full = [point for point in curve.points if point.bottleneck == "host-cpu" and not _foreign_cores(point, threshold)]
     first_full = full[0] if full else largest
@@ -224,7 +224,7 @@ def _next_steps(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
     if fairness is not None and fairness.value is not None and fairness.value < UNFAIR_RATIO:
         steps.append(f"fairness: the slowest database gets {100 * fairness.value:.0f} % of the fastest one's throughput")
     foreign = findings["platform_overhead_measured"].value
-    if foreign is not None and foreign > 0.05 * curve.options.cores:
+    if foreign is not None and foreign > 0.05 * curve.options.host_cores:
         steps.append(f"the table 'cpu': {foreign:.2g} cores are used outside the containers; name their processes with --track")
     first, last = (point.values(lambda observation: observation.p95) for point in (curve.points[0], curve.points[-1]))
     if first and last and sum(last) / len(last) > 3 * sum(first) / len(first):

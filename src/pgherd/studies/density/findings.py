@@ -241,7 +241,7 @@ def _overhead_inferred(curve: DensityCurve) -> dict[str, Finding]:
     share = Estimate(1 - estimate.value, low, high, estimate.confidence, estimate.n, "1 − measured ÷ ideal", estimate.note)
     note = f"{bound}; ideal from {_reference(curve.basis)}, {where}"
     return {
-        "platform_overhead_inferred": as_finding(share.scaled(curve.options.cores), "cores", note, **reference),
+        "platform_overhead_inferred": as_finding(share.scaled(curve.options.host_cores), "cores", note, **reference),
         "platform_overhead_inferred_share": as_finding(share, "ratio", note, **reference),
     }
 
@@ -454,7 +454,9 @@ def _e1_reference(fraction: float) -> dict[str, str]:
 
 
 def _cpu_per_tx(curve: DensityCurve, point: DensityPoint) -> Finding:
-    scope = "the loaded containers with the clients in them" if curve.options.client_place == "inside" else "the servers without clients"
+    scope = (
+        "the loaded containers with the clients in them" if curve.options.client_placement == "inside" else "the servers without clients"
+    )
     return mean_finding(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
 
 

@@ -54,7 +54,7 @@ class DensityOptions(DatabaseOptions):
     @property
     def full(self) -> float:
         """Return the number of databases whose vCPUs are exactly all cores (40 in E1)."""
-        return self.cores / self.vcpus
+        return self.host_cores / self.vcpus
 
     def fraction(self, databases: float) -> float:
         """Return the vCPUs of ``databases`` databases as a share of the cores."""

@@ -76,8 +76,8 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             placement=request.placement,
             repeats=request.repeats,
             single_database_repeats=request.repeats + 2,
-            seconds=parse_seconds(request.duration),
-            ramp=parse_seconds(request.warmup),
+            duration=parse_seconds(request.duration),
+            warmup=parse_seconds(request.warmup),
             efficiency=request.efficiency,
             bound_by=request.bound_by,
             soak_seconds=soak,
@@ -110,10 +110,10 @@ def _clients_and_threads(clients: int | None, threads: int | None, vcpus: float)
 
 def _with_budget(options: DensityOptions) -> DensityOptions:
     """Set the default time budget, which increases with the number of planned trials. A soak has none."""
-    if options.budget_seconds is not None or options.soak_seconds is not None:
+    if options.time_budget is not None or options.soak_seconds is not None:
         return options
     under_load = sum(trial.seconds() for trial in planned(options))
-    return options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * 1.15)})
+    return options.model_copy(update={"time_budget": max(DEFAULT_BUDGET, under_load * 1.15)})
 
 
 def _warn_if_cached(load: Load, size: int, memory: int | None, host_memory: int) -> list[str]:

@@ -89,7 +89,7 @@ def _spread(order: list[list[int]], extra: int) -> Iterator[tuple[list[int], str
 
 
 def _intents(options: DensityOptions) -> tuple[Intent, ...]:
-    rate: tuple[Intent, ...] = ("rate-met",) if options.rate else ()
+    rate: tuple[Intent, ...] = ("rate-achieved",) if options.rate else ()
     if options.bound_by == "io":
         return ("io-bound", *rate, "not-client-bound")
     return (*(rate or ("cpu-bound",)), "cached", "not-client-bound")
@@ -133,7 +133,7 @@ def _deployment(options: DensityOptions) -> Deployment:
 
 
 def _trial(options: DensityOptions, databases: int, repeat: int, reason: str) -> Trial:
-    phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads=_loads(options, databases, repeat))
+    phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads=_loads(options, databases, repeat))
     return _build(options, databases, repeat, reason, (phase,))
 
 
@@ -142,8 +142,8 @@ def _propose_soak(options: DensityOptions, results: Sequence[TrialResult]) -> Pr
     stretches = _soak(options)
     remaining = stretches[len(results) :]
     if remaining:
-        return Proposal(trials=remaining, worst_case=len(stretches))
-    return Proposal(stop="the soak is over", worst_case=len(stretches))
+        return Proposal(trials=remaining, max_trials=len(stretches))
+    return Proposal(stop="the soak is over", max_trials=len(stretches))
 
 
 def _soak(options: DensityOptions) -> tuple[Trial, ...]:
@@ -155,12 +155,12 @@ def _soak(options: DensityOptions) -> tuple[Trial, ...]:
     window = min(options.soak_window, options.soak_seconds or options.soak_window)
     loads, count = _loads(options, options.soak_point, 0), options.soak_count
     phases = [
-        Phase(name=f"w{i:04d}", ramp=min(options.ramp, 1.0) if i % SOAK_STRETCH else options.ramp, seconds=window, loads=loads)
+        Phase(name=f"w{i:04d}", warmup=min(options.warmup, 1.0) if i % SOAK_STRETCH else options.warmup, seconds=window, loads=loads)
         for i in range(count)
     ]
     first, *others = (tuple(phases[start : start + SOAK_STRETCH]) for start in range(0, count, SOAK_STRETCH))
     trial = _build(options, options.soak_point, 0, "planned", first)
-    continued = {"goes_on": True, "state": "warm"}
+    continued = {"continues_previous": True, "state": "warm"}
     return (
         trial,
         *(trial.model_copy(update={**continued, "repeat": number, "phases": stretch}) for number, stretch in enumerate(others, 1)),
@@ -173,7 +173,7 @@ def _build(options: DensityOptions, databases: int, repeat: int, reason: str, ph
         repeat=repeat,
         reason=reason,
         deployment=_deployment(options),
-        state=options.state,
+        state=options.start_state,
         phases=phases,
-        intents=_intents(options),
+        validity_checks=_intents(options),
     )

@@ -55,9 +55,9 @@ def soak_windows(results: Sequence[TrialResult]) -> list[SoakWindow]:
         if result.error is not None or not result.phases:
             continue
         offset = (windows[-1].end if windows else 0.0) - result.phases[0].start
-        taints = [check for check in result.verdicts if check.taints]
+        taints = [check for check in result.checks if check.taints]
         for phase in result.phases:
-            failed = tuple(check.check for check in taints if phase.phase in failed_phases(result, check))
+            failed = tuple(check.name for check in taints if phase.phase in failed_phases(result, check))
             windows.append(SoakWindow(phase, offset + phase.start, failed))
     return windows
 

@@ -66,7 +66,7 @@ def analyse(options: DiskOptions, results: Sequence[TrialResult]) -> Analysis:
             "volumes": volume_rows(options),
         },
         warnings=[*warnings, *_warnings(options, groups)],
-        look_at=_next_steps(options, groups),
+        next_steps=_next_steps(options, groups),
         figures={"series": _series(groups)},
     )
 
@@ -160,10 +160,10 @@ def _warnings(options: DiskOptions, groups: Sequence[DiskTestGroup]) -> list[str
             f"and the slope at most {SLOPE:.0%}; increase --duration or --warmup"
         )
     if any(not group.judged for group in groups):
-        warnings.append(f"Trials of {options.seconds:g} s are too short to judge steadiness; use --duration 6s or more")
+        warnings.append(f"Trials of {options.duration:g} s are too short to judge steadiness; use --duration 6s or more")
     for group in groups:
         share = rate_achieved(options, group)
-        if share is not None and share < options.thresholds.rate_met:
+        if share is not None and share < options.thresholds.min_rate_achieved:
             warnings.append(
                 f"Rates not met on {group.volume}: {share:.0%} of them. fio's latency does not include the time that I/Os waited to start"
             )

@@ -293,14 +293,14 @@ def bottleneck(options: DiskOptions, group: DiskTestGroup, single_volumes: Seque
     """
     if is_cached(options, group):
         return "cache"
-    if group.test.name == MIX and (rate_achieved(options, group) or 0.0) >= options.thresholds.rate_met:
+    if group.test.name == MIX and (rate_achieved(options, group) or 0.0) >= options.thresholds.min_rate_achieved:
         return "rate-limit"
     if not group.test.deep:
         return "latency"
     host_shares, job_shares = group.values(lambda trial: trial.host_cpu), group.values(lambda trial: trial.job_cpu)
     if host_shares and statistics.median(host_shares) >= options.thresholds.host_full:
         return "host-cpu"
-    if job_shares and statistics.median(job_shares) >= options.thresholds.client_cpu:
+    if job_shares and statistics.median(job_shares) >= options.thresholds.max_client_cpu:
         return "fio-cpu"
     if group.volume == ALL:
         share = concurrent_vs_sum(group, single_volumes)

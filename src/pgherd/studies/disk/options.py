@@ -100,7 +100,7 @@ class DiskOptions(MeasuredOptions):
 
     def deployment(self) -> Deployment:
         """Return the deployment: the hosts and their volumes, without a server."""
-        hosts = tuple(Host(name=name, cores=self.cores) for name in self.hosts or ("local",))
+        hosts = tuple(Host(name=name, cores=self.host_cores) for name in self.hosts or ("local",))
         return Deployment(hosts=hosts, volumes=tuple(disk.volume for disk in self.volumes))
 
     def depth_of(self, test: AccessPattern) -> int:
@@ -126,7 +126,7 @@ class DiskOptions(MeasuredOptions):
             "size": str(disk.size),
             "direct": str(int(disk.direct)),
             "engine": engine,
-            "ramp": f"{self.ramp:g}",
+            "ramp": f"{self.warmup:g}",
             "seed": str(self.seed),
         }
         rate = None

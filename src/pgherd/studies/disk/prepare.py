@@ -62,12 +62,12 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
         concurrent=request.concurrent,
         double_iodepth=request.double_iodepth,
         fio_version=version,
-        cores=cores,
+        host_cores=cores,
         memory=facts.memory,
         repeats=request.repeats or DiskOptions.model_fields["repeats"].default,
-        seconds=parse_seconds(request.duration or "6s"),
-        ramp=parse_seconds(request.warmup or "0s"),
-        budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+        duration=parse_seconds(request.duration or "6s"),
+        warmup=parse_seconds(request.warmup or "0s"),
+        time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
         seed=request.seed if request.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
@@ -77,7 +77,7 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
         study="disk",
         options=options,
         surroundings=Surroundings(
-            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(disks)), trace=request.trace_io
+            runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(disks)), trace_io=request.trace_io
         ),
         thresholds=limits,
         facts=facts,
@@ -115,7 +115,7 @@ def over_hosts(options: Mapping[str, DiskOptions]) -> DiskOptions:
     changes = {
         "volumes": tuple(volumes),
         "fio_version": versions_text({host: host_options.fio_version for host, host_options in options.items()}),
-        "cores": min(host_options.cores for host_options in options.values()),
+        "host_cores": min(host_options.host_cores for host_options in options.values()),
         "memory": max(host_options.memory for host_options in options.values()),
     }
     return first.model_copy(update=changes)

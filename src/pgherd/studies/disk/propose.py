@@ -57,5 +57,5 @@ def _trial(options: DiskOptions, point: Point, repeat: int, reason: str) -> Tria
     test, volume = TESTS[str(point["test"])], str(point["volume"])
     depth = int(point["depth"]) if "depth" in point else None
     loads = {disk.volume.target: options.load(test, disk, depth) for disk in options.volumes_of(volume)}
-    phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads=loads)
+    phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads=loads)
     return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,))

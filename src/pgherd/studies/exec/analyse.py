@@ -55,7 +55,7 @@ def analyse(options: ExecOptions, results: Sequence[TrialResult]) -> Analysis:
         findings=findings,
         tables={"exec": [_row(options, trials, host) for host in options.hosts], "devices": _device_rows(trials)},
         warnings=[*warnings, *fallback_warnings([trials.clean]), *_warnings(options, findings)],
-        look_at=["output of the command: trials/NNNN/drivers/00-command/HOST/stdout and stderr in the run's directory"],
+        next_steps=["output of the command: trials/NNNN/drivers/00-command/HOST/stdout and stderr in the run's directory"],
         figures={"runs": _runs(options, results)},
     )
 
@@ -131,7 +131,7 @@ def _common_findings(options: ExecOptions, trials: CommandTrials) -> dict[str, F
         return extract_from_all
 
     absent = "not measured on every host"
-    if options.seconds is not None:
+    if options.duration is not None:
         return {"cpu_cores": trials.mean(over_hosts(lambda target: target.client_cpu, math.fsum), "cores", absent, "of all hosts together")}
     return {
         "duration": trials.mean(over_hosts(_duration, max), "s", absent, "of the slowest host of each trial"),
@@ -143,7 +143,7 @@ def _common_findings(options: ExecOptions, trials: CommandTrials) -> dict[str, F
 
 def _host_findings(options: ExecOptions, trials: CommandTrials, host: str) -> dict[str, Finding]:
     findings = {}
-    if options.seconds is None:
+    if options.duration is None:
         note = "from the start of its process to its end"
         findings["duration"] = trials.mean(_on_host(host, _duration), "s", "the command did not end by itself", note)
         findings["cpu_seconds"] = trials.mean(
@@ -227,16 +227,16 @@ def _grade(trials: CommandTrials) -> Grade:
 def _answer(options: ExecOptions, findings: dict[str, Finding]) -> str:
     name, several = _command_text(options.command), len(options.hosts) > 1
     hosts = f" on {len(options.hosts)} hosts" if several else ""
-    if options.seconds is None:
+    if options.duration is None:
         slowest = " until the slowest host is finished" if several else ""
         parts = [f"{name}{hosts} takes {_number_text(findings['duration'])}{slowest}"]
     else:
-        parts = [f"{name}{hosts} ran for {options.seconds:g} s per trial"]
+        parts = [f"{name}{hosts} ran for {options.duration:g} s per trial"]
     # A value that the user extracts is the result, and the run time of its command may be constant.
     parts = [f"{value.name} is {_value_text(options, findings, value.name)}" for value in options.extract] + parts
-    cpu = findings["cpu_seconds" if options.seconds is None else "cpu_cores"]
+    cpu = findings["cpu_seconds" if options.duration is None else "cpu_cores"]
     if cpu.value is not None:
-        parts.append(f"it uses {_number_text(cpu)} of CPU" + (" per run" if options.seconds is None else ""))
+        parts.append(f"it uses {_number_text(cpu)} of CPU" + (" per run" if options.duration is None else ""))
     return "; ".join(parts) + "."
 
 
@@ -272,7 +272,7 @@ def _digits(value: float) -> str:
 def _warnings(options: ExecOptions, findings: dict[str, Finding]) -> list[str]:
     warnings = ["pgherd does not know what the command does: make sure that every trial starts in the same state (caches, files)"]
     durations = [finding.value for name, finding in findings.items() if name.partition(".")[0] == "duration" and finding.value is not None]
-    if options.seconds is None and durations and min(durations) < _SHORT_S:
+    if options.duration is None and durations and min(durations) < _SHORT_S:
         warnings.append(
             f"Short run time: the command takes {min(durations):.3g} s. It includes starting a process (some milliseconds). "
             "CPU, memory and devices were sampled only at its start and end"

@@ -62,11 +62,11 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
         extract=values,
         hosts=tuple(host.name for host in request.over) or ("local",),
         cores=cores,
-        seconds=_seconds("--duration", request.duration) if request.duration is not None else None,
-        ramp=parse_seconds(request.warmup) if request.warmup is not None else 0.0,
+        duration=_seconds("--duration", request.duration) if request.duration is not None else None,
+        warmup=parse_seconds(request.warmup) if request.warmup is not None else 0.0,
         timeout=_seconds("--timeout", request.timeout) if request.timeout is not None else TIMEOUT,
         repeats=request.repeats or fields["repeats"].default,
-        budget_seconds=_seconds("--time-budget", request.time_budget) if request.time_budget is not None else None,
+        time_budget=_seconds("--time-budget", request.time_budget) if request.time_budget is not None else None,
         thresholds=limits,
     )
     return PreparedStudy(
@@ -163,9 +163,9 @@ def _choices(options: ExecOptions, account: str | None, left: str) -> list[str]:
     """Return sentences on the choices. ``left`` is the current directory if the command's user cannot enter it."""
     reason = f"; {account or 'the current user'} cannot enter {left}" if left else ""
     choices = [f"Working directory {options.cwd}{f', user {account}' if account else ''}{reason}."]
-    if options.seconds is None:
+    if options.duration is None:
         choices.append(f"The command ends by itself. After {format_seconds(options.timeout)} its trial fails (--timeout).")
     else:
-        choices.append(f"pgherd stops the command with SIGTERM after {format_seconds(options.ramp + options.seconds)}.")
+        choices.append(f"pgherd stops the command with SIGTERM after {format_seconds(options.warmup + options.duration)}.")
     choices += [f"ExtractedValue from the output: {value.name}{f' ({value.unit})' if value.unit else ''}." for value in options.extract]
     return [*choices, f"Command: {shlex.join(options.command)}"]

@@ -29,14 +29,14 @@ def design(options: ExecOptions) -> SchedulePlan:
 
     points: list[Point] = [{"hosts": len(options.hosts)}]
     blocks = [[build(points[0], repeat, "planned")] for repeat in range(options.repeats)]
-    return SchedulePlan(blocks, points, build, lambda point: options.repeats, adaptive=options.seconds is None)
+    return SchedulePlan(blocks, points, build, lambda point: options.repeats, adaptive=options.duration is None)
 
 
 def _trial(options: ExecOptions, point: Point, repeat: int, reason: str) -> Trial:
     loads = dict.fromkeys(options.hosts, options.load())
-    if options.seconds is None:
-        phase = Phase(name="command", ramp=0, seconds=options.timeout, loads=loads, until="drivers")
+    if options.duration is None:
+        phase = Phase(name="command", warmup=0, seconds=options.timeout, loads=loads, until="drivers")
     else:
-        phase = Phase(name="command", ramp=options.ramp, seconds=options.seconds, loads=loads)
-    intents: tuple[Intent, ...] = ("exit-code", "values-found") if options.extract else ("exit-code",)
-    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,), intents=intents)
+        phase = Phase(name="command", warmup=options.warmup, seconds=options.duration, loads=loads)
+    intents: tuple[Intent, ...] = ("exit-code", "values-extracted") if options.extract else ("exit-code",)
+    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,), validity_checks=intents)

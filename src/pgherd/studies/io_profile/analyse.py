@@ -289,7 +289,7 @@ def _single(
         findings=findings,
         tables=tables,
         warnings=[*warnings, *io_warnings],
-        look_at=["the table 'io': each device separately", "the table 'checkpoints': each checkpoint in the server's log"],
+        next_steps=["the table 'io': each device separately", "the table 'checkpoints': each checkpoint in the server's log"],
     )
 
 

@@ -172,10 +172,10 @@ def _completed(node: Node, set_fields: dict[str, Any], variants: Sequence[str], 
     assert isinstance(options, DensityOptions)
     options = options.model_copy(update={"repeats": 1, "single_database_repeats": 1})
     variant = Variant(name=SINGLE_SERVER, study="density", options=options.model_dump(mode="json"))
-    each = options.seconds + options.ramp + _OVERHEAD_S
+    each = options.duration + options.warmup + _OVERHEAD_S
     budget = parse_seconds(request.time_budget) if request.time_budget else 1.5 * each * (request.repeats or REPEATS) + 30
     single = IoProfileOptions(
-        variants=(variant,), baseline=SINGLE_SERVER, budget_seconds=budget, seed=options.seed, thresholds=options.thresholds
+        variants=(variant,), baseline=SINGLE_SERVER, time_budget=budget, seed=options.seed, thresholds=options.thresholds
     )
     return replace(prepared, options=single)
 

@@ -24,22 +24,22 @@ def propose(options: IoProfileOptions, results: Sequence[TrialResult]) -> Propos
     missing = tuple(planned_trial for planned_trial in planned if planned_trial.key() not in finished)
     max_trials = options.repeats + options.max_reruns
     if missing:
-        return Proposal(trials=missing, worst_case=max_trials)
+        return Proposal(trials=missing, max_trials=max_trials)
     tainted = [result for result in results if result.tainted]
     reruns = len(results) - options.repeats
     spent = sum(result.ended - result.started for result in results)
     seconds_per_trial = spent / len(results) if results else 0.0
-    if len(tainted) > reruns and reruns < options.max_reruns and spent + seconds_per_trial <= options.budget_seconds:
+    if len(tainted) > reruns and reruns < options.max_reruns and spent + seconds_per_trial <= options.time_budget:
         rerun = tainted[reruns]
-        return Proposal(trials=(trial(options, len(results), f"rerun of trial {rerun.id}"),), worst_case=max_trials)
+        return Proposal(trials=(trial(options, len(results), f"rerun of trial {rerun.id}"),), max_trials=max_trials)
     reason = f"{len(results)} trials were run" + (f", {len(tainted)} of them tainted" if tainted else "")
-    return Proposal(stop=reason, worst_case=len(results))
+    return Proposal(stop=reason, max_trials=len(results))
 
 
 def trial(options: IoProfileOptions, repeat: int, reason: str = "planned") -> Trial:
     """Return a trial of the only variant."""
     template = variants.planned_trials(options.variants[0])[0]
-    intents = tuple(intent for intent in template.intents if intent in KEPT_CHECKS)
+    intents = tuple(intent for intent in template.validity_checks if intent in KEPT_CHECKS)
     return template.model_copy(
-        update={"point": {"server": options.variants[0].name}, "repeat": repeat, "reason": reason, "intents": intents}
+        update={"point": {"server": options.variants[0].name}, "repeat": repeat, "reason": reason, "validity_checks": intents}
     )

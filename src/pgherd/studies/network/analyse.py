@@ -70,7 +70,7 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
         findings=findings,
         tables={**tables, "network": [row for link, link_groups in groups.items() for row in link_rows(link, link_groups, options)]},
         warnings=[*warnings, *tainted_warnings(groups), *_warnings(options, bottlenecks)],
-        look_at=next_steps,
+        next_steps=next_steps,
         figures={
             "bottlenecks": {
                 link: {

@@ -52,8 +52,8 @@ class NetworkOptions(MeasuredOptions):
         """Return the deployment without a server: this host and its links, or the two hosts of a cluster's link and that link."""
         link = next(link for link in self.links if link.target == target)
         if link.near is None:
-            return Deployment(hosts=(Host(name="local", cores=self.cores),), links=self.links)
-        ends = tuple(Host(name=name, cores=self.cores) for name in (link.near, link.name))
+            return Deployment(hosts=(Host(name="local", cores=self.host_cores),), links=self.links)
+        ends = tuple(Host(name=name, cores=self.host_cores) for name in (link.near, link.name))
         return Deployment(hosts=ends, links=(link,))
 
     def load(self, streams: int) -> Load:

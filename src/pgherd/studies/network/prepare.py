@@ -47,15 +47,15 @@ def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:
         window=None if request.window is None else parse_bytes(request.window),
         congestion=_congestion(node, request.congestion),
         iperf3_version=version,
-        cores=cores,
+        host_cores=cores,
         repeats=request.repeats or NetworkOptions.model_fields["repeats"].default,
-        seconds=parse_seconds(request.duration or "6s"),
-        ramp=parse_seconds(request.warmup or "0s"),
-        budget_seconds=parse_seconds(request.time_budget) if request.time_budget else None,
+        duration=parse_seconds(request.duration or "6s"),
+        warmup=parse_seconds(request.warmup or "0s"),
+        time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
         seed=request.seed if request.seed is not None else random.randrange(2**31),
         thresholds=limits,
     )
-    if options.seconds < 2:
+    if options.duration < 2:
         raise UsageError(f"--duration {request.duration}: iperf3 reports once per second; give 2 s or more")
     for link in links:
         if link.kind == "remote" and not dry:
@@ -80,7 +80,9 @@ def over_hosts(options: Mapping[str, NetworkOptions]) -> NetworkOptions:
     """Merge the options that the hosts of a cluster completed. ``options`` maps each host to its options."""
     first = next(iter(options.values()))
     version = versions_text({host: host_options.iperf3_version for host, host_options in options.items()})
-    return first.model_copy(update={"iperf3_version": version, "cores": min(host_options.cores for host_options in options.values())})
+    return first.model_copy(
+        update={"iperf3_version": version, "host_cores": min(host_options.host_cores for host_options in options.values())}
+    )
 
 
 def _changes(request: NetworkRequest) -> tuple[str, ...]:

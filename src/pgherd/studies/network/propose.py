@@ -39,6 +39,6 @@ def design(options: NetworkOptions) -> SchedulePlan:
 
 def _trial(options: NetworkOptions, point: Point, repeat: int, reason: str) -> Trial:
     loads = {str(point["link"]): options.load(int(point["streams"]))}
-    phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads=loads)
+    phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads=loads)
     deployment = options.deployment(str(point["link"]))
     return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=deployment, phases=(phase,))

@@ -66,7 +66,7 @@ def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis
         findings=findings,
         tables=tables,
         warnings=warnings,
-        look_at=_next_steps(curves),
+        next_steps=_next_steps(curves),
         figures=_model_figures(curves, selections, several=len(servers) > 1),
     )
 

@@ -111,7 +111,7 @@ def published_ratio(options: DatabaseOptions, baseline: DatabaseOptions, quantit
 
 def _machine_kind(options: DatabaseOptions) -> str:
     """``vm`` or ``physical``; ``unknown`` for an external server."""
-    if options.server is not None:
+    if options.dsn is not None:
         return "unknown"
     return "vm" if capabilities_of(options.runtime).own_kernel else "physical"
 

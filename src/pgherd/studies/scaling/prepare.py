@@ -77,8 +77,8 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             refine=request.clients is None,
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
             repeats=request.repeats,
-            seconds=parse_seconds(request.duration),
-            ramp=parse_seconds(request.warmup),
+            duration=parse_seconds(request.duration),
+            warmup=parse_seconds(request.warmup),
         )
         disk = disk_space(preparation.workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
         return complete(
@@ -150,7 +150,7 @@ def _merge(prepared: Mapping[str, PreparedStudy]) -> PreparedStudy:
     max_clients = min(options.max_clients for options in by_name.values())
     # Variants with fewer vCPUs choose fewer clients. All numbers are measured if every variant has enough memory for them.
     clients = tuple(sorted({n for options in by_name.values() for n in options.clients if n <= max_clients}))
-    same = {"memory": first.memory, "cores": first.cores, "seed": first.seed}
+    same = {"host_memory": first.host_memory, "host_cores": first.host_cores, "seed": first.seed}
     variants = tuple(
         ScalingVariant(name=name, options=_server_options(options).model_copy(update=same)) for name, options in by_name.items()
     )
@@ -184,10 +184,8 @@ def _server_options(options: ScalingOptions) -> DatabaseOptions:
 def _with_budget(prepared: PreparedStudy) -> PreparedStudy:
     """Set the default time budget, which increases with the number of planned trials."""
     options = _scaling(prepared)
-    if options.budget_seconds is not None:
+    if options.time_budget is not None:
         return prepared
     under_load = sum(trial.seconds() for trial in planned(options))
     restarts = RESTART_S * options.repeats * len(options.variants)
-    return replace(
-        prepared, options=options.model_copy(update={"budget_seconds": max(DEFAULT_BUDGET, under_load * BUDGET_FACTOR + restarts)})
-    )
+    return replace(prepared, options=options.model_copy(update={"time_budget": max(DEFAULT_BUDGET, under_load * BUDGET_FACTOR + restarts)}))

@@ -119,16 +119,16 @@ def _cached_deployment(text: str) -> Deployment:
 def _trial(options: ScalingOptions, variant: str, clients: int, repeat: int, reason: str) -> Trial:
     server = options.servers()[variant]
     load = server.load(clients)
-    phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads={target(CONTAINER): load})
+    phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads={target(CONTAINER): load})
     deployment = _cached_deployment(server.model_dump_json(include=set(DatabaseOptions.model_fields)))
     return Trial(
         point=dict(_point(variant, clients)),
         repeat=repeat,
         reason=reason,
         deployment=deployment,
-        state=options.state,
+        state=options.start_state,
         phases=(phase,),
-        intents=intents(server, clients),
+        validity_checks=intents(server, clients),
     )
 
 

@@ -148,7 +148,7 @@ def _scaling_row(curve: ScalingCurve, base: ScalingCurve, index: int) -> Row:
         )
     if any(observation.nopm is not None for observation in point.used):
         row["nopm"] = mean_finding(point, lambda observation: observation.nopm, "NOPM", "", "committed new orders per minute")
-    scope = "the container with the clients in it" if curve.options.client_place == "inside" else "the server without clients"
+    scope = "the container with the clients in it" if curve.options.client_placement == "inside" else "the server without clients"
     row["cpu_per_tx"] = mean_finding(point, lambda observation: observation.cpu_per_tx, "ms", NO_CONTAINER_CPU, f"CPU time of {scope}")
     row["server_cpu_per_tx"] = mean_finding(point, server_cpu_per_tx, "ms", NO_SPLIT, "CPU time of the server without pgbench")
     row["client_cpu_share"] = mean_finding(

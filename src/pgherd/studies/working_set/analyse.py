@@ -75,7 +75,7 @@ def analyse(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Analy
             "extra_memory": extra_memory_rows(options, curves),
         },
         warnings=warnings,
-        look_at=_next_steps(findings, curves),
+        next_steps=_next_steps(findings, curves),
         figures={"curves": [_figure_curve(trials) for trials in curves]},
     )
 

@@ -19,7 +19,7 @@ OUT_OF_MEMORY = "memory limit"
 
 def out_of_memory(result: TrialResult) -> bool:
     """True if the trial failed because of an OOM kill."""
-    return bool(result.memory_kills) or OUT_OF_MEMORY in (result.error or "")
+    return bool(result.oom_kills) or OUT_OF_MEMORY in (result.error or "")
 
 
 class SweepTrials:

@@ -90,7 +90,7 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
         whole = servers.memory_needed(preparation.servers, runtime, size.bytes, max(clients)) // MB
         configured, about_configured = _configured(request.configured_memory, whole)
         options = WorkingSetOptions(
-            **{**database_options(preparation, limits, size, settings), "precision": request.precision, "state": state},
+            **{**database_options(preparation, limits, size, settings), "precision": request.precision, "start_state": state},
             clients=clients,
             vary=tuple(dict.fromkeys(request.vary)),
             shared_buffers=buffers,
@@ -105,11 +105,11 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
             swap=swap,
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
             repeats=request.repeats or 1,
-            seconds=parse_seconds(request.duration),
-            ramp=parse_seconds(request.warmup),
+            duration=parse_seconds(request.duration),
+            warmup=parse_seconds(request.warmup),
         )
-        if options.budget_seconds is None:
-            options = options.model_copy(update={"budget_seconds": _budget(options)})
+        if options.time_budget is None:
+            options = options.model_copy(update={"time_budget": _budget(options)})
         disk = disk_space(workspace, preparation.volumes, 1, size.bytes, writes=not load.read_only)
         prepared = complete(
             preparation,
@@ -334,4 +334,4 @@ def _plan(options: WorkingSetOptions) -> str:
 
 def _budget(options: WorkingSetOptions) -> float:
     trials = sum(len(options.sizes(sweep)) for sweep in options.vary) * len(options.clients) * options.repeats
-    return max(MIN_BUDGET_S, trials * (options.seconds + options.ramp + PER_TRIAL_S) * BUDGET_FACTOR)
+    return max(MIN_BUDGET_S, trials * (options.duration + options.warmup + PER_TRIAL_S) * BUDGET_FACTOR)

@@ -50,22 +50,22 @@ def propose(options: WorkingSetOptions, results: Sequence[TrialResult]) -> Propo
     for batch in plan.batches():
         missing = tuple(trial for trial in batch if trial.key() not in by_key)
         if missing:
-            return Proposal(trials=missing, worst_case=worst_case(options))
+            return Proposal(trials=missing, max_trials=worst_case(options))
         plan.finished += [by_key[trial.key()] for trial in batch]
-    return Proposal(stop=plan.reason, worst_case=len(plan.finished))
+    return Proposal(stop=plan.reason, max_trials=len(plan.finished))
 
 
 def worst_case(options: WorkingSetOptions) -> int:
     """Return the maximum number of trials."""
     planned = sum(len(options.sizes(sweep)) for sweep in options.vary) * len(options.clients) * options.repeats
-    if options.budget_seconds is None:
+    if options.time_budget is None:
         return planned + options.max_reruns + (MAX_ADDED * len(options.clients) * len(options.vary) if options.refine else 0)
-    return max(1, math.ceil(options.budget_seconds / max(options.seconds + options.ramp, 1.0)))
+    return max(1, math.ceil(options.time_budget / max(options.duration + options.warmup, 1.0)))
 
 
 def no_room(options: WorkingSetOptions) -> str:
     """Explain that not even the first trial fits into the time budget. Empty if it does."""
-    budget, first = options.budget_seconds, options.ramp + options.seconds + RESTART_S
+    budget, first = options.time_budget, options.warmup + options.duration + RESTART_S
     if budget is None or budget >= first:
         return ""
     return f"the time budget of {format_seconds(budget)} is too short for one trial, which needs about {format_seconds(first)}"
@@ -74,17 +74,17 @@ def no_room(options: WorkingSetOptions) -> str:
 def trial_at(options: WorkingSetOptions, curve: SweepCurve, size: int, extra: int, repeat: int, reason: str) -> Trial:
     """Build a trial of a curve at a size in MB. ``extra`` is memory less shared buffers while these are varied."""
     memory, buffers = (size, options.shared_buffers) if curve.sweep == "memory" else (size + extra, size)
-    phase = Phase(name="steady", ramp=options.ramp, seconds=options.seconds, loads={target(CONTAINER): options.load(curve.clients)})
+    phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads={target(CONTAINER): options.load(curve.clients)})
     return Trial(
         point={"sweep": curve.sweep, "clients": curve.clients, "memory": memory, "shared_buffers": buffers},
         repeat=repeat,
         reason=reason,
         deployment=options.deployment(memory, buffers),
-        state=options.state,
+        state=options.start_state,
         phases=(phase,),
-        intents=("not-client-bound",),
-        looks=("buffers",),
-        may_die=True,
+        validity_checks=("not-client-bound",),
+        final_readings=("buffers",),
+        failure_expected=True,
     )
 
 
@@ -122,7 +122,7 @@ class _SweepPlan:
         imprecise = [str(curve) for curve in curves if self._next_size(curve) is not None]
         if imprecise and self.options.refine:
             cause = (
-                f"the time budget of {self.options.budget_seconds:g} s is used up"
+                f"the time budget of {self.options.time_budget:g} s is used up"
                 if self.budget_used
                 else f"{MAX_ADDED} sizes were added to a curve"
             )
@@ -205,12 +205,12 @@ class _SweepPlan:
 
     def _fit(self, trials: Sequence[Trial], share: float) -> Iterator[Batch]:
         """Yield the trials that fit into this share of the time budget, with the median overhead of finished trials."""
-        if self.options.budget_seconds is None:
+        if self.options.time_budget is None:
             fitting = list(trials)
         else:
             overheads = [result.ended - result.started - result.trial.seconds() for result in self.finished if result.error is None]
             overhead = statistics.median(overheads) if overheads else RESTART_S
-            remaining = self.options.budget_seconds * share - sum(max(result.ended - result.started, 0.0) for result in self.finished)
+            remaining = self.options.time_budget * share - sum(max(result.ended - result.started, 0.0) for result in self.finished)
             fitting = []
             for trial in trials:
                 remaining -= trial.seconds() + max(overhead, 0.0)

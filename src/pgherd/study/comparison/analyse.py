@@ -65,7 +65,7 @@ def analyse(options: CompareOptions, results: Sequence[TrialResult]) -> Analysis
             **({"by_host": tables.host_rows(estimates)} if len(options.hosts) > 1 else {}),
         },
         warnings=warnings + _warnings(estimates) + tables.host_warnings(estimates),
-        look_at=_look_at(estimates),
+        next_steps=_look_at(estimates),
         figures={"series": tables.figure_data(estimates)},
     )
 
@@ -125,7 +125,7 @@ def _grade(estimates: ComparisonEstimates) -> Grade:
     """
     if not estimates.clean or all(decision is None for decision in estimates.decided.values()):
         return "C"
-    verdicts = [v for block in estimates.used for result in block.all for v in result.verdicts if v.severity == "taint"]
+    verdicts = [v for block in estimates.used for result in block.all for v in result.checks if v.severity == "taint"]
     return "A" if all(v.result == "pass" for v in verdicts) and not _unreplaced_blocks(estimates) and not _aa_differs(estimates) else "B"
 
 
@@ -153,7 +153,7 @@ def _trial_warnings(options: CompareOptions, results: Sequence[TrialResult], blo
             )
     tainted = [block for block in blocks if not block.clean]
     if tainted:
-        checks = Counter(v.check for block in tainted for result in block.all for v in result.verdicts if v.taints)
+        checks = Counter(v.name for block in tainted for result in block.all for v in result.checks if v.taints)
         causes = ", ".join(f"{check} ({count})" for check, count in checks.most_common()) or "failed trials"
         clean = len(blocks) - len(tainted)
         use = "left out" if clean >= min(MIN_CLEAN_BLOCKS, sum(block.finished for block in blocks)) else "used as fallback"

@@ -100,7 +100,7 @@ def _host(result: TrialResult) -> str:
 def _fault(result: TrialResult) -> str:
     if result.error is not None:
         return "did not finish"
-    return "failed " + ", ".join(v.check for v in result.verdicts if v.taints)
+    return "failed " + ", ".join(v.name for v in result.checks if v.taints)
 
 
 Values = tuple[float | None, ...]

@@ -52,7 +52,7 @@ class CompareOptions(StudyOptions):
     max_blocks: int = Field(14, ge=1)
     precision: float | None = Field(None, gt=0)
     equivalence_margin: float = Field(0.02, gt=0)
-    budget_seconds: float = Field(260.0, gt=0)
+    time_budget: float = Field(260.0, gt=0)
     max_reruns: int = Field(6, ge=0)
     compare_findings: bool = False
     hosts: tuple[str, ...] = Field((), description="hosts of a cluster on which blocks take turns; none: they run where pgherd does")

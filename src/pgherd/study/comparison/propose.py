@@ -35,10 +35,10 @@ def propose(options: CompareOptions, results: Sequence[TrialResult]) -> Proposal
     while True:
         batch, stop = plan.next()
         if stop is not None:
-            return Proposal(stop=stop, worst_case=sum(len(block.all) for block in plan.finished))
+            return Proposal(stop=stop, max_trials=sum(len(block.all) for block in plan.finished))
         missing = tuple(trial for trial in batch if trial.key() not in keys)
         if missing:
-            return Proposal(trials=missing, worst_case=worst_case(options))
+            return Proposal(trials=missing, max_trials=worst_case(options))
         plan.finished += [blocks[number] for number in sorted({trial.repeat for trial in batch})]
 
 
@@ -46,7 +46,7 @@ def worst_case(options: CompareOptions) -> int:
     """Return the maximum number of trials of a run."""
     trials = variants.block_trials(options, 0)
     seconds = max(sum(trial.seconds() for trial in trials), 1.0)
-    return len(trials) * max(1, min(options.max_blocks + options.max_reruns, math.floor(options.budget_seconds / seconds)))
+    return len(trials) * max(1, min(options.max_blocks + options.max_reruns, math.floor(options.time_budget / seconds)))
 
 
 def alpha(options: CompareOptions) -> float:
@@ -105,7 +105,7 @@ class _BlockPlan:
         if count < 1:
             return (
                 (),
-                f"the budget of {options.budget_seconds:g} s is used up; {len(self.finished)} blocks were run{_tainted_text(len(tainted))}",
+                f"the budget of {options.time_budget:g} s is used up; {len(self.finished)} blocks were run{_tainted_text(len(tainted))}",
             )
         batch: list[Trial] = []
         for index in range(count):
@@ -124,7 +124,7 @@ class _BlockPlan:
         """
         results = [result for block in self.finished for result in block.all]
         overheads = {state: _overhead(results, state) for state in get_args(State)}
-        remaining = self.options.budget_seconds - sum(max(result.ended - result.started, 0.0) for result in results)
+        remaining = self.options.time_budget - sum(max(result.ended - result.started, 0.0) for result in results)
         count = 0
         while count < self.options.max_blocks + self.options.max_reruns:
             remaining -= sum(

@@ -69,7 +69,7 @@ def _phase(phases: Sequence[Phase], trials: Sequence[Trial], containers: Mapping
     slice_s = seconds / max(1, round(seconds / SLICE_S))
     of = {str(trial.point[VARIANT]): containers[str(trial.point[VARIANT])] for trial in trials}
     turns = Turns(of=of, seconds=slice_s, counted=min(COUNTED_S, max(slice_s - QUOTA_PERIOD_S, slice_s / 2)), seed=seed)
-    return phases[0].model_copy(update={"loads": loads, "seconds": seconds * len(phases), "turns": turns})
+    return phases[0].model_copy(update={"loads": loads, "seconds": seconds * len(phases), "slices": turns})
 
 
 def _moved(target: str, container: str) -> str:
@@ -90,14 +90,14 @@ def _split(result: TrialResult) -> list[TrialResult]:
 
 def variants_of(trial: Trial) -> tuple[str, ...]:
     """Return the variants of a trial with time slices. Empty for a trial of one variant."""
-    return tuple(dict.fromkeys(variant for phase in trial.phases if phase.turns is not None for variant in phase.turns.of))
+    return tuple(dict.fromkeys(variant for phase in trial.phases if phase.slices is not None for variant in phase.slices.of))
 
 
 def _of_variant(result: TrialResult, variant: str) -> TrialResult:
     planned, measured = [], []
     for number, phase in enumerate(result.trial.phases):
-        targets = phase.turns.targets(variant, phase.loads) if phase.turns is not None else ()
-        planned.append(phase.model_copy(update={"loads": {target: phase.loads[target] for target in targets}, "turns": None}))
+        targets = phase.slices.targets(variant, phase.loads) if phase.slices is not None else ()
+        planned.append(phase.model_copy(update={"loads": {target: phase.loads[target] for target in targets}, "slices": None}))
         if number < len(result.phases):
             measured.append(_measured(result.phases[number], phase.loads, targets))
     trial = result.trial.model_copy(update={"point": {**result.trial.point, VARIANT: variant}, "phases": tuple(planned)})
@@ -114,7 +114,7 @@ def _measured(phase: PhaseResult, loads: Mapping[str, Load], targets: Sequence[s
         loads[target].host is None for target in targets
     ):  # otherwise these are the switches of the client host
         metrics["host"] = {"context_switches": switches / phase.seconds}
-    unsliced = [target.model_copy(update={"turns": []}) for target in measured]  # like the result of a separate trial
+    unsliced = [target.model_copy(update={"slices": []}) for target in measured]  # like the result of a separate trial
     return phase.model_copy(update={"targets": unsliced, "metrics": metrics, "io": None})
 
 
@@ -126,5 +126,5 @@ def _belongs_to(entity: str, containers: set[str], targets: Sequence[str]) -> bo
 
 def _switches(targets: Sequence[TargetResult]) -> float | None:
     """Return the host's context switches in the slices that these targets share. None if one slice has no count."""
-    counts = [turn.switches for target in targets[:1] for turn in target.turns]
+    counts = [turn.switches for target in targets[:1] for turn in target.slices]
     return None if not counts or None in counts else float(sum(count for count in counts if count is not None))

@@ -129,9 +129,9 @@ def _point_key(trial: Trial) -> str:
 
 def _block_trial(trial: Trial, name: str, number: int, reason: str, single_point: bool) -> Trial:
     """Return a variant's trial as a trial of a block. With a single point, its coordinates are omitted."""
-    intents = tuple(intent for intent in trial.intents if intent in KEPT_CHECKS)
+    intents = tuple(intent for intent in trial.validity_checks if intent in KEPT_CHECKS)
     point = {VARIANT: name, **({} if single_point else trial.point)}
-    return trial.model_copy(update={"point": point, "repeat": number, "reason": reason, "intents": intents})
+    return trial.model_copy(update={"point": point, "repeat": number, "reason": reason, "validity_checks": intents})
 
 
 def as_study_results(variant: Variant, results: Sequence[TrialResult]) -> list[TrialResult]:
