@@ -20,7 +20,7 @@ from typing import Any
 
 import psycopg
 
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.host.paths import cache_dir
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode

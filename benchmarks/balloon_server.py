@@ -15,7 +15,7 @@ from pathlib import Path
 
 import slices
 
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode

@@ -28,8 +28,8 @@ import outcome
 from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval, median_interval
-from pgherd.cluster import engine
-from pgherd.cluster.remote import HostLost
+from pgherd.cluster import dask_client
+from pgherd.cluster.interfaces import HostLost
 from pgherd.model.errors import CapabilityError, TrialError
 
 HOSTS = Path(__file__).parents[1] / "tests/it/cluster_hosts.py"
@@ -58,12 +58,12 @@ def main() -> None:
         raw.append({"what": "start", "s": time.monotonic() - began})
         outcome.say(f"started after {raw[-1]['s']:.1f} s")
         raw += [{"what": "idle, no driver", **row} for row in used(bed, idle)]
-        with bed.inside(), engine.connect("default") as made:
+        with bed.inside(), dask_client.connect("default") as made:
             raw += [{"what": "idle, held", **row} for row in used(bed, idle)]
             raw += skews(made, starts)
         raw += measuring(bed, *((2, 2) if options.quick else (5, 10)))
         for number in range(faults):
-            with bed.inside(), engine.connect("default") as made:
+            with bed.inside(), dask_client.connect("default") as made:
                 raw += noticed(bed, made)
             start(bed)
             raw.append({"what": "clean", "s": cleaned(bed)})
@@ -166,7 +166,7 @@ def memory_of(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def skews(made: engine.DaskEngine, starts: int) -> list[dict[str, Any]]:
+def skews(made: dask_client.DaskClusterClient, starts: int) -> list[dict[str, Any]]:
     """Agreed starts: by how much the first and the last process started apart, by the true time (s)."""
     remotes = made.actors(cluster_actor.make)
     rows = []
@@ -180,7 +180,7 @@ def skews(made: engine.DaskEngine, starts: int) -> list[dict[str, Any]]:
     return rows
 
 
-def noticed(bed: Any, made: engine.DaskEngine) -> list[dict[str, Any]]:
+def noticed(bed: Any, made: dask_client.DaskClusterClient) -> list[dict[str, Any]]:
     """Seconds until the driver knows that a host's agent was killed, that one hangs, and that one is cut off."""
     remotes = made.actors(cluster_actor.make)
     hanging = bed.agent("b")

@@ -13,7 +13,7 @@ class Starter:
     """Starts a process at an instant of its host's clock."""
 
     def __init__(self) -> None:
-        from pgherd.cluster.remote import this_host
+        from pgherd.cluster.interfaces import this_host
         from pgherd.node.local import LocalNode
 
         self.host, self.node = this_host(), LocalNode()

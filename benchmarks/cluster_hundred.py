@@ -24,8 +24,8 @@ import outcome
 from outcome import Figure
 
 from pgherd.analysis.intervals import median_interval
-from pgherd.cluster import certificates, engine
-from pgherd.cluster.remote import Remote
+from pgherd.cluster import certificates, dask_client
+from pgherd.cluster.interfaces import RemoteObject
 from pgherd.distributed.merge_results import qualified
 from pgherd.model.errors import TrialError
 from pgherd.store.samples import HostSamples, merge_samples
@@ -101,7 +101,7 @@ def measured(directory: Path, address: str, size: int) -> dict[str, float]:
     """Seconds of each step over all hosts."""
     took = {}
     began = time.monotonic()
-    with engine.connect(address, tls=directory) as made, ThreadPoolExecutor(size) as pool:
+    with dask_client.connect(address, tls=directory) as made, ThreadPoolExecutor(size) as pool:
         if len(made.hosts()) != size:
             raise TrialError(f"{len(made.hosts())} of {size} hosts have joined")
         remotes = list(made.actors(cluster_actor.make).values())
@@ -119,10 +119,10 @@ def measured(directory: Path, address: str, size: int) -> dict[str, float]:
     return took
 
 
-def collected(trial: Path, remotes: Sequence[Remote], pool: ThreadPoolExecutor) -> None:
+def collected(trial: Path, remotes: Sequence[RemoteObject], pool: ThreadPoolExecutor) -> None:
     """Bring all hosts' samples here and make one trial's of them, as a run does after each."""
 
-    def fetch(remote: Remote) -> HostSamples:
+    def fetch(remote: RemoteObject) -> HostSamples:
         place = trial / "hosts" / remote.host
         (place / "samples").mkdir(parents=True)
         for name, data in remote.call("collect", timeout=120).items():
@@ -135,7 +135,7 @@ def collected(trial: Path, remotes: Sequence[Remote], pool: ThreadPoolExecutor) 
     shutil.rmtree(trial)
 
 
-def planned(made: engine.DaskEngine, address: str) -> tuple[float, float]:
+def planned(made: dask_client.DaskClusterClient, address: str) -> tuple[float, float]:
     """Seconds, and CPU seconds of this process, to plan a density study over all hosts, placement included. What the first of them does
     by itself for it is not in it."""
     from pgherd.cli import dry_run
@@ -190,14 +190,14 @@ def ending(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 async def serve(directory: Path, address: str, first: int, end: int) -> None:
     """Workers ``first`` to ``end`` of the cluster, each at a loopback address of its own."""
-    from pgherd.cluster import servers, tuning
-    from pgherd.cluster.address import member_security
+    from pgherd.cluster import dask_servers, dask_settings
+    from pgherd.cluster.scheduler_address import member_security
 
-    tuning.configure()
+    dask_settings.configure()
     security = member_security(directory)
     for number in range(first, end):
         where = f"127.1.{number // 250}.{number % 250 + 1}"
-        await servers.worker(address, f"host{number:03d}", security, str(directory / f"scratch{number}"), listen=where)
+        await dask_servers.worker(address, f"host{number:03d}", security, str(directory / f"scratch{number}"), listen=where)
     print("joined", flush=True)
     await asyncio.Event().wait()
 

@@ -21,7 +21,7 @@ from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host import paths
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.host.journal import Journal
 from pgherd.model.errors import UsageError
 from pgherd.node import interruption

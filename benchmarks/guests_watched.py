@@ -19,8 +19,8 @@ from pgherd.host import direct_io
 from pgherd.host.facts import gather
 from pgherd.metrics import registry
 from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView
-from pgherd.model.deployment import Container, GuestMemory
-from pgherd.model.run import Surroundings
+from pgherd.model.deployment import Container, VmMemoryPolicy
+from pgherd.model.run import RunEnvironment
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
@@ -44,8 +44,8 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
     node = LocalNode()
     own = max(OVERHEAD.values())
     memory = int(1.1 * guests * (MEMORY + own))
-    policy = GuestMemory(policy="virtio-balloon", overhead=own)
-    surroundings = Surroundings(runtime="vm", cores=gather(node).cores, memory=memory, vm_memory_policy=policy)
+    policy = VmMemoryPolicy(policy="virtio-balloon", overhead=own)
+    surroundings = RunEnvironment(runtime="vm", cores=gather(node).cores, memory=memory, vm_memory_policy=policy)
     found = []
     with open_session(node, f"guests-watched-{secrets.token_hex(2)}", surroundings, RunObserver()) as held:
         runtime = held.runtime("vm")
@@ -87,7 +87,7 @@ def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: 
         if account is not None:
             os.chown(image, pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)
         room = runtime.create(container)
-        disk = Disk("data", str(image), direct=direct_io.possible(str(held.work)))
+        disk = Disk("data", str(image), direct=direct_io.direct_io_works(str(held.work)))
         runtime.boot(container, room, made, [disk], str(sockets), 1, account)
         inside = runtime.connect(container.name, _PATIENCE)
         rooms[container.name] = replace(room, node=inside, clock=inside.clock, balloons=runtime.balloons)

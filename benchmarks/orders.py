@@ -30,15 +30,15 @@ from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.drivers.pgbench_output import read_logs, read_report
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import TrialError
 from pgherd.model.load import NEW_ORDER, Load, Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.postgres.golden import LOADING
+from pgherd.postgres.templates import LOADING
 from pgherd.postgres.instance import Instance, initdb
-from pgherd.workloads import pgbench, shipped
+from pgherd.workloads import bundled_scripts, pgbench
 from pgherd.workloads.orders import loading, transactions
 
 LOAD_GOAL, ORDER_GOAL, DRIVER_GOAL = 1.3, 0.9, 0.94
@@ -225,7 +225,7 @@ def main() -> None:
     import numpy  # noqa: F401 - whose import is not loading
 
     with opened(warehouses) as bench:
-        scale = round((shipped.ORDERS.size_estimate(warehouses) - 7_800_000) / (pgbench.size_estimate(2) - pgbench.size_estimate(1)))
+        scale = round((bundled_scripts.ORDERS.size_estimate(warehouses) - 7_800_000) / (pgbench.size_estimate(2) - pgbench.size_estimate(1)))
 
         def note(what: str) -> Callable[[int, dict[str, dict[str, float]]], bool]:
             def said(number: int, pair: dict[str, dict[str, float]]) -> bool:
@@ -259,8 +259,8 @@ def main() -> None:
         order = next(script for script in ours if script.name == NEW_ORDER)
         loop = Script(source="loop-order", name=NEW_ORDER)
         for script in ours:
-            (bench.place / f"{script.source.replace(':', '-')}.sql").write_text(shipped.text(script.source) or "")
-        text = (shipped.text(order.source) or "").replace("SELECT enter_order(", "SELECT loop_order(")
+            (bench.place / f"{script.source.replace(':', '-')}.sql").write_text(bundled_scripts.text(script.source) or "")
+        text = (bundled_scripts.text(order.source) or "").replace("SELECT enter_order(", "SELECT loop_order(")
         (bench.place / "loop-order.sql").write_text(text)
         costs = {"sets": lambda: driven(bench, (order,), seconds), "loop": lambda: driven(bench, (loop,), seconds)}
         for cost in (*costs.values(), *costs.values()):

@@ -27,16 +27,16 @@ from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host import paths
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.host.journal import Journal
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment
-from pgherd.postgres import configuration, golden
-from pgherd.postgres.golden import Golden
+from pgherd.postgres import configuration, templates
+from pgherd.postgres.templates import Template
 from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.observer import RunObserver
 from pgherd.studies.density.options import DensityOptions, deployment
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 GOAL = 1.3
 AT_ONCE = 2
@@ -61,9 +61,9 @@ def main() -> None:
         installation = runnable(node, asked.pg_bin, asked.pg_version, live)
         sockets = str(live.sockets / "g")
         node.make_dir(sockets, mode=0o700, user=live.account)
-        contents = fillings(node, server.databases)
+        contents = loaders(node, server.databases)
         places = {"cache_dir": str(live.cache), "socket_dir": sockets}
-        copy = golden.ensure(node, installation, contents, account=live.account, checksums=server.checksums, **places)
+        copy = templates.ensure(node, installation, contents, account=live.account, checksums=server.checksums, **places)
     sides = {"plain": lambda: bare(node, asked, installation.bin, copy), "pgherd": lambda: by_pgherd(node, asked, prepared, copy)}
     sides["plain"]()  # not counted: a virtual machine is slow on memory that it touches for the first time
 
@@ -90,7 +90,7 @@ def main() -> None:
     outcome.conclude(result, options)
 
 
-def rest(node: LocalNode, copy: Golden) -> None:
+def rest(node: LocalNode, copy: Template) -> None:
     """Leave nothing to write, and the golden copy in the page cache."""
     os.sync()
     for file in Path(copy.data_dir).rglob("*"):
@@ -112,7 +112,7 @@ class Steps(RunObserver):
         self.begins[what.split()[0]] = time.monotonic()
 
 
-def by_pgherd(node: LocalNode, options: DensityOptions, prepared: Any, copy: Golden) -> dict[str, float]:
+def by_pgherd(node: LocalNode, options: DensityOptions, prepared: Any, copy: Template) -> dict[str, float]:
     """Seconds until all are ready, and what follows until they may be loaded."""
     steps = Steps()
     with deployed.opened(node, options, prepared, steps) as (made, live):
@@ -132,7 +132,7 @@ def by_pgherd(node: LocalNode, options: DensityOptions, prepared: Any, copy: Gol
     }
 
 
-def bare(node: LocalNode, options: DensityOptions, bin_: str, copy: Golden) -> dict[str, float]:
+def bare(node: LocalNode, options: DensityOptions, bin_: str, copy: Template) -> dict[str, float]:
     """Seconds until all are ready, with cp and pg_ctl alone."""
     account = server_account()
     entry = pwd.getpwnam(account) if account else None

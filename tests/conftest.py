@@ -44,7 +44,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     free."""
     from xdist.scheduler import LoadScopeScheduling
 
-    from pgherd.host.cgroup_base import read_layout
+    from pgherd.host.cgroup_parent import read_layout
     from pgherd.node.local import LocalNode
 
     one_top = read_layout(LocalNode()).manager == "v2"
@@ -91,9 +91,9 @@ def seed() -> int:
 def _configured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """``validation.configured`` with copies of clusters that it has made once for all tests: of PostgreSQL's answers about settings
     initdb takes the most time by far. What a stopped cluster needs to be asked is its version, its settings and its control file."""
-    from pgherd.postgres import validation
+    from pgherd.postgres import settings_validation
 
-    real, made = validation.configured, dict[tuple[str, str | None], Path]()
+    real, made = settings_validation.configured, dict[tuple[str, str | None], Path]()
 
     def configured(node: Any, installation: Any, settings: Any, account: str | None, workdir: str) -> str:
         cluster = Path(workdir, f"validate-{installation.version}")
@@ -128,7 +128,7 @@ def _enterable(root: Path, owner: str | None = None) -> Path:
 def own_directories(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, _configured: Callable[..., str]) -> Path:
     """State and cache directories of the test's own, which the servers' account can enter."""
     root = _enterable(tmp_path_factory.mktemp("own"))
-    monkeypatch.setattr("pgherd.postgres.validation.configured", _configured)
+    monkeypatch.setattr("pgherd.postgres.settings_validation.configured", _configured)
     monkeypatch.setenv("XDG_STATE_HOME", str(root / "state"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(root / "cache"))
     return root

@@ -3,17 +3,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.analysis.advice import host_advice, server_advice
-from pgherd.model.facts import HostPractice, Part, ServerPractice
+from pgherd.model.host_facts import HardwareDevice, HostAdviceFacts, ServerFacts
 
 GB = 2**30
 KNOBS = ["swappiness", "overcommit_memory", "dirty_background_ratio", "dirty_background_bytes"]
-GOOD_HOST = HostPractice(
+GOOD_HOST = HostAdviceFacts(
     hostname="h",
     virtualisation="KVM",
     memory=64 * GB,
     swap=4 * GB,
-    disks=(Part(name="vda", driver="virtio_blk", schedulers=("none", "mq-deadline")),),
-    cards=(Part(name="eth0", driver="virtio_net"),),
+    disks=(HardwareDevice(name="vda", driver="virtio_blk", schedulers=("none", "mq-deadline")),),
+    cards=(HardwareDevice(name="eth0", driver="virtio_net"),),
     balloon="virtio_balloon",
     knobs={"swappiness": 1, "overcommit_memory": 2, "overcommit_ratio": 80, "dirty_background_bytes": 256 * 2**20},
     transparent_huge_pages="madvise",
@@ -38,12 +38,12 @@ def test_a_host_in_good_practice_has_nothing_to_change_and_one_thing_unseen():
 @pytest.mark.parametrize(
     ("check", "changes", "outcome", "words"),
     [
-        ("io-scheduler", {"disks": (Part(name="sda", schedulers=("mq-deadline", "none")),)}, "change", "none > /sys/block/sda"),
-        ("io-scheduler", {"disks": (Part(name="sda", driver="vmw_pvscsi", schedulers=("cfq", "noop")),)}, "change", "echo noop >"),
-        ("io-scheduler", {"disks": (Part(name="vda", driver="virtio_blk"),)}, "unknown", ""),
+        ("io-scheduler", {"disks": (HardwareDevice(name="sda", schedulers=("mq-deadline", "none")),)}, "change", "none > /sys/block/sda"),
+        ("io-scheduler", {"disks": (HardwareDevice(name="sda", driver="vmw_pvscsi", schedulers=("cfq", "noop")),)}, "change", "echo noop >"),
+        ("io-scheduler", {"disks": (HardwareDevice(name="vda", driver="virtio_blk"),)}, "unknown", ""),
         ("io-scheduler", {"disks": ()}, "unknown", ""),
-        ("paravirtual-drivers", {"disks": (Part(name="sda", driver="storvsc_host"),), "cards": ()}, "ok", ""),
-        ("paravirtual-drivers", {"disks": (Part(name="sda", driver="ata_piix"),), "cards": ()}, "change", "virtio"),
+        ("paravirtual-drivers", {"disks": (HardwareDevice(name="sda", driver="storvsc_host"),), "cards": ()}, "ok", ""),
+        ("paravirtual-drivers", {"disks": (HardwareDevice(name="sda", driver="ata_piix"),), "cards": ()}, "change", "virtio"),
         ("thick-provisioned-disks", {"virtualisation": None}, "ok", ""),
         ("balloon", {"balloon": ""}, "consider", "balloon device"),
         ("balloon", {"balloon": None}, "unknown", ""),
@@ -82,7 +82,9 @@ def test_host_outcome(check, changes, outcome, words):
     ],
 )
 def test_emulated_devices_are_told_from_paravirtual_ones(disk, card, outcomes):
-    host = GOOD_HOST.model_copy(update={"disks": (Part(name="sda", driver=disk),), "cards": (Part(name="eth0", driver=card),)})
+    host = GOOD_HOST.model_copy(
+        update={"disks": (HardwareDevice(name="sda", driver=disk),), "cards": (HardwareDevice(name="eth0", driver=card),)}
+    )
     assert [advice.outcome for advice in host_advice(host) if advice.check == "paravirtual-drivers"] == outcomes
 
 
@@ -93,11 +95,11 @@ def test_bare_metal_is_not_asked_about_virtual_devices():
 
 @given(
     st.builds(
-        HostPractice,
+        HostAdviceFacts,
         virtualisation=st.none() | st.text(max_size=5),
         memory=st.integers(0, 2**50),
         knobs=st.dictionaries(st.sampled_from(KNOBS), st.integers(0, 2**40)),
-        disks=st.lists(st.builds(Part, name=st.text(max_size=3), driver=st.text(max_size=5)), max_size=3).map(tuple),
+        disks=st.lists(st.builds(HardwareDevice, name=st.text(max_size=3), driver=st.text(max_size=5)), max_size=3).map(tuple),
         balloon=st.none() | st.text(min_size=1, max_size=3),
         governor=st.none() | st.text(min_size=1, max_size=3),
         clock_source=st.none() | st.text(min_size=1, max_size=3),
@@ -110,8 +112,8 @@ def test_any_host_is_judged(host):
 
 
 GB = 2**30
-HOST = HostPractice(hostname="h", memory=64 * GB)
-GOOD_SERVER = ServerPractice(
+HOST = HostAdviceFacts(hostname="h", memory=64 * GB)
+GOOD_SERVER = ServerFacts(
     dsn="host=h",
     version="18.6",
     major=18,
@@ -216,5 +218,5 @@ def test_the_band_near_half_is_e17s():
 
 
 def test_nothing_seen_is_unknown_everywhere_but_for_what_needs_nothing():
-    blind = ServerPractice(dsn="host=h", version="15.1", major=15)
+    blind = ServerFacts(dsn="host=h", version="15.1", major=15)
     assert {advice.outcome for advice in server_advice(blind, HOST) if advice.check != "dedicated-server"} == {"unknown"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.analysis.bootstrap import bootstrap_fit, draw_means, draw_medians, exact_median, median_estimate, percentiles
-from pgherd.analysis.fit import HINGE, LINE, USL, fit
+from pgherd.analysis.scaling_model import HINGE, LINE, USL, fit
 
 
 def test_percentiles_keep_infinite_ends() -> None:

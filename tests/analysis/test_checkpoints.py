@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.analysis.checkpoints import aligned, inside, latency_fields, stalls
-from pgherd.model.io_view import Checkpoint
+from pgherd.model.device_io import Checkpoint
 
 
 def test_a_transaction_is_inside_when_a_part_of_it_is() -> None:

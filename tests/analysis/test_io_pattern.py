@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.analysis.io_pattern import MAX_SIZES, adjacent_share, burstiness, label, patterns, sizes, window_share
-from pgherd.model.io_view import BlockRequest, Direction
+from pgherd.model.device_io import BlockRequest, Direction
 
 KB = 1024
 

@@ -10,14 +10,14 @@ from types import ModuleType
 
 import pytest
 
-from pgherd.host import holds
+from pgherd.host import shared_settings
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """What is cleaned here must not take back what tests that run meanwhile hold on the host."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(holds, "LEDGER", tmp_path_factory.mktemp("ledger") / "holds.json")
+        patch.setattr(shared_settings, "LEDGER", tmp_path_factory.mktemp("ledger") / "holds.json")
         yield
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.cli.advise import answer
 from pgherd.cli.main import run
-from pgherd.model.facts import Advice
+from pgherd.model.host_facts import Advice
 
 
 def test_this_host_is_checked_and_nothing_asked_of_it(tmp_path, capsys):

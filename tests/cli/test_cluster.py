@@ -61,19 +61,19 @@ def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
 def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_directories, capsys, monkeypatch):
     """With the cluster's name, its users, its configuration and its kind of environment; of a scheduler that somebody else has started
     there is none."""
-    from pgherd.cluster import record, start, state
-    from pgherd.cluster.record import AgentRecord, ClusterRecord
+    from pgherd.cluster import cluster_file, start, status
+    from pgherd.cluster.cluster_file import AgentRecord, ClusterRecord
 
     agent = AgentRecord(name="me@a", pid=1, start=2, directory="/x", python="python3")
-    record.make_directory("lab")
+    cluster_file.make_directory("lab")
     known = ClusterRecord(name="lab", id="1", address="tls://x:1", pid=1, start=2, hosts=(agent,), ssh_config="/my config")
-    record.save(known)
-    gone = state.HostState("a", "10.0.0.1", "it hangs", None, None, None, None, {})
-    monkeypatch.setattr(state, "look", lambda cluster: state.ClusterState(cluster, "tls://x:1", (gone,), ()))
+    cluster_file.save(known)
+    gone = status.HostState("a", "10.0.0.1", "it hangs", None, None, None, None, {})
+    monkeypatch.setattr(status, "look", lambda cluster: status.ClusterState(cluster, "tls://x:1", (gone,), ()))
     monkeypatch.setattr(start, "scheduler_lives", lambda known: True)
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
     assert code == 1 and "Restart the missing hosts: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'\n" in out
-    record.save(known.model_copy(update={"private": True}))
+    cluster_file.save(known.model_copy(update={"private": True}))
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
     assert code == 1 and "--ssh-config '/my config' --private-venv\n" in out
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
@@ -81,10 +81,10 @@ def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_director
 
 
 def test_labels_are_shown_where_there_are_any(own_directories, capsys, monkeypatch):
-    from pgherd.cluster import state
+    from pgherd.cluster import status
 
-    hosts = [state.HostState(name, "10.0.0.1", None, None, None, 1, 1.0, {}) for name in ("a", "b")]
-    monkeypatch.setattr(state, "look", lambda cluster: state.ClusterState(cluster, "tls://x:1", tuple(hosts), ()))
+    hosts = [status.HostState(name, "10.0.0.1", None, None, None, 1, 1.0, {}) for name in ("a", "b")]
+    monkeypatch.setattr(status, "look", lambda cluster: status.ClusterState(cluster, "tls://x:1", tuple(hosts), ()))
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
     assert code == 0 and "labels" not in out
     hosts[0].labels.update(disk="nvme", rack="2")

@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from pgherd.cli import doctor, doctor_checks
 from pgherd.cli.main import run
-from pgherd.model.facts import BlockDevice, HostFacts
+from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
 from pgherd.study.registry import studies

@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.cli.doctor_checks import StudyCapability, network_check, vm_check
-from pgherd.host import namespaces
+from pgherd.host import netns
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.vm import disk_image, hypervisor, initramfs, kernel
@@ -21,7 +21,7 @@ def test_without_namespaces_there_are_other_hosts(monkeypatch):
     def refuse(node):
         raise CapabilityError("need root")
 
-    monkeypatch.setattr(namespaces, "insist", refuse)
+    monkeypatch.setattr(netns, "insist", refuse)
     assert values(network_check(LocalNode(), "3.12"))[::2] == ("limited", "need root")
 
 

@@ -8,7 +8,7 @@ from pgherd.cli.main import run
 from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
-from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.study.comparison.options import CompareOptions
 
@@ -41,7 +41,7 @@ CLUSTER = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a", "co
 
 
 def prepared(cluster, options=None):
-    return SimpleNamespace(options=options, surroundings=Surroundings(runtime="cgroup", cores=3, memory=1, cluster=cluster))
+    return SimpleNamespace(options=options, surroundings=RunEnvironment(runtime="cgroup", cores=3, memory=1, cluster=cluster))
 
 
 def trials(**host):

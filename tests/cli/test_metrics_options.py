@@ -4,10 +4,10 @@ from click.testing import CliRunner
 
 from pgherd.cli import metrics_options
 from pgherd.cli.main import VERBS, cli, run
-from pgherd.cli.metrics_options import asked, serving, show
+from pgherd.cli.metrics_options import endpoint, serving, show
 from pgherd.export.server import ListenAddress, MetricsServer
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunRecord
 
 RECORD = RunRecord(
@@ -44,8 +44,8 @@ def test_every_verb_that_executes_a_run_has_them():
 
 
 def test_without_them_nothing_is_served():
-    assert call(asked) is None
-    assert asked() is None, "nor outside of any command"
+    assert call(endpoint) is None
+    assert endpoint() is None, "nor outside of any command"
 
     def body():
         notes = []
@@ -58,7 +58,7 @@ def test_without_them_nothing_is_served():
 
 def test_a_token_alone_is_a_mistake(tmp_path):
     with pytest.raises(UsageError, match="--metrics-token-file requires --metrics-listen"):
-        call(asked, "--metrics-token-file", str(tmp_path / "token"))
+        call(endpoint, "--metrics-token-file", str(tmp_path / "token"))
 
 
 def test_what_is_wrong_is_said_before_anything_is_done(tmp_path, capsys):

@@ -3,20 +3,20 @@ import io
 from rich.console import Console
 
 from pgherd.cli.progress import TerminalProgress
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 
 
 def trial(databases=8):
-    phase = {"ramp": 1, "seconds": 9}
+    phase = {"warmup": 1, "duration": 9}
     return Trial.model_validate({"point": {"databases": databases}, "deployment": {"hosts": []}, "phases": [phase]})
 
 
 def result(databases=8, error=None, failed=()):
     target = TargetResult(target="t", driver="pgbench", transactions=9000, throughput=1000, first=0, last=9)
     phases = [] if error else [PhaseResult(phase="steady", start=0, end=9, overlap=1, targets=[target])]
-    verdicts = [Verdict(name=check, kind="noise", result="fail", observed="3 %", expected="2 %") for check in failed]
+    verdicts = [Check(name=check, kind="noise", result="fail", observed="3 %", expected="2 %") for check in failed]
     return TrialResult(id="0001", trial=trial(databases), started=0, ended=10.5, phases=phases, checks=verdicts, error=error)
 
 

@@ -9,7 +9,7 @@ from pgherd.cli import run_study as module
 from pgherd.cli.output import yes_option
 from pgherd.cli.run_study import resume, resumed_on, run_study
 from pgherd.model.errors import PgherdError, UsageError
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.report.data_files import notices
 from pgherd.store.run_directory import RunDirectory
 
@@ -28,14 +28,14 @@ def test_an_unknown_study_starts_nothing(tmp_path):
 def test_a_finished_run_is_only_reported_again(runs, name, capsys):
     directory = RunDirectory(runs / name)
     record = directory.record()
-    directory.save(record.model_copy(update={"environment": Surroundings(runtime="process", cores=1, memory=2**30)}))
+    directory.save(record.model_copy(update={"environment": RunEnvironment(runtime="process", cores=1, memory=2**30)}))
     assert resume(directory, report=False, as_json=False) == 0
     assert record.analysis.answer.split()[0] in capsys.readouterr().out
 
 
 def test_what_a_run_left_that_was_killed_after_its_last_trial_is_taken_back(runs, name, capsys, monkeypatch):
     directory = RunDirectory(runs / name)
-    directory.save(directory.record().model_copy(update={"environment": Surroundings(runtime="process", cores=1, memory=2**30)}))
+    directory.save(directory.record().model_copy(update={"environment": RunEnvironment(runtime="process", cores=1, memory=2**30)}))
     monkeypatch.setattr(module, "clean", lambda *_: ["removed its work directory"])
     assert resume(directory, report=False, as_json=False) == 0
     said = capsys.readouterr().err
@@ -45,7 +45,7 @@ def test_what_a_run_left_that_was_killed_after_its_last_trial_is_taken_back(runs
 def test_interrupted_while_the_report_is_made_says_how_to_come_to_it(runs, name, capsys, monkeypatch):
     directory = RunDirectory(runs / name)
     record = directory.record()
-    directory.save(record.model_copy(update={"environment": Surroundings(runtime="process", cores=1, memory=2**30)}))
+    directory.save(record.model_copy(update={"environment": RunEnvironment(runtime="process", cores=1, memory=2**30)}))
 
     def interrupted(*_):
         raise KeyboardInterrupt
@@ -59,8 +59,8 @@ def test_interrupted_while_the_report_is_made_says_how_to_come_to_it(runs, name,
 
 def test_a_run_that_is_alive_is_not_resumed(runs, name, monkeypatch):
     directory = RunDirectory(runs / name)
-    surroundings = Surroundings(runtime="process", cores=1, memory=2**30)
-    options = {"cores": 1, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.1", "databases": [1]}
+    surroundings = RunEnvironment(runtime="process", cores=1, memory=2**30)
+    options = {"host_cores": 1, "host_memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.1", "databases": [1]}
     directory.save(directory.record().model_copy(update={"environment": surroundings, "state": "running", "options": options}))
     with directory.locked(), pytest.raises(PgherdError, match="being executed by another"):
         resume(RunDirectory(directory.path), report=False, as_json=False)

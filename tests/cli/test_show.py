@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pgherd.cli.main import run
 from pgherd.cli.show import MAX_PHASES, point_words, readings, show_trial
-from pgherd.model.result import Turn
+from pgherd.model.result import Slice
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
@@ -88,7 +88,7 @@ def test_targets_verdicts_and_files_are_shown(result):
 def test_what_took_turns_says_of_what_its_rates_are(result):
     (phase,) = result.phases
     assert "time slices" not in shown(result)
-    turns = [Turn(begun=phase.start + i, ended=phase.start + i + 0.25) for i in range(4)]
+    turns = [Slice(begun=phase.start + i, ended=phase.start + i + 0.25) for i in range(4)]
     targets = [target.model_copy(update={"slices": turns}) for target in phase.targets]
     own = shown(result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]}))
     assert f"Loads ran in time slices, at most 4 each, {1 / phase.seconds:.0%} of the period. tps is per second of a load's slices" in own

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pgherd.cli import watch
 from pgherd.cli.main import run
-from pgherd.store.live import LiveState, write_live
+from pgherd.store.live_state import LiveState, write_live
 from pgherd.store.run_directory import RunDirectory
 
 

@@ -31,14 +31,14 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 async def _serve(scratch: Path, found: list[Any], ready: threading.Event, done: threading.Event) -> None:
     from distributed import Security
-    from pgherd.cluster import servers, tuning
+    from pgherd.cluster import dask_servers, dask_settings
 
-    tuning.configure()
+    dask_settings.configure()
     try:
         plain = Security()
-        scheduler = await servers.scheduler(plain, listen="127.0.0.1", protocol="tcp")
+        scheduler = await dask_servers.scheduler(plain, listen="127.0.0.1", protocol="tcp")
         hosts = (("left", "127.0.0.2"), ("right", "127.0.0.3"))
-        workers = [await servers.worker(scheduler.address, name, plain, str(scratch / name), listen=where) for name, where in hosts]
+        workers = [await dask_servers.worker(scheduler.address, name, plain, str(scratch / name), listen=where) for name, where in hosts]
         found.append(scheduler.address)
     except BaseException as error:
         found.append(error)

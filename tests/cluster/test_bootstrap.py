@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.cluster import bootstrap, packing
-from pgherd.cluster.bootstrap import Failed, act
+from pgherd.cluster import bootstrap, bundle
+from pgherd.cluster.bootstrap import BootstrapError, act
 from pgherd.host import paths
 
 
@@ -37,9 +37,9 @@ def test_its_places_are_those_of_pgherd(monkeypatch, tmp_path):
 
 def test_an_old_python_is_told(monkeypatch):
     monkeypatch.setattr(bootstrap, "OLDEST", (9, 9))
-    with pytest.raises(Failed, match=r"its Python is 3.*needs 9\.9; install"):
+    with pytest.raises(BootstrapError, match=r"its Python is 3.*needs 9\.9; install"):
         act({"action": "log", "directory": "/x"})
-    with pytest.raises(Failed, match=r"its Python is 3.*install python9\.12$"):  # the driver's, for which another would not do
+    with pytest.raises(BootstrapError, match=r"its Python is 3.*install python9\.12$"):  # the driver's, for which another would not do
         act({"action": "start", "python": "9.12"})
 
 
@@ -49,10 +49,10 @@ def test_without_the_same_environment_the_package_is_asked_for(monkeypatch, tmp_
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     orders = {"action": "start", "cluster": "id", "host": "a", "same": "/nonexistent/python", "version": "0", "key": "k", "digest": "d"}
     orders["python"] = bootstrap._MINOR
-    need = {"need": "package", "kind": packing.kind()}
+    need = {"need": "package", "kind": bundle.kind()}
     assert act(orders) == need
     assert act({**orders, "same": sys.executable}) == need, "another version is not the same"
-    with pytest.raises(Failed, match=r"its Python is 3\.\d+, but the driver's is 3\.99; install python3\.99 there"):
+    with pytest.raises(BootstrapError, match=r"its Python is 3\.\d+, but the driver's is 3\.99; install python3\.99 there"):
         act({**orders, "python": "3.99"})
 
 
@@ -157,7 +157,7 @@ def test_the_agent_s_files_stay_as_private_as_its_account_wants_them(environment
 
 
 def test_an_environment_that_does_not_start_is_not_used(environment):
-    with pytest.raises(Failed, match="does not start there"):
+    with pytest.raises(BootstrapError, match="does not start there"):
         environment(_archive({"pgherd/__init__.py": "__version__ = 8"}))
     assert environment(b"") is None
     assert environment(_archive({"pgherd/__init__.py": "__version__ = 7"})) is not None
@@ -197,7 +197,7 @@ def test_libraries_of_the_driver_are_laid_out_and_tried(monkeypatch, tmp_path):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(package + libraries)))
         return bootstrap._environment({**orders, "package": len(package), "libraries": len(libraries), **changes})
 
-    with pytest.raises(Failed, match="the package was received incompletely"):
+    with pytest.raises(BootstrapError, match="the package was received incompletely"):
         given(_archive({"distributed.py": "x" * 99_999})[:-20], key="cut")
     python = given(_archive({"distributed.py": ""}))
     assert python == str(tmp_path / "pgherd/agents" / f"{LIBRARIES}-one" / "bin/python")
@@ -210,7 +210,7 @@ def test_libraries_of_the_driver_are_laid_out_and_tried(monkeypatch, tmp_path):
             really([*argv[:-1], "--without-pip", argv[-1]], advice)
 
     monkeypatch.setattr(bootstrap, "_run_checked", logged)
-    with pytest.raises(Failed, match="does not start there"):
+    with pytest.raises(BootstrapError, match="does not start there"):
         given(_archive({"distributed.py": "import nothing_like_it"}), key="broken")
     told = "the libraries of the driver's machine do not run here (ModuleNotFoundError: No module named 'nothing_like_it'), and "
     assert f"{told}pip could not install what pgherd needs" in tried

@@ -37,7 +37,7 @@ def test_what_is_no_label_is_refused(word, why):
 
 def test_an_agent_knows_its_environment_s_and_what_it_was_told(monkeypatch):
     monkeypatch.setenv(labels.VARIABLE, "disk=ssd, rack=2,nonsense")
-    labels.know({"disk": "nvme", "zone": "eu"})
-    assert labels.own() == {"disk": "nvme", "rack": "2", "zone": "eu"}
+    labels.set_local_labels({"disk": "nvme", "zone": "eu"})
+    assert labels.local_labels() == {"disk": "nvme", "rack": "2", "zone": "eu"}
     monkeypatch.delenv(labels.VARIABLE)
-    assert labels.own() == {}
+    assert labels.local_labels() == {}

@@ -8,10 +8,10 @@ import stat
 
 import pytest
 
-from pgherd.cluster import certificates, record, start
-from pgherd.cluster.record import AgentRecord, ClusterRecord
+from pgherd.cluster import certificates, cluster_file, start
+from pgherd.cluster.cluster_file import AgentRecord, ClusterRecord
 from pgherd.cluster.ssh import Ssh
-from pgherd.cluster.start import Wanted
+from pgherd.cluster.start import StartRequest
 from pgherd.host import processes
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
@@ -37,8 +37,8 @@ def test_a_host_that_fails_takes_everything_back(own_directories, fake):
     fake["a"] = CapabilityError("host a: needs Python")
     said = []
     with pytest.raises(CapabilityError, match="needs Python"):
-        start.start(Wanted("default", ("a",)), said.append)
-    assert record.names() == [] and not record.directory("default").exists()
+        start.start(StartRequest("default", ("a",)), said.append)
+    assert cluster_file.names() == [] and not cluster_file.directory("default").exists()
     assert said[0].startswith("the scheduler listens at tls://127.0.0.1:") and said[-1] == "stopping what was started"
 
 
@@ -51,39 +51,39 @@ def test_an_agent_joins_under_its_host_s_name_without_the_user(own_directories, 
 
     monkeypatch.setattr(Ssh, "run", run)
     with pytest.raises(CapabilityError, match="no more is wanted"):
-        start.start(Wanted("default", ("root@a",)), lambda sentence: None)
+        start.start(StartRequest("default", ("root@a",)), lambda sentence: None)
     assert given == [("root@a", "a")]
 
 
 def test_the_scheduler_runs_until_stop_and_keeps_its_keys_to_itself(own_directories):
-    known = start._start_new(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+    known = start._start_new(StartRequest("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
     try:
-        assert start.scheduler_lives(known) and known.address.startswith("tls://127.0.0.1:") and record.load("default") == known
+        assert start.scheduler_lives(known) and known.address.startswith("tls://127.0.0.1:") and cluster_file.load("default") == known
         for name in (certificates.MEMBER, "authority.key"):
-            assert stat.S_IMODE((record.directory("default") / name).stat().st_mode) == 0o600
+            assert stat.S_IMODE((cluster_file.directory("default") / name).stat().st_mode) == 0o600
         with pytest.raises(UsageError, match="runs on b, not on a; stop it first"):
             agent = AgentRecord(name="b", pid=1, start=2, directory="/x", python="python3")
-            start._require_same_hosts(known.model_copy(update={"hosts": (agent,)}), Wanted("default", ("a",)))
+            start._require_same_hosts(known.model_copy(update={"hosts": (agent,)}), StartRequest("default", ("a",)))
     finally:
         assert start.stop("default", lambda sentence: None) == []
-    assert not start.scheduler_lives(known) and record.names() == []
+    assert not start.scheduler_lives(known) and cluster_file.names() == []
 
 
 def test_labels_go_to_the_agents_and_stay_with_the_hosts(own_directories, monkeypatch):
     given, running = labelled_agents(monkeypatch)
-    disk = Wanted("default", ("me@a",), labels={"a": {"disk": "nvme"}})
+    disk = StartRequest("default", ("me@a",), labels={"a": {"disk": "nvme"}})
     try:
         assert start.start(disk, lambda sentence: None).hosts[0].labels == {"disk": "nvme"}
-        start.start(Wanted("default", ("me@a",)), lambda sentence: None)
+        start.start(StartRequest("default", ("me@a",)), lambda sentence: None)
         assert given == [{"disk": "nvme"}, {"disk": "nvme"}], "what was gone is started again with the same"
         running["labels"] = {"disk": "nvme"}
         start.start(disk, lambda sentence: None)
         with pytest.raises(UsageError, match=r"host me@a runs with the labels disk=nvme, not with the labels disk=hdd; stop it first"):
-            start.start(Wanted("default", ("me@a",), labels={"a": {"disk": "hdd"}}), lambda sentence: None)
-        known = record.load("default")
+            start.start(StartRequest("default", ("me@a",), labels={"a": {"disk": "hdd"}}), lambda sentence: None)
+        known = cluster_file.load("default")
         assert known is not None and known.hosts[0].labels == {"disk": "nvme"}
         running.clear()
-        more = start.start(Wanted("default", ("me@a",), labels={"a": {"rack": "2"}}), lambda sentence: None)
+        more = start.start(StartRequest("default", ("me@a",), labels={"a": {"rack": "2"}}), lambda sentence: None)
         assert given[-1] == more.hosts[0].labels == {"disk": "nvme", "rack": "2"}, "a further label takes no other away"
     finally:
         start.stop("default", lambda sentence: None)
@@ -94,12 +94,12 @@ def test_the_labels_of_an_agent_that_nobody_wrote_down_are_its_own(own_directori
     _, running = labelled_agents(monkeypatch)
     running["labels"] = {"disk": "nvme"}
     try:
-        start._start_new(Wanted("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+        start._start_new(StartRequest("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
         with pytest.raises(UsageError, match=r"runs with the labels disk=nvme, not with the labels disk=nvme,rack=2"):
-            start.start(Wanted("default", ("a",), labels={"a": {"rack": "2"}}), lambda sentence: None)
-        known = record.load("default")
+            start.start(StartRequest("default", ("a",), labels={"a": {"rack": "2"}}), lambda sentence: None)
+        known = cluster_file.load("default")
         assert known is not None and [agent.name for agent in known.hosts] == ["a"], "what is to be stopped first is found by stop"
-        assert start.start(Wanted("default", ("a",)), lambda sentence: None).hosts[0].labels == {"disk": "nvme"}
+        assert start.start(StartRequest("default", ("a",)), lambda sentence: None).hosts[0].labels == {"disk": "nvme"}
     finally:
         start.stop("default", lambda sentence: None)
 
@@ -126,19 +126,21 @@ def labelled_agents(monkeypatch):
 def test_a_host_that_cannot_be_reached_stays_written_down(own_directories, fake):
     agents = tuple(AgentRecord(name=name, pid=1, start=2, directory="/x", python="python3") for name in ("a", "b"))
     own = processes.start_time(LocalNode(), os.getpid())
-    record.make_directory("default")
-    record.save(ClusterRecord(name="default", id="1", address="tls://127.0.0.1:4", pid=os.getpid(), start=(own or 0) + 1, hosts=agents))
+    cluster_file.make_directory("default")
+    cluster_file.save(
+        ClusterRecord(name="default", id="1", address="tls://127.0.0.1:4", pid=os.getpid(), start=(own or 0) + 1, hosts=agents)
+    )
     fake |= {"a": {"how": "ended"}, "b": UsageError("host b cannot be reached")}
     said = []
     assert start.stop("default", said.append) == ["b"]
     assert sorted(said) == ["a: ended", "b: not stopped: host b cannot be reached"]
-    left = record.load("default")
+    left = cluster_file.load("default")
     assert left is not None and [agent.name for agent in left.hosts] == ["b"]
     with pytest.raises(UsageError, match="its scheduler has ended; stop it first"):
-        start.start(Wanted("default", ("a", "b")), said.append)
+        start.start(StartRequest("default", ("a", "b")), said.append)
     with pytest.raises(UsageError, match="its scheduler has ended"):
-        start.start(Wanted("default", ("a", "b")), said.append)
-    assert start.stop("default", said.append, forget=True) == ["b"] and record.names() == [], "it is gone for good"
+        start.start(StartRequest("default", ("a", "b")), said.append)
+    assert start.stop("default", said.append, forget=True) == ["b"] and cluster_file.names() == [], "it is gone for good"
     with pytest.raises(UsageError, match="no cluster called 'default'"):
         start.stop("default", said.append)
 
@@ -146,12 +148,12 @@ def test_a_host_that_cannot_be_reached_stays_written_down(own_directories, fake)
 def test_that_private_environments_were_wanted_is_written_down():
     """For the command that starts what is gone again."""
     known = ClusterRecord(name="default", id="1", address="tls://127.0.0.1:4", pid=1, start=2)
-    private = start._with_agents(known, Wanted("default", ("a",), private=True), {})
-    assert not start._with_agents(known, Wanted("default", ("a",)), {}).private and private.private
-    assert start._with_agents(private, Wanted("default", ("a",)), {}).private
+    private = start._with_agents(known, StartRequest("default", ("a",), private=True), {})
+    assert not start._with_agents(known, StartRequest("default", ("a",)), {}).private and private.private
+    assert start._with_agents(private, StartRequest("default", ("a",)), {}).private
 
 
 def test_a_listen_address_that_is_not_ours(own_directories, fake):
     with pytest.raises(CapabilityError, match=r"the scheduler does not start at 192\.0\.2\.1"):
-        start.start(Wanted("default", ("a",), listen="192.0.2.1"), lambda sentence: None)
-    assert record.names() == [] and not record.directory("default").exists()
+        start.start(StartRequest("default", ("a",), listen="192.0.2.1"), lambda sentence: None)
+    assert cluster_file.names() == [] and not cluster_file.directory("default").exists()

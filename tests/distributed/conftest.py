@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
-from pgherd.cluster.remote import HostLost, Offset
+from pgherd.cluster.interfaces import HostClockOffset, HostLost
 
 
 class FakeRemote:
@@ -57,7 +57,7 @@ class FakeEngine:
 
     def offsets(self):
         found = {host: self.offsets_of.get(host, (0.0, 0.0005)) for host in self.hosts()}
-        return {host: Offset(seconds=s, uncertainty=u, at=time.time(), round_trip=2 * u, n=16) for host, (s, u) in found.items()}
+        return {host: HostClockOffset(seconds=s, uncertainty=u, at=time.time(), round_trip=2 * u, n=16) for host, (s, u) in found.items()}
 
     def beats(self, since):
         return {host: [one for one in found if one.at >= since] for host, found in self.beats_of.items()}

@@ -11,25 +11,25 @@ import pytest
 from pgherd.cluster import labels
 from pgherd.distributed import agent as host_agent
 from pgherd.distributed.agent import SHOWN, HostAgent, LiveSampler, make_agent
+from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds
-from pgherd.model.result import MemoryKill, PhaseResult
-from pgherd.model.run import Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.result import OomKill, PhaseResult
+from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.volumes import VolumeContents
 from pgherd.report.live_status import _SAMPLERS
 from pgherd.runner.execute.measurement_window import CommonWindow
-from pgherd.store.live import SPOOL, output_name
+from pgherd.store.live_state import SPOOL, output_name
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
-SURROUNDINGS = Surroundings(runtime="process", cores=1, memory=2**30)
+SURROUNDINGS = RunEnvironment(runtime="process", cores=1, memory=2**30)
 FACTS = HostFacts(hostname="a", kernel="6", cores=2, logical_cpus=2, memory=2**33)
 PART = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": [{"name": "a"}]}, "phases": [{"loads": {}}]})
-KILL = MemoryKill(container="a", processes=1, time=5.0)
+KILL = OomKill(container="a", processes=1, time=5.0)
 
 
 class FakeDeployer:

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from pgherd.cluster.remote import HostLost
+from pgherd.cluster.interfaces import HostLost
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node import interruption

@@ -6,8 +6,8 @@ import pytest
 from pgherd.distributed import backend
 from pgherd.distributed.place_trial import ClusterStudy
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.run import Cluster, RunRecord, Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import Cluster, RunEnvironment, RunRecord
 from pgherd.node.local import LocalNode
 from pgherd.runner.execute.local_backend import LocalBackend
 from pgherd.studies.density.options import DensityRequest
@@ -60,7 +60,7 @@ def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
     monkeypatch.setattr(backend, "_connect", lambda name, tls: engine)
     monkeypatch.setattr(backend, "ClusterBackend", FakeBackend)
     cluster = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a"}]})
-    surroundings = Surroundings(runtime="cgroup", cores=2, memory=1, cluster=cluster)
+    surroundings = RunEnvironment(runtime="cgroup", cores=2, memory=1, cluster=cluster)
     told = SimpleNamespace(output=None, run=Path("/runs/r"))
     with pytest.raises(ZeroDivisionError), backend.open_backend(LocalNode(), "r", record(), surroundings, told) as (opened, study):
         assert isinstance(study, ClusterStudy) and opened.said == ["r", {"/pg": "18.6"}, "open"]
@@ -72,7 +72,7 @@ def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
 @pytest.mark.usefixtures("own_directories")
 def test_a_run_on_this_host_stands_on_a_fleet(tmp_path):
     told = SimpleNamespace(output=None, setup=lambda what: None, note=lambda text: None)
-    surroundings = Surroundings(runtime="process", cores=1, memory=2**30)
+    surroundings = RunEnvironment(runtime="process", cores=1, memory=2**30)
     with backend.open_backend(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (opened, study):
         assert isinstance(opened, LocalBackend) and study.name == "density" and told.output(7).name == "0007"
         assert told.output(7).parent.is_dir()

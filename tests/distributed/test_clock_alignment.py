@@ -2,14 +2,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.cluster.remote import Offset
+from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.distributed.clock_alignment import Clocks, together
 from pgherd.model.errors import TrialError
 from pgherd.runner.execute.measurement_window import CommonWindow
 
 
 def offset(seconds, at=0.0, uncertainty=0.001):
-    return Offset(seconds=seconds, uncertainty=uncertainty, at=at, round_trip=2 * uncertainty, n=16)
+    return HostClockOffset(seconds=seconds, uncertainty=uncertainty, at=at, round_trip=2 * uncertainty, n=16)
 
 
 def test_a_drift_between_two_readings_is_taken_for_even():

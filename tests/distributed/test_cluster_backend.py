@@ -4,19 +4,19 @@ import time
 
 import pytest
 
-from pgherd.cluster.remote import Offset
+from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.distributed import cluster_backend
 from pgherd.distributed.agent import FileChunk, HostResult, HostSnapshot, HostWindows
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.cluster_backend import LEAD_S, ClusterBackend, agents_run
+from pgherd.model.analysis import Check, Thresholds
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Thresholds, Verdict
-from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
-from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.result import OomKill, PhaseResult, TargetResult
+from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.runner.execute.measurement_window import CommonWindow
 from pgherd.runner.observer import RunObserver
-from pgherd.store.live import SPOOL
+from pgherd.store.live_state import SPOOL
 from pgherd.store.samples import read_samples, write_samples
 
 LIMITS = Thresholds()
@@ -84,8 +84,8 @@ class Agent:
         self.files = [FileChunk("samples/cpu.parquet", (self.scratch / "samples/cpu.parquet").read_bytes())]
         self.files += [FileChunk(path, host.encode()) for one in found for target in one.targets for path in target.raw]
         self.files += [FileChunk("samples/not-read.txt", b"x"), FileChunk("samples/not-read.txt", b"y")]
-        verdict = Verdict(name="steal", kind="noise", result="pass", observed="0 %", expected="≤ 2 %")
-        return HostResult(found, [verdict], (MemoryKill(container=f"{host}x", processes=1, time=windows[0][0]),))
+        verdict = Check(name="steal", kind="noise", result="pass", observed="0 %", expected="≤ 2 %")
+        return HostResult(found, [verdict], (OomKill(container=f"{host}x", processes=1, time=windows[0][0]),))
 
     def collect(self, at=(0, 0)):
         number = at[0]
@@ -130,7 +130,7 @@ class Notes(RunObserver):
 
 
 def cluster(**fields):
-    hosts = [{"name": name, "cores": cores, "memory": 100 * cores} for name, cores in (("a", 2), ("b", 2))]
+    hosts = [{"name": name, "host_cores": cores, "host_memory": 100 * cores} for name, cores in (("a", 2), ("b", 2))]
     return Cluster.model_validate({"address": "x", "hosts": hosts, **fields})
 
 
@@ -162,7 +162,9 @@ def scene(engine_of, tmp_path):
 
     def backend(**fields):
         pool = AgentPool(engine, make)
-        found = ClusterBackend(pool, cluster(**fields), RUN, Surroundings(runtime="cgroup", cores=4, memory=400), {"/pg": "18.6"}, watcher)
+        found = ClusterBackend(
+            pool, cluster(**fields), RUN, RunEnvironment(runtime="cgroup", cores=4, memory=400), {"/pg": "18.6"}, watcher
+        )
         found.open()
         return found
 
@@ -314,8 +316,8 @@ def test_a_clock_that_was_set_while_it_was_played_is_seen(scene):
     backend = scene()
     now = time.time()
     rough = {"uncertainty": 0.02, "round_trip": 0.04, "n": 1}
-    set_and_back, before = Offset(seconds=101.0, at=now + 1.0, **rough), Offset(seconds=99.0, at=now - 60.0, **rough)
-    scene.engine.beats_of = {"a": [before], "b": [Offset(seconds=-50.01, at=now + 1.0, **rough)]}
+    set_and_back, before = HostClockOffset(seconds=101.0, at=now + 1.0, **rough), HostClockOffset(seconds=99.0, at=now - 60.0, **rough)
+    scene.engine.beats_of = {"a": [before], "b": [HostClockOffset(seconds=-50.01, at=now + 1.0, **rough)]}
     _, _, played = play(backend, scene)
     assert next(one for one in played.verdicts if one.check == "clock-offset").result == "pass", "rough ones spoil nothing"
     scene.engine.beats_of["a"].append(set_and_back)

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from pgherd.cluster.remote import Offset
+from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.distributed import cluster_backend as module
 from pgherd.distributed.agent import HostSnapshot
 from pgherd.distributed.agent_pool import AgentPool
@@ -12,7 +12,7 @@ from pgherd.distributed.cluster_backend import LiveForwarder
 from pgherd.drivers.pgbench_output import read_progress
 from pgherd.metrics.spool import readings
 from pgherd.model.errors import TrialError
-from pgherd.store.live import SPOOL, TOLD
+from pgherd.store.live_state import SPOOL, TOLD
 
 LINE = "progress: {:.3f} s, {:.1f} tps, lat 0.8 ms stddev 0.1, 0 failed\n"
 AHEAD = {"a": 100.0, "b": -50.0}
@@ -35,7 +35,7 @@ def scene(engine_of, tmp_path):
     engine = engine_of(list(AHEAD))
     pool = AgentPool(engine, Agent)
     pool.gather(list(AHEAD))
-    clocks = Clocks([{host: Offset(ahead, 0.001, 0.0, 0.002, 4) for host, ahead in AHEAD.items()}])
+    clocks = Clocks([{host: HostClockOffset(ahead, 0.001, 0.0, 0.002, 4) for host, ahead in AHEAD.items()}])
     yield LiveForwarder(pool, list(AHEAD), tmp_path, clocks), engine.actors_of, tmp_path
     pool.dismiss()
 

@@ -1,18 +1,18 @@
 import pytest
 
-from pgherd.cluster.remote import Offset
+from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.distributed import merge_results
 from pgherd.distributed.clock_alignment import Clocks, CommonPhase
 from pgherd.distributed.merge_results import device_of, merged, qualified
 from pgherd.metrics.registry import samplers
 from pgherd.metrics.sampler import SamplingView
-from pgherd.model.io_view import Checkpoint, DeviceView, IoView, TraceCost
-from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult, TargetResult
+from pgherd.model.device_io import Checkpoint, DeviceIo, DeviceView, TraceCost
+from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
 
 
 def clocks(**seconds):
     found = Clocks()
-    found.add({host: Offset(seconds=s, uncertainty=0.001, at=0.0, round_trip=0.002, n=16) for host, s in seconds.items()})
+    found.add({host: HostClockOffset(seconds=s, uncertainty=0.001, at=0.0, round_trip=0.002, n=16) for host, s in seconds.items()})
     return found
 
 
@@ -22,7 +22,7 @@ def result(target, first, **fields):
 
 
 def account(worst, at):
-    return MemoryAccount(seconds=9, worst=worst, worst_at=at, budget=100, containers=90, unallocated=9)
+    return MemoryBalance(seconds=9, worst=worst, worst_at=at, budget=100, containers=90, unallocated=9)
 
 
 WINDOW = CommonPhase(start=1.0, end=11.0, began={"a": 1.0, "b": 1.02}, skew=0.022, overlap=0.99)
@@ -62,7 +62,7 @@ def test_the_memory_account_is_that_of_the_host_with_the_largest_gap():
 
 def test_devices_are_kept_apart_and_histograms_added_up():
     def view(name):
-        return IoView(
+        return DeviceIo(
             devices=[DeviceView(number="8:0", name="sda", roles={"data": [f"{name}/pg"]}, below=["8:16"])],
             checkpoints=[Checkpoint(server=f"{name}/pg", start=3.0 if name == "db1" else 1.0)],
             trace=TraceCost(cpu=0.1, events=5, lost=1),
@@ -86,7 +86,7 @@ def test_a_host_that_saw_no_devices_takes_nothing_from_the_others():
 
 
 def test_kills_stand_in_order_of_time():
-    kills = {"a": [MemoryKill(container="db1", processes=1, time=110.0)], "b": [MemoryKill(container="db2", processes=1, time=5.0)]}
+    kills = {"a": [OomKill(container="db1", processes=1, time=110.0)], "b": [OomKill(container="db2", processes=1, time=5.0)]}
     assert [(k.container, k.time) for k in merge_results.kills(kills, clocks(a=100.0))] == [("db2", 5.0), ("db1", 10.0)]
 
 

@@ -1,11 +1,11 @@
 import pytest
 
-from pgherd.cluster.remote import Offset
+from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.distributed import merge_results as host_verdicts
 from pgherd.distributed.clock_alignment import Clocks, CommonPhase
 from pgherd.distributed.merge_results import ClusterObservations
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds, Verdict
+from pgherd.model.analysis import Check, Thresholds
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 
@@ -14,7 +14,7 @@ LIMITS = Thresholds()
 
 def clocks(**uncertainty):
     found = Clocks()
-    found.add({h: Offset(seconds=0.5, uncertainty=u, at=0.0, round_trip=0.001, n=16) for h, u in uncertainty.items()})
+    found.add({h: HostClockOffset(seconds=0.5, uncertainty=u, at=0.0, round_trip=0.001, n=16) for h, u in uncertainty.items()})
     return found
 
 
@@ -29,7 +29,7 @@ def seen(skew=0.01, lost=None, **uncertainty):
 
 def verdict(result, check="steal", severity="taint"):
     why = "" if result == "pass" else "because"
-    return Verdict(name=check, kind="noise", result=result, observed="3 %", expected="≤ 2 %", reason=why, severity=severity)
+    return Check(name=check, kind="noise", result=result, observed="3 %", expected="≤ 2 %", reason=why, severity=severity)
 
 
 def named(found):

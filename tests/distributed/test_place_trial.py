@@ -12,17 +12,17 @@ from pgherd.distributed.place_trial import (
     with_addresses,
     with_files,
 )
+from pgherd.model.analysis import Analysis, Proposal
 from pgherd.model.base import Model
 from pgherd.model.deployment import Host
-from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.runner.loop import has_no_load
 
 LOAD = {"scripts": [{"source": "builtin:select-only"}]}
 CLUSTER = Cluster.model_validate(
-    {"address": "x", "hosts": [{"name": "a", "cores": 2, "memory": 600}, {"name": "b", "cores": 1, "memory": 400}]}
+    {"address": "x", "hosts": [{"name": "a", "host_cores": 2, "host_memory": 600}, {"name": "b", "host_cores": 1, "host_memory": 400}]}
 )
 
 
@@ -32,7 +32,7 @@ def trial(containers=3, **host):
     return Trial.model_validate(
         {
             "point": {"databases": containers},
-            "deployment": {"hosts": [{"name": "local", "cores": 3, "memory": 1000, "containers": made, **host}]},
+            "deployment": {"hosts": [{"name": "local", "host_cores": 3, "host_memory": 1000, "containers": made, **host}]},
             "phases": [{"loads": loads}],
         }
     )
@@ -206,7 +206,7 @@ def test_files_are_named_and_replaced_by_their_copies():
 
 
 def test_each_host_reserves_its_own_budget():
-    whole = Surroundings(runtime="cgroup", cores=6, memory=600)
+    whole = RunEnvironment(runtime="cgroup", cores=6, memory=600)
     own = own_surroundings(whole, Host(name="a", cores=2, memory=200))
     assert (own.cores, own.memory, own.cluster) == (2, 200, None)
 

@@ -6,12 +6,12 @@ from pgherd import __version__
 from pgherd.distributed import prepare_cluster
 from pgherd.distributed.agent import HostInfo
 from pgherd.distributed.prepare_cluster import UploadedFiles, prepare_over
+from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import VolumeContents
@@ -71,7 +71,7 @@ class Agent:
         return PreparedStudy(
             study=study,
             options=options,
-            surroundings=Surroundings(runtime="process", cores=6, memory=GB, run_as="postgres"),
+            surroundings=RunEnvironment(runtime="process", cores=6, memory=GB, run_as="postgres"),
             thresholds=Thresholds(),
             facts=self.met.facts,
             installation=Installation("/pg", "18.6", 18, "system"),
@@ -375,7 +375,14 @@ def test_what_cannot_be_read_is_said(sent):
 def test_complete_options_name_the_user_s_own_files_again(sent, file):
     script = file("new.sql")
     there = sent.send(DensityRequest(script=(script,))).script[0].partition("@")[0]
-    own = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "scripts": [{"source": there, "weight": 2}]}
+    own = {
+        "host_cores": 2,
+        "host_memory": 2**30,
+        "vcpus": 1,
+        "pg_bin": "/pg",
+        "pg_version": "18.6",
+        "scripts": [{"source": there, "weight": 2}],
+    }
     options = ScalingOptions.model_validate(
         {
             **own,

@@ -8,10 +8,10 @@ from pgherd.distributed.template_transfer import Chunk, Manifest
 from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
-from pgherd.postgres.golden import Golden
+from pgherd.postgres.templates import Template
 from pgherd.runner.observer import RunObserver
 
-COPY = Golden("k", "/c/golden/k", "18.6", ("x",), True, bytes=12, databases={}, made=1.0, seconds=100.0, parts={})
+COPY = Template("k", "/c/golden/k", "18.6", ("x",), True, bytes=12, databases={}, made=1.0, seconds=100.0, parts={})
 MANIFEST = Manifest(COPY, "same", (), (("PG_VERSION", 12),))
 
 

@@ -11,9 +11,9 @@ from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres import golden
-from pgherd.postgres.golden import SCHEMA, Golden
+from pgherd.postgres import templates
 from pgherd.postgres.installations import Installation
+from pgherd.postgres.templates import SCHEMA, Template
 
 NODE = LocalNode()
 PG = Installation("/pg/bin", "18.6", 18, "system", "18.6 (here)")
@@ -42,7 +42,7 @@ def made(cache, key="pg18.6-pgbench-10-0123456789ab", files=FILES, **changes):
         (home / "data" / path).write_bytes(data)
     (home / "data/pg_tblspc").mkdir(parents=True)
     sizes = {"bytes": sum(map(len, files.values())), "databases": {"bench": 5}, "parts": {"bench": {"tables": 3, "indexes": 2}}}
-    copy = Golden(key, str(home), "18.6", ("pgbench-10",), True, made=5.0, seconds=9.0, owner="them", **sizes)
+    copy = Template(key, str(home), "18.6", ("pgbench-10",), True, made=5.0, seconds=9.0, owner="them", **sizes)
     copy = replace(copy, **changes)
     (home / "golden.json").write_text(json.dumps({"schema": SCHEMA, **asdict(copy)}))
     return copy
@@ -85,10 +85,10 @@ def test_a_copy_comes_whole_and_under_the_same_key(there, here, most):
     loads = sent(outgoing, most)
     assert all(len(load.data) <= most for load in loads) and len(loads) == max(1, -(-outgoing.manifest.bytes // most))
     for load in loads:
-        assert golden.at(NODE, str(here), copy.key) is None, "it is not there before it is whole"
+        assert templates.at(NODE, str(here), copy.key) is None, "it is not there before it is whole"
         incoming.add(load.data)
     incoming.keep(loads[-1].digest)
-    found = golden.at(NODE, str(here), copy.key)
+    found = templates.at(NODE, str(here), copy.key)
     assert contents(found.data_dir) == FILES and (Path(found.data_dir) / "pg_tblspc").is_dir()
     assert (found.key, found.databases, found.parts, found.made, found.seconds) == (copy.key, copy.databases, copy.parts, 5.0, 9.0)
     assert found.owner is None and found.path == str(here / "golden" / copy.key) and found.bytes > 0
@@ -256,5 +256,8 @@ def test_a_copy_that_nobody_asked_for_is_not_taken(carriers, there, here):
 def test_a_copy_that_is_made_here_already_is_not_taken(carriers, here):
     a, b, key = carriers
     b.lacks(PART)
-    with golden.assembling(NODE, str(here), key, 1, account=None), pytest.raises(TrialError, match="is being created by another process"):
+    with (
+        templates.assembling(NODE, str(here), key, 1, account=None),
+        pytest.raises(TrialError, match="is being created by another process"),
+    ):
         b.borrow(a.lend(key, "/there/bin"))

@@ -8,13 +8,13 @@ import pytest
 from pgherd.export.collection import FRESH, MetricsCollector
 from pgherd.metrics import run_metrics
 from pgherd.model.deployment import Container, Deployment, Host, Server
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.runner.live_writer import live_trial
-from pgherd.store.live import LiveState, remove_live, spool_file, write_live
+from pgherd.store.live_state import LiveState, remove_live, spool_file, write_live
 
 TARGET = "local/db01/pg/bench"
 SERVER = Server(bin="/usr/lib/postgresql/15/bin", version="15")

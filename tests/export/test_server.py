@@ -9,7 +9,7 @@ from pgherd.export.server import ListenAddress, MetricsServer, grouped, listen_a
 from pgherd.metrics.openmetrics import Sample, named
 from pgherd.metrics.run_metrics import RUN, TRIALS
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunRecord
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"

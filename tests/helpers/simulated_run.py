@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from pgherd.model.finding import Proposal
+from pgherd.model.analysis import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 

@@ -8,14 +8,14 @@ from types import ModuleType
 
 import pytest
 
-from pgherd.host import holds
+from pgherd.host import shared_settings
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _own_ledger(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Use a separate ledger, so that cleaning does not release the holds of concurrent tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(holds, "LEDGER", tmp_path_factory.mktemp("ledger") / "holds.json")
+        patch.setattr(shared_settings, "LEDGER", tmp_path_factory.mktemp("ledger") / "holds.json")
         yield
 
 

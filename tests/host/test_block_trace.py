@@ -32,7 +32,7 @@ class Node(LocalNode):
 )
 def test_why_not_is_one_sentence_that_says_what_helps(code, said, wanted):
     with pytest.raises(CapabilityError, match="--trace-io: ") as caught:
-        block_trace.insist(Node(code, said))
+        block_trace.require_tracing(Node(code, said))
     assert wanted in str(caught.value) and caught.value.exit_code == 3
 
 

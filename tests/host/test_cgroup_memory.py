@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import cgroup_memory
-from pgherd.host.cgroup_memory import Victim, parse_victims
+from pgherd.host.cgroup_memory import OomVictim, parse_victims
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
@@ -160,9 +160,9 @@ class LogNode(LocalNode):
 
 def test_who_when_and_at_whose_limit() -> None:
     assert parse_victims(CAPTURED, 1_000_000_000.0) == [
-        Victim(pytest.approx(1_000_026_255.888452), "python3", 14817, "/pgherd-x/db1", "/pgherd-x"),
-        Victim(pytest.approx(1_000_026_300.5), "postgres", 7690, "/pgherd-x/db2", "/pgherd-x/db2"),
-        Victim(pytest.approx(1_000_026_400.25), "stress", 99, "/user.slice", ""),
+        OomVictim(pytest.approx(1_000_026_255.888452), "python3", 14817, "/pgherd-x/db1", "/pgherd-x"),
+        OomVictim(pytest.approx(1_000_026_300.5), "postgres", 7690, "/pgherd-x/db2", "/pgherd-x/db2"),
+        OomVictim(pytest.approx(1_000_026_400.25), "stress", 99, "/user.slice", ""),
     ]
 
 

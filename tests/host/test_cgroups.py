@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import cgroup_base
-from pgherd.host.cgroups import HostGroup, Limits, quota_us
+from pgherd.host import cgroup_parent
+from pgherd.host.cgroups import CgroupLimits, HostGroup, quota_us
 from pgherd.host.journal import Journal, clean
 from pgherd.model.errors import CapabilityError
 
@@ -23,9 +23,9 @@ def scope(tmp_path: Path, fake):
 
 def test_groups_with_limits_below_a_delegated_scope(scope) -> None:
     node, directory, journal = scope
-    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
-    host.make(Limits(cores=1.5, memory=1 << 30))
-    groups = host.add("db01", Limits(cores=0.25, cpus=(0, 2), memory=512 << 20, weight=200))
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits(cores=1.5, memory=1 << 30))
+    groups = host.add("db01", CgroupLimits(cores=0.25, cpus=(0, 2), memory=512 << 20, weight=200))
 
     assert groups == {"v2": f"{UNIFIED}{SCOPE}/pgherd-ab12/db01"}
     assert host.join("db01") == (f"{UNIFIED}{SCOPE}/pgherd-ab12/db01/cgroup.procs",)
@@ -38,7 +38,7 @@ def test_groups_with_limits_below_a_delegated_scope(scope) -> None:
     assert (child / "cpuset.cpus").read_text() == "0,2"
     assert node.group_of(os.getpid()) == f"{SCOPE}/pgherd-leaf"
 
-    host.change("db01", Limits(memory=256 << 20))
+    host.change("db01", CgroupLimits(memory=256 << 20))
     assert (child / "memory.max").read_text() == str(256 << 20)
     assert (child / "cpu.max").read_text() == "25000 100000"
 
@@ -46,9 +46,9 @@ def test_groups_with_limits_below_a_delegated_scope(scope) -> None:
 def test_close_restores_the_scope_as_it_was(scope) -> None:
     node, directory, journal = scope
     node.add_process(4242, SCOPE, session=os.getsid(0))
-    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
-    host.make(Limits())
-    host.add("db01", Limits())
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
+    host.add("db01", CgroupLimits())
     node.add_process(5000, f"{SCOPE}/pgherd-ab12/db01")
     assert node.group_of(4242) == f"{SCOPE}/pgherd-leaf"
 
@@ -62,10 +62,10 @@ def test_close_restores_the_scope_as_it_was(scope) -> None:
 
 def test_remove_ends_what_runs_in_one_container_only(scope) -> None:
     node, directory, journal = scope
-    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
-    host.make(Limits())
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
     for name, pid in (("db01", 5001), ("db02", 5002)):
-        host.add(name, Limits())
+        host.add(name, CgroupLimits())
         node.add_process(pid, f"{SCOPE}/pgherd-ab12/{name}")
     host.remove("db01")
     assert node.killed == [5001]
@@ -76,9 +76,9 @@ def test_remove_ends_what_runs_in_one_container_only(scope) -> None:
 
 def test_the_journal_alone_undoes_everything(scope, tmp_path: Path) -> None:
     node, directory, journal = scope
-    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
-    host.make(Limits())
-    host.add("db01", Limits())
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
+    host.add("db01", CgroupLimits())
     node.add_process(5000, f"{SCOPE}/pgherd-ab12/db01")
     os.close(journal._number)  # the owner's lock is gone, as when it was killed
     (path,) = (tmp_path / "state/journal").glob("*.jsonl")
@@ -96,11 +96,11 @@ def test_the_journal_alone_undoes_everything(scope, tmp_path: Path) -> None:
 
 def test_the_first_of_two_runs_leaves_the_scope_to_the_second(scope, tmp_path: Path) -> None:
     node, directory, journal = scope
-    first = HostGroup(node, journal, cgroup_base.find(node), "first")
-    first.make(Limits())
+    first = HostGroup(node, journal, cgroup_parent.find(node), "first")
+    first.make(CgroupLimits())
     other = Journal.open(node, tmp_path / "state", "other")
-    second = HostGroup(node, other, cgroup_base.find(node), "second")
-    second.make(Limits())
+    second = HostGroup(node, other, cgroup_parent.find(node), "second")
+    second.make(CgroupLimits())
 
     (failed,) = first.close()
     assert "another run" in failed
@@ -113,9 +113,9 @@ def test_the_first_of_two_runs_leaves_the_scope_to_the_second(scope, tmp_path: P
 
 def test_a_failure_half_way_takes_back_what_was_done(scope) -> None:
     node, directory, journal = scope
-    host = HostGroup(node, journal, cgroup_base.find(node), "ab12")
+    host = HostGroup(node, journal, cgroup_parent.find(node), "ab12")
     with pytest.raises(CapabilityError, match="below the minimum"):
-        host.make(Limits(cores=0.001))
+        host.make(CgroupLimits(cores=0.001))
     assert [path.name for path in directory.iterdir() if path.is_dir()] == []
     assert node.group_of(os.getpid()) == SCOPE
     assert journal.pending() == []
@@ -125,16 +125,16 @@ def test_a_group_of_that_name_is_not_taken_over(scope) -> None:
     node, _, journal = scope
     node.make_dir(f"{UNIFIED}{SCOPE}/pgherd-ab12")
     with pytest.raises(CapabilityError, match="pgherd clean"):
-        HostGroup(node, journal, cgroup_base.find(node), "ab12").make(Limits())
+        HostGroup(node, journal, cgroup_parent.find(node), "ab12").make(CgroupLimits())
     assert node.exists(f"{UNIFIED}{SCOPE}/pgherd-ab12")
 
 
 def test_cpuset_without_the_controller(tmp_path: Path, fake) -> None:
     node = fake.unified(tmp_path / "root", SCOPE, controllers="cpu memory", may_write=UNIFIED + SCOPE)
-    host = HostGroup(node, Journal.open(node, tmp_path / "state", "run"), cgroup_base.find(node), "ab12")
-    host.make(Limits())
+    host = HostGroup(node, Journal.open(node, tmp_path / "state", "run"), cgroup_parent.find(node), "ab12")
+    host.make(CgroupLimits())
     with pytest.raises(CapabilityError, match="Delegate=cpuset"):
-        host.add("db01", Limits(cpus=(0,)))
+        host.add("db01", CgroupLimits(cpus=(0,)))
     assert not node.exists(f"{UNIFIED}{SCOPE}/pgherd-ab12/db01")
 
 

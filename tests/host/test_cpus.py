@@ -30,17 +30,17 @@ def test_parse_list_reads_what_a_list_says(numbers: list[int]) -> None:
 
 
 def test_cpuinfo_of_a_guest() -> None:
-    assert cpus.parse_cpuinfo((CAPTURED / "proc/cpuinfo").read_text()) == cpus.Processors("AMD EPYC", True)
+    assert cpus.parse_cpuinfo((CAPTURED / "proc/cpuinfo").read_text()) == cpus.CpuInfo("AMD EPYC", True)
 
 
 def test_cpuinfo_of_bare_metal() -> None:
     text = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\t: Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz\nflags\t\t: fpu vme vmx ht\n"
-    assert cpus.parse_cpuinfo(text) == cpus.Processors("Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", False)
+    assert cpus.parse_cpuinfo(text) == cpus.CpuInfo("Intel(R) Xeon(R) Gold 6230 CPU @ 2.10GHz", False)
 
 
 def test_cpuinfo_of_arm_says_nothing_of_a_hypervisor() -> None:
     text = "processor\t: 0\nBogoMIPS\t: 243.75\nFeatures\t: fp asimd evtstrm aes\nCPU implementer\t: 0x41\nCPU part\t: 0xd0c\n"
-    assert cpus.parse_cpuinfo(text) == cpus.Processors("", None)
+    assert cpus.parse_cpuinfo(text) == cpus.CpuInfo("", None)
 
 
 def test_cpuinfo_of_power() -> None:
@@ -93,18 +93,18 @@ def test_smt_is_unknown_without_topology(tmp_path: Path, fake) -> None:
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({}, cpus.Clock(None, None)),
-        ({"intel_pstate/no_turbo": "0\n", "cpu0/cpufreq/scaling_governor": "performance\n"}, cpus.Clock("performance", True)),
-        ({"intel_pstate/no_turbo": "1\n"}, cpus.Clock(None, False)),
+        ({}, cpus.CpuFrequency(None, None)),
+        ({"intel_pstate/no_turbo": "0\n", "cpu0/cpufreq/scaling_governor": "performance\n"}, cpus.CpuFrequency("performance", True)),
+        ({"intel_pstate/no_turbo": "1\n"}, cpus.CpuFrequency(None, False)),
         (
             {"cpufreq/boost": "1\n", "cpu0/cpufreq/scaling_governor": "schedutil", "cpu1/cpufreq/scaling_governor": "powersave"},
-            cpus.Clock("powersave/schedutil", True),
+            cpus.CpuFrequency("powersave/schedutil", True),
         ),
     ],
 )
-def test_clock(tmp_path: Path, fake, files: dict[str, str], expected: cpus.Clock) -> None:
+def test_clock(tmp_path: Path, fake, files: dict[str, str], expected: cpus.CpuFrequency) -> None:
     node = fake.FakeNode(tmp_path, {f"/sys/devices/system/cpu/{name}": text for name, text in files.items()})
-    assert cpus.clock(node, (0, 1)) == expected
+    assert cpus.cpu_frequency(node, (0, 1)) == expected
 
 
 def test_steal_is_a_share_of_all_time() -> None:

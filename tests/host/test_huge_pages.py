@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from pgherd.host import holds, huge_pages
+from pgherd.host import huge_pages, shared_settings
 from pgherd.host.journal import Journal, clean, parse
-from pgherd.host.undo import UNDO, GiveBack
+from pgherd.host.undo_actions import UNDO, ReleaseSetting
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 
@@ -17,7 +17,7 @@ SMALL, LARGE = 2 * 2**20, 2**30
 
 @pytest.fixture(autouse=True)
 def _ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds, "LEDGER", tmp_path / "holds.json")
+    monkeypatch.setattr(shared_settings, "LEDGER", tmp_path / "holds.json")
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_the_undo_is_on_disk_before_the_change(journal: Journal, monkeypatch: py
     monkeypatch.setattr(node, "write", write)
     huge_pages.reserve(node, journal, SMALL, 5)
     huge_pages.choose_transparent(node, journal, on=True)
-    assert seen == [[GiveBack], [GiveBack, GiveBack]]
+    assert seen == [[ReleaseSetting], [ReleaseSetting, ReleaseSetting]]
 
 
 def test_memory_is_compacted_where_pages_are_missing_and_they_are_asked_for_again(journal: Journal, fake_pools: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_size_of_their_own_overrules(fake_pools: Any) -> None:
 def test_another_run_that_needs_the_other_word(journal: Journal, fake_pools: Any) -> None:
     node = fake_pools.PoolNode()
     with_node(journal, node)
-    holds.choose(node, "another", huge_pages.SHARED, "never")
+    shared_settings.choose(node, "another", huge_pages.SHARED, "never")
     with pytest.raises(CapabilityError, match="wait until that run has ended"):
         huge_pages.choose_transparent(node, journal, on=True)
     assert journal.pending() == [] and node.shared == "never"
@@ -196,5 +196,5 @@ def test_what_a_dead_run_had_reserved_is_cleaned(tmp_path: Path, fake_pools: Any
 
 
 def test_the_undo_survives_its_text() -> None:
-    undo = GiveBack(key="x")
+    undo = ReleaseSetting(key="x")
     assert UNDO.validate_python(undo.model_dump(mode="json")) == undo

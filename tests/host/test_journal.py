@@ -12,7 +12,7 @@ import pytest
 from pgherd.host import journal as journals
 from pgherd.host import processes
 from pgherd.host.journal import Journal, clean, parse
-from pgherd.host.undo import Kill, RemoveTree, Write
+from pgherd.host.undo_actions import Kill, RemoveTree, Write
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 
@@ -24,7 +24,7 @@ import subprocess, sys, time
 from pathlib import Path
 from pgherd.host import processes
 from pgherd.host.journal import Journal
-from pgherd.host.undo import Kill, Write
+from pgherd.host.undo_actions import Kill, Write
 from pgherd.node.local import LocalNode
 base = Path(sys.argv[1])
 node = LocalNode()
@@ -216,7 +216,7 @@ import os, signal, sys
 from pathlib import Path
 from pgherd.node import interruption
 from pgherd.host.journal import Journal
-from pgherd.host.undo import RemoveTree
+from pgherd.host.undo_actions import RemoveTree
 from pgherd.node.local import LocalNode
 base = Path(sys.argv[1])
 play = RemoveTree.play

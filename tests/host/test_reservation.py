@@ -8,7 +8,7 @@ import pytest
 
 from pgherd.host.reservation import live, reserve
 from pgherd.model.errors import CapabilityError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 
 GB = 1 << 30
 FACTS = HostFacts(hostname="h", kernel="k", cores=8, logical_cpus=8, memory=16 * GB)
@@ -59,7 +59,7 @@ def test_more_than_the_host_has(tmp_path: Path, cores: float, memory: int) -> No
 def test_the_dead_hold_nothing(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path\n"
-        "from pgherd.host.reservation import reserve\nfrom pgherd.model.facts import HostFacts\n"
+        "from pgherd.host.reservation import reserve\nfrom pgherd.model.host_facts import HostFacts\n"
         "facts = HostFacts(hostname='h', kernel='k', cores=8, logical_cpus=8, memory=16 << 30)\n"
         "with reserve(Path(sys.argv[1]), 'dead', None, None, facts):\n    print('in', flush=True)\n    time.sleep(300)\n"
     )

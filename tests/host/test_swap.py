@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.host import swap
 from pgherd.host.journal import Journal
-from pgherd.host.undo import RemoveSwapFile, RemoveZram, Scene
+from pgherd.host.undo_actions import RemoveSwapFile, RemoveZram, UndoContext
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 
@@ -30,7 +30,7 @@ def test_zram_is_made_and_goes_without_touching_what_was_there(journal):
     node, notes = journal()
     node.areas["/dev/sda2"] = ("partition", 99 * MB, 300)
     made = swap.make(node, notes, ZRAM, "/srv")
-    assert made == swap.Made("/dev/zram1", made.number, 1)
+    assert made == swap.ActiveSwap("/dev/zram1", made.number, 1)
     device = node.zram[1]
     assert (device.size, device.algorithm, device.limit) == (64 * MB, "lz4", 16 * MB)
     assert node.areas["/dev/zram1"][2] == 301, "filled before the existing one"
@@ -125,26 +125,26 @@ def test_a_missing_tool_is_named(journal):
 def test_an_undo_leaves_somebody_elses_device_alone(fake_swap):
     node = fake_swap.SwapNode()
     undo = RemoveZram(device=1, mark="11111111-2222-3333-4444-555555555555", size=64 * MB)
-    assert undo.play(Scene(node, "journal")) is None, "there is no such device"
+    assert undo.play(UndoContext(node, "journal")) is None, "there is no such device"
     node.zram[1] = other = fake_swap.Device()
     other.size, other.foreign = 64 * MB, b"a file system"
-    assert undo.play(Scene(node, "journal")) is None and 1 in node.zram
+    assert undo.play(UndoContext(node, "journal")) is None and 1 in node.zram
     other.foreign, other.size = b"", 32 * MB
-    assert undo.play(Scene(node, "journal")) is None and 1 in node.zram
+    assert undo.play(UndoContext(node, "journal")) is None and 1 in node.zram
     other.size, other.mark = 64 * MB, undo.mark
-    assert undo.play(Scene(node, "journal", same_boot=False)) is None and 1 in node.zram
-    assert undo.play(Scene(node, "journal")) == "removed compressed swap /dev/zram1"
-    assert undo.play(Scene(node, "journal")) is None, "played twice does nothing"
+    assert undo.play(UndoContext(node, "journal", same_boot=False)) is None and 1 in node.zram
+    assert undo.play(UndoContext(node, "journal")) == "removed compressed swap /dev/zram1"
+    assert undo.play(UndoContext(node, "journal")) is None, "played twice does nothing"
 
 
 def test_a_device_that_was_not_formatted_yet_is_removed(fake_swap):
     node = fake_swap.SwapNode()
     undo = RemoveZram(device=1, mark="11111111-2222-3333-4444-555555555555", size=64 * MB)
     node.zram[1] = fake_swap.Device()
-    assert undo.play(Scene(node, "journal"))
+    assert undo.play(UndoContext(node, "journal"))
     node.zram[1] = begun = fake_swap.Device()
     begun.size = 64 * MB
-    assert undo.play(Scene(node, "journal"))
+    assert undo.play(UndoContext(node, "journal"))
     assert list(node.zram) == [0]
 
 
@@ -153,9 +153,9 @@ def test_a_swap_file_is_removed_by_its_own_run_only(fake_swap):
     path = "/srv/pgherd-0123abcd.swap"
     node.files[path] = 4096
     with pytest.raises(OSError, match="does not belong"):
-        RemoveSwapFile(path=path).play(Scene(node, "ffff0123"))
-    assert RemoveSwapFile(path=path).play(Scene(node, "0123abcd9999", same_boot=False)) == f"removed swap file {path}"
-    assert RemoveSwapFile(path=path).play(Scene(node, "0123abcd9999")) is None
+        RemoveSwapFile(path=path).play(UndoContext(node, "ffff0123"))
+    assert RemoveSwapFile(path=path).play(UndoContext(node, "0123abcd9999", same_boot=False)) == f"removed swap file {path}"
+    assert RemoveSwapFile(path=path).play(UndoContext(node, "0123abcd9999")) is None
     for wrong in ("/srv/data", "/srv/pgherd-0123abcd.swap/x", "pgherd-0123abcd.swap"):
         with pytest.raises(ValueError, match="not"):
             RemoveSwapFile(path=wrong)

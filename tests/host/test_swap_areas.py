@@ -1,16 +1,16 @@
 from pathlib import Path
 
 from pgherd.host import swap_areas
-from pgherd.host.swap_areas import Area, parse_areas
+from pgherd.host.swap_areas import SwapArea, parse_areas
 
 CAPTURED = Path(__file__).parent.parent / "fixtures/metrics/proc-swaps"
 
 
 def test_reads_what_the_kernel_writes():
     assert parse_areas(CAPTURED.read_text()) == [
-        Area("/srv/other/swap", "file", 2097148 * 1024, 32 * 1024, 100),
-        Area("/dev/zram1", "partition", 65532 * 1024, 8888 * 1024, 101),
-        Area("/srv/a b/pgherd-8cc2ab94.swap", "file", 8188 * 1024, 3192 * 1024, 102),
+        SwapArea("/srv/other/swap", "file", 2097148 * 1024, 32 * 1024, 100),
+        SwapArea("/dev/zram1", "partition", 65532 * 1024, 8888 * 1024, 101),
+        SwapArea("/srv/a b/pgherd-8cc2ab94.swap", "file", 8188 * 1024, 3192 * 1024, 102),
     ]
 
 

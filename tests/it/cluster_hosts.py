@@ -19,8 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from pgherd.host import namespaces
-from pgherd.host.cgroup_base import read_layout
+from pgherd.host import netns
+from pgherd.host.cgroup_parent import read_layout
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Process
@@ -258,7 +258,7 @@ class Bed:
 
     def _insist(self) -> None:
         try:
-            namespaces.insist(self.node)
+            netns.require_root(self.node)
         except CapabilityError as error:
             raise NotToBeHad(str(error)) from error
         for tool in ("/usr/sbin/sshd", "ssh", "ssh-keygen"):

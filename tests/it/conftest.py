@@ -23,7 +23,7 @@ from typing import Any
 
 import pytest
 
-from pgherd.host.cgroup_base import read_layout
+from pgherd.host.cgroup_parent import read_layout
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.host.shared_memory import parse_segments

@@ -14,7 +14,7 @@ from pathlib import Path
 from pgherd.host.facts import gather
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.load import Load, Phase
-from pgherd.model.run import Surroundings, Swap, SwapKind
+from pgherd.model.run import RunEnvironment, Swap, SwapKind
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
@@ -61,7 +61,7 @@ def trial(memory: int, repeat: int = 0, *, staging: str = "cgroup-limit", second
 def up(run: str, kind: SwapKind, directory: Path) -> Iterator[tuple[RunSession, Deployer]]:
     """The surroundings of a run of ``WHOLE`` MB with swap of that kind, and its fleet."""
     whole = gather(NODE).cores
-    around = Surroundings(runtime="cgroup", cores=whole, memory=WHOLE * MB, swap=swap(kind, directory))
+    around = RunEnvironment(runtime="cgroup", cores=whole, memory=WHOLE * MB, swap=swap(kind, directory))
     with open_session(NODE, run, around, RunObserver()) as opened:
         used: Installation = installations.choose(NODE)
         deployer = Deployer(opened, {used.bin: runnable(NODE, used.bin, used.version, opened)}, RunObserver())

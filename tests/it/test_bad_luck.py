@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import cgroup_base
+from pgherd.host import cgroup_parent
 from pgherd.node.local import LocalNode
 
 FINE = (0, 1)
@@ -61,8 +61,8 @@ def test_a_program_killed_in_a_trial(pgherd, chance, name, said):
 def test_a_container_with_too_little_memory(pgherd):
     """The kernel ends processes in it: the trials say so, with what to do, and the run's answer is that there is none."""
     try:
-        cgroup_base.find(LocalNode())
-    except cgroup_base.NoBase as error:
+        cgroup_parent.find(LocalNode())
+    except cgroup_parent.CgroupUnavailable as error:
         pytest.skip(str(error))
     ended = pgherd.density(
         "--databases", "1", "--memory", "40MB", "--set", "shared_buffers=256MB", "--set", "huge_pages=off", "--scale", "10"
@@ -71,7 +71,7 @@ def test_a_container_with_too_little_memory(pgherd):
     trials = pgherd.trials()
     assert trials and all("exceeded its memory limit, and the kernel killed" in trial["error"] for trial in trials)
     assert all("raise --memory, or lower --scale" in trial["error"] for trial in trials)
-    assert all(("no-oom-kill", "fail") in {(v["check"], v["result"]) for v in trial["verdicts"]} for trial in trials)
+    assert all(("no-oom-kill", "fail") in {(v["check"], v["result"]) for v in trial["checks"]} for trial in trials)
     assert pgherd.record()["state"] == "failed" or "none of them finished" in pgherd.record()["analysis"]["answer"]
     pgherd.nothing_left()
 

@@ -16,8 +16,8 @@ import psycopg
 import psycopg.conninfo
 import pytest
 
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import balloon_build, installations

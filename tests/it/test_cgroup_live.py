@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import cgroup_base, processes
-from pgherd.host.cgroups import HostGroup, Limits
+from pgherd.host import cgroup_parent, processes
+from pgherd.host.cgroups import CgroupLimits, HostGroup
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
 from pgherd.model.deployment import Container, Host
@@ -26,18 +26,18 @@ NotUndone = Callable[[list[str]], list[str]]
 
 
 @pytest.fixture
-def base() -> cgroup_base.Base:
+def base() -> cgroup_parent.CgroupParent:
     try:
-        return cgroup_base.find(NODE)
-    except cgroup_base.NoBase as error:
+        return cgroup_parent.find(NODE)
+    except cgroup_parent.CgroupUnavailable as error:
         pytest.skip(str(error))
 
 
 @pytest.fixture
-def group(base: cgroup_base.Base, tmp_path: Path, not_undone: NotUndone) -> Iterator[HostGroup]:
+def group(base: cgroup_parent.CgroupParent, tmp_path: Path, not_undone: NotUndone) -> Iterator[HostGroup]:
     journal = Journal.open(NODE, tmp_path, "test")
     host = HostGroup(NODE, journal, base, f"test-{os.getpid()}")
-    host.make(Limits())
+    host.make(CgroupLimits())
     try:
         yield host
     finally:
@@ -52,7 +52,7 @@ def memory_limit(groups: dict[str, str]) -> int:
 
 def test_a_quota_limits(group: HostGroup) -> None:
     """A busy loop of one second of wall time under a quarter of a core uses about a quarter of a second of CPU."""
-    groups = group.add("db01", Limits(cores=0.25))
+    groups = group.add("db01", CgroupLimits(cores=0.25))
     loop = "import time\nbegun, end = time.process_time(), time.monotonic() + 1\nwhile time.monotonic() < end: pass\n"
     loop += "print(time.process_time() - begun)"
     done = NODE.run(Command((sys.executable, "-S", "-c", loop), join=group.join("db01")))
@@ -66,7 +66,7 @@ def test_a_quota_limits(group: HostGroup) -> None:
 
 
 def test_limits_read_back_and_change(group: HostGroup) -> None:
-    groups = group.add("db01", Limits(cores=0.5, memory=MEMORY, weight=200))
+    groups = group.add("db01", CgroupLimits(cores=0.5, memory=MEMORY, weight=200))
     assert memory_limit(groups) == MEMORY
     if "cpu" in groups:
         assert NODE.read(f"{groups['cpu']}/cpu.cfs_quota_us") == b"50000\n"
@@ -74,20 +74,20 @@ def test_limits_read_back_and_change(group: HostGroup) -> None:
     else:
         assert NODE.read(f"{groups['v2']}/cpu.max") == b"50000 100000\n"
         assert NODE.read(f"{groups['v2']}/cpu.weight") == b"200\n"
-    short = group.add("db02", Limits(cores=0.5, period=0.02))
+    short = group.add("db02", CgroupLimits(cores=0.5, period=0.02))
     if "cpu" in short:
         assert [NODE.read(f"{short['cpu']}/cpu.cfs_{what}_us") for what in ("quota", "period")] == [b"10000\n", b"20000\n"]
     else:
         assert NODE.read(f"{short['v2']}/cpu.max") == b"10000 20000\n"
-    group.change("db01", Limits(memory=2 * MEMORY))
+    group.change("db01", CgroupLimits(memory=2 * MEMORY))
     assert memory_limit(groups) == 2 * MEMORY
-    group.change(None, Limits(memory=4 * MEMORY))
+    group.change(None, CgroupLimits(memory=4 * MEMORY))
     assert memory_limit(group.groups()) == 4 * MEMORY
 
 
 def test_memory_is_limited(group: HostGroup) -> None:
     """Twice the limit, all of it touched, ends in a kill or in swap, but never in more memory than the limit."""
-    groups = group.add("db01", Limits(memory=MEMORY))
+    groups = group.add("db01", CgroupLimits(memory=MEMORY))
     script = f"b = bytearray({2 * MEMORY})\nb[::4096] = b'x' * len(b[::4096])\nprint('held')"
     done = NODE.run(Command((sys.executable, "-S", "-c", script), join=group.join("db01")))
     peak = f"{groups['memory']}/memory.max_usage_in_bytes" if "memory" in groups else f"{groups['v2']}/memory.peak"
@@ -97,14 +97,14 @@ def test_memory_is_limited(group: HostGroup) -> None:
 
 
 def test_a_process_is_inside_before_it_execs(group: HostGroup) -> None:
-    group.add("db01", Limits())
+    group.add("db01", CgroupLimits())
     done = NODE.run(Command(("cat", "/proc/self/cgroup"), join=group.join("db01")))
     inside = [line for line in done.out.splitlines() if line.endswith(f"/{group.name}/db01")]
     assert len(inside) == len(group.join("db01"))
 
 
 def test_remove_ends_what_runs_inside(group: HostGroup) -> None:
-    groups = group.add("db01", Limits())
+    groups = group.add("db01", CgroupLimits())
     process = NODE.spawn(Command(("sleep", "300"), join=group.join("db01")))
     assert processes.wait_until(lambda: str(process.pid).encode() in NODE.read(f"{next(iter(groups.values()))}/cgroup.procs").split())
     group.remove("db01")
@@ -176,13 +176,15 @@ def test_the_runtime_from_open_to_close(tmp_path: Path, not_undone: NotUndone) -
     assert not any(NODE.exists(path) for path in pinned.groups.values())
 
 
-def test_a_container_may_ask_for_more_cores_than_its_host_has(base: cgroup_base.Base, tmp_path: Path, not_undone: NotUndone) -> None:
+def test_a_container_may_ask_for_more_cores_than_its_host_has(
+    base: cgroup_parent.CgroupParent, tmp_path: Path, not_undone: NotUndone
+) -> None:
     """v1 refuses a child more than its parent; the runtime grants what comes to the same."""
     journal = Journal.open(NODE, tmp_path, "test")
     host = HostGroup(NODE, journal, base, f"over-{os.getpid()}")
-    host.make(Limits(cores=0.5))
+    host.make(CgroupLimits(cores=0.5))
     try:
-        groups = host.add("db01", Limits(cores=4))
+        groups = host.add("db01", CgroupLimits(cores=4))
         if "cpu" in groups:
             assert NODE.read(f"{groups['cpu']}/cpu.cfs_quota_us") == b"50000\n"
     finally:

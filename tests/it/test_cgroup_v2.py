@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import cgroup_base
-from pgherd.host.cgroup_base import read_layout
-from pgherd.host.cgroups import HostGroup, Limits
+from pgherd.host import cgroup_parent
+from pgherd.host.cgroup_parent import read_layout
+from pgherd.host.cgroups import CgroupLimits, HostGroup
 from pgherd.host.journal import Journal
-from pgherd.host.undo import RemoveCgroup, RestoreSubtree, Scene
+from pgherd.host.undo_actions import RemoveCgroup, RestoreSubtree, UndoContext
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Process
 
@@ -85,7 +85,7 @@ def test_an_empty_request_changes_nothing(top: tuple[str, str]) -> None:
 def test_processes_move_into_a_leaf_and_back(top: tuple[str, str]) -> None:
     path, name = top
     process = sleeper(path)
-    leaf = f"{path}/{cgroup_base.LEAF}"
+    leaf = f"{path}/{cgroup_parent.LEAF}"
     NODE.make_dir(leaf, mode=0o755)
     NODE.write(f"{leaf}/cgroup.procs", str(process.pid).encode())
     NODE.write(f"{path}/cgroup.subtree_control", f"+{name}".encode())
@@ -94,7 +94,7 @@ def test_processes_move_into_a_leaf_and_back(top: tuple[str, str]) -> None:
     assert refused.value.errno == errno.EBUSY
 
     undo = RestoreSubtree(group=path, controllers=(name,), leaf=leaf)
-    assert undo.play(Scene(NODE, "id")) == f"restored cgroup {path}"
+    assert undo.play(UndoContext(NODE, "id")) == f"restored cgroup {path}"
     assert NODE.read(f"{path}/cgroup.procs").split() == [str(process.pid).encode()]
     assert NODE.read(f"{path}/cgroup.subtree_control").strip() == b""
     assert not NODE.exists(leaf)
@@ -107,7 +107,7 @@ def test_removal_kills_in_nested_groups(top: tuple[str, str]) -> None:
     path, _ = top
     NODE.make_dir(f"{path}/a/b", mode=0o755)
     running = [sleeper(path), sleeper(f"{path}/a"), sleeper(f"{path}/a/b")]
-    said = RemoveCgroup(paths=(path,)).play(Scene(NODE, "id"))
+    said = RemoveCgroup(paths=(path,)).play(UndoContext(NODE, "id"))
     assert said is not None
     assert "3 processes" in said
     assert [process.wait(5) for process in running] == [-9, -9, -9]
@@ -124,16 +124,16 @@ def test_a_host_group_on_v2(tmp_path: Path) -> None:
     if layout.manager != "v2":
         pytest.skip(f"cpu and memory sit on {layout.manager or 'no version'}, not on v2; tests/host runs this path on a simulated tree")
     try:
-        base = cgroup_base.find(NODE, layout)
-    except cgroup_base.NoBase as error:
+        base = cgroup_parent.find(NODE, layout)
+    except cgroup_parent.CgroupUnavailable as error:
         pytest.skip(str(error))
     control = f"{base.where}/cgroup.subtree_control"
     before = NODE.read(control).split()
     journal = Journal.open(NODE, tmp_path, "test")
     host = HostGroup(NODE, journal, base, f"v2test-{os.getpid()}")
-    host.make(Limits(memory=1 << 30))
+    host.make(CgroupLimits(memory=1 << 30))
     try:
-        group = host.add("db01", Limits(cores=0.5, memory=64 << 20))["v2"]
+        group = host.add("db01", CgroupLimits(cores=0.5, memory=64 << 20))["v2"]
         assert {b"cpu", b"memory"} <= set(NODE.read(f"{group}/cgroup.controllers").split())
         assert NODE.read(f"{group}/cpu.max") == b"50000 100000\n"
     finally:

@@ -68,7 +68,7 @@ def hosts_of(trial):
 
 
 def verdicts(trial):
-    return {one["check"]: one for one in trial["verdicts"]}
+    return {one["check"]: one for one in trial["checks"]}
 
 
 def leftovers(bed, name):

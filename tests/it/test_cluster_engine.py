@@ -21,8 +21,8 @@ from typing import Any
 import cloudpickle
 import pytest
 
-from pgherd.cluster import certificates, engine, record
-from pgherd.cluster.remote import LOST_AFTER, HostLost
+from pgherd.cluster import certificates, cluster_file, dask_client
+from pgherd.cluster.interfaces import LOST_AFTER, HostLost
 from pgherd.model.errors import TrialError, UsageError
 
 _spec = importlib.util.spec_from_file_location("cluster_hosts", Path(__file__).with_name("cluster_hosts.py"))
@@ -40,7 +40,7 @@ class Actor:
     """Sent to the hosts by value: they have no test modules."""
 
     def __init__(self, scratch: str) -> None:
-        from pgherd.cluster.remote import this_host
+        from pgherd.cluster.interfaces import this_host
 
         self.host, self.scratch, self.child = this_host(), scratch, None
 
@@ -48,7 +48,7 @@ class Actor:
         return 2 * number
 
     def who(self) -> tuple[str, str]:
-        from pgherd.cluster.remote import this_host
+        from pgherd.cluster.interfaces import this_host
 
         return this_host(), self.host
 
@@ -132,7 +132,7 @@ def started(bed) -> Any:
 def joined(started, tmp_path_factory) -> Iterator[Any]:
     """A driver in this process, with an actor on each host."""
     bed, _ = started
-    with bed.inside(), engine.connect("default") as made:
+    with bed.inside(), dask_client.connect("default") as made:
         made.scratch = Path(tempfile.mkdtemp(dir=bed.root))
         yield bed, made
 
@@ -159,7 +159,7 @@ def test_started_over_ssh_and_told(started):
     assert [host["address"] for host in document["hosts"]] == [bed.address(name) for name in NAMES]
     assert all(host["memory"] < 150e6 and host["used_by"] is None and host["software"]["pgherd"] for host in document["hosts"])
     assert not [difference for difference in document["differences"] if difference["refused"]]
-    directory = record.directory("default")
+    directory = cluster_file.directory("default")
     for file in directory.iterdir():
         assert file.name in ("scheduler.log", "address", "cluster.json") or file.stat().st_mode & 0o077 == 0, file
     again = bed.pgherd("cluster", "start", "--hosts", "a,b", "--ssh-config", str(bed.config))
@@ -191,12 +191,12 @@ def test_an_actor_on_each_host(joined):
     slow.join()
     assert made.lost() == {}
     # Another driver is refused while this one holds the hosts.
-    engine_busy, engine.BUSY = engine.BUSY, 0.5
+    engine_busy, dask_client.BUSY = dask_client.BUSY, 0.5
     try:
         with pytest.raises(UsageError, match=f"in use.*pid {os.getpid()}"):
-            engine.connect("default")
+            dask_client.connect("default")
     finally:
-        engine.BUSY = engine_busy
+        dask_client.BUSY = engine_busy
     assert made.actors(make, str(made.scratch)) and (made.scratch / "lost-a").exists(), "what is replaced is let go of"
 
 
@@ -206,7 +206,7 @@ def test_clocks_are_measured_within_their_uncertainty(joined):
     offsets = made.offsets()
     for name in NAMES:
         assert abs(offsets[name].seconds - SKEW.get(name, 0.0)) <= offsets[name].uncertainty + 1e-4, offsets[name]
-        assert 0 < offsets[name].uncertainty < 0.1 and offsets[name].n in engine.TRIPS
+        assert 0 < offsets[name].uncertainty < 0.1 and offsets[name].n in dask_client.TRIPS
         between = remotes[name].call("now", timeout=10) - time.time()
         assert abs(between - SKEW.get(name, 0.0)) < 1, "the actor's own clock is the one that was measured"
     wait_until(lambda: made.beats(0.0)["b"])
@@ -292,7 +292,7 @@ def test_a_killed_driver_is_missed_and_the_next_one_finds_clean_hosts(started, c
     finally:
         driver.kill()
         driver.communicate()
-    with bed.inside(), engine.connect("default") as made:  # waits until the hosts have missed the other one
+    with bed.inside(), dask_client.connect("default") as made:  # waits until the hosts have missed the other one
         assert made.hosts() == NAMES
         assert sorted(path.name for path in scratch.iterdir()) == [f"lost-{name}" for name in NAMES]
         assert not any(bed.pids(name, "sleep 987") for name in NAMES)
@@ -301,14 +301,14 @@ def test_a_killed_driver_is_missed_and_the_next_one_finds_clean_hosts(started, c
 def test_without_a_certificate_of_this_cluster_nobody_gets_in(started, tmp_path):
     bed, document = started
     stranger = certificates.authority("another")
-    (tmp_path / certificates.AUTHORITY).write_text((record.directory("default") / certificates.AUTHORITY).read_text())
+    (tmp_path / certificates.AUTHORITY).write_text((cluster_file.directory("default") / certificates.AUTHORITY).read_text())
     certificates.write_private(tmp_path / certificates.MEMBER, stranger.issue("stranger"))
     host, port = document["address"].removeprefix("tls://").split(":")
     with bed.inside():
         with pytest.raises(UsageError, match="certificate"):
-            engine.connect(document["address"], tls=tmp_path)
+            dask_client.connect(document["address"], tls=tmp_path)
         with pytest.raises(UsageError, match="neither encrypted"):
-            engine.connect(f"tcp://{host}:{port}")
+            dask_client.connect(f"tcp://{host}:{port}")
         with socket.create_connection((host, int(port)), 5) as plain:  # nothing is said to whoever speaks without TLS
             plain.sendall(b"\0" * 64)
             plain.settimeout(10)
@@ -323,7 +323,7 @@ def test_stop_leaves_nothing(started):
     for name in NAMES:
         wait_until(lambda name=name: not bed.pids(name, "pgherd"), 10)
         assert not list((bed.root / name / "state").rglob("*.pem")) and not list((bed.root / name / "state").rglob("agent.json"))
-    assert record.names() == [] and not record.directory("default").exists()
+    assert cluster_file.names() == [] and not cluster_file.directory("default").exists()
     assert bed.pgherd("cluster", "status").returncode == 2
     host, port = document["address"].removeprefix("tls://").split(":")
     with bed.inside(), pytest.raises(ConnectionRefusedError):
@@ -334,7 +334,7 @@ def test_a_host_that_cannot_be_started_takes_all_back(bed):
     where = ("--ssh-config", str(bed.config), "--listen", cluster_hosts.DRIVER)
     ended = bed.pgherd("cluster", "start", "--hosts", "a,nowhere.invalid", *where)
     assert ended.returncode == 2 and "nowhere.invalid" in ended.stderr and "Traceback" not in ended.stderr
-    assert record.names() == [] and not bed.pids("a", "pgherd")
+    assert cluster_file.names() == [] and not bed.pids("a", "pgherd")
 
 
 def _in_thread(call) -> Any:

@@ -97,7 +97,7 @@ def trials(run):
 
 
 def verdicts(trial):
-    return {one["check"]: one for one in trial["verdicts"]}
+    return {one["check"]: one for one in trial["checks"]}
 
 
 def files(bed, name):

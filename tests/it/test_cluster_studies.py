@@ -73,7 +73,7 @@ def test_one_server_s_curve_with_its_clients_on_another_host(bed):
     assert one["trial"]["phases"][0]["loads"][target["target"]]["host"] == "a"
     assert "container:db01" in phase["metrics"], "the server's CPU is seen where it runs"
     assert {"host:a", "host:b"} <= set(phase["metrics"])
-    judged = {verdict["check"]: verdict for verdict in one["verdicts"]}
+    judged = {verdict["check"]: verdict for verdict in one["checks"]}
     assert judged["cached"]["result"] == "pass" and judged["cached"]["observed"].startswith("b: "), judged["cached"]
     assert judged["not-client-bound"]["observed"].startswith("a: ") and judged["not-client-bound"]["result"] != "unknown"
     assert judged["all-hosts-present"]["result"] == "pass" and judged["all-hosts-present"]["observed"] == "2 of 2"
@@ -81,7 +81,7 @@ def test_one_server_s_curve_with_its_clients_on_another_host(bed):
     assert rows["b"]["containers"] == 1 and rows["a"]["containers"] == 0
     (run,) = (bed.root / "driver/runs").glob("*-scaling-*")
     settings = json.loads((run / "run.json").read_text())
-    assert settings["surroundings"]["cluster"]["client"] == "a" and "password" not in json.dumps(settings).lower()
+    assert settings["environment"]["cluster"]["client"] == "a" and "password" not in json.dumps(settings).lower()
     assert leftovers(bed) == []
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.cgroup_base import read_layout
+from pgherd.host.cgroup_parent import read_layout
 from pgherd.model.load import Phase
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations

@@ -13,12 +13,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.instance import Instance, initdb
-from pgherd.postgres.relations import Relations
+from pgherd.postgres.relation_files import Relations
 
 NODE = LocalNode()
 

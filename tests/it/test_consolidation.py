@@ -59,7 +59,7 @@ def test_three_layouts_side_by_side(pgherd, limits):
         assert [len(phase["targets"]) for phase in phases] == [2, 2]
         assert all(phase["skew"] is not None and phase["skew"] >= 0 for phase in phases)
     assert found["findings"]["switch_skew"]["value"] >= 0
-    verdicts = {verdict["check"] for trial in found["trials"] for verdict in trial["verdicts"]}
+    verdicts = {verdict["check"] for trial in found["trials"] for verdict in trial["checks"]}
     assert "switch-skew" in verdicts
 
 

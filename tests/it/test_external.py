@@ -15,12 +15,12 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres import external, installations
-from pgherd.postgres.external import External
+from pgherd.postgres import external_server, installations
+from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import Instance, initdb
 
 NODE = LocalNode()
@@ -122,12 +122,12 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     assert container["servers"][0]["databases"][0]["scale"] == 1
     assert phase["metrics"]["server:db001/pg" if "server:db001/pg" in phase["metrics"] else "server:db01/pg"]["db.xact_commit"] > 0
     assert not any(entity.startswith("container:") for entity in phase["metrics"]), "its CPU is not seen, and ours is not taken for it"
-    verdicts = {verdict["check"]: verdict["result"] for verdict in trial["verdicts"]}
+    verdicts = {verdict["check"]: verdict["result"] for verdict in trial["checks"]}
     assert verdicts["cpu-bound"] == verdicts["background-cpu"] == "unknown"
     assert verdicts["steal"] in ("unknown", "fail"), "not seen at the server; what is taken from the driver's host is, on a shared machine"
     record = pgherd.record()
     assert record["settings"]["work_mem"] == "5MB" and record["settings"]["autovacuum"] == "off"
-    assert any("only read" in sentence for sentence in record["choices"])
+    assert any("only read" in sentence for sentence in record["defaults_chosen"])
     assert "***" in " ".join(record["command"])
     secret = PASSWORD[:13].encode()
     for file, content in everything_below(pgherd.runs, pgherd.root / "state", pgherd.root / "cache"):
@@ -224,7 +224,7 @@ def test_what_cannot_be_is_one_message(pgherd, theirs, words, message):
 
 def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    one = External(NODE, external.normalize_dsn(theirs.dsn()), name="a/pg", passfile=str(tmp_path / "passfile"))
+    one = ExternalServer(NODE, external_server.normalize_dsn(theirs.dsn()), name="a/pg", passfile=str(tmp_path / "passfile"))
     try:
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             one.sql("CREATE TABLE mine ()")
@@ -234,7 +234,7 @@ def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
         assert one.answers, "by the password file alone"
         at = one.address()
         assert (at.host, at.user, at.database) == (theirs.host, "loader", "app")
-        assert at.environment["PGOPTIONS"] == external.READ_ONLY and at.environment["PGPASSFILE"] == str(tmp_path / "passfile")
+        assert at.environment["PGOPTIONS"] == external_server.READ_ONLY and at.environment["PGPASSFILE"] == str(tmp_path / "passfile")
         assert "PGOPTIONS" not in one.address(writes=True).environment
         assert PASSWORD not in json.dumps(dict(at.environment))
         assert one.differing()["work_mem"] == "5MB"
@@ -243,8 +243,8 @@ def test_our_sessions_cannot_write(theirs, tmp_path, monkeypatch):
 
 
 def test_options_of_the_user_stay(theirs, tmp_path):
-    asked = external.normalize_dsn(f"{theirs.dsn('postgres')} options='-c statement_timeout=7s'")
-    one = External(NODE, asked, name="a/pg", passfile=str(tmp_path / "passfile"))
+    asked = external_server.normalize_dsn(f"{theirs.dsn('postgres')} options='-c statement_timeout=7s'")
+    one = ExternalServer(NODE, asked, name="a/pg", passfile=str(tmp_path / "passfile"))
     assert one.sql("SHOW statement_timeout") == [("7s",)] and one.sql("SHOW transaction_read_only") == [("on",)]
     assert one.address(writes=True).environment["PGOPTIONS"] == "-c statement_timeout=7s"
     assert not (tmp_path / "passfile").exists(), "no password, no file"
@@ -252,14 +252,14 @@ def test_options_of_the_user_stay(theirs, tmp_path):
 
 
 def test_what_may_be_secret_is_not_told(theirs, tmp_path, monkeypatch):
-    one = External(NODE, external.normalize_dsn(theirs.dsn("postgres")), name="a/pg", passfile=str(tmp_path / "passfile"))
+    one = ExternalServer(NODE, external_server.normalize_dsn(theirs.dsn("postgres")), name="a/pg", passfile=str(tmp_path / "passfile"))
     rows = [(name, "x", "", "configuration file", "x") for name in ("primary_conninfo", "archive_command", "app.api_key", "work_mem")]
-    monkeypatch.setattr(External, "sql", lambda self, statement, parameters=(): rows)
+    monkeypatch.setattr(ExternalServer, "sql", lambda self, statement, parameters=(): rows)
     told = one.differing()
     assert told == {"primary_conninfo": "(not shown)", "archive_command": "(not shown)", "app.api_key": "(not shown)", "work_mem": "x"}
 
 
 def test_an_unsupported_version_is_refused(theirs, monkeypatch):
-    monkeypatch.setattr(external, "SUPPORTED", range(40, 42))
+    monkeypatch.setattr(external_server, "SUPPORTED", range(40, 42))
     with pytest.raises(UsageError, match="is PostgreSQL 1.*, which is not supported; pgherd works with 40 to 41"):
-        external.look(external.normalize_dsn(theirs.dsn("postgres")))
+        external_server.read_database_info(external_server.normalize_dsn(theirs.dsn("postgres")))

@@ -24,13 +24,13 @@ from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres.clones import clone, clone_all, drop_cache, prewarm, rehearsal
-from pgherd.postgres.golden import Golden, ensure, find, key_of, prune
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, checksums_default, start_all, stop_all
 from pgherd.postgres.settings import choose_settings
+from pgherd.postgres.templates import Template, ensure, find, key_of, prune
 from pgherd.workloads.pgbench import size_estimate
-from pgherd.workloads.registry import fillings
-from pgherd.workloads.script import dry_run, pace
+from pgherd.workloads.registry import loaders
+from pgherd.workloads.user_script import dry_run, pace
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
 assert _spec and _spec.loader
@@ -43,7 +43,7 @@ node, account, place, installation = _shared.node, _shared.account, _shared.plac
 class Made:
     """A golden copy of pgbench's tables at scale 1, twice, with the cache that it lies in."""
 
-    golden: Golden
+    golden: Template
     cache: Path
 
 
@@ -51,15 +51,15 @@ class Made:
 def made(node: LocalNode, installation: Installation, account: str | None) -> Iterator[Made]:
     cache = Path(tempfile.mkdtemp(prefix="pgherd-test-", dir="/tmp"))
     cache.chmod(0o755)
-    contents = fillings(node, [Database(name="bench", scale=1), Database(name="twin", scale=1)])
+    contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", scale=1)])
     try:
         yield Made(ensure(node, installation, contents, account=account, cache_dir=str(cache), socket_dir=str(cache / "s")), cache)
     finally:
         shutil.rmtree(cache)
 
 
-def load(node, installation: Installation, account: str | None, place: Path, *databases: Database, **options) -> Golden:
-    contents = fillings(node, databases)
+def load(node, installation: Installation, account: str | None, place: Path, *databases: Database, **options) -> Template:
+    contents = loaders(node, databases)
     return ensure(node, installation, contents, account=account, cache_dir=str(place), socket_dir=str(place / "s"), **options)
 
 
@@ -78,7 +78,7 @@ def test_a_golden_copy_is_whole_stopped_and_the_accounts(made: Made, node, insta
 
 def test_it_is_made_once(made: Made, node, installation: Installation, account: str | None) -> None:
     said: list[str] = []
-    contents = fillings(node, [Database(name="bench", scale=1), Database(name="twin", workload="select-only", scale=1)])
+    contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", workload="select-only", scale=1)])
     found = ensure(node, installation, contents, account=account, cache_dir=str(made.cache), socket_dir="/nowhere", say=said.append)
     assert (found, said) == (made.golden, [])
     assert find(node, installation, contents[:1], str(made.cache)) is None
@@ -197,9 +197,9 @@ def test_data_that_an_init_file_reads_are_part_of_the_contents(node, installatio
     with rehearsal(node, golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
         assert server.sql("SELECT sum(id) FROM item", database="bench") == [(3,)]
         server.disconnect(["bench"])
-    assert find(node, installation, fillings(node, [database]), str(place)) == golden
+    assert find(node, installation, loaders(node, [database]), str(place)) == golden
     (place / "ids.csv").write_text("1\n20\n")
-    assert find(node, installation, fillings(node, [database]), str(place)) is None
+    assert find(node, installation, loaders(node, [database]), str(place)) is None
 
 
 def test_an_error_in_an_init_file_names_its_line_and_leaves_nothing(node, installation: Installation, account, place: Path) -> None:
@@ -222,11 +222,11 @@ def test_checksums_are_a_choice_and_recorded(node, installation: Installation, a
 
 def test_two_builders_make_one(node, installation: Installation, account: str | None, place: Path) -> None:
     said: list[str] = []
-    found: list[Golden | Exception] = []
+    found: list[Template | Exception] = []
 
     def build(number: int) -> None:
         try:
-            contents = fillings(node, [Database(scale=1)])
+            contents = loaders(node, [Database(scale=1)])
             sockets = str(place / f"s{number}")
             found.append(
                 ensure(LocalNode(), installation, contents, account=account, cache_dir=str(place), socket_dir=sockets, say=said.append)
@@ -245,7 +245,7 @@ def test_two_builders_make_one(node, installation: Installation, account: str | 
 
 
 def test_torn_copies_are_discarded(node, installation: Installation, account: str | None, place: Path) -> None:
-    contents = fillings(node, [Database(scale=1)])
+    contents = loaders(node, [Database(scale=1)])
     key = key_of(installation, contents, checksums_default(installation.major))
     parent = place / "golden"
     (parent / f".unfinished-{key}-01234567/data").mkdir(parents=True)
@@ -271,7 +271,7 @@ BUILDER = """
 import sys
 from pgherd.model.deployment import Database
 from pgherd.node.local import LocalNode
-from pgherd.postgres.golden import ensure
+from pgherd.postgres.templates import ensure
 from pgherd.postgres.installations import Installation
 from pgherd.workloads.registry import fillings
 

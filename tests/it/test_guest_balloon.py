@@ -15,7 +15,7 @@ from pgherd.analysis import guest_memory_breakdown
 from pgherd.metrics.qemu_process import QEMU_PROCESS as QEMU
 from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.metrics.spool import Spool
-from pgherd.model.deployment import Container, GuestMemory
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.runtimes import balloon_manager
@@ -131,7 +131,7 @@ def test_inflating_and_deflating_is_seen_in_the_hosts_memory(guests) -> None:
 def test_the_manager_divides_and_all_of_it_is_accounted_for(guests, tmp_path) -> None:
     budget = 400 * MB
     guests = {name: guests[name] for name in KEPT}
-    manager = balloon_manager.BalloonManager(GuestMemory(policy="virtio-balloon", reserve=0), budget, period=0.25)
+    manager = balloon_manager.BalloonManager(VmMemoryPolicy(policy="virtio-balloon", reserve=0), budget, period=0.25)
     for name, machine in guests.items():
         manager.add(balloon_manager.managed(Container(name=name, runtime="vm", memory=MEMORY), machine, overhead=0))
     spool = tmp_path / "spool.jsonl"

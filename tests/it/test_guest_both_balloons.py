@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from pgherd.analysis.guest_memory_breakdown import GuestMemoryReading, breakdown
-from pgherd.host.account import server_account
 from pgherd.host.paths import free_ports
-from pgherd.model.deployment import Container, GuestMemory
+from pgherd.host.server_user import server_account
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import balloon_build, installations
@@ -154,7 +154,7 @@ def eventually(true: Callable[[], object], said: Callable[[], object]) -> None:
 
 
 def test_the_guests_balloon_makes_the_databases_yield_and_both_give_back(up: Up) -> None:
-    manager = balloon_manager.BalloonManager(GuestMemory(policy="virtio-balloon", reserve=0), MEMORY, period=0.25)
+    manager = balloon_manager.BalloonManager(VmMemoryPolicy(policy="virtio-balloon", reserve=0), MEMORY, period=0.25)
     manager.add(balloon_manager.managed(Container(name="db01", runtime="vm", memory=MEMORY), up.machine, overhead=0))
     manager.start()
     try:

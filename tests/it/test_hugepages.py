@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import holds, huge_pages
+from pgherd.host import huge_pages, shared_settings
 from pgherd.node.local import LocalNode
 
 NODE = LocalNode()
@@ -33,12 +33,12 @@ def host():
     """The host's pages as they are, which they must be again after the test."""
     if os.geteuid() != 0 or not huge_pages.may_reserve(NODE, SMALL):
         pytest.skip("huge pages cannot be reserved here: that needs root and a kernel with pages of 2 MB")
-    if holds.LEDGER.exists():
+    if shared_settings.LEDGER.exists():
         pytest.skip("another run holds huge pages on this host")
     before = state()
     yield before
     assert state() == before
-    assert not holds.LEDGER.exists()
+    assert not shared_settings.LEDGER.exists()
 
 
 def kinds() -> str:
@@ -63,7 +63,7 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
     assert {trial["trial"]["point"]["variant"] for trial in trials} == {*kinds().split(","), "none (A/A)"}
     for trial in trials:
         assert trial["error"] is None, trial["error"]
-        (verdict,) = [one for one in trial["verdicts"] if one["check"] == "huge-pages"]
+        (verdict,) = [one for one in trial["checks"] if one["check"] == "huge-pages"]
         assert verdict["result"] == "pass", verdict
         seen = trial["phases"][0]["metrics"]["server:db01/pg"]
         size = {"2MB": SMALL, "1GB": LARGE}.get(trial["trial"]["point"]["variant"])
@@ -95,7 +95,7 @@ def test_killed_while_pages_are_reserved(pgherd, host):
 def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
     ended = pgherd.density("--databases", "1,2", "--set", "huge_pages=on", "--yes")
     assert ended.code in FINE, ended
-    verdicts = [one for trial in pgherd.trials() for one in trial["verdicts"] if one["check"] == "huge-pages"]
+    verdicts = [one for trial in pgherd.trials() for one in trial["checks"] if one["check"] == "huge-pages"]
     assert verdicts and {verdict["result"] for verdict in verdicts} == {"pass"}
 
 

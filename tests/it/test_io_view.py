@@ -15,11 +15,11 @@ import pytest
 from pgherd.analysis.io_pattern import burstiness, label
 from pgherd.host import block_devices, block_trace
 from pgherd.host.journal import Journal
-from pgherd.host.undo import Write
+from pgherd.host.undo_actions import Write
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import Spool
-from pgherd.model.io_view import DeviceView, IoView
+from pgherd.model.device_io import DeviceIo, DeviceView
 from pgherd.model.result import PhaseResult
 from pgherd.node.local import LocalNode
 from pgherd.runner.execute.device_io import DeviceIoRecorder, DeviceLayout
@@ -64,7 +64,7 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     assert after == before, "merging is as it was"
 
 
-def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[DeviceView, IoView, dict[str, int]]:
+def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[DeviceView, DeviceIo, dict[str, int]]:
     """Run fio jobs with the view around them; the device's part, the whole view, and what fio says that it did (requests)."""
     node = LocalNode()
     number = node.read(f"/sys/block/{loop}/dev").decode().strip()

@@ -15,12 +15,12 @@ from types import ModuleType
 
 import pytest
 
-from pgherd.host import cgroup_base, paths, processes
+from pgherd.host import cgroup_parent, paths, processes
 from pgherd.host import swap as host_swap
 from pgherd.host.journal import clean
 from pgherd.host.swap_areas import areas, zram_numbers
+from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import PgherdError
-from pgherd.model.finding import Thresholds
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
@@ -66,10 +66,10 @@ def place() -> Iterator[Path]:
 def able(program: ModuleType, place: Path) -> None:
     """This host can limit memory and make swap."""
     try:
-        cgroup_base.find(NODE)
+        cgroup_parent.find(NODE)
         for kind in ("zram", "file"):
             host_swap.check(NODE, program.swap(kind, place))
-    except (cgroup_base.NoBase, PgherdError) as error:
+    except (cgroup_parent.CgroupUnavailable, PgherdError) as error:
         pytest.skip(str(error))
 
 

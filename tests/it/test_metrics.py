@@ -167,7 +167,7 @@ def test_queries_return_the_run_s_own_totals(pgherd, scraped, tmp_path):
     if not judged:
         pytest.skip("the machine is too busy: no measured period of five seconds was scraped three times")
     middle = judged[-1]["end"] - 0.5
-    cgroup = record["surroundings"]["runtime"] == "cgroup"
+    cgroup = record["environment"]["runtime"] == "cgroup"
     for file in sorted(GRAFANA.glob("*.json")):
         for panel in json.loads(file.read_text())["panels"]:
             for target in panel.get("targets", ()):

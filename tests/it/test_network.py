@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import namespaces
+from pgherd.host import netns
 from pgherd.host.journal import Journal
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
@@ -41,7 +41,7 @@ pytestmark = pytest.mark.skipif(shutil.which("iperf3") is None, reason="iperf3 i
 @pytest.fixture
 def able() -> None:
     try:
-        namespaces.insist(LocalNode())
+        netns.require_root(LocalNode())
     except CapabilityError as error:
         pytest.skip(str(error))
 
@@ -70,14 +70,14 @@ def _listens(table: str, port: int) -> None:
 
 
 @pytest.fixture
-def long_wire(able: None, tmp_path: Path) -> Iterator[namespaces.Namespaces]:
+def long_wire(able: None, tmp_path: Path) -> Iterator[netns.Namespaces]:
     """Two namespaces joined by tunnels whose packets a thread of ours passes on, each ``ONE_WAY`` after it came: a far host, without
     the kernel's own means (sch_netem), which many kernels lack."""
     node = LocalNode()
     journal = Journal.open(node, tmp_path / "state", "test")
     with contextlib.ExitStack() as stack:
         stack.callback(journal.close)
-        made = namespaces.make(node, journal)
+        made = netns.make(node, journal)
         stack.callback(made.close)
         try:
             files = [os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC) for _ in ENDS]
@@ -130,7 +130,7 @@ def test_over_a_long_wire_a_stream_is_bound_by_latency(elsewhere, long_wire):
     assert 0 < found["single_stream_throughput"]["value"] <= 8e-9 * 2 * WINDOW / (2 * ONE_WAY)
     assert found["peak_throughput"]["value"] > 1.5 * found["single_stream_throughput"]["value"]
     assert found["single_stream_mb_per_s"]["value"] == pytest.approx(125 * found["single_stream_throughput"]["value"])
-    assert any("base backups and copies gain from several streams" in said for said in document["look_at"])
+    assert any("base backups and copies gain from several streams" in said for said in document["next_steps"])
     assert any("throughput still grew at 2 streams" in said for said in document["warnings"])
 
 

@@ -21,11 +21,11 @@ from pgherd.model.deployment import Database
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.postgres.golden import LOADING
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb
+from pgherd.postgres.templates import LOADING
 from pgherd.runner.deploy.servers import require_consistent
-from pgherd.workloads import random_block, shipped
+from pgherd.workloads import bundled_scripts, random_block
 from pgherd.workloads.orders import transactions
 from pgherd.workloads.orders.workload import OrdersLoader, check, size_estimate
 
@@ -65,7 +65,7 @@ class Shop:
         argv = [f"{self.server.bin}/pgbench", "-h", self.server.socket_dir, "-U", "postgres", "-n", "-M", "prepared", *options]
         for source, weight in scripts.items():
             file = self.directory / f"{source.replace(':', '-')}.sql"
-            file.write_text(shipped.text(source) or "")
+            file.write_text(bundled_scripts.text(source) or "")
             argv += ["-f", f"{file}@{weight}"]
         done = self.server.node.run(Command([*argv, database], cwd=str(self.directory)), timeout=120)
         assert done.code == 0, done.err
@@ -189,7 +189,7 @@ def test_sixty_per_cent_of_customers_are_asked_for_by_name(shop: Shop) -> None:
     with shop.connect(autocommit=True) as connection:
         connection.execute("CREATE TABLE asked (c integer)")
         connection.execute("CREATE FUNCTION note(c integer) RETURNS void LANGUAGE sql AS 'INSERT INTO asked VALUES (c)'")
-    text = (shipped.text("orders:order-status") or "").replace("SELECT show_order(:w, :d, :c, :name);", "SELECT note(:c);")
+    text = (bundled_scripts.text("orders:order-status") or "").replace("SELECT show_order(:w, :d, :c, :name);", "SELECT note(:c);")
     assert "note" in text
     file = shop.directory / "asked.sql"
     file.write_text(text)
@@ -424,7 +424,7 @@ def test_psql_alone_makes_a_database_of_the_same_kind(shop: Shop) -> None:
     try:
         argv = [f"{shop.server.bin}/psql", "-h", shop.server.socket_dir, "-U", "postgres", *random_block.load_arguments(1), "plain"]
         file = shop.directory / "plain.sql"
-        file.write_text(shipped.load_sql("orders") or "")
+        file.write_text(bundled_scripts.load_sql("orders") or "")
         done = shop.server.node.run(Command(argv, stdin=str(file)), timeout=300)
         assert done.code == 0, done.err
         shop.server.sql("VACUUM ANALYZE", database="plain")

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server, Volume
 from pgherd.model.errors import CapabilityError
 from pgherd.model.load import Load, Phase
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import State, Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
@@ -59,7 +59,7 @@ def wal_disk() -> Iterator[Path]:
 @contextlib.contextmanager
 def opened(usable: Installation) -> Iterator[Deployer]:
     facts = gather(NODE)
-    with open_session(NODE, RUN, Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
+    with open_session(NODE, RUN, RunEnvironment(runtime="process", cores=facts.cores, memory=2**30), RunObserver()) as live:
         deployer = Deployer(live, {usable.bin: usable}, RunObserver())
         try:
             yield deployer

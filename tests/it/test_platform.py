@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.cgroup_base import read_layout
+from pgherd.host.cgroup_parent import read_layout
 from pgherd.node.local import LocalNode
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import read_samples
@@ -96,7 +96,7 @@ def test_a_process_by_its_name(pgherd, busy):
     (trial, *_) = sorted(pgherd.run.glob("trials/*"))
     assert {entity for _, entity, _ in read_samples(trial, "processes", "cpu.usage")} > {f"platform:{NAME}"}
     assert process.poll() is None
-    assert json.loads((pgherd.run / "run.json").read_text())["surroundings"]["platform"] == [f"process={NAME}"]
+    assert json.loads((pgherd.run / "run.json").read_text())["environment"]["platform"] == [f"process={NAME}"]
 
 
 def test_a_control_group(pgherd, busy, group):

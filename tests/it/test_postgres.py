@@ -19,11 +19,11 @@ from pgherd.host import processes
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
+from pgherd.postgres.imported_settings import import_settings
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb, start_all, stop_all
-from pgherd.postgres.like import like
 from pgherd.postgres.settings import choose_settings, reload_or_restart
-from pgherd.postgres.validation import contexts
+from pgherd.postgres.settings_validation import contexts
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
 assert _spec and _spec.loader
@@ -214,7 +214,7 @@ def test_like_a_running_server(server: Instance, node: LocalNode, account: str |
     server.wait_ready()
     server.sql("ALTER ROLE postgres SET random_page_cost = 1.5")
     server.disconnect()
-    taken = like(node, server.conninfo(), server.installation, account, str(place))
+    taken = import_settings(node, server.conninfo(), server.installation, account, str(place))
     assert taken.settings == {**SMALL, "work_mem": "17MB", "random_page_cost": "1.5"}
     assert {"port", "listen_addresses", "unix_socket_directories", "cluster_name"} <= {one.name for one in taken.dropped}
     assert "secret" not in str(taken)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import processes, shared_memory
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Process
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pgherd.node.local import LocalNode
-from pgherd.postgres import golden, installations
+from pgherd.postgres import installations, templates
 
 
 @pytest.mark.parametrize("kind", ["system", "embedded"])
@@ -28,7 +28,7 @@ def test_sizes_are_measured_and_predicted(elsewhere, kind):
         assert sum(row[part]["value"] for part in ("tables", "indexes", "other")) == pytest.approx(row["size"]["value"])
     predicted = document["findings"]["predicted_size.10"]
     assert predicted["value"] == pytest.approx(157, rel=0.02) and predicted["published"] == "157 MB"
-    assert golden.list_all(LocalNode(), str(elsewhere.cache)) == [], "what was loaded for this is gone"
+    assert templates.list_all(LocalNode(), str(elsewhere.cache)) == [], "what was loaded for this is gone"
     run = elsewhere.run
     assert (run / "figures/sizes.svg").is_file() and "<svg" in (run / "report.html").read_text()
     assert elsewhere.record()["timing"]["wall"] > 0

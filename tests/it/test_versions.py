@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.errors import CapabilityError
 from pgherd.model.load import Load, Phase
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.postgres import defaults, installations
+from pgherd.postgres import installations, version_differences
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
@@ -77,7 +77,7 @@ def test_two_databases_and_their_script(pgherd, installation):
     record = pgherd.record()
     assert record["postgres"] == {installation.bin: installation.version}
     if installation.major < 18:
-        assert any("Data checksums on" in sentence for sentence in record["choices"])
+        assert any("Data checksums on" in sentence for sentence in record["defaults_chosen"])
     shown = pgherd("show", "last", "1", "--repro-script")
     assert shown.code == 0 and "--data-checksums" in shown.out
     file = pgherd.runs / "repeat.sh"
@@ -96,7 +96,7 @@ def test_two_versions_within_one_run(own_directories, reachable):
     found = [of_major(major, reachable) for major in (17, 18)]
     facts = gather(NODE)
     with open_session(
-        NODE, "20260101-000000-compare-ab12", Surroundings(runtime="process", cores=facts.cores, memory=2**30), RunObserver()
+        NODE, "20260101-000000-compare-ab12", RunEnvironment(runtime="process", cores=facts.cores, memory=2**30), RunObserver()
     ) as live:
         deployer = Deployer(live, {one.bin: one for one in found}, RunObserver())
         try:
@@ -127,12 +127,14 @@ def test_what_differs_by_itself_is_known(own_directories, reachable):
     for major, checksums in ((16, True), (18, True), (18, False)):
         one = of_major(major, reachable)
         sockets = str(reachable / "s")
-        found[major, checksums] = defaults.of(NODE, one, account=account, directory=str(reachable), socket_dir=sockets, checksums=checksums)
-    rows = {row.name: row for row in defaults.differing(found[16, True], found[18, True])}
+        found[major, checksums] = version_differences.read_from_server(
+            NODE, one, account=account, directory=str(reachable), socket_dir=sockets, checksums=checksums
+        )
+    rows = {row.name: row for row in version_differences.differing(found[16, True], found[18, True])}
     assert "data checksums" not in rows and "encoding" not in rows, "they are matched"
     assert (rows["effective_io_concurrency"].one, rows["effective_io_concurrency"].other) == ("1", "16")
-    assert (rows["io_method"].one, rows["io_method"].other) == (defaults.ABSENT, "worker")
+    assert (rows["io_method"].one, rows["io_method"].other) == (version_differences.ABSENT, "worker")
     assert (rows["vacuum_buffer_usage_limit"].one, rows["vacuum_buffer_usage_limit"].other) == ("256 kB", "2 MB")
     assert rows["locale"].one == "C (libc)" and rows["locale"].other == "C.UTF-8 (builtin)"
-    (row,) = defaults.differing(found[18, True], found[18, False])
+    (row,) = version_differences.differing(found[18, True], found[18, False])
     assert (row.name, row.one, row.other) == ("data checksums", "on", "off") and row.meaning

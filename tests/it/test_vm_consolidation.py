@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from pgherd.host import same_page_merging
+from pgherd.host import ksm
 from pgherd.host.facts import gather
 from pgherd.node.local import LocalNode
 
@@ -129,9 +129,9 @@ def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases
 @pytest.mark.long
 def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_are_merged(guests, pgherd):
     """shared-server and dedicated-balloon; what merging saves is said of the host and of each guest."""
-    if not NODE.exists(same_page_merging.RUN):
+    if not NODE.exists(ksm.RUN):
         pytest.skip("this kernel merges no equal pages")
-    before = NODE.read(same_page_merging.RUN)
+    before = NODE.read(ksm.RUN)
     document, found = consolidated(pgherd, "--schemes", "shared-server,dedicated-balloon", "--vm-ksm", "--yes")
     for layout, names in (("shared-server", ["all"]), ("dedicated-balloon", ["db1", "db2"])):
         assert worked(found[layout, 0.0])
@@ -139,7 +139,7 @@ def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_a
             assert phase["metrics"]["host"]["ksm.saved"] >= 0 and phase["metrics"]["platform:balloon-manager"]["cpu.usage"] > 0
             assert all(phase["metrics"][f"guest:{name}"]["guest.ksm_merged"] >= 0 for name in names)
     assert len(document["tables"]["ksm"]) == 4 and all("ksm_merged" in row for row in document["tables"]["guest_memory"])
-    assert NODE.read(same_page_merging.RUN) == before
+    assert NODE.read(ksm.RUN) == before
 
 
 @pytest.mark.long

@@ -141,7 +141,9 @@ def test_ones_own_scripts_data_files_and_volumes_reach_into_a_guest(guests, pghe
     assert sum(wal["series"]["write_bytes"]) > 0, "WAL is written to its own disk"
     assert sum(devices["db01/wal (QEMU)"]["series"]["write_bytes"]) > 0, "and its hypervisor sees it too"
     assert not list((tmp_path / "log").iterdir()) and not list((tmp_path / "scratch").iterdir())
-    assert any(choice.startswith("Guests run by QEMU") and "each vCPU pinned to one CPU" in choice for choice in pgherd.record()["choices"])
+    assert any(
+        choice.startswith("Guests run by QEMU") and "each vCPU pinned to one CPU" in choice for choice in pgherd.record()["defaults_chosen"]
+    )
 
 
 def _wait(process: subprocess.Popen[str], seconds: float) -> None:

@@ -2,10 +2,10 @@ import pytest
 
 from pgherd.metrics import run_metrics
 from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
+from pgherd.model.analysis import Check
 from pgherd.model.deployment import Container, Deployment, Host
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Verdict
-from pgherd.model.io_view import DeviceView, IoView
+from pgherd.model.device_io import DeviceIo, DeviceView
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load, Script
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
@@ -26,7 +26,7 @@ def target(name="local/db01/pg/bench", transactions=100.0):
 
 
 def result(number, *targets, error=None, tainted=False):
-    verdict = Verdict(name="steal", kind="noise", result="fail" if tainted else "pass", observed="", expected="")
+    verdict = Check(name="steal", kind="noise", result="fail" if tainted else "pass", observed="", expected="")
     phases = [] if error else [PhaseResult(phase="steady", start=100.0, end=110.0, overlap=1, targets=list(targets))]
     trial = Trial(point={}, deployment=Deployment(hosts=(Host(),)), phases=())
     return TrialResult(id=f"{number:04d}", trial=trial, started=90, ended=111, phases=phases, checks=[verdict], error=error)
@@ -113,7 +113,7 @@ def test_devices_of_several_hosts_are_told_apart():
         DeviceView(number="a/8:0", name="a/sda", roles={"wal": ["db01/pg"], "data": ["db01/pg"]}),
         DeviceView(number="b/8:0", name="b/sda"),
     ]
-    phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[], io=IoView(devices=devices))
+    phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[], io=DeviceIo(devices=devices))
     both = result(1).model_copy(update={"phases": [phase, phase]})
     found = [one.labels for one in run_metrics.result_samples(record(a=facts("a.example"), b=facts("b.example")), both, None)]
     assert [(one["host"], one["device"], one["number"], one["roles"]) for one in found] == [

@@ -1,7 +1,7 @@
 import pytest
 from pydantic import ValidationError
 
-from pgherd.model.deployment import Container, Database, Deployment, GuestMachine, Host, Link, Server, Volume
+from pgherd.model.deployment import Container, Database, Deployment, Host, Link, Server, VmOptions, Volume
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 
@@ -44,7 +44,7 @@ def test_a_link_between_hosts_is_named_by_both_ends():
 
 
 def test_what_is_not_asked_for_is_not_written_and_comes_back():
-    for one, written in ((GuestMachine(), {}), (GuestMachine(merge=True, huge_page=2**21), {"huge_page": 2**21, "merge": True})):
+    for one, written in ((VmOptions(), {}), (VmOptions(merge=True, huge_page=2**21), {"huge_page": 2**21, "merge": True})):
         container = Container(name="a", runtime="vm", vm=one)
         assert container.model_dump(mode="json")["guest"] == written
         assert Container.model_validate_json(container.model_dump_json()) == container

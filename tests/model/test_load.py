@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.load import Load, Phase, Script, Turns
+from pgherd.model.load import Load, Phase, Script, TimeSlicing
 
 
 def test_idle_is_the_absence_of_a_load():
@@ -28,7 +28,7 @@ ONE, TWO = "local/one/pg/bench", "local/two/pg/bench"
 
 
 def test_turns_are_of_containers():
-    turns = Turns(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1)
+    turns = TimeSlicing(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1)
     assert turns.targets("b", [ONE, TWO, "local/two/pg/other"]) == (TWO, "local/two/pg/other")
     assert Phase(loads={ONE: Load(), TWO: Load()}, slices=turns).slices == turns
     assert Phase(loads={}, slices=turns).loads == {}, "a host that carries neither"
@@ -45,9 +45,9 @@ def test_turns_are_of_containers():
 )
 def test_what_cannot_take_turns_is_refused(loads, why):
     with pytest.raises(ValueError, match=why):
-        Phase(loads=loads, slices=Turns(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1))
+        Phase(loads=loads, slices=TimeSlicing(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1))
 
 
 def test_no_more_of_a_turn_counts_than_there_is():
     with pytest.raises(ValueError, match="counted time of 0.2 s exceeds the slice of 0.1 s"):
-        Turns(of={"a": "one", "b": "two"}, seconds=0.1, counted=0.2)
+        TimeSlicing(of={"a": "one", "b": "two"}, seconds=0.1, counted=0.2)

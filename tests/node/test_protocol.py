@@ -6,7 +6,7 @@ from pgherd.model.deployment import Database
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import DataLoader, LoaderServer
 from pgherd.postgres.instance import Instance
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 
 def _names(protocol: type) -> set[str]:
@@ -18,7 +18,7 @@ def test_what_workloads_give_can_make_a_golden_copy(tmp_path, workload):
     init = tmp_path / "init.sql"
     init.write_text("create table t (i int);")
     asked = Database(workload=workload, init=str(init) if workload == "script" else None)
-    (made,) = fillings(LocalNode(), [asked])
+    (made,) = loaders(LocalNode(), [asked])
     assert _names(DataLoader) == {"database", "identity", "size_estimate", "load"}
     assert all(hasattr(made, name) for name in _names(DataLoader))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from pgherd.postgres.balloon_status import Found
+from pgherd.postgres.balloon_status import BalloonStatus
 
 MB = 2**20
 STATUS = {
@@ -21,7 +21,7 @@ COUNTERS = {"inflated_unused": 10, "inflated_clean": 20, "deflated": 5, "prefetc
 
 
 def test_a_balloon_in_words():
-    lines = dict(Found("host=h", "17.2", True, True, STATUS, COUNTERS).lines())
+    lines = dict(BalloonStatus("host=h", "17.2", True, True, STATUS, COUNTERS).lines())
     assert lines["balloon"].startswith("100 MB (25% of the pool)")
     assert lines["memory"] == "64 MB available of 512 MB (/sys/fs/cgroup/a)"
     assert "42 misses/s of 0.21 ms" in lines["signals"]
@@ -31,27 +31,27 @@ def test_a_balloon_in_words():
 
 def test_before_the_first_tick_and_switched_off():
     now = STATUS | dict.fromkeys(("limit_bytes", "available_bytes", "working_set_bytes", "decision", "worker_pid", "state"))
-    lines = dict(Found("host=h", "15.1", True, False, now).lines())
+    lines = dict(BalloonStatus("host=h", "15.1", True, False, now).lines())
     assert "memory" not in lines and "last decision" not in lines
     assert lines["enabled"].startswith("no: set pg_balloon.enabled") and lines["server"].endswith("not running")
 
 
 def test_what_it_does_is_said_also_where_nothing_was_seen_of_the_memory():
     now = STATUS | {"limit_bytes": None, "available_bytes": None, "working_set_bytes": None, "state": "pg_balloon.target"}
-    lines = dict(Found("host=h", "15.1", True, True, now).lines())
+    lines = dict(BalloonStatus("host=h", "15.1", True, True, now).lines())
     assert lines["now"] == "pg_balloon.target" and "memory" not in lines
 
 
 def test_a_server_that_cannot_have_one():
-    found = Found("host=h", "15.1", True, True, STATUS | {"usable": False, "unusable_reason": "huge pages"})
+    found = BalloonStatus("host=h", "15.1", True, True, STATUS | {"usable": False, "unusable_reason": "huge pages"})
     assert dict(found.lines())["balloon"] == "cannot be used: huge pages"
 
 
 def test_a_target_and_stuck_memory_are_said():
-    lines = dict(Found("host=h", "15.1", True, True, STATUS | {"target_bytes": 40 * MB, "balloon_resident_bytes": MB}).lines())
+    lines = dict(BalloonStatus("host=h", "15.1", True, True, STATUS | {"target_bytes": 40 * MB, "balloon_resident_bytes": MB}).lines())
     assert "kept at 40 MB by pg_balloon.target" in lines["enabled"] and lines["stuck"].startswith("1 MB")
 
 
 def test_as_a_document():
-    document = Found("host=h", "15.1", False, advice="load it").document()
+    document = BalloonStatus("host=h", "15.1", False, advice="load it").document()
     assert json.loads(json.dumps(document))["advice"] == "load it" and document["status"] is None

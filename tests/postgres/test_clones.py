@@ -11,7 +11,7 @@ from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
 from pgherd.postgres.clones import clone, clone_all, drop_cache
-from pgherd.postgres.golden import Golden
+from pgherd.postgres.templates import Template
 
 
 class Refusing(LocalNode):
@@ -30,20 +30,20 @@ class Refusing(LocalNode):
 
 
 @pytest.fixture
-def copy(place: Path) -> Golden:
+def copy(place: Path) -> Template:
     """Directory that resembles a template."""
     data = place / "golden/key/data"
     (data / "base").mkdir(parents=True, mode=0o700)
     (data / "PG_VERSION").write_text("15\n")
     (data / "base/1").write_bytes(os.urandom(400_000))
-    return Golden("key", str(place / "golden/key"), "15.18", (), False, 410_000, {}, 1.0, 1.0, None, parts={})
+    return Template("key", str(place / "golden/key"), "15.18", (), False, 410_000, {}, 1.0, 1.0, None, parts={})
 
 
 def same(left: Path, right: Path) -> bool:
     return (left / "base/1").read_bytes() == (right / "base/1").read_bytes()
 
 
-def test_a_clone_is_equal_and_the_accounts(node: LocalNode, copy: Golden, account: str | None, place: Path) -> None:
+def test_a_clone_is_equal_and_the_accounts(node: LocalNode, copy: Template, account: str | None, place: Path) -> None:
     seconds = clone(node, copy, str(place / "a/b"), account)
     assert seconds >= 0
     assert same(Path(copy.data_dir), place / "a/b")
@@ -51,7 +51,7 @@ def test_a_clone_is_equal_and_the_accounts(node: LocalNode, copy: Golden, accoun
         assert {(place / "a/b" / name).owner() for name in (".", "PG_VERSION", "base/1")} == {account}
 
 
-def test_an_older_clone_is_replaced_whole(node: LocalNode, copy: Golden, place: Path) -> None:
+def test_an_older_clone_is_replaced_whole(node: LocalNode, copy: Template, place: Path) -> None:
     clone(node, copy, str(place / "a"), None)
     (place / "a/base/1").write_text("changed")
     (place / "a/base/2").write_text("grown")
@@ -60,7 +60,7 @@ def test_an_older_clone_is_replaced_whole(node: LocalNode, copy: Golden, place: 
     assert not (place / "a/base/2").exists()
 
 
-def test_what_is_no_cluster_is_not_replaced(node: LocalNode, copy: Golden, place: Path) -> None:
+def test_what_is_no_cluster_is_not_replaced(node: LocalNode, copy: Template, place: Path) -> None:
     (place / "precious").mkdir()
     (place / "precious/letter").write_text("dear")
     with pytest.raises(UsageError, match="neither empty nor a PostgreSQL cluster"):
@@ -68,7 +68,7 @@ def test_what_is_no_cluster_is_not_replaced(node: LocalNode, copy: Golden, place
     assert (place / "precious/letter").exists()
 
 
-def test_a_full_disk_leaves_no_half_copy(copy: Golden, place: Path) -> None:
+def test_a_full_disk_leaves_no_half_copy(copy: Template, place: Path) -> None:
     full = Refusing("cp", "cp: error writing '/x/base/1': No space left on device\ncp: more\n")
     with pytest.raises(TrialError, match="No space left on device") as error:
         clone(full, copy, str(place / "a"), None)
@@ -76,28 +76,28 @@ def test_a_full_disk_leaves_no_half_copy(copy: Golden, place: Path) -> None:
     assert not (place / "a").exists()
 
 
-def test_clone_all(node: LocalNode, copy: Golden, place: Path) -> None:
+def test_clone_all(node: LocalNode, copy: Template, place: Path) -> None:
     destinations = [place / f"{number}" for number in range(5)]
     assert clone_all(node, [(copy, str(path)) for path in destinations], None) > 0
     assert all(same(Path(copy.data_dir), path) for path in destinations)
     assert clone_all(node, [], None) >= 0
 
 
-def test_after_a_failure_nothing_more_is_begun(copy: Golden, place: Path) -> None:
+def test_after_a_failure_nothing_more_is_begun(copy: Template, place: Path) -> None:
     full = Refusing("cp", "cp: No space left on device")
     with pytest.raises(TrialError, match="No space left"):
         clone_all(full, [(copy, str(place / f"{number}")) for number in range(50)], None, at_once=1)
     assert full.ran.count("cp") < 50
 
 
-def test_too_little_disk_for_all_is_said_before_the_first(node: LocalNode, copy: Golden, place: Path) -> None:
-    large = Golden("key", copy.path, "15.18", (), False, 2**58, {}, 1.0, 1.0, None, parts={})
+def test_too_little_disk_for_all_is_said_before_the_first(node: LocalNode, copy: Template, place: Path) -> None:
+    large = Template("key", copy.path, "15.18", (), False, 2**58, {}, 1.0, 1.0, None, parts={})
     with pytest.raises(CapabilityError, match="cloning 4 servers needs"):
         clone_all(node, [(large, str(place / f"{number}")) for number in range(4)], None)
     assert not (place / "0").exists()
 
 
-def test_the_page_cache_can_be_emptied(node: LocalNode, copy: Golden, place: Path) -> None:
+def test_the_page_cache_can_be_emptied(node: LocalNode, copy: Template, place: Path) -> None:
     clone(node, copy, str(place / "a"), None)
     large = str(place / "a/base/1")
     if "fincore" not in node.run(Command(["fincore", "--version"])).out:

@@ -4,7 +4,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Completed
 from pgherd.postgres import huge_pages
-from pgherd.postgres.huge_pages import Need
+from pgherd.postgres.huge_pages import HugePageNeed
 from pgherd.postgres.installations import Installation
 
 MB = 2**20
@@ -34,11 +34,11 @@ PG = Installation("/pg/bin", "18.1", 18, "system")
 )
 def test_what_settings_insist_on(value, insists, declines):
     settings = {"huge_pages": value}
-    assert (huge_pages.insists(settings), huge_pages.declines(settings)) == (insists, declines)
+    assert (huge_pages.requires_huge_pages(settings), huge_pages.refuses_huge_pages(settings)) == (insists, declines)
 
 
 def test_settings_that_say_nothing_leave_it_open():
-    assert not huge_pages.insists({}) and not huge_pages.declines({})
+    assert not huge_pages.requires_huge_pages({}) and not huge_pages.refuses_huge_pages({})
 
 
 @pytest.mark.parametrize(("word", "size"), [(None, 2 * MB), ("0", 2 * MB), ("1GB", 1024 * MB), ("2048", 2 * MB)])
@@ -79,7 +79,7 @@ def test_what_is_no_kind_of_pages(word):
 def test_postgresql_says_how_many_it_needs():
     node = FakeNode("8452\n")
     need = huge_pages.needed(node, PG, {"huge_pages": "on"}, "/data", None)
-    assert need == Need(2 * MB, 8452) and need.bytes == 8452 * 2 * MB
+    assert need == HugePageNeed(2 * MB, 8452) and need.bytes == 8452 * 2 * MB
     assert node.argv == ("/pg/bin/postgres", "-C", "shared_memory_size_in_huge_pages", "-D", "/data")
 
 

@@ -15,7 +15,7 @@ from pgherd.node.protocol import Command
 from pgherd.postgres import configuration
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, checksums_default, initdb, initdb_arguments, stop_all
-from pgherd.postgres.tcp_access import Opening
+from pgherd.postgres.tcp_access import TcpListener
 
 SCRIPTED = """#!{python}
 import os, signal, sys, time
@@ -62,7 +62,7 @@ def test_settings_are_written_whole_with_what_makes_the_server_private(tmp_path:
 
 
 def test_a_server_that_is_open_to_other_hosts_wants_tls_and_a_password_of_them(tmp_path: Path) -> None:
-    opening = Opening("10.0.0.1", "/run/own/tls.pem", "secret")
+    opening = TcpListener("10.0.0.1", "/run/own/tls.pem", "secret")
     (tmp_path / "data").mkdir()
     server = Instance(LocalNode(), scripted(tmp_path / "bin", ""), str(tmp_path / "data"), str(tmp_path / "s"), port=6000, opening=opening)
     server.write_settings({"work_mem": "64MB"})

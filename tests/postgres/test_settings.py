@@ -8,21 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
-from pgherd.postgres.settings import (
-    PRIVATE,
-    Choice,
-    buffers_for,
-    choose_settings,
-    differing,
-    memory_needed,
-    reload_or_restart,
-)
+from pgherd.postgres.settings import PRIVATE, ChosenSettings, buffers_for, choose_settings, differing, memory_needed, reload_or_restart
 
 MB = 2**20
 FIXTURES = Path(__file__).parents[1] / "fixtures/postgres"
 
 
-def choose(**options) -> Choice:
+def choose(**options) -> ChosenSettings:
     return choose_settings(**{"major": 18, "database_bytes": 164_600_000, "clients": 8, **options})
 
 
@@ -116,7 +108,7 @@ def test_unsafe_settings_are_said() -> None:
     assert any("fsync is off" in warning for warning in choose(asked={"fsync": "off"}).warnings)
 
 
-def _mb(choice: Choice) -> int:
+def _mb(choice: ChosenSettings) -> int:
     return int(choice.settings.get("shared_buffers", "128MB").removesuffix("MB"))  # the default is left out
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.postgres.tcp_access import Opening, TcpAccess, generate, set_password, verifier, write_password_file
+from pgherd.postgres.tcp_access import TcpAccess, TcpListener, generate, set_password, verifier, write_password_file
 
 # RFC 7677, section 3: user 'user', password 'pencil'.
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
@@ -70,5 +70,5 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path):
 
 
 def test_an_opening_does_not_show_its_password():
-    opening = Opening("10.0.0.1", "/run/own/tls.pem", "secret")
+    opening = TcpListener("10.0.0.1", "/run/own/tls.pem", "secret")
     assert "secret" not in repr(opening) and "secret" not in str(opening.settings())

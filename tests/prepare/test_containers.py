@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.prepare.containers import ContainerCpu, Containers, choose_cpu, choose_memory, guest_memory_needed

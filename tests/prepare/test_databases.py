@@ -7,7 +7,7 @@ import pytest
 
 from pgherd.host import paths
 from pgherd.model.capabilities import Capabilities
-from pgherd.model.deployment import GuestMemory
+from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests, servers, volumes
@@ -67,7 +67,7 @@ def test_what_runs_guests_is_found_before_it_is_reckoned_with(monkeypatch, dry, 
     monkeypatch.setattr(guests, "find_hypervisor", hypervisor)
     monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: 64 if tried else 104)
     with prepare_databases(LocalNode(), DatabaseRequest(runtime="vm"), dry=dry) as preparation:
-        assert preparation.guests.policy == GuestMemory(overhead=overhead)
+        assert preparation.guests.policy == VmMemoryPolicy(overhead=overhead)
         assert preparation.guests.beneath is beneath, "it is not looked for a second time"
     assert tried == ([] if dry else [beneath])
 

@@ -21,7 +21,7 @@ def programs():
 
 
 def options(settings, **changes):
-    common = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": programs(), "pg_version": "any"}
+    common = {"host_cores": 2, "host_memory": 2**30, "vcpus": 1, "pg_bin": programs(), "pg_version": "any"}
     return DatabaseOptions(**common, settings=settings).model_copy(update=changes)
 
 

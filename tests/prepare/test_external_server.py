@@ -1,11 +1,11 @@
 import pytest
 
 from pgherd.model.errors import UsageError
-from pgherd.postgres.external import Found
+from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.prepare import servers
 from pgherd.study.database_options import DatabaseRequest
 
-FOUND = Found(dsn="host=h", version="17.2", major=17, database="app", bytes=2**20, scale=5)
+FOUND = ExternalDatabaseInfo(dsn="host=h", version="17.2", major=17, database="app", bytes=2**20, scale=5)
 
 
 @pytest.fixture(autouse=True)

@@ -2,11 +2,11 @@
 
 import pytest
 
-from pgherd.host import huge_pages, same_page_merging
+from pgherd.host import huge_pages, ksm
 from pgherd.host.mounts import Mount
-from pgherd.model.deployment import Container, Deployment, GuestMachine, GuestMemory, Host, Volume
+from pgherd.model.analysis import Proposal
+from pgherd.model.deployment import Container, Deployment, Host, VmMemoryPolicy, VmOptions, Volume
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests as module
@@ -25,7 +25,7 @@ from pgherd.runtimes.vm.kernel import Kernel
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
 
 MB = 2**20
-STATIC = GuestMemory()
+STATIC = VmMemoryPolicy()
 
 
 def asked_machine(request, runtime, vcpus, cores):
@@ -41,8 +41,8 @@ def test_nothing_asked_is_nothing():
 
 def test_what_is_asked():
     asked = DatabaseRequest(vm_huge_pages="2MB", vm_pin_vcpus=True)
-    assert asked_machine(asked, "vm", 2, 2) == GuestMachine(pinned=True, huge_page=2 * MB)
-    assert asked_machine(DatabaseRequest(vm_ksm=True), "vm", 2, 2) == GuestMachine(merge=True)
+    assert asked_machine(asked, "vm", 2, 2) == VmOptions(pinned=True, huge_page=2 * MB)
+    assert asked_machine(DatabaseRequest(vm_ksm=True), "vm", 2, 2) == VmOptions(merge=True)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def study(monkeypatch):
 
 
 def guest(name, memory=512 * MB, **asked):
-    return Container(name=name, runtime="vm", memory=memory, vm=GuestMachine(**asked) if asked else None)
+    return Container(name=name, runtime="vm", memory=memory, vm=VmOptions(**asked) if asked else None)
 
 
 def test_guests_that_are_not_asked_for_anything_change_nothing(study):
@@ -103,23 +103,23 @@ def test_memory_that_is_no_multiple_of_its_pages_is_refused(study):
 
 def test_merging_is_a_change_where_it_is_off(study, monkeypatch):
     study([guest("a", merge=True)])
-    monkeypatch.setattr(same_page_merging, "check", lambda node: None)
-    monkeypatch.setattr(same_page_merging, "running", lambda node: False)
+    monkeypatch.setattr(ksm, "check", lambda node: None)
+    monkeypatch.setattr(ksm, "running", lambda node: False)
     assert "equal pages (KSM) switched on" in host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)[0][0]
-    monkeypatch.setattr(same_page_merging, "running", lambda node: True)
+    monkeypatch.setattr(ksm, "running", lambda node: True)
     assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)[0] == ()
 
     def cannot(node):
         raise CapabilityError("not here")
 
-    monkeypatch.setattr(same_page_merging, "check", cannot)
+    monkeypatch.setattr(ksm, "check", cannot)
     with pytest.raises(CapabilityError, match="not here"):
         host_changes(LocalNode(), "any", STATIC, STATIC, 2**30)
 
 
 def test_minima_of_balloons_must_fit_the_budget(study):
     study([guest("a"), guest("b")])
-    balloons = GuestMemory(policy="virtio-balloon")
+    balloons = VmMemoryPolicy(policy="virtio-balloon")
     assert host_changes(LocalNode(), "any", STATIC, balloons, 2**30) == ((), {})
     with pytest.raises(UsageError, match="2 guests are guaranteed"):
         host_changes(LocalNode(), "any", STATIC, balloons, 300 * MB)
@@ -128,7 +128,7 @@ def test_minima_of_balloons_must_fit_the_budget(study):
 def test_guests_and_their_hypervisors_must_fit_where_nobody_takes_memory_back(study):
     """What a guest was given its page cache fills: then the kernel would swap hypervisors out, or end them."""
     study([guest("a")], [guest("a"), guest("b")])
-    policy = GuestMemory(policy="free-page-reporting", overhead=64 * MB)
+    policy = VmMemoryPolicy(policy="free-page-reporting", overhead=64 * MB)
     assert host_changes(LocalNode(), "any", STATIC, policy, 1152 * MB) == ((), {})
     refused = r"2 guests with 1 GB of memory and 128 MB for QEMU need more than the host's memory budget of 1.12 GB; lower"
     with pytest.raises(UsageError, match=refused):
@@ -136,7 +136,7 @@ def test_guests_and_their_hypervisors_must_fit_where_nobody_takes_memory_back(st
     study([guest("a")])
     with pytest.raises(UsageError, match="1 guest with 512 MB of memory and 64 MB for QEMU need more"):
         host_changes(LocalNode(), "any", STATIC, STATIC, 512 * MB)
-    assert host_changes(LocalNode(), "any", STATIC, GuestMemory(policy="virtio-balloon"), 512 * MB) == ((), {}), "balloons take the rest"
+    assert host_changes(LocalNode(), "any", STATIC, VmMemoryPolicy(policy="virtio-balloon"), 512 * MB) == ((), {}), "balloons take the rest"
     study([guest("a"), guest("b")], budget=600 * MB)
     assert host_changes(LocalNode(), "any", STATIC, STATIC, 2**30) == ((), {}), "the trial is short of memory on purpose"
 
@@ -163,7 +163,7 @@ def test_what_runs_guests_is_tried_unless_nothing_is_to_be_done(monkeypatch, tmp
 def test_by_what_guests_run_is_said(monkeypatch):
     beneath = Kernel("/boot/vmlinuz", "6.1.0-40-cloud-amd64", "/lib/modules/x", "unpacked"), Hypervisor("/q", "7.2", True, "kvm")
     monkeypatch.setattr(module.hypervisor, "groups_for", lambda found: ())
-    said = describe_guests(LocalNode(), beneath, GuestMachine(pinned=True, huge_page=2 * MB), 64 * MB)
+    said = describe_guests(LocalNode(), beneath, VmOptions(pinned=True, huge_page=2 * MB), 64 * MB)
     assert said == (
         "Guests run by QEMU 7.2 with KVM; Linux 6.1.0-40-cloud-amd64 (unpacked); vCPU model 'host', machine q35; "
         "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores), huge pages of 2MB, "

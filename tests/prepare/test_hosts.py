@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.deployment import Host
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.prepare.hosts import HostShare, choose_share, one_host
 from pgherd.studies.density.options import DensityRequest
 

@@ -1,10 +1,10 @@
 import pytest
 
-from pgherd.model.deployment import GuestMemory, Volume
+from pgherd.model.deployment import VmMemoryPolicy, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
-from pgherd.model.run import Surroundings, Swap
-from pgherd.postgres.settings import Row
+from pgherd.model.run import RunEnvironment, Swap
+from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import merge
 from pgherd.prepare.volumes import VolumeContents
 from pgherd.studies.density.options import DensityOptions
@@ -17,7 +17,7 @@ def test_what_goes_for_all_is_said_once_and_the_rest_with_names():
 
 def test_settings_that_differ_come_first_with_every_value():
     def row(name, value):
-        return Row(name, value, "0", "why")
+        return SettingRow(name, value, "0", "why")
 
     found = merge.settings({"a": [row("x", "1"), row("y", "1")], "b": [row("x", "1"), row("y", "2")], "c": [row("x", "1")]})
     assert [(one.name, one.value) for one in found] == [("y", "a: 1; b: 2; c: the default"), ("x", "1")]
@@ -37,11 +37,11 @@ def test_a_volume_holds_what_the_largest_variant_puts_there():
     assert merge.holds([(large,), (small,)]) == (large,)
 
 
-BASE = Surroundings(runtime="vm", cores=2, memory=100, track=("process=sshd",))
+BASE = RunEnvironment(runtime="vm", cores=2, memory=100, track=("process=sshd",))
 
 
 def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
-    guests = GuestMemory(policy="virtio-balloon")
+    guests = VmMemoryPolicy(policy="virtio-balloon")
     other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "vm_memory_policy": guests})
     found = merge.surroundings({"a": BASE, "b": other})
     assert (found.runtime, found.cores, found.memory, found.track) == ("cgroup", 2, 300, ("process=sshd",))
@@ -68,7 +68,7 @@ def test_variants_of_the_same_scripts_are_logged_alike():
     """The share follows from a measurement, and noise would have one variant pay for more lines than the other."""
 
     def one(sampling, source="a.sql", rate=None):
-        common = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "databases": (1,)}
+        common = {"host_cores": 2, "host_memory": 2**30, "vcpus": 1, "pg_bin": "/pg", "pg_version": "18.6", "databases": (1,)}
         return DensityOptions(**common, scripts=(Script(source=source),), sampling=sampling, rate=rate)
 
     given = {"a": one(1.0), "b": one(0.2), "other": one(0.5, source="b.sql"), "slow": one(0.5, rate=1000.0)}

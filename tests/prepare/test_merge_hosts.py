@@ -2,10 +2,10 @@ from dataclasses import replace
 
 import pytest
 
+from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds
-from pgherd.model.run import Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import RunEnvironment
 from pgherd.prepare.merge import join_hosts, same_options, versions_text
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.network.options import NetworkOptions
@@ -14,7 +14,7 @@ OPTIONS = NetworkOptions(links=({"name": "b", "host": "b"},), host_cores=2)
 ONE = PreparedStudy(
     study="disk",
     options=OPTIONS,
-    surroundings=Surroundings(runtime="process", cores=2, memory=1),
+    surroundings=RunEnvironment(runtime="process", cores=2, memory=1),
     thresholds=Thresholds(),
     facts=HostFacts(hostname="a", kernel="6.1", cores=2, logical_cpus=2, memory=4, memory_available=2),
     installation=None,

@@ -4,8 +4,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Thresholds
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.prepare.prepared_study import input_digests, most_pages, thresholds, with_inputs

@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.host.block_devices import Device
-from pgherd.model.facts import BlockDevice, HostFacts
+from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.prepare import hosts
 
 

@@ -3,10 +3,10 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.swap_areas import Area
+from pgherd.host.swap_areas import SwapArea
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.run import Surroundings, Swap
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import RunEnvironment, Swap
 from pgherd.node.local import LocalNode
 from pgherd.prepare import containers
 from pgherd.prepare.containers import choose_swap, describe_swap, with_swap
@@ -79,7 +79,7 @@ def test_memory_that_zram_may_need_is_said(able):
 
 
 def test_the_hosts_own_swap_is_named(able, monkeypatch):
-    monkeypatch.setattr(containers, "areas", lambda node: [Area("/dev/sda2", "partition", GB, 0, -2)])
+    monkeypatch.setattr(containers, "areas", lambda node: [SwapArea("/dev/sda2", "partition", GB, 0, -2)])
     assert "/dev/sda2" in ask()[1][-1]
     assert "cannot use the host's" in ask(swap="none")[1][0]
 
@@ -88,13 +88,13 @@ def test_the_hosts_own_swap_is_named(able, monkeypatch):
 class Half:
     """What of a PreparedStudy matters here."""
 
-    surroundings: Surroundings
+    surroundings: RunEnvironment
     host_changes: tuple[str, ...] = ("groups",)
     confirm: tuple[str, ...] = ()
 
 
 def test_swap_is_among_what_is_changed_and_confirmed():
-    before = Half(Surroundings(runtime="cgroup", cores=2, memory=GB))
+    before = Half(RunEnvironment(runtime="cgroup", cores=2, memory=GB))
     swap = Swap(kind="file", size=GB, path="/srv")
     after = with_swap(before, swap)
     assert after.surroundings.swap == swap

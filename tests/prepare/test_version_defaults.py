@@ -2,8 +2,8 @@ import pytest
 
 from pgherd.host import paths
 from pgherd.node.local import LocalNode
-from pgherd.postgres.defaults import Defaults
 from pgherd.postgres.installations import Installation
+from pgherd.postgres.version_differences import ServerDefaults
 from pgherd.prepare import servers as module
 from pgherd.prepare.servers import differences
 
@@ -21,7 +21,7 @@ def asked(own_directories, monkeypatch):
     def of(node, installation, *, account, directory, socket_dir, checksums):
         assert NODE.exists(directory) and NODE.exists(socket_dir) and checksums is True
         found.append(installation.bin)
-        return Defaults(installation.version, {"jit": "on" if installation.major < 18 else "off"}, {})
+        return ServerDefaults(installation.version, {"jit": "on" if installation.major < 18 else "off"}, {})
 
     monkeypatch.setattr(module.defaults, "of", of)
     monkeypatch.setattr(module.installations, "reachable_copy", lambda node, one, account, cache: one)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pgherd.model.deployment import Container, GuestMemory
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.prepare import guests as module
@@ -20,9 +20,9 @@ def by_kvm(monkeypatch):
 
 
 def test_the_policy_is_what_was_asked_for_with_what_hypervisors_need_here(monkeypatch):
-    assert policy(NODE, DatabaseRequest(), "vm") == GuestMemory(policy="static", overhead=64 * MB)
+    assert policy(NODE, DatabaseRequest(), "vm") == VmMemoryPolicy(policy="static", overhead=64 * MB)
     taxed = policy(NODE, DatabaseRequest(vm_memory_policy="virtio-balloon", vm_idle_tax=0.0), "vm")
-    assert taxed == GuestMemory(policy="virtio-balloon", tax=0.0, overhead=64 * MB)
+    assert taxed == VmMemoryPolicy(policy="virtio-balloon", tax=0.0, overhead=64 * MB)
     monkeypatch.setattr(module.hypervisor, "overhead", lambda node, cache: 7)
     assert policy(NODE, DatabaseRequest(), "vm").overhead == 7
     assert policy(NODE, DatabaseRequest(), "cgroup") is None

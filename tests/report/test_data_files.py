@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.report import data_files
 from pgherd.report.data_files import document, document_text, notices
 from pgherd.workloads.orders.workload import NOTICE
@@ -124,7 +124,7 @@ def test_the_document_has_the_documented_fields(run8):
     assert set(read["tables"]["density"][0]["throughput"]) == FINDING
     assert read["tables"]["density"][0]["bottleneck"] == "cpu-quota"
     assert len(read["trials"]) == len(results)
-    verdict = read["trials"][0]["verdicts"][0]
+    verdict = read["trials"][0]["checks"][0]
     assert {"check", "result", "observed", "wanted", "why"} <= set(verdict)
     assert [trial["id"] for trial in read["trials"] if trial["tainted"]] == [result.id for result in results if result.tainted]
     assert read["trials"][-1]["error"]

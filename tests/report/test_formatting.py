@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.report import formatting
 
 

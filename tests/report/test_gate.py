@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pgherd.model.analysis import Analysis, Check, Finding
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Analysis, Finding, Verdict
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import gate as gates
@@ -106,7 +106,7 @@ def test_points_come_smallest_first_and_the_median_over_all_before_them(baseline
 
 def test_tainted_trials_support_nothing(baseline, runs):
     other = runs(12_000.0, 3)
-    fail = Verdict(name="steal", kind="noise", result="fail", observed="", expected="")
+    fail = Check(name="steal", kind="noise", result="fail", observed="", expected="")
     at4 = [result.model_copy(update={"checks": [fail]}) if result.trial.point == {"databases": 5} else result for result in other.results]
     one = by_point(gate(baseline, Run(other.name, other.record, at4)))["databases 5"]
     assert one.result == "inconclusive" and one.change.value < -20 and remedy(one) == f"only tainted trials in {other.name}"

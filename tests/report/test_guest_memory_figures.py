@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.guest_memory_breakdown import MemoryBreakdown
-from pgherd.model.deployment import Container, Deployment, GuestMachine, Host
-from pgherd.model.finding import Analysis
+from pgherd.model.analysis import Analysis
+from pgherd.model.deployment import Container, Deployment, Host, VmOptions
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
@@ -141,7 +141,7 @@ def test_where_the_group_stands_for_the_process_it_is_said(tmp_path) -> None:
 def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
     found = result(tmp_path, samples())
     (host,) = found.trial.deployment.hosts
-    asked = tuple(one.model_copy(update={"vm": GuestMachine(merge=True)}) for one in host.containers)
+    asked = tuple(one.model_copy(update={"vm": VmOptions(merge=True)}) for one in host.containers)
     deployment = Deployment(hosts=(host.model_copy(update={"containers": asked}),))
     merging = found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
     assert "Pages merged by KSM count in each guest" in draw(inputs(tmp_path, [merging]))[0].caption

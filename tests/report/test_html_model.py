@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from pgherd.model.facts import BlockDevice
-from pgherd.model.finding import Finding, Verdict
+from pgherd.model.analysis import Check, Finding
+from pgherd.model.host_facts import BlockDevice
 from pgherd.report import html_model, html_render
 from pgherd.report.html_model import percent_change, with_labels
 
@@ -127,7 +127,7 @@ def test_the_page_shows_changes_first_and_what_differs_before_the_figures(compar
 
 
 def verdict(check, result, kind="noise", **more):
-    return Verdict(name=check, kind=kind, result=result, observed=f"{check} was seen", expected="less", **more)
+    return Check(name=check, kind=kind, result=result, observed=f"{check} was seen", expected="less", **more)
 
 
 def trials(run8, *lists):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.histogram import histogram
-from pgherd.model.finding import Analysis
+from pgherd.model.analysis import Analysis
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report import chart_style, drawing

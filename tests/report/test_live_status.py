@@ -5,7 +5,7 @@ import pytest
 
 from pgherd.model.deployment import Host
 from pgherd.model.errors import RunDirectoryError
-from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.report import live_status as module
 from pgherd.report.live_status import (
     LiveRun,
@@ -17,7 +17,7 @@ from pgherd.report.live_status import (
     resume_command,
     seconds_remaining,
 )
-from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
+from pgherd.store.live_state import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
 from pgherd.store.run_directory import RunDirectory
 
 TRIAL = LiveTrial(number=1, point={}, repeat=0, reason="planned", begun=0.0, hosts=("a", "b"))
@@ -46,7 +46,7 @@ def clustered(record):
     (facts,) = record.hosts.values()
     hosts = {name: facts.model_copy(update={"logical_cpus": cpus}) for name, cpus in (("a", 2), ("b", 4))}
     over = Cluster(address="default", hosts=tuple(Host(name=name) for name in hosts))
-    return record.model_copy(update={"hosts": hosts, "environment": Surroundings(runtime="cgroup", cores=6, memory=2**30, cluster=over)})
+    return record.model_copy(update={"hosts": hosts, "environment": RunEnvironment(runtime="cgroup", cores=6, memory=2**30, cluster=over)})
 
 
 def test_of_one_host_there_is_one(record):
@@ -210,7 +210,7 @@ def test_of_several_hosts_what_each_has_shown_is_seen(running):
     (facts,) = record.hosts.values()
     hosts = {name: facts.model_copy(update={"logical_cpus": 2}) for name in ("a", "b")}
     over = Cluster(address="default", hosts=tuple(Host(name=name) for name in hosts))
-    surroundings = Surroundings(runtime="cgroup", cores=4, memory=2**30, cluster=over)
+    surroundings = RunEnvironment(runtime="cgroup", cores=4, memory=2**30, cluster=over)
     running.save(record.model_copy(update={"hosts": hosts, "environment": surroundings}))
     lines = [{"sources": [["cpu", f"host:{name}", "read on", name, ""] for name in hosts], "first": 0}]
     for number in (0, 1):

@@ -1,7 +1,7 @@
 import pytest
 
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunRecord
 from pgherd.report.measured_benefit import differing, measured_benefits, of_run
 from pgherd.store.run_directory import RunDirectory

@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from pgherd.metrics.processes import PAGE
+from pgherd.model.analysis import Analysis
 from pgherd.model.deployment import Container, Deployment, Host
-from pgherd.model.finding import Analysis
 from pgherd.model.load import Phase
-from pgherd.model.result import MemoryAccount, PhaseResult, TrialResult
-from pgherd.model.run import RunRecord, Surroundings, Swap
+from pgherd.model.result import MemoryBalance, PhaseResult, TrialResult
+from pgherd.model.run import RunEnvironment, RunRecord, Swap
 from pgherd.model.trial import Trial
 from pgherd.report import drawing, memory_figures
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
@@ -112,7 +112,7 @@ NAMES = ("memory", "swapping", "memory_pressure")
 
 
 def inputs(directory, results, *, swap=True, memory=800, study="consolidation"):
-    around = Surroundings(runtime="cgroup", cores=2, memory=memory * MB, swap=Swap(kind="zram", size=MB) if swap else None)
+    around = RunEnvironment(runtime="cgroup", cores=2, memory=memory * MB, swap=Swap(kind="zram", size=MB) if swap else None)
     record = RunRecord(run="r", study=study, options={}, environment=around, started=0, pgherd="0")
     return FigureInputs(record, Analysis(answer="", grade="A"), results, directory)
 
@@ -140,7 +140,7 @@ def test_the_stack_names_every_kind_and_phase(tmp_path) -> None:
 
 def test_what_was_accounted_for_is_said(tmp_path) -> None:
     done = result(tmp_path, samples())
-    account = MemoryAccount(seconds=5, worst=-0.0123, worst_at=0, budget=1, containers=1, unallocated=0)
+    account = MemoryBalance(seconds=5, worst=-0.0123, worst_at=0, budget=1, containers=1, unallocated=0)
     done = done.model_copy(update={"phases": [one.model_copy(update={"memory": account}) for one in done.phases]})
     figure, _ = draw("memory", inputs(tmp_path, [done]))
     assert "within 1.23 % in every second" in figure.caption
@@ -172,7 +172,7 @@ def test_many_containers_are_one_band_each(tmp_path) -> None:
 
 def test_other_runs_miss_nothing(tmp_path) -> None:
     done = result(tmp_path, samples())
-    for given in (inputs(tmp_path, [done], swap=False, memory=400), inputs(None, [done])):
+    for given in (inputs(tmp_path, [done], swap=False, host_memory=400), inputs(None, [done])):
         with pytest.raises(FigureUnavailable) as reason:
             draw("memory", given)
         assert str(reason.value) == ""

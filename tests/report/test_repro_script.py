@@ -12,13 +12,13 @@ from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.model.deployment import Container, Database, Deployment, Host, InitData, Server, Volume
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import TrialResult
-from pgherd.model.run import RunRecord, Surroundings, Swap
+from pgherd.model.run import RunEnvironment, RunRecord, Swap
 from pgherd.model.trial import Trial
 from pgherd.postgres import configuration, instance
-from pgherd.postgres.golden import LOADING
+from pgherd.postgres.templates import LOADING
 from pgherd.report import repro_script
 from pgherd.report.repro_script import of_one_host, script
 
@@ -33,7 +33,7 @@ STUBS = "\n".join(f'{name}() {{ printf "%s\\0" {name} "$@" "$(cat)" "$END" >>cal
 
 def record(run="20260101-000000-density-ab12", logical_cpus=8, cores=None, run_as="pgherd"):
     facts = HostFacts(hostname="h", kernel="k", cores=cores or logical_cpus, logical_cpus=logical_cpus, memory=2**34)
-    around = Surroundings(runtime="cgroup", run_as=run_as, cores=cores or logical_cpus, memory=2**33)
+    around = RunEnvironment(runtime="cgroup", run_as=run_as, cores=cores or logical_cpus, memory=2**33)
     return RunRecord(run=run, study="density", options={}, environment=around, started=0, pgherd="1", hosts={"local": facts})
 
 
@@ -48,7 +48,7 @@ def container(name="db01", **changes):
 
 def result(*containers, phases=None, host=None, volumes=(), **changes):
     deployment = Deployment(
-        hosts=(Host(**{"cores": 4.0, "memory": 2**33} | (host or {}), containers=containers or (container(),)),), volumes=volumes
+        hosts=(Host(**{"host_cores": 4.0, "host_memory": 2**33} | (host or {}), containers=containers or (container(),)),), volumes=volumes
     )
     if phases is None:
         phases = (Phase(warmup=1, seconds=2.5, loads={"local/db01/pg/bench": Load(clients=2)}),)
@@ -453,7 +453,7 @@ ZRAM = Swap(kind="zram", size=2**30)
 
 
 def swap_record(swap=ZRAM, runtime="cgroup"):
-    around = Surroundings(runtime=runtime, cores=2, memory=2**31, swap=swap)
+    around = RunEnvironment(runtime=runtime, cores=2, memory=2**31, swap=swap)
     return RunRecord(run="r", study="consolidation", options={}, started=0.0, pgherd="0", environment=around)
 
 

@@ -8,7 +8,7 @@ from pgherd.model.deployment import Deployment, Host, Link, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.model.run import RunRecord, Surroundings
+from pgherd.model.run import RunEnvironment, RunRecord
 from pgherd.model.trial import Trial
 from pgherd.report import repro_script
 from pgherd.report.repro_tools import command_script, fio_script, iperf3_script
@@ -154,12 +154,12 @@ RECORD = RunRecord(
     options={},
     started=0,
     pgherd="1",
-    environment=Surroundings(runtime="process", run_as="bench", cores=1, memory=1),
+    environment=RunEnvironment(runtime="process", run_as="bench", cores=1, memory=1),
 )
 
 
 def command_result(*words, **changes):
-    trial = EXEC.propose(ExecOptions(command=words or ("echo", "x"), cores=1, **changes), []).trials[0]
+    trial = EXEC.propose(ExecOptions(command=words or ("echo", "x"), host_cores=1, **changes), []).trials[0]
     values = {"duration_seconds": 1.5, "value:rate": 250.0}
     targets = [TargetResult(target="local", driver="command", transactions=1, throughput=1, first=0, last=1, values=values)]
     return TrialResult(

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from pgherd.model.deployment import GuestMachine
+from pgherd.model.deployment import VmOptions
 from pgherd.report.run_differences import differences, names, same_kinds
 
 
@@ -95,8 +95,8 @@ def test_what_no_hypervisor_is_asked_for_is_no_difference(run8):
     def given(guest):
         return changed(run8[0], options={"vcpus": 1, "guest": None if guest is None else guest.model_dump(mode="json")})
 
-    assert not differences([("a", given(None)), ("b", given(GuestMachine()))])["options"].rows
-    found = differences([("a", given(None)), ("b", given(GuestMachine(pinned=True)))])["options"]
+    assert not differences([("a", given(None)), ("b", given(VmOptions()))])["options"].rows
+    found = differences([("a", given(None)), ("b", given(VmOptions(pinned=True)))])["options"]
     assert [tuple(cell.text for cell in row) for row in found.rows] == [("guest: pinned", "–", "True")]
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 from rich.console import Console
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.report import terminal
 
 

@@ -5,7 +5,7 @@ import json
 import altair as alt
 import pytest
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.report import chart_style, throughput_charts
 from pgherd.report.drawing import FigureInputs
 from pgherd.report.throughput_charts import STORAGE, TAINTED, UNKNOWN, limited_by_host, limited_points

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.model.load import Turns
+from pgherd.model.load import TimeSlicing
 from pgherd.report import drawing, trial_figures
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
 
@@ -84,7 +84,7 @@ def test_one_target_has_nobody_to_be_fair_to(run8):
 def test_variants_by_turns_owe_each_other_nothing(run8):
     result = even(run8, 1)[0]
     (phase,) = result.trial.phases
-    turns = Turns(of={target: target.split("/")[1] for target in phase.loads}, seconds=0.1, counted=0.1)
+    turns = TimeSlicing(of={target: target.split("/")[1] for target in phase.loads}, seconds=0.1, counted=0.1)
     taken = result.trial.model_copy(update={"phases": (phase.model_copy(update={"slices": turns}),)})
     by_turns = [result.model_copy(update={"trial": taken})]
     for builder in (trial_figures.fairness, trial_figures.seconds):

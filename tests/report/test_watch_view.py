@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.report.live_status import LiveDevice, LiveStatus, LiveThroughput, LiveTrialResult, LiveTrialStatus, LiveUsage
 from pgherd.report.watch_view import changes, heading, measured_text, phase_text, picture, progress, result_text, spark, trial_text
 
@@ -19,7 +19,7 @@ def result(id_="0006", **changes):
 
 
 def verdict(check, result, severity="taint"):
-    return Verdict(name=check, kind="noise", result=result, observed="3.1 %", expected="at most 2 %", severity=severity)
+    return Check(name=check, kind="noise", result=result, observed="3.1 %", expected="at most 2 %", severity=severity)
 
 
 def present(**update):

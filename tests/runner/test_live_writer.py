@@ -5,8 +5,8 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.runner.live_writer import LiveWriter, live_trial, open_live_writer
 from pgherd.runner.observer import RunObserver
-from pgherd.store import live
-from pgherd.store.live import LiveContainer, LivePhase, read_live
+from pgherd.store import live_state
+from pgherd.store.live_state import LiveContainer, LivePhase, read_live
 
 
 class Heard(RunObserver):
@@ -73,7 +73,7 @@ def test_each_hook_is_written_and_passed_on(tmp_path):
 
 def test_however_it_ends_nothing_is_left(tmp_path):
     with pytest.raises(RuntimeError), open_live_writer(tmp_path, RunObserver()):
-        assert (tmp_path / live.FILE).exists()
+        assert (tmp_path / live_state.FILE).exists()
         raise RuntimeError
     assert not list(tmp_path.iterdir())
 

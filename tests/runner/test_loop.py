@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.cluster.remote import named
+from pgherd.cluster.interfaces import named
+from pgherd.model.analysis import Analysis, Check, Proposal, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Analysis, Proposal, Thresholds, Verdict
 from pgherd.model.load import Load, Phase
-from pgherd.model.result import MemoryKill, PhaseResult
+from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
@@ -118,7 +118,7 @@ def test_all_proposals_are_run_and_logged(run, tmp_path):
 
 
 def test_a_busy_machine_s_run_names_the_command_that_measures_again(run, tmp_path, monkeypatch):
-    busy = Verdict(name="background-cpu", kind="noise", result="fail", observed="40 %", expected="≤ 5 %")
+    busy = Check(name="background-cpu", kind="noise", result="fail", observed="40 %", expected="≤ 5 %")
     monkeypatch.setattr(backends.trial_checks, "judge", lambda *_: [busy])
     monkeypatch.setattr(Study, "analyse", lambda *_: Analysis(answer="tainted", grade="C"))
     run.save(run.record().model_copy(update={"command": ["pgherd", "density", "--points", "1,2"]}))
@@ -164,7 +164,7 @@ def test_a_failed_trial_is_recorded_and_the_run_goes_on(run, tmp_path):
 
 def test_what_is_ended_for_want_of_memory_is_a_finding_and_ends_no_run(run, tmp_path):
     backend = FakeBackend(tmp_path / "scratch", {number: TrialError(f"no {number}") for number in range(9)})
-    kill = MemoryKill(container="a", processes=1, time=5.0)
+    kill = OomKill(container="a", processes=1, time=5.0)
     backend.memory_kills = lambda: (kill,)
     record = execute(run, tmp_path, Study(5, 5), backend=backend)
     assert record.state == "finished"

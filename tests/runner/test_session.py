@@ -11,7 +11,7 @@ from pgherd.host import reservation
 from pgherd.host.facts import gather
 from pgherd.model.deployment import Container
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.node.local import LocalNode
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import open_session
@@ -41,7 +41,7 @@ def places(monkeypatch):
 
 
 def surroundings(**changes):
-    return Surroundings(**{"runtime": "process", "cores": gather(NODE).cores, "memory": GB} | changes)
+    return RunEnvironment(**{"runtime": "process", "cores": gather(NODE).cores, "memory": GB} | changes)
 
 
 def left(places):

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pgherd.metrics.spool import Spool
-from pgherd.model.deployment import Container, GuestMemory
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.runtimes import balloon_manager
 from pgherd.runtimes.balloon_controller import GuestEntitlement
@@ -18,7 +18,7 @@ from pgherd.runtimes.balloon_device import GuestReading
 from pgherd.runtimes.balloon_manager import BALLOON, DRIVES, FIRST, MANAGER, BalloonManager, BalloonSpool, ManagedGuest
 
 MB = 2**20
-BALLOONS = GuestMemory(policy="virtio-balloon", reserve=0)
+BALLOONS = VmMemoryPolicy(policy="virtio-balloon", reserve=0)
 
 
 def answered(answer: Callable[[], Any], hang: threading.Event | None = None) -> Future[Any]:
@@ -102,7 +102,7 @@ def test_memory_goes_to_who_uses_it() -> None:
 
 def test_other_policies_look_and_touch_nothing(tmp_path) -> None:
     for policy in ("static", "free-page-reporting"):
-        manager = BalloonManager(GuestMemory(policy=policy), 100 * MB)
+        manager = BalloonManager(VmMemoryPolicy(policy=policy), 100 * MB)
         busy, idle = pair(manager)
         manager.record(tmp_path / policy)
         rounds(manager, 3)
@@ -322,7 +322,7 @@ def test_a_round_or_two_of_many_fail_nothing(tmp_path, monkeypatch) -> None:
 
 
 def test_where_no_balloon_is_moved_rounds_fail_nothing(tmp_path, monkeypatch) -> None:
-    manager = BalloonManager(GuestMemory(policy="static"), 1400 * MB)
+    manager = BalloonManager(VmMemoryPolicy(policy="static"), 1400 * MB)
     manager.record(tmp_path / "spool")
     played(manager, [False] * 50, monkeypatch)
     manager.record(None)

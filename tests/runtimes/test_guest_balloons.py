@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from pgherd.metrics.spool import Spool
-from pgherd.model.deployment import Container, GuestMemory
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.guest_balloons import GuestBalloons
 
 MB = 2**20
-BALLOONS = GuestMemory(policy="virtio-balloon", reserve=0)
+BALLOONS = VmMemoryPolicy(policy="virtio-balloon", reserve=0)
 
 
 class Machine:
@@ -98,7 +98,7 @@ def test_what_is_promised_is_looked_at_before_any_guest_is_there(balloons) -> No
 
 
 def test_only_a_policy_that_moves_needs_room_for_minima(balloons) -> None:
-    balloons.share(GuestMemory(policy="free-page-reporting"), 100 * MB)
+    balloons.share(VmMemoryPolicy(policy="free-page-reporting"), 100 * MB)
     balloons.promise(container("a", least=800))
     assert balloons.reporting
     balloons.share(None, 100 * MB)

@@ -7,7 +7,7 @@ import pytest
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.runtimes.process import ExternalRuntime, ProcessRuntime
 from pgherd.runtimes.runtime import Runtime
 

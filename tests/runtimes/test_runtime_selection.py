@@ -7,7 +7,7 @@ import pytest
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.runtimes import runtime_selection
 from pgherd.runtimes.runtime_selection import RuntimePool, choose
 

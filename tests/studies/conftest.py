@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
@@ -19,8 +19,8 @@ BEGUN = 1_000_000.0
 """When a simulated run begins, seconds since the epoch."""
 
 
-def verdict(check: str, result: str = "pass", kind: str = "noise", severity: str = "taint") -> Verdict:
-    return Verdict(name=check, kind=kind, result=result, observed="seen", expected="wanted", severity=severity)
+def verdict(check: str, result: str = "pass", kind: str = "noise", severity: str = "taint") -> Check:
+    return Check(name=check, kind=kind, result=result, observed="seen", expected="wanted", severity=severity)
 
 
 @dataclass
@@ -117,7 +117,7 @@ def simulate() -> type[Simulator]:
 @pytest.fixture
 def options() -> Callable[..., DensityOptions]:
     def build(**more: object) -> DensityOptions:
-        given = {"cores": 2, "memory": 2**32, "vcpus": 0.25, "cpu_mode": "quota", "pg_bin": "/pg/bin", "pg_version": "18.6"}
+        given = {"host_cores": 2, "host_memory": 2**32, "vcpus": 0.25, "cpu_mode": "quota", "pg_bin": "/pg/bin", "pg_version": "18.6"}
         given["databases"] = (1, 2, 3, 5, 6, 8, 10)
         return DensityOptions(**{**given, **more})
 

@@ -2,9 +2,9 @@
 
 import pytest
 
+from pgherd.model.analysis import Analysis, Check
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
-from pgherd.model.finding import Analysis, Verdict
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -47,7 +47,7 @@ def test_numbers_that_mix_two_hosts_are_not_of_grade_a(given, grade):
 def test_what_to_do_about_a_busy_machine_comes_first():
     study = Study()
     study.grade = "B"
-    busy = Verdict(name="background-cpu", kind="noise", result="fail", observed="40 %", expected="≤ 5 %")
+    busy = Check(name="background-cpu", kind="noise", result="fail", observed="40 %", expected="≤ 5 %")
     trials = [result().model_copy(update={"checks": [busy]}), result()]
     (said,) = conclude(study, Model(), trials, command=["pgherd", "density"]).next_steps
     assert said.startswith("Rerun on an idle machine") and said.endswith("1 of 2 trials (background-cpu): pgherd density")

@@ -6,7 +6,7 @@ from pgherd.study.database_options import DatabaseOptions, DatabaseRequest, targ
 
 
 def _options(**changes):
-    return DatabaseOptions(**{"cores": 4, "memory": 2**30, "vcpus": 2, "pg_bin": "/pg/bin", "pg_version": "17.1"} | changes)
+    return DatabaseOptions(**{"host_cores": 4, "host_memory": 2**30, "vcpus": 2, "pg_bin": "/pg/bin", "pg_version": "17.1"} | changes)
 
 
 def test_a_deployment_has_one_container_of_each_name_within_the_budget():

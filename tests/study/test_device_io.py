@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.histogram import histogram
+from pgherd.model.analysis import Analysis
 from pgherd.model.deployment import Deployment
-from pgherd.model.finding import Analysis
-from pgherd.model.io_view import DeviceView, IoView, Pattern, TraceCost
+from pgherd.model.device_io import DeviceIo, DeviceView, Pattern, TraceCost
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.study.device_io import series_numbers, with_device_io
@@ -39,7 +39,7 @@ def view(made, **more):
 
 
 def test_a_device_is_a_row_and_of_one_point_findings_too(made):
-    found = with_device_io(EMPTY, [trial(IoView(devices=[view(made)])), trial(IoView(devices=[view(made)]), number=2)])
+    found = with_device_io(EMPTY, [trial(DeviceIo(devices=[view(made)])), trial(DeviceIo(devices=[view(made)]), number=2)])
     (row,) = found.tables["io"]
     assert (row["device"], row["roles"], row["writes"].value, row["writes"].n) == ("sda", "data", pytest.approx(260.0), 2)
     assert row["peak_to_mean"].value == pytest.approx(900 / 260) and row["write_request_size"].value == pytest.approx(8.0)
@@ -49,14 +49,16 @@ def test_a_device_is_a_row_and_of_one_point_findings_too(made):
 
 
 def test_several_points_are_rows_without_findings(made):
-    trials = [trial(IoView(devices=[view(made)]), {"databases": n}, n) for n in (1, 2)]
+    trials = [trial(DeviceIo(devices=[view(made)]), {"databases": n}, n) for n in (1, 2)]
     found = with_device_io(EMPTY, trials)
     assert [row["point"] for row in found.tables["io"]] == ["databases 1", "databases 2"] and not found.findings
 
 
 def test_what_was_traced_has_a_label_and_its_rule(made):
     pattern = Pattern(requests=1000, bytes=1, window_share=0.95, adjacent_share=0.4, latency={5: 2000}, gaps=histogram([200] * 900))
-    io = IoView(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=0.02, events=90, lost=10, incomplete=3))
+    io = DeviceIo(
+        devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=0.02, events=90, lost=10, incomplete=3)
+    )
     found = with_device_io(EMPTY, [trial(io)])
     (row,) = found.tables["io"]
     assert (
@@ -72,7 +74,7 @@ def test_what_was_traced_has_a_label_and_its_rule(made):
 
 def test_sizes_of_traced_requests_are_a_table(made):
     pattern = Pattern(requests=100, bytes=1, sizes={8192: 70, 16384: 30})
-    io = IoView(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=None, events=1, lost=0))
+    io = DeviceIo(devices=[view(made, trace={"all": pattern, "write": pattern})], trace=TraceCost(cpu=None, events=1, lost=0))
     found = with_device_io(EMPTY, [trial(io)])
     assert [(row["roles"], row["request_bytes"], row["share"].value) for row in found.tables["io_sizes"]] == [
         ("data", 8192, pytest.approx(70)),
@@ -83,7 +85,7 @@ def test_sizes_of_traced_requests_are_a_table(made):
 def test_roles_on_one_device_and_devices_below_are_said(made):
     both = view(made).model_copy(update={"roles": {"data": ["a/pg"], "wal": ["a/pg"]}, "below": ["8:32"], "name": "loop0"})
     below = view(made).model_copy(update={"roles": {}, "number": "8:32", "name": "sdc"})
-    found = with_device_io(EMPTY, [trial(IoView(devices=[both, below], missing=["the tablespace of a/pg lies on no block device"]))])
+    found = with_device_io(EMPTY, [trial(DeviceIo(devices=[both, below], missing=["the tablespace of a/pg lies on no block device"]))])
     assert [row["roles"] for row in found.tables["io"]] == ["data, WAL", "below loop0"]
     assert any("data and WAL share the device" in warning for warning in found.warnings) and any(
         "tablespace" in warning for warning in found.warnings
@@ -91,7 +93,7 @@ def test_roles_on_one_device_and_devices_below_are_said(made):
 
 
 def test_where_no_device_is_seen_that_is_said():
-    found = with_device_io(EMPTY, [trial(IoView(missing=["the data of a/pg lies on no block device"]))])
+    found = with_device_io(EMPTY, [trial(DeviceIo(missing=["the data of a/pg lies on no block device"]))])
     assert found == EMPTY.model_copy(update={"warnings": ["I/O view: the data of a/pg lies on no block device"]})
 
 
@@ -102,7 +104,7 @@ def test_trials_without_a_view_add_nothing():
 def test_reads_per_transaction(made):
     device = view(made)
     device = device.model_copy(update={"series": device.series.model_copy(update={"reads": [50.0] * 10})})
-    (row,) = with_device_io(EMPTY, [trial(IoView(devices=[device]))]).tables["io"]
+    (row,) = with_device_io(EMPTY, [trial(DeviceIo(devices=[device]))]).tables["io"]
     assert row["reads_per_tx"].value == pytest.approx(5.0)
     assert series_numbers(device.series)["reads"] == pytest.approx(50.0)
 
@@ -112,7 +114,7 @@ def test_reads_are_held_against_the_transactions_of_the_servers_on_the_device_al
     series = view(made).series.model_copy(update={"reads": [50.0] * 10})
     one = view(made).model_copy(update={"series": series})
     other = one.model_copy(update={"number": "8:16", "name": "sdb", "roles": {"data": ["b/pg"]}})
-    result = trial(IoView(devices=[one, other]))
+    result = trial(DeviceIo(devices=[one, other]))
     (phase,) = result.phases
     busy = phase.targets[0].model_copy(update={"target": "local/b/pg/bench", "transactions": 1000.0})
     result = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [*phase.targets, busy]})]})
@@ -122,7 +124,7 @@ def test_reads_are_held_against_the_transactions_of_the_servers_on_the_device_al
 
 def test_a_loaded_volume_has_its_devices_and_no_transactions(made):
     device = view(made).model_copy(update={"roles": {"volume": ["h1/pg"]}})
-    result = trial(IoView(devices=[device]), {"test": "random-read", "volume": "pg"})
+    result = trial(DeviceIo(devices=[device]), {"test": "random-read", "volume": "pg"})
     (phase,) = result.phases
     target = phase.targets[0].model_copy(update={"target": "h1/pg", "driver": "fio"})
     (row,) = with_device_io(EMPTY, [result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})]).tables["io"]
@@ -133,7 +135,7 @@ def test_bursts_of_data_stand_beside_the_wal_of_the_same_servers(made):
     """Data at 900 blocks a second in bursts, and WAL at 90 on another device: 10 times as much."""
     data = view(made)
     wal = data.model_copy(update={"number": "8:16", "name": "sdb", "roles": {"wal": ["a/pg"]}, "series": made.series([8192.0 * 90] * 10)})
-    rows = {row["device"]: row for row in with_device_io(EMPTY, [trial(IoView(devices=[data, wal]))]).tables["io"]}
+    rows = {row["device"]: row for row in with_device_io(EMPTY, [trial(DeviceIo(devices=[data, wal]))]).tables["io"]}
     assert (
         rows["sda"]["data_burst_to_wal_ratio"].value == pytest.approx(10)
         and "WAL on another device" in rows["sda"]["data_burst_to_wal_ratio"].method
@@ -144,7 +146,7 @@ def test_bursts_of_data_stand_beside_the_wal_of_the_same_servers(made):
 @pytest.mark.parametrize("roles", [{"wal": ["b/pg"]}, {"data": ["c/pg"]}])
 def test_anothers_wal_is_not_held_against_data(made, roles):
     other = view(made).model_copy(update={"number": "8:16", "name": "sdb", "roles": roles})
-    rows = with_device_io(EMPTY, [trial(IoView(devices=[view(made), other]))]).tables["io"]
+    rows = with_device_io(EMPTY, [trial(DeviceIo(devices=[view(made), other]))]).tables["io"]
     assert all("data_burst_to_wal_ratio" not in row for row in rows)
 
 
@@ -162,10 +164,10 @@ def test_a_wals_device_that_sees_more_than_wal_is_held_against_nothing(made, abo
     data = view(made)
     wal = data.model_copy(update={"number": "8:16", "name": "sdb", "roles": roles})
     loop = data.model_copy(update={"number": "7:0", "name": "loop0", "roles": above, "below": ["8:16"]})
-    rows = with_device_io(EMPTY, [trial(IoView(devices=[data, wal, loop]))]).tables["io"]
+    rows = with_device_io(EMPTY, [trial(DeviceIo(devices=[data, wal, loop]))]).tables["io"]
     assert all("data_burst_to_wal_ratio" not in row for row in rows)
     plain = loop.model_copy(update={"roles": {"wal": ["b/pg"]}})
-    only = with_device_io(EMPTY, [trial(IoView(devices=[data, wal.model_copy(update={"roles": {"wal": ["a/pg"]}}), plain]))]).tables["io"]
+    only = with_device_io(EMPTY, [trial(DeviceIo(devices=[data, wal.model_copy(update={"roles": {"wal": ["a/pg"]}}), plain]))]).tables["io"]
     assert next(row for row in only if row["device"] == "sda")["data_burst_to_wal_ratio"].value == pytest.approx(900 / 260), (
         "it sees WAL alone"
     )
@@ -173,5 +175,5 @@ def test_a_wals_device_that_sees_more_than_wal_is_held_against_nothing(made, abo
 
 def test_bursts_beside_a_wal_on_the_same_device_say_nothing(made):
     both = view(made).model_copy(update={"roles": {"data": ["a/pg"], "wal": ["a/pg"]}})
-    (row,) = with_device_io(EMPTY, [trial(IoView(devices=[both]))]).tables["io"]
+    (row,) = with_device_io(EMPTY, [trial(DeviceIo(devices=[both]))]).tables["io"]
     assert "data_burst_to_wal_ratio" not in row

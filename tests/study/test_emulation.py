@@ -1,7 +1,7 @@
 import pytest
 
+from pgherd.model.analysis import Analysis, Check, Finding
 from pgherd.model.deployment import Container, Deployment, Host
-from pgherd.model.finding import Analysis, Finding, Verdict
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -59,9 +59,9 @@ def test_what_was_ended_for_want_of_memory_is_said_all_the_same():
 
 def test_what_is_judged_by_speed_is_unknown_there():
     verdicts = [
-        Verdict(name="cpu-bound", kind="validity", result="fail", observed="10 %", expected="95 %"),
-        Verdict(name="overlap", kind="noise", result="pass", observed="99 %", expected="95 %"),
-        Verdict(name="cached", kind="validity", result="pass", observed="hit ratio 99.9 %", expected="hit ratio ≥ 99 %"),
+        Check(name="cpu-bound", kind="validity", result="fail", observed="10 %", expected="95 %"),
+        Check(name="overlap", kind="noise", result="pass", observed="99 %", expected="95 %"),
+        Check(name="cached", kind="validity", result="pass", observed="hit ratio 99.9 %", expected="hit ratio ≥ 99 %"),
     ]
     assert discount_checks(verdicts, [phase(None)]) == verdicts
     first, *others = discount_checks(verdicts, [phase(1.0)])
@@ -72,5 +72,5 @@ def test_what_is_judged_by_speed_is_unknown_there():
 def test_nothing_of_speed_passes_there_either(check):
     """Nor is it a pass where a phase of several fell short."""
     for told in ({"result": "pass"}, {"result": "fail", "failed_in": ("p",)}):
-        (found,) = discount_checks([Verdict(name=check, kind="validity", observed="99 %", expected="95 %", **told)], [phase(1.0)])
+        (found,) = discount_checks([Check(name=check, kind="validity", observed="99 %", expected="95 %", **told)], [phase(1.0)])
         assert (found.result, found.reason, found.failed_phases) == ("unknown", EMULATION_REASON, ())

@@ -1,8 +1,8 @@
 import pytest
 
-from pgherd.model.deployment import Container, Deployment, GuestMachine, Host
-from pgherd.model.finding import Analysis
-from pgherd.model.io_view import DeviceView, IoView
+from pgherd.model.analysis import Analysis
+from pgherd.model.deployment import Container, Deployment, Host, VmOptions
+from pgherd.model.device_io import DeviceIo, DeviceView
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
@@ -29,7 +29,7 @@ def metrics(ballooned=300.0, resident=400.0, database=250.0):
 
 
 def trial(number=1, found=None, point=None, error=None, merge=False):
-    host = Host(containers=(Container(name="a", runtime="vm", vm=GuestMachine(merge=merge)),))
+    host = Host(containers=(Container(name="a", runtime="vm", vm=VmOptions(merge=merge)),))
     asked = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=(Phase(name="high"),))
     phase = PhaseResult(phase="high", start=0.0, end=10.0, overlap=1.0, targets=[], metrics=metrics() if found is None else found)
     return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[] if error else [phase], error=error)
@@ -77,7 +77,7 @@ def test_the_two_views_of_a_drive_stand_together_under_both_names() -> None:
     devices = [DeviceView(number=f"guest-disk:a/{name}", name=name, below=[f"guest-drive:a/{drive}"]) for name, drive in inside]
     devices += [DeviceView(number=f"guest-drive:a/{drive}", name=drive, below=["253:0"]) for _, drive in inside]
     (phase,) = result.phases
-    phase = phase.model_copy(update={"metrics": {**phase.metrics, **more}, "io": IoView(devices=devices)})
+    phase = phase.model_copy(update={"metrics": {**phase.metrics, **more}, "io": DeviceIo(devices=devices)})
     rows = with_guest_memory(EMPTY, [result.model_copy(update={"phases": [phase]})]).tables["guest_drives"]
     assert [(row["drive"], row["also_known_as"]) for row in rows] == [
         *(("a/vdb", "a/data"), ("a/data", "a/vdb")),

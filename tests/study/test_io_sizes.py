@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.model.deployment import Deployment
-from pgherd.model.io_view import DeviceView, IoView, Pattern
+from pgherd.model.device_io import DeviceIo, DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.study.device_io import size_rows
@@ -9,7 +9,7 @@ from pgherd.study.device_io import size_rows
 
 def trial(number, sizes, direction="write"):
     pattern = Pattern(requests=sum(sizes.values()), bytes=0, sizes=sizes)
-    io = IoView(devices=[DeviceView(number="8:0", name="sda", roles={"wal": ["a/pg"]}, trace={direction: pattern, "all": pattern})])
+    io = DeviceIo(devices=[DeviceView(number="8:0", name="sda", roles={"wal": ["a/pg"]}, trace={direction: pattern, "all": pattern})])
     phase = PhaseResult(phase="steady", start=0.0, end=10.0, overlap=1.0, targets=[], io=io)
     asked = Trial(point={}, deployment=Deployment(hosts=()), phases=())
     return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[phase])

@@ -23,7 +23,7 @@ def trial(options: DensityOptions, host: Any, databases: int) -> TrialResult:
 @pytest.mark.parametrize("place", ["inside", "outside"])
 @pytest.mark.parametrize("databases", [1, 6, 10])
 def test_the_parts_make_up_the_host(options: Build, simulate: Any, place: str, databases: int) -> None:
-    given = options(client_place=place)
+    given = options(client_placement=place)
     found = observe(given, trial(given, simulate(given, overhead=0.2 if place == "inside" else 0.9), databases))
     assert found is not None
     cpu = found.cpu
@@ -33,7 +33,7 @@ def test_the_parts_make_up_the_host(options: Build, simulate: Any, place: str, d
 
 
 def test_clients_on_a_host_of_their_own_take_nothing_from_the_servers(options: Build, simulate: Any) -> None:
-    chosen = options(client_place="outside")
+    chosen = options(client_placement="outside")
     result = trial(chosen, simulate(chosen, overhead=0.9), 2)
     beside = observe(chosen, result)
     (plan,) = result.trial.phases
@@ -56,7 +56,7 @@ def test_the_platform_is_what_is_outside(options: Build, simulate: Any) -> None:
 
 def test_hypervisors_and_the_balloon_manager_are_the_platforms(options: Build, simulate: Any) -> None:
     """E2: what QEMU uses beside its vCPUs is not the databases', and the manager is needed whoever measures."""
-    given = options(client_place="outside")
+    given = options(client_placement="outside")
     result = trial(given, simulate(given, overhead=0.9), 6)
     before = observe(given, result)
     metrics = result.phases[0].metrics

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pgherd.model.analysis import Analysis, Check
 from pgherd.model.deployment import Host
-from pgherd.model.finding import Analysis, Verdict
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.study.per_host import imbalance, relative_rates, slowest, with_hosts
@@ -65,9 +65,7 @@ def test_trials_that_left_a_host_idle_say_nothing():
 
 
 def test_trials_without_a_host_are_told():
-    gone = Verdict(
-        name="all-hosts-present", kind="noise", result="fail", observed="1 of 2; missing b", expected="every host", reason="lost"
-    )
+    gone = Check(name="all-hosts-present", kind="noise", result="fail", observed="1 of 2; missing b", expected="every host", reason="lost")
     found = analysed(result(0, {"a": [100], "b": [99]}), result(1, {"a": [100]}, gone))
     assert found.warnings == ["before", "1 of 2 trials ran without all hosts (1 of 2; missing b); they are tainted"]
     assert found.findings["host_imbalance"].n == 1
@@ -125,7 +123,7 @@ def test_hosts_are_compared_without_that_of_the_clients():
 
 
 def test_where_no_trial_is_clean_the_tainted_ones_are_shown_and_nothing_is_found():
-    steal = Verdict(name="steal", kind="noise", result="fail", observed="9%", expected="2%", reason="x")
+    steal = Check(name="steal", kind="noise", result="fail", observed="9%", expected="2%", reason="x")
     found = analysed(*(result(number, {"a": [100], "b": [50]}, steal) for number in range(3)))
     row = found.tables["hosts"][1]
     assert row["throughput_per_database"].value == pytest.approx(50) and row["relative_to_mean"].value == pytest.approx(50 / 75)

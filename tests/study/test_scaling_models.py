@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.analysis.selection import fit_models
+from pgherd.analysis.model_selection import fit_models
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 E1 = [1, 4, 8, 16, 24, 32, 40], [64, 256, 512, 1045, 1540, 1957, 2194]

@@ -14,7 +14,7 @@ FILES = {
     "STUDY = Study(package='pgherd.studies.tiny', name='tiny', help='Count.', request='TinyRequest', resolved='TinyOptions',"
     " labels={'ticks': 'ticks of a clock'})\n",
     "options.py": "from pgherd.model.base import Model\nclass TinyRequest(Model):\n    n: int = 1\nclass TinyOptions(TinyRequest): ...\n",
-    "propose.py": "from pgherd.model.finding import Proposal\ndef propose(options, results):\n    return Proposal(stop='counted')\n",
+    "propose.py": "from pgherd.model.analysis import Proposal\ndef propose(options, results):\n    return Proposal(stop='counted')\n",
     "prepare.py": "def prepare(node, request, dry):\n    return request\n",
 }
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
@@ -13,7 +13,15 @@ SECONDS, RAMP = 9.0, 1.0
 
 
 def _options(**changes):
-    known = {"cores": 2, "memory": 2**30, "vcpus": 1, "pg_bin": "/pg/bin", "pg_version": "17.1", "seconds": SECONDS, "ramp": RAMP}
+    known = {
+        "host_cores": 2,
+        "host_memory": 2**30,
+        "vcpus": 1,
+        "pg_bin": "/pg/bin",
+        "pg_version": "17.1",
+        "duration": SECONDS,
+        "warmup": RAMP,
+    }
     return DatabaseOptions(**known | changes)
 
 
@@ -35,7 +43,7 @@ def _phase(seconds, tps):
 
 
 def _result(trial, number, *, tainted=(), extra=0.0, tps=100.0, kind="noise"):
-    verdicts = [Verdict(name=check, kind=kind, result="fail", observed="", expected="") for check in tainted]
+    verdicts = [Check(name=check, kind=kind, result="fail", observed="", expected="") for check in tainted]
     phases = [_phase(SECONDS, tps)]
     ended = trial.seconds() + extra
     return TrialResult(id=f"{number:04d}", trial=trial, started=0.0, ended=ended, phases=phases, checks=verdicts)

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
+from pgherd.store.live_state import LiveContainer, LivePhase, LiveState, LiveTrial, read_live, write_live
 
 FIRST = "20260131-120000-density-0001"
 
@@ -28,7 +28,7 @@ def test_a_finished_run(client, runs):
 
 
 def test_an_interrupted_run_can_be_gone_on_with(client, runs):
-    surroundings = {"runtime": "process", "cores": 1.0, "memory": 2**30}
+    surroundings = {"runtime": "process", "host_cores": 1.0, "host_memory": 2**30}
     change(runs, state="interrupted", analysis=None, error="interrupted by the user", surroundings=surroundings)
     text = client.get(f"/runs/{FIRST}").text
     assert "No answer: this run was interrupted by" in text and f"/runs/{FIRST}/resume" in text
@@ -89,7 +89,7 @@ def test_several_hosts_are_shown_each_and_together(client, running, runs):
     (facts,) = record["hosts"].values()
     hosts = {name: {**facts, "logical_cpus": 2} for name in ("db1", "db2")}
     over = {"address": "default", "hosts": [{"name": name} for name in hosts]}
-    change(runs, hosts=hosts, surroundings={"runtime": "cgroup", "cores": 4.0, "memory": 2**30, "cluster": over})
+    change(runs, hosts=hosts, surroundings={"runtime": "cgroup", "host_cores": 4.0, "host_memory": 2**30, "cluster": over})
     now = time.time()
     lines = [{"sources": [[sampler, f"host:{name}", "read on", name, ""] for name in hosts for sampler in ("cpu", "memory")], "first": 0}]
     for number in range(len(hosts)):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.workloads.binary_copy import HEADER, Letters, decimal, instant, integer, layout, null, text
+from pgherd.workloads.binary_copy import HEADER, RandomText, decimal, instant, integer, layout, null, text
 
 
 def random() -> np.random.Generator:
@@ -46,7 +46,7 @@ def test_the_header_is_the_formats() -> None:
 
 def test_rows_are_tuples_of_the_format() -> None:
     made = layout([integer("a"), text("b", 3), null("c"), instant("d"), decimal("e", 2)])
-    rows = made.rows(2, Letters(random(), 64), random()).set(a=[7, -7], b=[b"one", b"two"], d=2**40, e=[12345, -5])
+    rows = made.rows(2, RandomText(random(), 64), random()).set(a=[7, -7], b=[b"one", b"two"], d=2**40, e=[12345, -5])
     first, second = tuples(bytes(rows.data()))
     assert first[:4] == [struct.pack(">i", 7), b"one", None, struct.pack(">q", 2**40)]
     assert second[:3] == [struct.pack(">i", -7), b"two", None]
@@ -59,20 +59,20 @@ def test_rows_are_tuples_of_the_format() -> None:
 @given(st.lists(st.integers(-(10**10) + 1, 10**10 - 1), min_size=1, max_size=20), st.integers(0, 4))
 def test_decimals_keep_their_value(units: list[int], scale: int) -> None:
     units = [unit % (10 ** (scale + 8)) * (1 if unit >= 0 else -1) for unit in units]
-    rows = layout([decimal("x", scale)]).rows(len(units), Letters(random(), 64), random()).set(x=units)
+    rows = layout([decimal("x", scale)]).rows(len(units), RandomText(random(), 64), random()).set(x=units)
     assert [numeric(row[0] or b"") for row in tuples(bytes(rows.data()))] == [Decimal(unit).scaleb(-scale) for unit in units]
 
 
 @given(st.integers(1, 300), st.integers(1, 200))
 def test_letters_never_run_out(size: int, wanted: int) -> None:
-    letters = Letters(random(), size)
+    letters = RandomText(random(), size)
     found = letters.some(wanted, random())
     assert len(found) == wanted
     assert bytes(found).isalnum()
 
 
 def test_all_letters_come_up_about_as_often() -> None:
-    counts = np.bincount(np.frombuffer(Letters(random(), 1 << 20).some(1 << 20, random()), dtype=np.uint8), minlength=256)
+    counts = np.bincount(np.frombuffer(RandomText(random(), 1 << 20).some(1 << 20, random()), dtype=np.uint8), minlength=256)
     used = counts[counts > 0]
     assert len(used) == 62
     assert used.max() / used.min() < 1.4  # 5 in 256 against 4

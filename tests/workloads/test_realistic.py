@@ -1,8 +1,8 @@
-from pgherd.workloads.realistic import REALISTIC, Values, digest
+from pgherd.workloads.realistic import REALISTIC, SampleRows, digest
 
 
 def test_the_same_seed_gives_the_same_rows_and_every_column_a_value():
-    first, again = Values(), Values()
+    first, again = SampleRows(), SampleRows()
     for make in ("people", "addresses", "listings"):
         rows = list(getattr(first, make)(300))
         assert rows == list(getattr(again, make)(300)) and len(rows) == 300
@@ -10,13 +10,13 @@ def test_the_same_seed_gives_the_same_rows_and_every_column_a_value():
 
 
 def test_values_vary_as_those_of_people_do():
-    people = list(Values().people(2000))
+    people = list(SampleRows().people(2000))
     assert len({row[2] for row in people}) > 500, "surnames"
     assert len({row[3] for row in people}) > 1990, "addresses of mail"
 
 
 def test_a_listing_is_a_key_and_its_prices_are_in_order():
-    rows = list(Values().listings(600))
+    rows = list(SampleRows().listings(600))
     assert len({(row[0], row[2]) for row in rows}) == 600
     assert all(low <= min(opened, closed) and max(opened, closed) <= high for _, _, _, opened, high, low, closed, _ in rows)
 

@@ -9,7 +9,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.node.local import LocalNode
 from pgherd.workloads import client_options
-from pgherd.workloads.registry import NAMES, fillings, find
+from pgherd.workloads.registry import NAMES, find, loaders
 
 
 def test_every_name_is_found_under_itself() -> None:
@@ -28,10 +28,10 @@ def test_the_users_transactions_belong_to_script() -> None:
 
 
 def test_fillings_of_a_server() -> None:
-    loaders = fillings(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
-    assert [(loader.database, loader.identity) for loader in loaders] == [("a", "pgbench-1"), ("b", "pgbench-2")]
+    found = loaders(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
+    assert [(loader.database, loader.identity) for loader in found] == [("a", "pgbench-1"), ("b", "pgbench-2")]
     with pytest.raises(UsageError, match="no workload"):
-        fillings(LocalNode(), [Database(workload="nope")])
+        loaders(LocalNode(), [Database(workload="nope")])
 
 
 def test_client_options_name_the_socket() -> None:

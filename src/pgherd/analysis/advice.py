@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Literal
 
-from pgherd.model.facts import Advice, HostPractice, Outcome, Part, ServerPractice
+from pgherd.model.host_facts import Advice, HardwareDevice, HostAdviceFacts, Outcome, ServerFacts
 from pgherd.model.units import format_bytes
 
 E17 = "E17"
@@ -55,7 +55,7 @@ _host = partial(_advice, "host")
 _server = partial(_advice, "server")
 
 
-def host_advice(host: HostPractice) -> list[Advice]:
+def host_advice(host: HostAdviceFacts) -> list[Advice]:
     """Run all checks of a host, in a fixed order."""
     return [
         *_schedulers(host),
@@ -71,7 +71,7 @@ def host_advice(host: HostPractice) -> list[Advice]:
     ]
 
 
-def _schedulers(host: HostPractice) -> Iterator[Advice]:
+def _schedulers(host: HostAdviceFacts) -> Iterator[Advice]:
     rationale = "The hypervisor and its storage reorder requests. A scheduler in the guest only adds CPU time and delay"
     if host.virtualisation is None:
         return
@@ -86,7 +86,7 @@ def _schedulers(host: HostPractice) -> Iterator[Advice]:
         yield _host("io-scheduler", outcome, observed, "none (or noop) on virtual disks", rationale, command)
 
 
-def _drivers(host: HostPractice) -> Iterator[Advice]:
+def _drivers(host: HostAdviceFacts) -> Iterator[Advice]:
     if host.virtualisation is None:
         return
     rationale = "An emulated device needs exits to the hypervisor for every request. A paravirtual device batches requests"
@@ -99,13 +99,13 @@ def _drivers(host: HostPractice) -> Iterator[Advice]:
             )  # fmt: skip
 
 
-def _paravirtual(part: Part, drivers: tuple[str, ...]) -> Outcome:
+def _paravirtual(part: HardwareDevice, drivers: tuple[str, ...]) -> Outcome:
     if not part.driver:
         return "unknown"
     return "ok" if part.driver in drivers else "change" if part.driver in EMULATED_CARDS or drivers is PARAVIRTUAL_DISKS else "consider"
 
 
-def _thick_disks(host: HostPractice) -> Advice:
+def _thick_disks(host: HostAdviceFacts) -> Advice:
     rationale = "A thin disk allocates blocks at their first write. Such writes are slow, and occur under load"
     recommended = "thick, eager-zeroed virtual disks"
     if host.virtualisation is None:
@@ -119,7 +119,7 @@ def _thick_disks(host: HostPractice) -> Advice:
     )
 
 
-def _balloon(host: HostPractice) -> Advice:
+def _balloon(host: HostAdviceFacts) -> Advice:
     recommended = "memory balloon present if memory may be overcommitted"
     rationale = "Without it a host short of memory swaps arbitrary guest pages. With a balloon the guest selects them"
     if host.virtualisation is None:
@@ -136,7 +136,7 @@ def _sysctl(name: str, value: int | str) -> str:
     return f"sysctl -w vm.{name}={value}   # persistent: vm.{name} = {value} in /etc/sysctl.d/60-postgresql.conf"
 
 
-def _swappiness(host: HostPractice) -> Advice:
+def _swappiness(host: HostAdviceFacts) -> Advice:
     value = host.knobs.get("swappiness")
     rationale = "Rarely used shared buffers look idle to the kernel. If they are swapped out, each later hit reads from disk"
     recommended = f"at most {MOST_SWAPPINESS}"
@@ -149,7 +149,7 @@ def _swappiness(host: HostPractice) -> Advice:
     return _host("swappiness", outcome, observed, recommended, rationale, _sysctl("swappiness", 1), KERNEL)
 
 
-def _overcommit(host: HostPractice) -> Advice:
+def _overcommit(host: HostAdviceFacts) -> Advice:
     value = host.knobs.get("overcommit_memory")
     rationale = "With 0 or 1 the kernel grants more memory than it has. Its OOM killer then ends a server process, and so the server"
     recommended = "2 (strict) on a dedicated database host"
@@ -163,7 +163,7 @@ def _overcommit(host: HostPractice) -> Advice:
     )
 
 
-def _dirty_pages(host: HostPractice) -> Advice:
+def _dirty_pages(host: HostAdviceFacts) -> Advice:
     rationale = "Accumulated dirty pages are written at once when a checkpoint syncs its files, and delay WAL writes"
     recommended = f"background writeback starts at {format_bytes(MOST_BACKGROUND)} or less"
     size, share = host.knobs.get("dirty_background_bytes", 0), host.knobs.get("dirty_background_ratio")
@@ -177,7 +177,7 @@ def _dirty_pages(host: HostPractice) -> Advice:
     )
 
 
-def _transparent_huge_pages(host: HostPractice) -> Advice:
+def _transparent_huge_pages(host: HostAdviceFacts) -> Advice:
     value = host.transparent_huge_pages
     rationale = "With 'always' the kernel compacts memory while a process waits, and small allocations of a backend use 2 MB each"
     recommended = "madvise or never"
@@ -187,7 +187,7 @@ def _transparent_huge_pages(host: HostPractice) -> Advice:
     return _host("transparent-huge-pages", "ok" if value != "always" else "consider", value, recommended, rationale, command, POSTGRES)
 
 
-def _governor(host: HostPractice) -> Advice:
+def _governor(host: HostAdviceFacts) -> Advice:
     recommended, rationale = (
         "performance",
         "Other governors lower the clock while a database waits, and each short query waits until it rises again",
@@ -200,7 +200,7 @@ def _governor(host: HostPractice) -> Advice:
     return _host("governor", outcome, host.governor, recommended, rationale, command, "Linux documentation, admin-guide/pm/cpufreq")
 
 
-def _clock(host: HostPractice) -> Advice:
+def _clock(host: HostAdviceFacts) -> Advice:
     recommended = "tsc, or the hypervisor's clock"
     rationale = "A slow clock requires calls to the kernel or hypervisor. EXPLAIN ANALYZE and track_io_timing cost several times as much"
     source = "PostgreSQL documentation, pg_test_timing"
@@ -233,7 +233,7 @@ MANY_IMAGES = 0.2
 """Full-page images per WAL record from which compressing them is worth a test."""
 
 
-def server_advice(server: ServerPractice, host: HostPractice) -> list[Advice]:
+def server_advice(server: ServerFacts, host: HostAdviceFacts) -> list[Advice]:
     """Run all checks of a server, in a fixed order. Checks that need a remote host's facts are 'unknown'."""
     return [
         _separate_wal_device(server),
@@ -261,7 +261,7 @@ def _set(name: str, value: str, *, restart: bool = False) -> str:
     return f"ALTER SYSTEM SET {name} = '{value}';   -- then {after}"
 
 
-def _separate_wal_device(server: ServerPractice) -> Advice:
+def _separate_wal_device(server: ServerFacts) -> Advice:
     recommended = "separate devices for data and WAL, not shared with the system"
     rationale = "Commits wait for small sequential WAL writes. On a shared device they queue behind a checkpoint's random writes"
     if not server.local or not server.data or not server.wal:
@@ -281,7 +281,7 @@ def _separate_wal_device(server: ServerPractice) -> Advice:
     return _server("separate-wal-device", "ok", f"data on {', '.join(server.data)}, WAL on {', '.join(server.wal)}", recommended, rationale)
 
 
-def _dedicated_server(server: ServerPractice) -> Advice:
+def _dedicated_server(server: ServerFacts) -> Advice:
     recommended = "a separate container and server for each important database"
     rationale = "Databases of one server share buffers, WAL, checkpoints and autovacuum. One can starve the others"
     names = sorted(server.databases, key=lambda name: -server.databases[name])
@@ -298,7 +298,7 @@ def _dedicated_server(server: ServerPractice) -> Advice:
     return _server("dedicated-server", "consider" if len(names) > 1 or others else "ok", observed, recommended, rationale, command)
 
 
-def _shared_buffers(server: ServerPractice, host: HostPractice) -> Advice:
+def _shared_buffers(server: ServerFacts, host: HostAdviceFacts) -> Advice:
     recommended = "25 to 40 % of memory, or 75 %, but not about 50 %"
     rationale = "At about half of memory, page cache and shared buffers hold mostly the same pages"
     size = server.bytes_.get("shared_buffers")
@@ -320,11 +320,11 @@ def _shared_buffers(server: ServerPractice, host: HostPractice) -> Advice:
     return _server("shared-buffers", "ok", observed, recommended, rationale)
 
 
-def _buffers_command(host: HostPractice, share: float) -> str:
+def _buffers_command(host: HostAdviceFacts, share: float) -> str:
     return _set("shared_buffers", f"{int(host.memory * share / 2**20)}MB", restart=True)
 
 
-def _huge_pages(server: ServerPractice) -> Advice:
+def _huge_pages(server: ServerFacts) -> Advice:
     recommended = "on, with enough huge pages reserved for shared memory"
     rationale = "With 4 kB pages each backend has a large page table and more TLB misses"
     size, setting = server.bytes_.get("shared_buffers"), server.settings.get("huge_pages")
@@ -345,7 +345,7 @@ def _huge_pages(server: ServerPractice) -> Advice:
     return _server("huge-pages", outcome, observed, recommended, rationale, reserve + _set("huge_pages", "on", restart=True), RESOURCES)
 
 
-def _completion_target(server: ServerPractice) -> Advice:
+def _completion_target(server: ServerFacts) -> Advice:
     text = server.settings.get("checkpoint_completion_target")
     recommended, rationale = f"{TARGET:g}", "Writes spread over most of the checkpoint interval interfere less with WAL writes"
     if text is None:
@@ -356,7 +356,7 @@ def _completion_target(server: ServerPractice) -> Advice:
     )
 
 
-def _wal_size(server: ServerPractice) -> Advice:
+def _wal_size(server: ServerFacts) -> Advice:
     size = server.bytes_.get("max_wal_size")
     recommended = f"large enough that at most {MANY_REQUESTED:.0%} of checkpoints are requested"
     rationale = "Checkpoints requested by WAL volume occur at peak load, and each causes a new round of full-page images"
@@ -371,7 +371,7 @@ def _wal_size(server: ServerPractice) -> Advice:
     return _server("max-wal-size", outcome, observed, recommended, rationale, command, WAL_DOC)
 
 
-def _wal_compression(server: ServerPractice) -> Advice:
+def _wal_compression(server: ServerFacts) -> Advice:
     setting = server.settings.get("wal_compression")
     recommended = "lz4 or zstd (on if this build has neither), if full-page images are frequent"
     rationale = (
@@ -390,7 +390,7 @@ def _wal_compression(server: ServerPractice) -> Advice:
     return _server("wal-compression", outcome, observed, recommended, rationale, _set("wal_compression", codec), WAL_DOC)
 
 
-def _checksums(server: ServerPractice) -> Advice:
+def _checksums(server: ServerFacts) -> Advice:
     text = server.settings.get("data_checksums")
     recommended, rationale = "on", "Without them corruption by the storage is not detected"
     source = "PostgreSQL documentation, 'Data Checksums' (default since version 18)"
@@ -400,7 +400,7 @@ def _checksums(server: ServerPractice) -> Advice:
     return _server("data-checksums", "ok" if text == "on" else "consider", text, recommended, rationale, command, source)
 
 
-def _kept_on(server: ServerPractice, name: str, rationale: str, outcome: Outcome) -> Advice:
+def _kept_on(server: ServerFacts, name: str, rationale: str, outcome: Outcome) -> Advice:
     text = server.settings.get(name)
     check = name.replace("_", "-")
     if text is None:

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from pgherd.analysis.fit import Array, Fit, observations
 from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.scaling_model import Array, Fit, observations
 
 OWN = 5
 """Minimum number of repeats for a separate spread of a point. Below it, spreads are pooled over points."""

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from pgherd.analysis.bootstrap import percentiles
-from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate, ratio_of_means
+from pgherd.analysis.scaling_model import Array
 from pgherd.model.errors import UsageError
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pgherd.analysis.histogram import bucket
-from pgherd.model.io_view import Checkpoint
+from pgherd.model.device_io import Checkpoint
 
 
 def latency_fields(

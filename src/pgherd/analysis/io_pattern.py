@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgherd.analysis.histogram import histogram
-from pgherd.model.io_view import BlockRequest, Direction, Pattern
+from pgherd.model.device_io import BlockRequest, Direction, Pattern
 
 WINDOW_BYTES = 64 * 1024
 LOOK_BEHIND = 16

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate, student
+from pgherd.analysis.scaling_model import Array
 from pgherd.model.errors import UsageError
 
 FAR_PREDICTION_FACTOR = 100.0

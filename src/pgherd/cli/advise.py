@@ -13,7 +13,7 @@ import click
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 
 if TYPE_CHECKING:
-    from pgherd.model.facts import Advice, ServerPractice
+    from pgherd.model.host_facts import Advice, ServerFacts
     from pgherd.node.protocol import Node
 
 SCHEMA = "pgherd/advise/2"
@@ -34,13 +34,13 @@ def command(dsn: str | None, runs: Path, as_json: bool) -> int:
     pgherd advise --dsn 'host=db1 dbname=app'
     """
     from pgherd.analysis.advice import host_advice, server_advice
-    from pgherd.host import practice as host_practice
+    from pgherd.host import advice_facts as host_practice
     from pgherd.host.facts import gather
     from pgherd.node.local import LocalNode
     from pgherd.report.measured_benefit import measured_benefits
 
     node = LocalNode()
-    host = host_practice.look(node, gather(node))
+    host = host_practice.read_host_facts(node, gather(node))
     server = _server_facts(node, dsn) if dsn is not None else None
     checks = host_advice(host) + (server_advice(server, host) if server is not None else [])
     benefits = measured_benefits(runs, host.hostname)
@@ -75,18 +75,18 @@ def _counts(checks: Sequence[Advice]) -> dict[str, int]:
     return {outcome: sum(check.outcome == outcome for check in checks) for outcome in _OUTCOMES}
 
 
-def _server_facts(node: Node, dsn: str) -> ServerPractice:
+def _server_facts(node: Node, dsn: str) -> ServerFacts:
     """Read the facts of a server. Raises UsageError if the DSN is invalid or the server refuses the connection."""
     import psycopg
 
     from pgherd.model.errors import UsageError
-    from pgherd.postgres import external, practice
+    from pgherd.postgres import advice_facts, external_server
 
-    plain = external.normalize_dsn(dsn, "--dsn")
-    external.look(plain, option="--dsn")  # its error messages name the option
+    plain = external_server.normalize_dsn(dsn, "--dsn")
+    external_server.read_database_info(plain, option="--dsn")  # its error messages name the option
     with tempfile.TemporaryDirectory(prefix="pgherd-advise-") as directory:
         try:
-            return practice.look(node, plain, str(Path(directory, secrets.token_hex(4))))
+            return advice_facts.read_server_facts(node, plain, str(Path(directory, secrets.token_hex(4))))
         except psycopg.Error as error:
             raise UsageError(f"--dsn {plain}: {str(error).strip()}") from None
 

@@ -86,9 +86,9 @@ def status(dsn: str, as_json: bool) -> int:
     """Show the state of a server's balloon and the reason of its last decision. DSN is postgresql://USER@HOST/DATABASE or
     'host=… user=… dbname=…'. The server is only read. The user must be a member of pg_monitor, or a superuser.
     """
-    from pgherd.postgres import balloon_status, external
+    from pgherd.postgres import balloon_status, external_server
 
-    balloon = balloon_status.look(external.normalize_dsn(dsn, "DSN"))
+    balloon = balloon_status.read_status(external_server.normalize_dsn(dsn, "DSN"))
     if as_json:
         print_document({"schema": "pgherd/balloon-status/2", **balloon.document()})
     else:
@@ -205,14 +205,14 @@ def _run_demo(
     from pgherd.cli.balloon_demo import DemoLog, run_demo
     from pgherd.cli.balloon_demo_view import DemoView
     from pgherd.host.facts import gather
-    from pgherd.model.run import Surroundings
+    from pgherd.model.run import RunEnvironment
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.runner.session import open_session
 
     node = LocalNode()
     log = DemoLog(options, installation.version)
-    surroundings = Surroundings(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=options.host, swap=swap)
+    surroundings = RunEnvironment(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=options.host, swap=swap)
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-balloon-{secrets.token_hex(2)}"
     try:
         with (

@@ -19,8 +19,8 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
     from pgherd.host import journal, paths, reservation
     from pgherd.model.errors import RunDirectoryError
     from pgherd.node.local import LocalNode
-    from pgherd.postgres import golden
-    from pgherd.store.live import remove_live
+    from pgherd.postgres import templates as data_templates
+    from pgherd.store.live_state import remove_live
     from pgherd.store.run_directory import KILLED, RunDirectory
 
     node = LocalNode()
@@ -28,11 +28,11 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
     messages = journal.clean(node, state)
     reservation.live(state)  # also drops reservations of ended processes
     running = journal.running(node, state)
-    complete = [template.key for template in golden.list_all(node, str(cache))]
+    complete = [template.key for template in data_templates.list_all(node, str(cache))]
     if templates and running:
         messages.append(f"kept the templates, because run {running[0]} is active and may use them")
     keep = complete if running or not templates else []
-    messages += [f"removed template {name}" for name in golden.prune(node, str(cache), keep)]
+    messages += [f"removed template {name}" for name in data_templates.prune(node, str(cache), keep)]
     for unfinished in () if running else sorted(cache.glob("postgres-*.unfinished-*")):
         node.remove_tree(str(unfinished))
         messages.append(f"removed the unfinished copy {unfinished}")

@@ -55,7 +55,7 @@ def start(
 
     names = check_hosts(hosts)
     labels_by_host = labels.given(label, [joined_name(name) for name in names])
-    request = starting.Wanted(name, names, Ssh(ssh_config), listen, port, private_venv, labels_by_host)
+    request = starting.StartRequest(name, names, Ssh(ssh_config), listen, port, private_venv, labels_by_host)
     progress = progress_console()
     cluster = starting.start(request, lambda sentence: progress.print(sentence, markup=False, style="dim"))
     return _show(cluster.name, as_json)
@@ -69,14 +69,14 @@ def status(name: str, as_json: bool) -> int:
 
     Use the address for a scheduler that was not started here. PGHERD_CLUSTER_TLS sets the directory of its certificates.
     """
-    from pgherd.cluster import record, start
+    from pgherd.cluster import cluster_file, start
     from pgherd.model.errors import UsageError
 
     if "://" in name:
         return _show(name, as_json)
-    cluster = record.load(name)
+    cluster = cluster_file.load(name)
     if cluster is None:
-        others = [other for other in record.names() if other != name]
+        others = [other for other in cluster_file.names() if other != name]
         hint = f"; choose with --name: {', '.join(others)}" if others else "; start one with 'pgherd cluster start --hosts A,B,…'"
         raise UsageError(f"no cluster called '{name}' has been started here{hint}")
     if not start.scheduler_lives(cluster):
@@ -128,9 +128,9 @@ def _summary(name: str, unreachable: list[str], forget: bool) -> str:
 
 def _show(cluster: str, as_json: bool) -> int:
     """Show the state of a running cluster. Return 1 if a host is missing."""
-    from pgherd.cluster import state
+    from pgherd.cluster.status import read_status
 
-    status = state.look(cluster)
+    status = read_status(cluster)
     if as_json:
         print_document({"schema": "pgherd/cluster/2", **status.document()})
     else:
@@ -141,7 +141,7 @@ def _show(cluster: str, as_json: bool) -> int:
 def _print(status: Any) -> None:
     from rich.table import Table
 
-    from pgherd.cluster import record
+    from pgherd.cluster import cluster_file
     from pgherd.cluster.labels import text as label_text
 
     console = answer_console()
@@ -159,7 +159,7 @@ def _print(status: Any) -> None:
     for difference in status.differences:
         label = "Different, which prevents studies" if difference.refused else "Different"
         console.print(f"{label}: {difference}", markup=False, soft_wrap=True)
-    cluster = record.load(status.name)
+    cluster = cluster_file.load(status.name)
     if status.gone and cluster is not None:
         hosts = ",".join(host.name for host in cluster.hosts)  # with the users for ssh
         command = ["pgherd", "cluster", "start", "--hosts", hosts]

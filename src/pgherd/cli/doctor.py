@@ -15,7 +15,7 @@ from pgherd.cli.output import answer_console, json_option, print_document
 
 if TYPE_CHECKING:
     from pgherd.cli.doctor_checks import StudyCapability
-    from pgherd.model.facts import HostFacts
+    from pgherd.model.host_facts import HostFacts
     from pgherd.node.protocol import Node
     from pgherd.postgres.installations import Installation
 
@@ -110,7 +110,7 @@ def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
 
 def _server_user() -> tuple[str | None, str]:
     """Return the user of servers (None: the current one) and the reason why there is none, or ''."""
-    from pgherd.host.account import server_account
+    from pgherd.host.server_user import server_account
     from pgherd.model.errors import PgherdError
 
     try:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from pgherd.model.facts import HostFacts
+    from pgherd.model.host_facts import HostFacts
     from pgherd.node.protocol import Node
     from pgherd.postgres.installations import Installation
 
@@ -116,13 +116,13 @@ def disk_check() -> StudyCapability:
 
 def network_check(node: Node, iperf3: str | None) -> StudyCapability:
     """Check links to other hosts, and network namespaces. ``iperf3`` is its version, None if it is missing."""
-    from pgherd.host import namespaces
+    from pgherd.host import netns
     from pgherd.model.errors import CapabilityError
 
     if iperf3 is None:
         return StudyCapability("network", "unavailable", "a link by number of streams", "install the package iperf3")
     try:
-        namespaces.insist(node)
+        netns.require_root(node)
     except CapabilityError as error:
         return StudyCapability("network", "limited", "links to hosts that run 'iperf3 --server'", str(error))
     return StudyCapability("network", "available", "links to hosts that run 'iperf3 --server', and between network namespaces")

@@ -10,9 +10,9 @@ from rich.table import Table
 
 from pgherd.distributed.place_trial import placed
 from pgherd.distributed.prepare_cluster import counted
+from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Deployment
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Proposal
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.prepare.prepared_study import PreparedStudy

@@ -13,8 +13,8 @@ from pgherd.cli.output import answer_console, json_option, print_document
 from pgherd.model.errors import UsageError
 
 if TYPE_CHECKING:
-    from pgherd.analysis.selection import Selection
-    from pgherd.model.finding import Finding
+    from pgherd.analysis.model_selection import ModelSelection
+    from pgherd.model.analysis import Finding
 
 _LOADS = ("load", "n", "databases", "clients", "users", "processors", "threads", "connections")
 _THROUGHPUTS = ("throughput", "x", "tps", "measured", "qps", "ops")
@@ -102,7 +102,7 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
     return loads, throughputs
 
 
-def _answer(selection: Selection, findings: dict[str, Finding], largest: float) -> str:
+def _answer(selection: ModelSelection, findings: dict[str, Finding], largest: float) -> str:
     """Return one sentence on the selected model, its knee and its peak."""
     if selection.best is None:
         return f"No model can be selected: {selection.reason}."
@@ -130,11 +130,11 @@ def _with_interval(finding: Finding) -> str:
     return text if finding.low is None or finding.high is None else f"{text} ({finding.low:.4g} to {finding.high:.4g})"
 
 
-def _show(selection: Selection, answer: str, warnings: list[str], findings: dict[str, Finding]) -> None:
+def _show(selection: ModelSelection, answer: str, warnings: list[str], findings: dict[str, Finding]) -> None:
     from rich.markup import escape
     from rich.table import Table
 
-    from pgherd.model.finding import Finding
+    from pgherd.model.analysis import Finding
     from pgherd.study.scaling_models import model_rows
 
     console = answer_console()
@@ -177,7 +177,7 @@ def command(
     """
     loads, throughputs = read_table(file, load_column, throughput_column)
 
-    from pgherd.analysis.selection import fit_models
+    from pgherd.analysis.model_selection import fit_models
     from pgherd.study.scaling_models import model_findings, model_rows, model_warnings
 
     selection = fit_models(loads, throughputs, weights)

@@ -47,7 +47,7 @@ def metrics_options(function: Decorated) -> Decorated:
     return metrics(token(function))
 
 
-def asked() -> ListenAddress | None:
+def endpoint() -> ListenAddress | None:
     """Return the address on which this command serves metrics, or None without ``--metrics-listen``.
 
     Raises:
@@ -75,7 +75,7 @@ def serving(note: Callable[[str], None] = _print_note) -> Iterator[None]:
     Raises:
         UsageError: the port is in use, or this host does not have the address.
     """
-    address = asked()
+    address = endpoint()
     if address is None:
         yield
         return

@@ -127,7 +127,7 @@ def yes_option(function: Decorated) -> Decorated:
     return click.option("--yes", is_flag=True, expose_value=False, callback=_agree, help="Apply host changes without asking.")(function)
 
 
-def said_yes() -> bool:
+def confirmed() -> bool:
     """Return True if this call has ``--yes``."""
     context = click.get_current_context(silent=True)
     return bool(context and context.meta.get(_AGREED))
@@ -142,7 +142,7 @@ def confirm_changes(
         UsageError: there is no terminal for the question.
         click.Abort: the answer is no.
     """
-    if not changes or said_yes():
+    if not changes or confirmed():
         return
     listed = "; ".join(changes)
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

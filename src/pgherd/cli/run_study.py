@@ -22,12 +22,12 @@ from pgherd.host.facts import gather
 from pgherd.host.journal import clean
 from pgherd.model.base import Model
 from pgherd.model.errors import RunDirectoryError, UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.run import RunRecord, Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import RunEnvironment, RunRecord
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.external import redact
+from pgherd.postgres.external_server import redact
 from pgherd.prepare import scenarios
 from pgherd.prepare.prepared_study import keep_inputs
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
@@ -213,7 +213,7 @@ def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:
 
 
 def _execute(
-    node: LocalNode, directory: RunDirectory, record: RunRecord, options: Model, surroundings: Surroundings, watcher: TerminalProgress
+    node: LocalNode, directory: RunDirectory, record: RunRecord, options: Model, surroundings: RunEnvironment, watcher: TerminalProgress
 ) -> RunRecord:
     with (
         directory.locked(),

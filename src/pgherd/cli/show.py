@@ -10,7 +10,7 @@ import click
 
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 from pgherd.model.errors import UsageError
-from pgherd.model.result import MIXED, Counted, PhaseResult, TargetResult, TrialResult, counted_by
+from pgherd.model.result import MIXED, PhaseResult, TargetResult, TrialResult, WorkUnit, counted_by
 from pgherd.model.units import format_bytes
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def _print_phase_table(console: Console, phases: Sequence[PhaseResult]) -> None:
     console.print(table)
 
 
-def _unit_of(phases: Sequence[PhaseResult]) -> Counted:
+def _unit_of(phases: Sequence[PhaseResult]) -> WorkUnit:
     units = {counted_by(target.driver) for phase in phases for target in phase.targets}
     return units.pop() if len(units) == 1 else MIXED
 

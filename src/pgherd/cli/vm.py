@@ -42,8 +42,8 @@ def command() -> None:
 def build(pg_bin: str | None, pg_version: str | None, accel: str | None, run_as: str | None, rebuild: bool, as_json: bool) -> int:
     """Build kernel, initramfs and root image for guests with a PostgreSQL, unless cached. Nothing is installed on this machine."""
     from pgherd.host import paths
-    from pgherd.host.account import server_account
     from pgherd.host.journal import Journal
+    from pgherd.host.server_user import server_account
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
@@ -100,7 +100,7 @@ def boot(
     """Boot a guest with a server and a pgbench database, and print its address. Ctrl-C shuts it down, and only cached images
     remain. With --json the document is printed when the server accepts connections.
     """
-    from pgherd.model.deployment import GuestMachine
+    from pgherd.model.deployment import VmOptions
     from pgherd.model.units import parse_bytes, parse_seconds
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
@@ -117,7 +117,7 @@ def boot(
         scale=scale,
         vcpus=vcpus,
         memory=parse_bytes(memory),
-        hypervisor=machine_options or GuestMachine(),
+        hypervisor=machine_options or VmOptions(),
         reporting=reporting and huge_pages is None,
         boot=BootOptions(accel, "microvm" if machine == "microvm" else "q35", console_shell=True, timeout_s=parse_seconds(boot_timeout)),
     )

@@ -29,7 +29,7 @@ _log = logging.getLogger("pgherd.agent")
 
 
 @dataclass(frozen=True)
-class Orders:
+class AgentConfig:
     """Contents of ``agent.json``: the scheduler's address, this host's name in the cluster, the address to listen on,
     and labels.
 
@@ -42,7 +42,7 @@ class Orders:
     labels: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, directory: Path) -> Orders:
+    def read(cls, directory: Path) -> AgentConfig:
         return cls(**json.loads((directory / "agent.json").read_text(encoding="utf-8")))
 
 
@@ -50,17 +50,17 @@ def main(directory: Path) -> None:
     """Serve until SIGTERM, or until the scheduler has been lost for too long. Does not return, since threads may still
     be in calls.
     """
-    from pgherd.cluster import labels, remote
+    from pgherd.cluster import interfaces, labels
 
-    skew = remote.skew_for_tests()  # before any import keeps a reference to time.time
+    skew = interfaces.skew_for_tests()  # before any import keeps a reference to time.time
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     if skew:
-        _log.warning("the clock of this process is shifted by %g s, as set in %s: this is a test", skew, remote.SKEW)
+        _log.warning("the clock of this process is shifted by %g s, as set in %s: this is a test", skew, interfaces.SKEW)
     code = 1
     try:
         _clean_up()
-        orders = Orders.read(directory)
-        labels.know(orders.labels)
+        orders = AgentConfig.read(directory)
+        labels.set_local_labels(orders.labels)
         asyncio.run(_serve(directory, orders))
         code = 0
     except Exception:
@@ -71,18 +71,18 @@ def main(directory: Path) -> None:
         os._exit(code)
 
 
-async def _serve(directory: Path, orders: Orders) -> None:
-    from pgherd.cluster import address, servers, tuning
+async def _serve(directory: Path, orders: AgentConfig) -> None:
+    from pgherd.cluster import dask_servers, dask_settings, scheduler_address
 
-    tuning.configure()
-    security = address.member_security(directory)
+    dask_settings.configure()
+    security = scheduler_address.member_security(directory)
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop_requested.set)
     connected_at = time.monotonic()
     while not stop_requested.is_set() and time.monotonic() - connected_at < REJOIN:
-        worker: Any = servers.worker(orders.scheduler, orders.host, security, str(directory / "scratch"), listen=orders.listen)
+        worker: Any = dask_servers.worker(orders.scheduler, orders.host, security, str(directory / "scratch"), listen=orders.listen)
         if await _join(worker, stop_requested):
             _log.warning("joined %s as %s, listening at %s", orders.scheduler, orders.host, worker.address)
             await _wait_for_first(worker.finished(), stop_requested.wait())

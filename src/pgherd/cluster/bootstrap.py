@@ -34,7 +34,7 @@ _NO_VENV = "its Python cannot create environments; install python3-venv"
 _MINOR = ".".join(map(str, sys.version_info[:2]))
 
 
-class Failed(Exception):
+class BootstrapError(Exception):
     """Error that the driver prints as one message."""
 
 
@@ -42,7 +42,7 @@ def act(orders: dict[str, Any]) -> dict[str, Any]:
     """Execute the orders and return the answer. Raises Failed."""
     if sys.version_info[:2] < OLDEST:
         required = orders["python"] if orders["action"] == "start" else ".".join(map(str, OLDEST))
-        raise Failed(f"its Python is {sys.version.split()[0]}, but pgherd needs {required}; install python{required}")
+        raise BootstrapError(f"its Python is {sys.version.split()[0]}, but pgherd needs {required}; install python{required}")
     actions = {"start": _start, "stop": _stop, "log": _log}
     return actions[orders["action"]](orders)
 
@@ -56,7 +56,7 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
         return {**agent, "was": True, "labels": labels}
     required = orders["python"]
     if required != _MINOR:
-        raise Failed(f"its Python is {_MINOR}, but the driver's is {required}; install python{required} there")
+        raise BootstrapError(f"its Python is {_MINOR}, but the driver's is {required}; install python{required} there")
     python = _environment(orders)
     if python is None:
         kind = None if (_libraries(orders) / "ready").exists() else sysconfig.get_config_var("SOABI")
@@ -80,7 +80,7 @@ def _start(orders: dict[str, Any]) -> dict[str, Any]:
     if process.poll() is not None:
         log_end = _tail(directory)
         shutil.rmtree(directory, ignore_errors=True)  # with its key
-        raise Failed(f"its agent ended immediately: {log_end}")
+        raise BootstrapError(f"its agent ended immediately: {log_end}")
     return {"pid": process.pid, "start": start, "directory": str(directory), "python": python}
 
 
@@ -134,7 +134,7 @@ def _environment(orders: dict[str, Any]) -> str | None:
             _make_environment(environment, libraries, data)
             if not _has(str(python), orders["version"]):
                 (libraries / "ready").unlink(missing_ok=True)  # libraries may be the cause: the next start creates them again
-                raise Failed(f"pgherd was installed in {environment} but does not start there")
+                raise BootstrapError(f"pgherd was installed in {environment} but does not start there")
             ready.touch()
     return str(python)
 
@@ -210,7 +210,7 @@ def _unpack(data: IO[bytes], directory: Path, mode: Literal["r:gz", "r|gz"]) -> 
                 archive.extraction_filter = tarfile.data_filter
             archive.extractall(directory)
     except (tarfile.TarError, EOFError, zlib.error) as error:
-        raise Failed(f"the package was received incompletely ({error})") from None
+        raise BootstrapError(f"the package was received incompletely ({error})") from None
 
 
 def _site(directory: Path) -> Path:
@@ -246,7 +246,7 @@ def _run_checked(argv: list[str], advice: str) -> None:
     result = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if result.returncode:
         lines = [line for line in result.stdout.strip().splitlines() if line.strip()]
-        raise Failed(f"{advice}: {lines[-1].strip() if lines else f'exit code {result.returncode}'}")
+        raise BootstrapError(f"{advice}: {lines[-1].strip() if lines else f'exit code {result.returncode}'}")
 
 
 def _running(directory: Path) -> tuple[int, int] | None:
@@ -298,7 +298,7 @@ def _cache() -> Path:
 def _main(orders: dict[str, Any]) -> None:
     try:
         answer = act(orders)
-    except Failed as error:
+    except BootstrapError as error:
         answer = {"failed": str(error)}
     except (OSError, subprocess.SubprocessError) as error:
         answer = {"failed": f"{type(error).__name__}: {error}"}

@@ -38,15 +38,15 @@ def given(texts: Sequence[str], hosts: Collection[str]) -> dict[str, dict[str, s
     return labels
 
 
-def own() -> dict[str, str]:
+def local_labels() -> dict[str, str]:
     """Return the labels of the host on which this runs, from its environment."""
     pairs = [part.partition("=") for part in os.environ.get(VARIABLE, "").split(",") if "=" in part]
     return {key.strip(): value.strip() for key, _, value in pairs}
 
 
-def know(labels: Mapping[str, str]) -> None:
+def set_local_labels(labels: Mapping[str, str]) -> None:
     """Add labels to those that ``own`` returns. They replace those of the same key."""
-    os.environ[VARIABLE] = text({**own(), **labels})
+    os.environ[VARIABLE] = text({**local_labels(), **labels})
 
 
 def text(labels: Mapping[str, str]) -> str:

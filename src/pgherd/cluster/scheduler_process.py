@@ -31,13 +31,13 @@ def main(directory: Path, listen: str, port: int) -> None:
 
 
 async def _serve(directory: Path, listen: str, port: int) -> None:
-    from pgherd.cluster import address, servers, tuning
+    from pgherd.cluster import dask_servers, dask_settings, scheduler_address
 
-    tuning.configure()
+    dask_settings.configure()
     stop_requested = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop_requested.set)
-    scheduler = await servers.scheduler(address.member_security(directory), listen=listen, port=port)
+    scheduler = await dask_servers.scheduler(scheduler_address.member_security(directory), listen=listen, port=port)
     fresh = directory / f"{ADDRESS}.tmp"
     fresh.write_text(scheduler.address, encoding="utf-8")
     os.replace(fresh, directory / ADDRESS)

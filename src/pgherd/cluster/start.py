@@ -22,9 +22,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd import __version__
-from pgherd.cluster import address, certificates, packing, record, scheduler_process, versions
+from pgherd.cluster import bundle, certificates, cluster_file, host_differences, scheduler_address, scheduler_process
+from pgherd.cluster.cluster_file import AgentRecord, ClusterRecord
 from pgherd.cluster.labels import text as label_text
-from pgherd.cluster.record import AgentRecord, ClusterRecord
 from pgherd.cluster.ssh import Ssh, joined_name
 from pgherd.host import processes
 from pgherd.model.errors import CapabilityError, PgherdError, TrialError, UsageError
@@ -43,7 +43,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Wanted:
+class StartRequest:
     """Request of ``cluster start``.
 
     ``listen`` is the scheduler's address; None means that on the route to the hosts. ``port`` 0 means any.
@@ -60,13 +60,13 @@ class Wanted:
     labels: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-def start(wanted: Wanted, say: Say) -> ClusterRecord:
+def start(wanted: StartRequest, say: Say) -> ClusterRecord:
     """Start a cluster, or its missing agents. Returns once all have joined.
 
     Raises PgherdError if any host cannot be started; a new cluster is then stopped again.
     """
-    address.check_name(wanted.name)
-    known = record.load(wanted.name)
+    scheduler_address.check_name(wanted.name)
+    known = cluster_file.load(wanted.name)
     fresh = known is None
     if known is None:
         known = _start_new(wanted, say)
@@ -88,7 +88,7 @@ def stop(name: str, say: Say, *, forget: bool = False) -> list[str]:
 
     These stay recorded, unless ``forget``. Raises UsageError if there is no such cluster.
     """
-    known = record.load(name)
+    known = cluster_file.load(name)
     if known is None:
         raise UsageError(f"no cluster called '{name}' has been started here; 'pgherd cluster status' lists them")
     ssh = Ssh(known.ssh_config)
@@ -107,9 +107,9 @@ def stop(name: str, say: Say, *, forget: bool = False) -> list[str]:
         unreached = [host for host in pool.map(stop_agent, known.hosts) if host is not None]
     _end_scheduler(known)
     if unreached and not forget:
-        record.save(known.model_copy(update={"hosts": tuple(agent for agent in known.hosts if agent.name in unreached)}))
+        cluster_file.save(known.model_copy(update={"hosts": tuple(agent for agent in known.hosts if agent.name in unreached)}))
     else:
-        record.drop(name)
+        cluster_file.drop(name)
     return unreached
 
 
@@ -118,9 +118,9 @@ def scheduler_lives(known: ClusterRecord) -> bool:
     return processes.start_time(LocalNode(), known.pid) == known.start
 
 
-def _start_new(wanted: Wanted, say: Say) -> ClusterRecord:
+def _start_new(wanted: StartRequest, say: Say) -> ClusterRecord:
     """Create certificates and start the scheduler."""
-    directory = record.make_directory(wanted.name)
+    directory = cluster_file.make_directory(wanted.name)
     authority = certificates.authority(wanted.name)
     certificates.write_private(directory / _AUTHORITY_KEY, authority.key)
     certificates.write_private(directory / certificates.AUTHORITY, authority.certificate)
@@ -129,16 +129,16 @@ def _start_new(wanted: Wanted, say: Say) -> ClusterRecord:
     try:
         pid, start_time, where = _start_scheduler(directory, listen, wanted.port)
     except BaseException:
-        record.drop(wanted.name)
+        cluster_file.drop(wanted.name)
         raise
     say(f"the scheduler listens at {where}")
     identity = uuid.uuid4().hex[:12]
     known = ClusterRecord(name=wanted.name, id=identity, address=where, pid=pid, start=start_time, ssh_config=wanted.ssh.config)
-    record.save(known)
+    cluster_file.save(known)
     return known
 
 
-def _local_address(wanted: Wanted) -> str:
+def _local_address(wanted: StartRequest) -> str:
     """Return this machine's address on the route to the hosts. No packet is sent."""
     local = []
     for host in wanted.hosts:
@@ -150,7 +150,7 @@ def _local_address(wanted: Wanted) -> str:
                 local.append(str(probe.getsockname()[0]))
         except OSError as error:
             raise UsageError(f"no route to host {host} ({name}): {error}; set this machine's address with --listen") from error
-    return next((candidate for candidate in local if not address.is_loopback(candidate)), local[0])
+    return next((candidate for candidate in local if not scheduler_address.is_loopback(candidate)), local[0])
 
 
 def _start_scheduler(directory: Path, listen: str, port: int) -> tuple[int, int, str]:
@@ -191,7 +191,7 @@ def _end_scheduler(known: ClusterRecord) -> None:
             os.kill(known.pid, signal.SIGKILL)
 
 
-def _require_same_hosts(known: ClusterRecord, wanted: Wanted) -> None:
+def _require_same_hosts(known: ClusterRecord, wanted: StartRequest) -> None:
     """Require that the running cluster has the requested hosts. Then only missing agents are started."""
     stop_first = f"stop it first: 'pgherd cluster stop --name {known.name}'"
     if not scheduler_lives(known):
@@ -201,25 +201,25 @@ def _require_same_hosts(known: ClusterRecord, wanted: Wanted) -> None:
         raise UsageError(f"cluster '{known.name}' runs on {', '.join(running)}, not on {', '.join(wanted.hosts)}; {stop_first}")
 
 
-def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterRecord:
-    directory = record.directory(known.name)
+def _start_agents(known: ClusterRecord, wanted: StartRequest, say: Say) -> ClusterRecord:
+    directory = cluster_file.directory(known.name)
     authority = certificates.Authority(
         (directory / certificates.AUTHORITY).read_text(encoding="utf-8"), (directory / _AUTHORITY_KEY).read_text(encoding="utf-8")
     )
-    requirements = packing.requirements()
+    requirements = bundle.requirements()
     orders = {
         "action": "start",
         "cluster": known.id,
         "same": sys.executable,
         "version": __version__,
-        "python": versions.software()["Python"],
+        "python": host_differences.software()["Python"],
         "private": wanted.private,
-        "key": packing.key(requirements),
-        "digest": versions.digest(),
+        "key": bundle.key(requirements),
+        "digest": host_differences.digest(),
         "requirements": requirements,
-        "proof": packing.COMPILED,
+        "proof": bundle.COMPILED,
     }
-    package, libraries = _Lazy(packing.archive), _Lazy(packing.libraries)
+    package, libraries = Lazy(bundle.archive), Lazy(bundle.libraries)
     started_agents = {agent.name: agent for agent in known.hosts}
     record_lock = threading.Lock()
 
@@ -232,7 +232,7 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
         files = {"agent.json": agent, certificates.AUTHORITY: authority.certificate, certificates.MEMBER: authority.issue(name)}
         answer = wanted.ssh.run(host, {**orders, "host": host, "files": files})
         if answer.get("need") == "package":
-            library_files = libraries() if answer["kind"] == packing.kind() else b""
+            library_files = libraries() if answer["kind"] == bundle.kind() else b""
             note = (
                 ""
                 if answer["kind"] is None
@@ -253,7 +253,7 @@ def _start_agents(known: ClusterRecord, wanted: Wanted, say: Say) -> ClusterReco
         started = AgentRecord(name=host, labels=labels, **details)
         with record_lock:  # immediately, because 'stop' must find it if other hosts fail
             started_agents[host] = started
-            record.save(_with_agents(known, wanted, started_agents))
+            cluster_file.save(_with_agents(known, wanted, started_agents))
         if (expected := {**labels, **requested}) != labels:
             raise UsageError(
                 f"the agent of host {host} runs with {_describe(labels)}, not with {_describe(expected)}; "
@@ -277,17 +277,17 @@ def _describe(labels: Mapping[str, str]) -> str:
     return f"the labels {text}" if (text := label_text(labels)) else "no labels"
 
 
-def _with_agents(known: ClusterRecord, wanted: Wanted, agents: Mapping[str, AgentRecord]) -> ClusterRecord:
+def _with_agents(known: ClusterRecord, wanted: StartRequest, agents: Mapping[str, AgentRecord]) -> ClusterRecord:
     hosts = tuple(agents[name] for name in wanted.hosts if name in agents)
     return known.model_copy(update={"hosts": hosts, "private": known.private or wanted.private})
 
 
 def _wait_until_joined(known: ClusterRecord) -> None:
     """Raise TrialError with the log of an agent that does not join, UsageError if two names are one machine."""
-    from pgherd.cluster import engine
+    from pgherd.cluster import dask_client
 
     deadline = time.monotonic() + _JOIN_TIMEOUT_S
-    with engine.connect(known.name, hold=False) as joined:
+    with dask_client.connect(known.name, hold=False) as joined:
         while True:
             present = joined.joined()
             missing = [agent for agent in known.hosts if joined_name(agent.name) not in present]
@@ -313,7 +313,7 @@ def _log_of(known: ClusterRecord, agent: AgentRecord) -> str:
         return f"and its log cannot be read: {error}"
 
 
-class _Lazy:
+class Lazy:
     """Value that is created at its first use, by any thread."""
 
     def __init__(self, make: Callable[[], bytes]) -> None:

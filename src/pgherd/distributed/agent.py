@@ -26,16 +26,16 @@ from pgherd.distributed.remote_clients import AgentTargetResolver, RemoteEndpoin
 from pgherd.distributed.template_transfer import TemplateTransfer
 from pgherd.drivers.registry import tells
 from pgherd.host import paths
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
+from pgherd.host.server_user import server_account
 from pgherd.metrics.spool import LatestReadings, SpoolReading
+from pgherd.model.analysis import Check, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError, UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds, Verdict
-from pgherd.model.result import MemoryKill, PhaseResult, TargetResult
-from pgherd.model.run import Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.result import OomKill, PhaseResult, TargetResult
+from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
@@ -52,8 +52,8 @@ from pgherd.runner.execute.local_backend import completed
 from pgherd.runner.execute.measurement_window import CommonWindow, DrivenPhases
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession, open_session
-from pgherd.store.live import SPOOL, Lines, output_name
-from pgherd.store.samples_apart import write_samples_apart
+from pgherd.store.live_state import SPOOL, TailReader, output_name
+from pgherd.store.samples_subprocess import write_samples_apart
 
 SHOWN = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memory", "processes"})
 """Samplers whose readings are shown while a run is watched."""
@@ -78,9 +78,9 @@ class LiveSampler:
         directory: directory of spooled samples; it need not exist yet.
         scratch: directory of drivers' output.
         """
-        self._latest = LatestReadings(Lines(directory / SPOOL), SHOWN)
+        self._latest = LatestReadings(TailReader(directory / SPOOL), SHOWN)
         self._outputs = [
-            (number, target, load.driver, Lines(scratch / output_name(number, target) / "stderr"))
+            (number, target, load.driver, TailReader(scratch / output_name(number, target) / "stderr"))
             for number, phase in enumerate(part.phases)
             for target, load in phase.loads.items()
             if tells(load.driver)
@@ -136,8 +136,8 @@ class HostResult:
     """One host's share of a trial's results."""
 
     phases: list[PhaseResult]
-    verdicts: list[Verdict]
-    kills: tuple[MemoryKill, ...]
+    verdicts: list[Check]
+    kills: tuple[OomKill, ...]
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class HostAgent:
         """Require that these huge pages (size in bytes → number) are available at once. Raises CapabilityError."""
         self._do(lambda: probe_huge_pages(self._node, pages))
 
-    def open(self, run: str, surroundings: Surroundings, postgres: dict[str, str]) -> list[str]:
+    def open(self, run: str, surroundings: RunEnvironment, postgres: dict[str, str]) -> list[str]:
         """Open the run's session here. Return notes on the cleanup of killed runs.
 
         ``postgres`` maps bin directories, as trials name them, to the required version. If this host has that version
@@ -320,7 +320,7 @@ class HostAgent:
         versions = tuple((installation.version, installation.bin) for installation in installations.find_all(self._node))
         cache = paths.cache_dir()
         existing = next(path for path in (cache, *cache.parents) if path.exists())
-        return HostInfo(gather(self._node), __version__, versions, labels.own(), shutil.disk_usage(existing).free)
+        return HostInfo(gather(self._node), __version__, versions, labels.local_labels(), shutil.disk_usage(existing).free)
 
     def _look(self, holds: tuple[VolumeContents, ...], run_as: str | None) -> None:
         account = server_account(run_as)
@@ -335,7 +335,7 @@ class HostAgent:
         file.write_bytes(data)
         return str(file)
 
-    def _begin(self, run: str, surroundings: Surroundings, postgres: dict[str, str]) -> list[str]:
+    def _begin(self, run: str, surroundings: RunEnvironment, postgres: dict[str, str]) -> list[str]:
         self._close()
         notes = clean(self._node, paths.state_dir())
         self._called_off.clear()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from typing import Any
 
-from pgherd.cluster.remote import Engine, HostLost, Remote, named
+from pgherd.cluster.interfaces import ClusterClient, HostLost, RemoteObject, named
 from pgherd.distributed.agent import HostAgent, make_agent
 from pgherd.model.errors import PgherdError
 from pgherd.node import interruption
@@ -27,11 +27,11 @@ def _nothing() -> None:
 class AgentPool:
     """Agents by host. ``lost`` maps lost hosts to the reason; calls go only to the others."""
 
-    def __init__(self, engine: Engine, make: Callable[[], HostAgent] = make_agent) -> None:
+    def __init__(self, engine: ClusterClient, make: Callable[[], HostAgent] = make_agent) -> None:
         self.engine = engine
         self.lost: dict[str, str] = {}
         self._make = make
-        self._remotes: dict[str, Remote] = {}
+        self._remotes: dict[str, RemoteObject] = {}
         self._pool: ThreadPoolExecutor | None = None
 
     def gather(self, wanted: Sequence[str] | None = None) -> list[str]:

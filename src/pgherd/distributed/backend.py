@@ -8,15 +8,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pgherd.cluster.remote import Engine
+from pgherd.cluster.interfaces import ClusterClient
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.cluster_backend import ClusterBackend
 from pgherd.distributed.place_trial import ClusterStudy
 from pgherd.distributed.prepare_cluster import prepare_over
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.run import RunRecord, Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import RunEnvironment, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.node.protocol import Node
 from pgherd.prepare.prepared_study import PreparedStudy, runnable
@@ -25,7 +25,7 @@ from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute.local_backend import Backend, LocalBackend
 from pgherd.runner.live_writer import LiveWriter
 from pgherd.runner.session import open_session
-from pgherd.store.live import told_dir
+from pgherd.store.live_state import reported_dir
 from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest
 from pgherd.study.registry import study_of
 
@@ -47,7 +47,7 @@ def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tupl
 
 @contextlib.contextmanager
 def open_backend(
-    node: Node, run: str, record: RunRecord, surroundings: Surroundings, writer: LiveWriter
+    node: Node, run: str, record: RunRecord, surroundings: RunEnvironment, writer: LiveWriter
 ) -> Iterator[tuple[Backend, RunnableStudy[Any]]]:
     """Open the backend of a run, and yield it with the study to run on it. Close it on exit.
 
@@ -69,7 +69,7 @@ def open_backend(
         return
     with contextlib.closing(_connect(surroundings.cluster.address, surroundings.cluster.tls)) as engine:
         backend = ClusterBackend(AgentPool(engine), surroundings.cluster, run, surroundings, record.postgres, writer)
-        writer.output = partial(told_dir, writer.run)
+        writer.output = partial(reported_dir, writer.run)
         try:
             backend.open()
             yield backend, ClusterStudy(study, surroundings.cluster)
@@ -84,7 +84,7 @@ def _require_no_cluster_options(asked: Model) -> None:
             raise UsageError(f"--{name.replace('_', '-')} requires a cluster; name one with --cluster")
 
 
-def _connect(cluster: str, tls: str | None) -> Engine:
-    from pgherd.cluster.engine import connect  # imports Dask, which is slow and optional
+def _connect(cluster: str, tls: str | None) -> ClusterClient:
+    from pgherd.cluster.dask_client import connect  # imports Dask, which is slow and optional
 
     return connect(cluster, None if tls is None else Path(tls))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from pgherd.cluster.remote import Offset
+from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.model.clock_offset import between
 from pgherd.model.errors import TrialError
 from pgherd.runner.execute.measurement_window import CommonWindow
@@ -22,14 +22,14 @@ class Clocks:
     imprecise for counting, but reveals a clock that was set.
     """
 
-    readings: list[Mapping[str, Offset]] = field(default_factory=list)
-    beats: Mapping[str, Sequence[Offset]] = field(default_factory=dict)
+    readings: list[Mapping[str, HostClockOffset]] = field(default_factory=list)
+    beats: Mapping[str, Sequence[HostClockOffset]] = field(default_factory=dict)
 
-    def add(self, offsets: Mapping[str, Offset]) -> None:
+    def add(self, offsets: Mapping[str, HostClockOffset]) -> None:
         """Add a reading that is later than the previous ones."""
         self.readings.append(offsets)
 
-    def of(self, host: str) -> list[Offset]:
+    def of(self, host: str) -> list[HostClockOffset]:
         """Return a host's readings in order of time."""
         return [reading[host] for reading in self.readings if host in reading]
 

@@ -1,7 +1,7 @@
 """Several hosts as one backend: each host's agent runs its part of a trial, and the results are merged.
 
 During a trial live samples are fetched from the hosts every few seconds, and written into the run's directory in the same form
-(pgherd.store.live) as for a run on one host, in the driver's time. They are removed after the trial, when all samples are collected.
+(pgherd.store.live_state) as for a run on one host, in the driver's time. They are removed after the trial, when all samples are collected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pgherd.cluster.remote import HostLost
+from pgherd.cluster.interfaces import HostLost
 from pgherd.distributed import merge_results
 from pgherd.distributed.agent import FileChunk, HostResult, HostSnapshot, HostWindows
 from pgherd.distributed.agent_pool import AgentPool
@@ -25,14 +25,14 @@ from pgherd.distributed.merge_results import ClusterObservations, loaded, qualif
 from pgherd.distributed.place_trial import files_of, named, own_surroundings, part, placed, served, with_addresses, with_files
 from pgherd.distributed.template_distribution import TemplateDistribution
 from pgherd.drivers.registry import on_clock
+from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Thresholds
-from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.runner.execute.local_backend import TrialOutcome
 from pgherd.runner.loop import has_no_load
 from pgherd.runner.observer import RunObserver
-from pgherd.store.live import SPOOL, TOLD, output_name
+from pgherd.store.live_state import SPOOL, TOLD, output_name
 from pgherd.store.samples import HostSamples, merge_samples
 
 LEAD_S = 2.0
@@ -59,7 +59,7 @@ class ClusterBackend:
     """
 
     def __init__(
-        self, pool: AgentPool, cluster: Cluster, run: str, surroundings: Surroundings, postgres: Mapping[str, str], watcher: RunObserver
+        self, pool: AgentPool, cluster: Cluster, run: str, surroundings: RunEnvironment, postgres: Mapping[str, str], watcher: RunObserver
     ) -> None:
         """Args:
         surroundings: those of all hosts together.
@@ -209,7 +209,7 @@ class ClusterBackend:
             for text in notes:
                 self._watcher.note(f"on host {host}: {text}")
 
-    def _surroundings_of(self, host: str) -> Surroundings:
+    def _surroundings_of(self, host: str) -> RunEnvironment:
         surroundings, client = own_surroundings(self._surroundings, self._cluster.host(host)), self._cluster.client
         if host == client:  # that host has no server
             return surroundings.model_copy(update={"runtime": "process", "swap": None, "trace_io": False})

@@ -30,10 +30,10 @@ from dataclasses import dataclass, field
 
 from pgherd.distributed.clock_alignment import Clocks, CommonPhase
 from pgherd.metrics.cgroup import LOCKED, RUN_CGROUP
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds, Verdict
-from pgherd.model.io_view import Checkpoint, DeviceView, IoView, TraceCost
-from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult, TargetResult
+from pgherd.model.analysis import Check, Thresholds
+from pgherd.model.device_io import Checkpoint, DeviceIo, DeviceView, TraceCost
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner.checks import trial_checks
 
@@ -77,7 +77,7 @@ def _target(target: TargetResult, host: str, clocks: Clocks) -> TargetResult:
     return target.model_copy(update={"first": first, "last": last, "slices": turns, "clock_ahead": ahead})
 
 
-def _memory(accounts: Mapping[str, MemoryAccount | None], clocks: Clocks) -> MemoryAccount | None:
+def _memory(accounts: Mapping[str, MemoryBalance | None], clocks: Clocks) -> MemoryBalance | None:
     """Return the account of the host with the largest gap, because each host's memory must be accounted for by itself."""
     known = {host: account for host, account in accounts.items() if account is not None}
     if not known:
@@ -86,7 +86,7 @@ def _memory(accounts: Mapping[str, MemoryAccount | None], clocks: Clocks) -> Mem
     return known[worst].model_copy(update={"worst_at": clocks.to_driver(worst, known[worst].worst_at)})
 
 
-def kills(parts: Mapping[str, Sequence[MemoryKill]], clocks: Clocks) -> tuple[MemoryKill, ...]:
+def kills(parts: Mapping[str, Sequence[OomKill]], clocks: Clocks) -> tuple[OomKill, ...]:
     """Return the OOM kills on all hosts, in order of time."""
     converted = [
         kill.model_copy(update={"time": _at(clocks, host, kill.time)}) for host, host_kills in parts.items() for kill in host_kills
@@ -98,7 +98,7 @@ def _at(clocks: Clocks, host: str, at: float) -> float:
     return clocks.to_driver(host, at) if clocks.of(host) else at
 
 
-def _io(views: Mapping[str, IoView | None]) -> IoView | None:
+def _io(views: Mapping[str, DeviceIo | None]) -> DeviceIo | None:
     """Merge I/O views: devices are named ``HOST/…``, latency histograms are summed, and latencies by second are averaged
     over the hosts.
     """
@@ -124,7 +124,7 @@ def _io(views: Mapping[str, IoView | None]) -> IoView | None:
             total = latency.setdefault(kind, {})
             for bucket, count in histogram.items():
                 total[bucket] = total.get(bucket, 0) + count
-    return IoView.model_validate(
+    return DeviceIo.model_validate(
         {
             "devices": devices,
             "checkpoints": sorted(checkpoints, key=lambda checkpoint: checkpoint.start),
@@ -238,7 +238,7 @@ def loaded(trial: Trial) -> list[int]:
     return [number for number, phase in enumerate(trial.phases) if phase.loads]
 
 
-def of_part(part: Trial, phases: list[PhaseResult], facts: HostFacts, limits: Thresholds, jump: float) -> list[Verdict]:
+def of_part(part: Trial, phases: list[PhaseResult], facts: HostFacts, limits: Thresholds, jump: float) -> list[Check]:
     """Return one host's checks of its part. In phases without load here, only the host itself is checked."""
     numbers = loaded(part)
     if len(numbers) == len(phases):
@@ -255,8 +255,8 @@ def of_part(part: Trial, phases: list[PhaseResult], facts: HostFacts, limits: Th
 
 
 def together(
-    parts: Mapping[str, Sequence[Verdict]], phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds
-) -> list[Verdict]:
+    parts: Mapping[str, Sequence[Check]], phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds
+) -> list[Check]:
     """Return all checks of the trial from host → its checks."""
     checks = worst_of({host: [check for check in host_checks if check.name not in _OF_ALL_HOSTS] for host, host_checks in parts.items()})
     if not seen.open_ended:
@@ -269,13 +269,13 @@ def together(
     return checks
 
 
-def worst_of(parts: Mapping[str, Sequence[Verdict]]) -> list[Verdict]:
+def worst_of(parts: Mapping[str, Sequence[Check]]) -> list[Check]:
     """Return for each check that of the worst host."""
     names = dict.fromkeys(check.name for host_checks in parts.values() for check in host_checks)
     return [_worst({host: check for host, host_checks in parts.items() for check in host_checks if check.name == name}) for name in names]
 
 
-def _worst(by_host: Mapping[str, Verdict]) -> Verdict:
+def _worst(by_host: Mapping[str, Check]) -> Check:
     """Return the worst check with its host's name. If all hosts passed, it is the first host's."""
     host = max(by_host, key=lambda name: by_host[name].gravity)
     worst = by_host[host]
@@ -292,7 +292,7 @@ def _worst(by_host: Mapping[str, Verdict]) -> Verdict:
     )
 
 
-def _failed_phases(failed: Sequence[Verdict]) -> tuple[str, ...]:
+def _failed_phases(failed: Sequence[Check]) -> tuple[str, ...]:
     """Return the phases that failed on any host, or none if a check failed as a whole."""
     return (
         tuple(dict.fromkeys(name for check in failed for name in check.failed_phases))
@@ -301,14 +301,14 @@ def _failed_phases(failed: Sequence[Verdict]) -> tuple[str, ...]:
     )
 
 
-def _check(check: str, ok: bool | None, observed: str, expected: str, reason: str) -> Verdict:
+def _check(check: str, ok: bool | None, observed: str, expected: str, reason: str) -> Check:
     result = "unknown" if ok is None else "pass" if ok else "fail"
-    return Verdict.model_validate(
+    return Check.model_validate(
         {"name": check, "kind": "noise", "result": result, "observed": observed, "expected": expected, "reason": "" if ok else reason}
     )
 
 
-def _overlap(phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds) -> Verdict:
+def _overlap(phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds) -> Check:
     worst = min(phases, key=lambda phase: phase.overlap)
     observed = f"{worst.overlap:.1%} of the period ({worst.phase}), {_over_all(seen)}"
     reason = "some databases started late or ended early, so the others shared the hosts with fewer"
@@ -318,7 +318,7 @@ def _overlap(phases: Sequence[PhaseResult], seen: ClusterObservations, limits: T
     )
 
 
-def _switch_skew(phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds) -> Verdict:
+def _switch_skew(phases: Sequence[PhaseResult], seen: ClusterObservations, limits: Thresholds) -> Check:
     """Check the skew over the targets of all hosts, whose instants are in one clock here."""
     check = trial_checks.switch_skew(phases, limits)
     worst = trial_checks.worst_switch(phases)
@@ -339,7 +339,7 @@ def _ms(seconds: float) -> str:
     return f"{1000 * seconds:.0f} ms" if seconds >= 0.1 else f"{1000 * seconds:.3g} ms"
 
 
-def _clock_offset(hosts: Sequence[str], clocks: Clocks, limits: Thresholds) -> Verdict:
+def _clock_offset(hosts: Sequence[str], clocks: Clocks, limits: Thresholds) -> Check:
     expected = f"each host's clock offset known to ± {limits.max_clock_uncertainty * 1000:g} ms, before and after"
     uncertainties = {host: clocks.uncertainty(host) for host in hosts}
     missing = [host for host, uncertainty in uncertainties.items() if uncertainty is None]
@@ -353,7 +353,7 @@ def _clock_offset(hosts: Sequence[str], clocks: Clocks, limits: Thresholds) -> V
     return _check(CLOCK_OFFSET, errors[worst] <= limits.max_clock_uncertainty, observed, expected, reason)
 
 
-def _start_skew(windows: Sequence[CommonPhase], limits: Thresholds) -> Verdict:
+def _start_skew(windows: Sequence[CommonPhase], limits: Thresholds) -> Check:
     expected = f"≤ {limits.max_start_skew * 1000:g} ms between the first and the last host to begin a phase"
     skews = {number: window.skew for number, window in enumerate(windows, 1) if window.skew is not None}
     if not skews:
@@ -366,7 +366,7 @@ def _start_skew(windows: Sequence[CommonPhase], limits: Thresholds) -> Verdict:
     return _check(START_SKEW, skews[worst] <= limits.max_start_skew, observed, expected, reason)
 
 
-def all_hosts(hosts: Sequence[str], lost: Mapping[str, str]) -> Verdict:
+def all_hosts(hosts: Sequence[str], lost: Mapping[str, str]) -> Check:
     """Check that the trial ran on every host of its run."""
     total = len(hosts) + len(lost)
     observed = f"{len(hosts)} of {total}" + (f"; missing {', '.join(lost)}" if lost else "")

@@ -12,13 +12,13 @@ from typing import Any
 
 from pgherd.distributed.merge_results import device_of, merged
 from pgherd.metrics.cgroup import RUN_CGROUP
-from pgherd.model import placing
+from pgherd.model import placement
+from pgherd.model.analysis import Analysis, Proposal
 from pgherd.model.base import Model
-from pgherd.model.deployment import Container, Host, Place
-from pgherd.model.finding import Analysis, Proposal
+from pgherd.model.deployment import Container, DatabaseAddress, Host
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TrialResult
-from pgherd.model.run import Cluster, Surroundings
+from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
 from pgherd.study.cluster_options import PIN
@@ -47,7 +47,7 @@ def placed(trial: Trial, cluster: Cluster, present: Sequence[str] | None = None)
     rule = cluster.placement
     if len(carriers) < len(cluster.carriers) and not rule.startswith("label:"):
         rule = "pack" if rule == "pack" else "spread"
-    host_of = placing.place(study_host.containers, carriers, rule)
+    host_of = placement.place(study_host.containers, carriers, rule)
     reference_hosts = carriers if study_host.labels.get(PIN) else cluster.carriers
     by_host: dict[str, list[Container]] = {carrier.name: [] for carrier in carriers}
     for container in study_host.containers:
@@ -142,7 +142,7 @@ def _home(target: str) -> str:
     if target.count("/") != 3:
         return target
     _, container, server, database = target.split("/")
-    return str(Place(host=ONE, container=container, server=server, database=database))
+    return str(DatabaseAddress(host=ONE, container=container, server=server, database=database))
 
 
 def _phase(phase: PhaseResult, hosts: Sequence[Host], clients: Collection[str | None]) -> PhaseResult:
@@ -247,7 +247,7 @@ def with_files(part: Trial, copies: Mapping[str, str]) -> Trial:
     return part.model_copy(update={"phases": tuple(phases), "deployment": deployment})
 
 
-def own_surroundings(surroundings: Surroundings, host: Host) -> Surroundings:
+def own_surroundings(surroundings: RunEnvironment, host: Host) -> RunEnvironment:
     """Return the run's requirements for one host of its cluster, with that host's cores and memory."""
     cores = surroundings.cores if host.cores is None else host.cores
     memory = surroundings.memory if host.memory is None or not surroundings.memory else host.memory

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pgherd import __version__
-from pgherd.cluster.remote import Engine
+from pgherd.cluster.interfaces import ClusterClient
 from pgherd.distributed.agent import HostInfo
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.place_trial import ONE, placed
@@ -21,7 +21,7 @@ from pgherd.model.base import Model
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import HOST_NAME, Host
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Cluster
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
@@ -34,7 +34,7 @@ from pgherd.study.cluster_options import PIN, ClusterRequest, of_one_host
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.registry import study_of
-from pgherd.workloads.script import parse_script
+from pgherd.workloads.user_script import parse_script
 
 Options = TypeVar("Options", bound=Model)
 Put = Callable[[str, bytes], str]
@@ -126,7 +126,7 @@ _EXTERNAL = "--dsn names an external server, which is loaded from this host; omi
 _NO_GUESTS = "virtual machines are not supported on several hosts yet; use --runtime cgroup, or omit --cluster"
 
 
-def prepare_over(engine: Engine, study: str, asked: ClusterRequest, *, dry: bool) -> tuple[PreparedStudy, dict[str, HostFacts]]:
+def prepare_over(engine: ClusterClient, study: str, asked: ClusterRequest, *, dry: bool) -> tuple[PreparedStudy, dict[str, HostFacts]]:
     """Complete and check a request for all hosts of the engine, on the first of them. Return it with the facts of each
     host.
 

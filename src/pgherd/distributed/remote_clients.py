@@ -21,9 +21,9 @@ from pgherd.metrics.sampler import SamplingView
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Script
 from pgherd.model.trial import Trial
-from pgherd.postgres import tcp_access, validation
+from pgherd.postgres import settings_validation, tcp_access
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.tcp_access import Opening, TcpAccess
+from pgherd.postgres.tcp_access import TcpAccess, TcpListener
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.deploy.targets import NO_CONTAINER, TargetEndpoint, TargetResolver
 from pgherd.runner.session import RunSession
@@ -55,7 +55,7 @@ class ServerAccess:
         if session.account is not None:
             owner = pwd.getpwnam(session.account)
             os.chown(pem, owner.pw_uid, owner.pw_gid)
-        self.opening = Opening(address, str(pem), tcp_access.generate())
+        self.opening = TcpListener(address, str(pem), tcp_access.generate())
         self._authority = authority.certificate
 
     def ways(self, trial: Trial, resolver: TargetResolver) -> dict[str, RemoteEndpoint]:
@@ -112,7 +112,7 @@ def _reach(way: RemoteEndpoint, passwords: Path, root: Path, installations: Mapp
 
 def require_tls(session: RunSession, installation: Installation) -> None:
     """Raise CapabilityError if a PostgreSQL installation does not support TLS."""
-    refused = validation.no_tls(session.node, installation, session.account, str(session.work))
+    refused = settings_validation.no_tls(session.node, installation, session.account, str(session.work))
     if refused:
         raise CapabilityError(
             f"clients on another host need TLS, but PostgreSQL {installation.version} in {installation.bin} lacks it ({refused}); "

@@ -13,14 +13,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pgherd.cluster.remote import HostLost
+from pgherd.cluster.interfaces import HostLost
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.template_transfer import Chunk, Manifest
 from pgherd.model.errors import PgherdError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node import interruption
-from pgherd.postgres.disk import patience
+from pgherd.postgres.disk_space import patience
 from pgherd.runner.observer import RunObserver
 
 _STEP_TIMEOUT_S = 600.0

@@ -17,12 +17,12 @@ from dataclasses import dataclass, replace
 from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres import golden
-from pgherd.postgres.disk import patience, used_bytes
-from pgherd.postgres.golden import Golden
+from pgherd.postgres import templates
+from pgherd.postgres.disk_space import patience, used_bytes
 from pgherd.postgres.installations import Installation, decisive, substance
 from pgherd.postgres.instance import checksums_default
-from pgherd.workloads.registry import fillings
+from pgherd.postgres.templates import Template
+from pgherd.workloads.registry import loaders
 
 CHUNK_BYTES = 4 * 2**20
 """Maximum bytes per call."""
@@ -35,7 +35,7 @@ class Manifest:
     Paths are relative to it. ``substance`` is that of the installation which created it.
     """
 
-    golden: Golden
+    template: Template
     substance: str
     directories: tuple[str, ...]
     files: tuple[tuple[str, int], ...]
@@ -57,7 +57,7 @@ class Chunk:
 class TemplateSender:
     """Finished template, read from start to end."""
 
-    def __init__(self, copy: Golden, substance: str) -> None:
+    def __init__(self, copy: Template, substance: str) -> None:
         """List its files. Raises TrialError if it holds anything but directories and files, OSError if it cannot be
         read.
         """
@@ -111,8 +111,8 @@ class TemplateReceiver:
         self._node, self._manifest, self._account = node, manifest, account
         self._hash, self._number, self._offset = hashlib.sha256(), 0, 0
         self._open = contextlib.ExitStack()
-        key = manifest.golden.key
-        unfinished = self._open.enter_context(golden.assembling(node, cache_dir, key, manifest.bytes, account=account, made_here=False))
+        key = manifest.template.key
+        unfinished = self._open.enter_context(templates.assembling(node, cache_dir, key, manifest.bytes, account=account, made_here=False))
         try:
             if unfinished is None:
                 raise TrialError(f"template {key} exists already")
@@ -141,11 +141,11 @@ class TemplateReceiver:
             if self._offset == size:
                 self._number, self._offset = self._number + 1, 0
         if remaining:
-            raise TrialError(f"template {self._manifest.golden.key} has more bytes than announced")
+            raise TrialError(f"template {self._manifest.template.key} has more bytes than announced")
 
     def keep(self, digest: str) -> None:
         """Move it into place. Raises TrialError if it is incomplete or differs from what was sent, and OSError."""
-        copy = self._manifest.golden
+        copy = self._manifest.template
         if self._number < len(self._manifest.files) or self._hash.hexdigest() != digest:
             raise TrialError(f"template {copy.key} was not received as sent")
         local = replace(copy, owner=self._account, bytes=used_bytes(self._node, self._data))
@@ -154,7 +154,7 @@ class TemplateReceiver:
             result = self._node.run(Command(["chown", "-R", f"{self._account}:", "--", self._unfinished]), timeout=patience(copy.bytes))
             if result.code != 0:
                 raise TrialError(f"template {copy.key} cannot be given to user '{self._account}': {result.err.strip()}")
-        golden.seal(self._node, self._unfinished, local)
+        templates.seal(self._node, self._unfinished, local)
         self._open.close()
 
     def drop(self) -> None:
@@ -174,12 +174,12 @@ def _check_manifest(manifest: Manifest) -> None:
     for path, size in (*((path, None) for path in manifest.directories), *manifest.files):
         name = os.path.basename(path)
         if path in paths or name in ("", ".", "..") or "\0" in name or os.path.dirname(path) not in directories or (size or 0) < 0:
-            raise TrialError(f"template {manifest.golden.key} would contain '{path}', which is not in its data directory")
+            raise TrialError(f"template {manifest.template.key} would contain '{path}', which is not in its data directory")
         paths.add(path)
         if size is None:
             directories.add(path)
     if not {path for path, _ in manifest.files} >= {"PG_VERSION", "global/pg_control"}:
-        raise TrialError(f"template {manifest.golden.key} is not a data directory: it lacks PG_VERSION or global/pg_control")
+        raise TrialError(f"template {manifest.template.key} is not a data directory: it lacks PG_VERSION or global/pg_control")
 
 
 def _private(path: str, flags: int) -> int:
@@ -210,20 +210,20 @@ class TemplateTransfer:
             if server.dsn is None:
                 installation = self._installations[server.bin]
                 checksums = checksums_default(installation.major) if server.checksums is None else server.checksums
-                key = golden.key_of(installation, fillings(self._node, server.databases), checksums)
-                if golden.at(self._node, self._cache, key) is None:
+                key = templates.key_of(installation, loaders(self._node, server.databases), checksums)
+                if templates.at(self._node, self._cache, key) is None:
                     missing[key] = server.bin
         self._missing |= missing
         return missing
 
     def has(self, wanted: dict[str, str]) -> dict[str, float]:
         """Return key → seconds that creating it took, of the templates that exist here."""
-        copies = {key: golden.at(self._node, self._cache, os.path.basename(key)) for key in wanted}
+        copies = {key: templates.at(self._node, self._cache, os.path.basename(key)) for key in wanted}
         return {key: copy.seconds for key, copy in copies.items() if copy is not None}
 
     def lend(self, key: str, bin_: str) -> Manifest:
         """Start sending a template. Raises TrialError, OSError."""
-        copy = golden.at(self._node, self._cache, os.path.basename(key))
+        copy = templates.at(self._node, self._cache, os.path.basename(key))
         if copy is None:
             raise TrialError(f"template {key} is gone")
         if any(os.stat(path).st_ctime >= copy.made for path in decisive(self._node, self._installations[bin_])):
@@ -245,7 +245,7 @@ class TemplateTransfer:
             CapabilityError: there is too little space.
         """
         self.drop()
-        key, bin_ = manifest.golden.key, self._missing.get(manifest.golden.key)
+        key, bin_ = manifest.template.key, self._missing.get(manifest.template.key)
         if bin_ is None:
             raise TrialError(f"this host does not need template {key}")
         local = self._substance(bin_)

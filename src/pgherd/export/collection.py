@@ -20,7 +20,7 @@ from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
 from pgherd.metrics.spool import LatestReadings
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.store.live import Lines, LiveState, LiveTrial, output_dir, read_live, spool_file
+from pgherd.store.live_state import LiveState, LiveTrial, TailReader, output_dir, read_live, spool_file
 
 FRESH = 15.0
 """Maximum age of a reading that is served, in seconds. A driver or container that has ended has no newer ones."""
@@ -42,7 +42,7 @@ class MetricsCollector:
         self._counter_totals = CounterTotals()
         self._progress: dict[tuple[str, bool], DriverTotals] = {}
         self._emulated: set[str] = set()
-        self._files: dict[tuple[int, str], Lines] = {}
+        self._files: dict[tuple[int, str], TailReader] = {}
         self._phase = 0
         self._lines_read: dict[tuple[int, int, str], int] = {}
         """(trial, phase, target) → progress lines read so far."""
@@ -90,7 +90,7 @@ class MetricsCollector:
 
     def _begin(self, trial: LiveTrial) -> None:
         self._trial, self._phase = trial.number, 0
-        self._samples = LatestReadings(Lines(spool_file(self._run, trial.number)))
+        self._samples = LatestReadings(TailReader(spool_file(self._run, trial.number)))
         self._counter_totals.begin_trial()
         self._emulated = set()
         self._metric_labels.set_hosts({name: container.host for name, container in trial.containers.items()})
@@ -144,7 +144,7 @@ class MetricsCollector:
                 directory = output_dir(trial, number, target)
                 if driver != "pgbench" or directory is None:
                     continue
-                lines = self._files.setdefault((number, target), Lines(directory / "stderr"))
+                lines = self._files.setdefault((number, target), TailReader(directory / "stderr"))
                 progress = read_progress(b"\n".join(lines).decode(errors="replace"))
                 self._add_progress(trial.number, number, target, progress, target_labels(target)["container"] in self._emulated)
         self._phase = phase

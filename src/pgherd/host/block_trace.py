@@ -24,7 +24,7 @@ _END_TIMEOUT_S = 20.0
 _READ_TIMEOUT_S = 300.0
 
 
-def insist(node: Node) -> None:
+def require_tracing(node: Node) -> None:
     """Require that this user can trace, by a short recording.
 
     Raises:

@@ -152,7 +152,7 @@ def _refusal(path: str, value: int | str, error: OSError) -> CapabilityError:
 
 
 @dataclass(frozen=True)
-class Victim:
+class OomVictim:
     """OOM victim: time (seconds since the epoch), name, pid and cgroup.
 
     ``limited`` is the group whose limit was reached, or '' if the machine had no memory left.
@@ -175,7 +175,7 @@ def oom_kills(node: Node, groups: Mapping[str, str]) -> int:
     return next((int(value) for name, value in pairwise(fields) if name == "oom_kill" and value.isdigit()), 0)
 
 
-def victims(node: Node, since: float) -> list[Victim]:
+def victims(node: Node, since: float) -> list[OomVictim]:
     """Return the OOM victims since an instant (seconds since the epoch), by time.
 
     The result is empty without access to the kernel log.
@@ -190,7 +190,7 @@ def victims(node: Node, since: float) -> list[Victim]:
     return [victim for victim in parse_victims(result.out, node.now() - float(uptime[0])) if victim.at >= since]
 
 
-def parse_victims(log: str, boot: float) -> list[Victim]:
+def parse_victims(log: str, boot: float) -> list[OomVictim]:
     """Parse the kernel log.
 
     ``boot`` is the zero of its clock, which may deviate a little from the wall clock.
@@ -200,5 +200,7 @@ def parse_victims(log: str, boot: float) -> list[Victim]:
         fields = dict(re.findall(r"(\w+)=([^,]*)", line))
         if fields.get("pid", "").isdigit():
             limited = fields.get("oom_memcg", "")
-            parsed.append(Victim(boot + float(seconds), fields.get("task", ""), int(fields["pid"]), fields.get("task_memcg", ""), limited))
+            parsed.append(
+                OomVictim(boot + float(seconds), fields.get("task", ""), int(fields["pid"]), fields.get("task_memcg", ""), limited)
+            )
     return parsed

@@ -11,10 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from pgherd.host import cgroup_memory
-from pgherd.host.cgroup_base import LEAF, Base
+from pgherd.host.cgroup_parent import LEAF, CgroupParent
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import text_of
-from pgherd.host.undo import PREFIX, RemoveCgroup, RestoreSubtree, Scene
+from pgherd.host.undo_actions import PREFIX, RemoveCgroup, RestoreSubtree, UndoContext
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Node
 
@@ -26,7 +26,7 @@ LEAST_CORES = _MIN_QUOTA_US / 1e6 / PERIOD
 
 
 @dataclass(frozen=True)
-class Limits:
+class CgroupLimits:
     """Limits of a group; None means unlimited.
 
     Attributes:
@@ -47,7 +47,7 @@ class Limits:
 class HostGroup:
     """The groups of one run. ``name`` is 'pgherd-' followed by the run's suffix."""
 
-    def __init__(self, node: Node, journal: Journal, base: Base, suffix: str) -> None:
+    def __init__(self, node: Node, journal: Journal, base: CgroupParent, suffix: str) -> None:
         self._node, self._journal, self._base = node, journal, base
         self.name = f"{PREFIX}{suffix}"
         self._undos: list[int] = []
@@ -64,7 +64,7 @@ class HostGroup:
         """Return the ``cgroup.procs`` files with which a process joins the group."""
         return tuple(f"{path}/cgroup.procs" for path in dict.fromkeys(self.groups(child).values()))
 
-    def make(self, limits: Limits) -> None:
+    def make(self, limits: CgroupLimits) -> None:
         """Create the run cgroup. Raises CapabilityError after undoing its changes."""
         undo = self._undo_of(None)
         existing = next((path for path in undo.paths if self._node.exists(path)), None)
@@ -84,7 +84,7 @@ class HostGroup:
             self.close()
             raise
 
-    def add(self, child: str, limits: Limits) -> dict[str, str]:
+    def add(self, child: str, limits: CgroupLimits) -> dict[str, str]:
         """Create one container's group in the run cgroup and return its directories.
 
         Raises CapabilityError.
@@ -104,7 +104,7 @@ class HostGroup:
             raise
         return self.groups(child)
 
-    def change(self, child: str | None, limits: Limits) -> None:
+    def change(self, child: str | None, limits: CgroupLimits) -> None:
         """Set the limits that are not None, of a child or of the run cgroup.
 
         Raises CapabilityError.
@@ -129,7 +129,7 @@ class HostGroup:
         Raises OSError if that fails.
         """
         if child in self._children:
-            self._undo_of(child).play(Scene(self._node, self._journal.id))
+            self._undo_of(child).play(UndoContext(self._node, self._journal.id))
             self._children.discard(child)
             self._swap.pop(child, None)
 
@@ -175,7 +175,7 @@ class HostGroup:
                     continue
         self._node.write(f"{parent}/cgroup.subtree_control", " ".join(f"+{name}" for name in base.enable).encode())
 
-    def _create(self, child: str | None, limits: Limits) -> None:
+    def _create(self, child: str | None, limits: CgroupLimits) -> None:
         groups = self.groups(child)
         for path in dict.fromkeys(groups.values()):
             self._node.make_dir(path, mode=0o755)
@@ -190,7 +190,7 @@ class HostGroup:
                 self._node.write(hierarchical, b"1")
         self.change(child, limits)
 
-    def _limit_v1(self, groups: Mapping[str, str], limits: Limits, max_cores: float | None) -> None:
+    def _limit_v1(self, groups: Mapping[str, str], limits: CgroupLimits, max_cores: float | None) -> None:
         if limits.cores is not None:
             # v1 refuses a quota above the enclosing one. The enclosing quota has the same effect.
             cores = limits.cores if max_cores is None else min(limits.cores, max_cores)
@@ -204,7 +204,7 @@ class HostGroup:
                 raise CapabilityError("the cpuset controller is not mounted, so no CPUs can be assigned; use a CPU quota instead")
             self._write(f"{groups['cpuset']}/cpuset.cpus", ",".join(map(str, limits.cpus)))
 
-    def _limit_v2(self, group: str, limits: Limits) -> None:
+    def _limit_v2(self, group: str, limits: CgroupLimits) -> None:
         if limits.cores is not None:
             self._write(f"{group}/cpu.max", f"{quota_us(limits.cores, limits.period)} {round(1e6 * limits.period)}")
         if limits.weight is not None:

@@ -13,7 +13,7 @@ _CPU, _NODES = "/sys/devices/system/cpu", "/sys/devices/system/node"
 
 
 @dataclass(frozen=True)
-class Processors:
+class CpuInfo:
     """Model name and hypervisor flag from /proc/cpuinfo.
 
     The flag is None on machines other than x86.
@@ -24,7 +24,7 @@ class Processors:
 
 
 @dataclass(frozen=True)
-class Clock:
+class CpuFrequency:
     """Frequency governors, and whether cores may boost above their nominal clock.
 
     None means not visible.
@@ -47,14 +47,14 @@ def parse_list(text: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def parse_cpuinfo(text: str) -> Processors:
+def parse_cpuinfo(text: str) -> CpuInfo:
     """Parse model and hypervisor flag of the first processor that has them.
 
     ARM has neither.
     """
     model = re.search(r"^(?:model name|cpu model|cpu|Processor)[ \t]*:[ \t]*(\S.*)$", text, re.MULTILINE)
     flags = re.search(r"^flags[ \t]*:(.*)$", text, re.MULTILINE)
-    return Processors(model[1].strip() if model else "", "hypervisor" in flags[1].split() if flags else None)
+    return CpuInfo(model[1].strip() if model else "", "hypervisor" in flags[1].split() if flags else None)
 
 
 def allowed(node: Node) -> tuple[int, ...]:
@@ -117,12 +117,12 @@ def simultaneous_multithreading(node: Node, threads: Mapping[int, tuple[int, ...
     return False if active == "0" or threads else None
 
 
-def clock(node: Node, cpus: Sequence[int]) -> Clock:
+def cpu_frequency(node: Node, cpus: Sequence[int]) -> CpuFrequency:
     """Read governors (joined by '/') and boost from the cpufreq drivers."""
     governors = sorted({text_of(node, f"{_CPU}/cpu{cpu}/cpufreq/scaling_governor") for cpu in cpus} - {""})
     no_turbo, boost = text_of(node, f"{_CPU}/intel_pstate/no_turbo"), text_of(node, f"{_CPU}/cpufreq/boost")
     state = no_turbo == "0" if no_turbo in ("0", "1") else boost == "1" if boost in ("0", "1") else None
-    return Clock("/".join(governors) or None, state)
+    return CpuFrequency("/".join(governors) or None, state)
 
 
 def steal_share(stat: str) -> float | None:

@@ -8,7 +8,7 @@ import os
 _NO_UNNAMED_FILES = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT)
 
 
-def possible(directory: str) -> bool:
+def direct_io_works(directory: str) -> bool:
     """Return whether a directory's files can be opened with O_DIRECT (open(2)).
 
     An unnamed file (O_TMPFILE) is tried first, because the kernel removes it on close. A file system without unnamed

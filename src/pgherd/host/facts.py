@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import re
 
-from pgherd.host import cgroup_base, cpus
-from pgherd.host.cgroup_base import Layout, read_layout, surrounding
+from pgherd.host import cgroup_parent, cpus
+from pgherd.host.cgroup_parent import CgroupHierarchies, enclosing_limits, read_layout
 from pgherd.host.kernel_files import active_word, names_in, text_of
-from pgherd.model.facts import BlockDevice, HostFacts
+from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 
@@ -49,11 +49,11 @@ def gather(node: Node) -> HostFacts:
     Facts that are not visible stay None or empty.
     """
     layout = read_layout(node)
-    limits = surrounding(node, layout)
+    limits = enclosing_limits(node, layout)
     usable = cpus.allowed(node)
     processors = cpus.parse_cpuinfo(text_of(node, "/proc/cpuinfo"))
     threads = cpus.siblings(node, usable)
-    clock = cpus.clock(node, usable)
+    clock = cpus.cpu_frequency(node, usable)
     smt = cpus.simultaneous_multithreading(node, threads)
     hypervisor = hypervisor_of(node, processors.hypervisor)
     nodes = _numa_nodes(node)
@@ -131,7 +131,7 @@ def hypervisor_of(node: Node, hypervisor_flag: bool | None) -> str | None:
 
     The rules are those of systemd-detect-virt (systemd, src/basic/virt.c). Firmware strings come first, because they
     distinguish products with the same hypervisor. They count only if the CPU flag does not rule out a hypervisor.
-    ``hypervisor_flag`` is pgherd.host.cpus.Processors.hypervisor.
+    ``hypervisor_flag`` is pgherd.host.cpus.CpuInfo.hypervisor.
     """
     if text_of(node, "/sys/hypervisor/type") == "xen":
         # Xen's first domain is the system that controls the hardware.
@@ -204,9 +204,9 @@ def _devices(node: Node) -> list[BlockDevice]:
     return devices
 
 
-def _cgroup_parent(node: Node, layout: Layout) -> tuple[str | None, str]:
+def _cgroup_parent(node: Node, layout: CgroupHierarchies) -> tuple[str | None, str]:
     """Return a parent directory for cgroups and '', or None and the reason."""
     try:
-        return cgroup_base.find(node, layout).where, ""
-    except cgroup_base.NoBase as error:
+        return cgroup_parent.find(node, layout).where, ""
+    except cgroup_parent.CgroupUnavailable as error:
         return None, str(error)

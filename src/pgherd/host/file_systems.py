@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pgherd.host import mounts, swap_areas
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import names_in, text_of
-from pgherd.host.undo import DetachLoop, Unmount, WipeFileSystem
+from pgherd.host.undo_actions import DetachLoop, Unmount, WipeFileSystem
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node

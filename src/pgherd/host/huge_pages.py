@@ -12,11 +12,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pgherd.host import holds
+from pgherd.host import shared_settings
 from pgherd.host.facts import parse_meminfo
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import active_word, names_in, text_of
-from pgherd.host.undo import GiveBack
+from pgherd.host.undo_actions import ReleaseSetting
 from pgherd.model.errors import CapabilityError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node
@@ -33,7 +33,7 @@ _SPARE_BYTES = 256 * 2**20
 
 
 @dataclass(frozen=True)
-class Pool:
+class HugePagePool:
     """Pool of one page size (``size``, in bytes); all other numbers are pages.
 
     Attributes:
@@ -72,7 +72,7 @@ def label(size: int) -> str:
     return format_bytes(size).replace(" ", "")
 
 
-def pools(node: Node) -> dict[int, Pool]:
+def pools(node: Node) -> dict[int, HugePagePool]:
     """Map each page size (bytes) to its pool, smallest first.
 
     The result is empty if the kernel has no huge pages.
@@ -133,7 +133,7 @@ def reserve(node: Node, journal: Journal, size: int, pages: int) -> int | None:
         return None
     number, key = _note_hold(journal)
     try:
-        granted = holds.add(node, key, pool.path, pages, lambda: compact(node))
+        granted = shared_settings.add(node, key, pool.path, pages, lambda: compact(node))
     except OSError as error:
         _undo(journal, number)
         raise CapabilityError(f"{_pages(pages, size)} cannot be reserved: {error.strerror}: {error.filename or pool.path}") from error
@@ -204,8 +204,8 @@ def choose_transparent(node: Node, journal: Journal, on: bool) -> int | None:
         return None
     number, key = _note_hold(journal)
     try:
-        holds.choose(node, key, SHARED, word)
-    except holds.Held as error:
+        shared_settings.choose(node, key, SHARED, word)
+    except shared_settings.SettingConflict as error:
         _undo(journal, number)
         raise CapabilityError(f"{error}; wait until that run has ended") from error
     except OSError as error:
@@ -231,7 +231,7 @@ def _size_setting(node: Node) -> str:
 
 
 def _note_hold(journal: Journal) -> tuple[int, str]:
-    undo = GiveBack.for_journal(journal.id)
+    undo = ReleaseSetting.for_journal(journal.id)
     return journal.note(undo), undo.key
 
 
@@ -242,7 +242,7 @@ def _undo(journal: Journal, number: int) -> None:
         return  # the entry stays in the journal, which is undone at the end
 
 
-def _pool(node: Node, size: int) -> Pool:
+def _pool(node: Node, size: int) -> HugePagePool:
     directory = f"{POOLS}/hugepages-{size // 1024}kB"
 
     def count(name: str) -> int:
@@ -250,7 +250,7 @@ def _pool(node: Node, size: int) -> Pool:
         return int(text) if text.isdigit() else 0
 
     surplus = count("surplus_hugepages")
-    return Pool(
+    return HugePagePool(
         size=size,
         reserved=count("nr_hugepages") - surplus,
         free=count("free_hugepages"),

@@ -20,9 +20,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from pgherd.host import holds, processes
-from pgherd.host.cgroup_base import sweep
-from pgherd.host.undo import MARKER, UNDO, RemoveTree, Scene, Undo
+from pgherd.host import processes, shared_settings
+from pgherd.host.cgroup_parent import sweep
+from pgherd.host.undo_actions import MARKER, UNDO, RemoveTree, Undo, UndoContext
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError
 from pgherd.node import interruption
@@ -33,7 +33,7 @@ _DIRECTORY = "journal"
 _LOCK = ".lock"
 
 
-class Owner(Model):
+class JournalOwner(Model):
     """Owner of a journal: pid, start time (clock ticks since boot) and boot."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -54,7 +54,7 @@ class Owner(Model):
 class Journal:
     """An open journal, safe for use by several threads."""
 
-    def __init__(self, node: Node, path: Path, number: int, owner: Owner, entries: dict[int, Undo], *, torn: bool = False) -> None:
+    def __init__(self, node: Node, path: Path, number: int, owner: JournalOwner, entries: dict[int, Undo], *, torn: bool = False) -> None:
         """For internal use.
 
         See ``open`` for a new journal and ``clean`` for those of ended owners.
@@ -72,7 +72,7 @@ class Journal:
 
         Raises CapabilityError if the state directory is not writable.
         """
-        owner = Owner(
+        owner = JournalOwner(
             journal=uuid.uuid4().hex,
             run=run,
             pid=os.getpid(),
@@ -133,7 +133,7 @@ class Journal:
             undo = self._entries.get(number)
         if undo is None:
             return None
-        message = undo.play(Scene(self._node, self.id, processes.boot_id(self._node) == self._owner.boot))
+        message = undo.play(UndoContext(self._node, self.id, processes.boot_id(self._node) == self._owner.boot))
         self.done(number)
         return message
 
@@ -216,7 +216,7 @@ def clean(node: Node, state_dir: Path) -> list[str]:
             continue  # the owner has just closed it
         except OSError as error:
             messages.append(f"left {path} alone: {_reason(error)}")
-    return messages + sweep(node) + holds.sweep(node)
+    return messages + sweep(node) + shared_settings.sweep(node)
 
 
 def running(node: Node, state_dir: Path) -> list[str]:
@@ -252,19 +252,19 @@ def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
     return [f"{sentence} (run {owner.run})" for sentence in journal.close()]
 
 
-def parse(text: str) -> tuple[Owner | None, dict[int, Undo]]:
+def parse(text: str) -> tuple[JournalOwner | None, dict[int, Undo]]:
     """Parse a journal into owner and pending undos, without torn lines.
 
     The owner is None if the header is missing. Raises ValueError for a journal of another schema.
     """
-    owner: Owner | None = None
+    owner: JournalOwner | None = None
     entries: dict[int, Undo] = {}
     for record in _records(text):
         if owner is None:
             schema = record.get("schema")
             if schema != SCHEMA:
                 raise ValueError(f"its schema is {schema}, but this pgherd reads {SCHEMA}; use the version of pgherd that wrote it")
-            owner = Owner.model_validate(record)
+            owner = JournalOwner.model_validate(record)
         elif "undo" in record:
             try:
                 entries[int(record["id"])] = UNDO.validate_python(record["undo"])

@@ -18,7 +18,7 @@ from pathlib import Path
 import platformdirs
 
 from pgherd.host.journal import Journal
-from pgherd.host.undo import PREFIX
+from pgherd.host.undo_actions import PREFIX
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Node
 

@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from pgherd.host.journal import locked
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.units import format_bytes
 
 _DIRECTORY = "reservations"

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import text_of
 from pgherd.host.swap_areas import CONTROL, areas, zram_knob, zram_numbers, zram_path
-from pgherd.host.undo import RemoveSwapFile, RemoveZram
+from pgherd.host.undo_actions import RemoveSwapFile, RemoveZram
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes
@@ -47,7 +47,7 @@ _UNSUITABLE = {
 
 
 @dataclass(frozen=True)
-class Made:
+class ActiveSwap:
     """Active swap of a run: path, number of its journal entry, zram device."""
 
     path: str
@@ -80,7 +80,7 @@ def check(node: Node, swap: Swap) -> None:
         _check_file(node, swap)
 
 
-def make(node: Node, journal: Journal, swap: Swap, directory: str) -> Made | None:
+def make(node: Node, journal: Journal, swap: Swap, directory: str) -> ActiveSwap | None:
     """Create swap and switch it on.
 
     The result is None if ``swap`` is of kind 'none'. Undo of its journal entry removes it.
@@ -153,7 +153,7 @@ def _file_system(node: Node, directory: str) -> tuple[str, int | None]:
     return fields[0], int(fields[1]) if fields[1].isdigit() else None
 
 
-def _make_zram(node: Node, journal: Journal, swap: Swap) -> Made:
+def _make_zram(node: Node, journal: Journal, swap: Swap) -> ActiveSwap:
     mark, size = str(uuid.uuid4()), -(-swap.size // _PAGE) * _PAGE
     existing = zram_numbers(node)
     expected = next(number for number in range(len(existing) + 1) if number not in existing)  # the kernel uses the lowest free one
@@ -176,7 +176,7 @@ def _make_zram(node: Node, journal: Journal, swap: Swap) -> Made:
     except BaseException:
         _undo(journal, entry)
         raise
-    return Made(zram_path(device), entry, device)
+    return ActiveSwap(zram_path(device), entry, device)
 
 
 def _write_zram(node: Node, device: int, name: str, value: str) -> None:
@@ -186,7 +186,7 @@ def _write_zram(node: Node, device: int, name: str, value: str) -> None:
         raise OSError(f"the kernel does not take {value} for {zram_knob(device, name)} ({error.strerror})") from error
 
 
-def _make_file(node: Node, journal: Journal, swap: Swap) -> Made:
+def _make_file(node: Node, journal: Journal, swap: Swap) -> ActiveSwap:
     assert swap.path is not None
     path = posixpath.join(posixpath.realpath(swap.path), f"pgherd-{journal.id[:8]}.swap")
     size = -(-swap.size // _PAGE) * _PAGE
@@ -209,7 +209,7 @@ def _make_file(node: Node, journal: Journal, swap: Swap) -> Made:
     except BaseException:
         _undo(journal, entry)
         raise
-    return Made(path, entry)
+    return ActiveSwap(path, entry)
 
 
 def _switch_on(node: Node, path: str, mark: str) -> None:

@@ -20,7 +20,7 @@ _SWAPOFF_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
-class Area:
+class SwapArea:
     """Swap area in use, with sizes in bytes.
 
     The kernel fills the area with the highest ``priority`` first.
@@ -33,18 +33,18 @@ class Area:
     priority: int
 
 
-def areas(node: Node) -> list[Area]:
+def areas(node: Node) -> list[SwapArea]:
     """Return all swap areas in use; empty if /proc is unreadable."""
     return parse_areas(text_of(node, "/proc/swaps"))
 
 
-def parse_areas(text: str) -> list[Area]:
+def parse_areas(text: str) -> list[SwapArea]:
     """Parse the text of /proc/swaps, whose sizes are in kB of 1024 bytes."""
     parsed = []
     for line in text.splitlines():
         fields = line.split()
         if len(fields) >= 5 and fields[-3].isdigit() and fields[-2].isdigit() and re.fullmatch(r"-?\d+", fields[-1]):
-            parsed.append(Area(unescape(fields[0]), fields[-4], int(fields[-3]) * 1024, int(fields[-2]) * 1024, int(fields[-1])))
+            parsed.append(SwapArea(unescape(fields[0]), fields[-4], int(fields[-3]) * 1024, int(fields[-2]) * 1024, int(fields[-1])))
     return parsed
 
 

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from pgherd.model.io_view import BlockRequest, Direction
+from pgherd.model.device_io import BlockRequest, Direction
 
 SECTOR = 512
 _EVENT = re.compile(

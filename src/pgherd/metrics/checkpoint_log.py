@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from pgherd.model.io_view import Checkpoint
+from pgherd.model.device_io import Checkpoint
 
 _STARTING = re.compile(r"checkpoint starting: (?P<cause>.+)$")
 _COMPLETE = re.compile(

@@ -12,7 +12,7 @@ from itertools import pairwise
 from pgherd.metrics.kernel_text import number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.metrics.spool import SpoolReading
-from pgherd.model.io_view import DeviceSeries
+from pgherd.model.device_io import DeviceSeries
 from pgherd.node.protocol import SampleSource
 
 SECTOR = 512

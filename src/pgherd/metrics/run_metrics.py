@@ -9,7 +9,7 @@ from dataclasses import replace
 from pgherd.metrics.openmetrics import DATABASE_LABELS, Family, Sample, named, target_labels
 from pgherd.metrics.qemu_process import EMULATED as EMULATED_METRIC
 from pgherd.model.deployment import Deployment
-from pgherd.model.io_view import DeviceView
+from pgherd.model.device_io import DeviceView
 from pgherd.model.load import Load
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord

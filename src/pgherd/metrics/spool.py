@@ -151,7 +151,7 @@ class LatestReadings:
         """Prepare to read.
 
         Args:
-            lines: yields the lines added since its last iteration (pgherd.store.live.Lines).
+            lines: yields the lines added since its last iteration (pgherd.store.live_state.TailReader).
             only: names of samplers. Readings of other samplers are skipped.
         """
         self.spool = Spool(_LastLines(lines), only)

@@ -1,6 +1,6 @@
 """Offset between two clocks: bounds from one exchange, and interpolation between measurements.
 
-Used for guests against their host (pgherd.runtimes.vm.guest_spool) and for hosts against the driver (pgherd.cluster.remote,
+Used for guests against their host (pgherd.runtimes.vm.guest_spool) and for hosts against the driver (pgherd.cluster.interfaces,
 pgherd.distributed.clock_alignment). Instants and offsets are in seconds.
 """
 

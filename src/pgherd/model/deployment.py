@@ -47,7 +47,7 @@ class Link(Model):
         return self.name if self.near is None else f"{self.near}/{self.name}"
 
 
-class GuestMachine(Model):
+class VmOptions(Model):
     """Hypervisor options of a guest, each off by default.
 
     ``pinned``: each vCPU runs on its assigned host CPU. ``huge_page``: size in bytes of the reserved huge pages that back guest
@@ -68,7 +68,7 @@ GuestMemoryPolicy = Literal["static", "virtio-balloon", "free-page-reporting"]
 """Return of guest memory to the host: none, by a balloon that the host controls, or by free page reporting."""
 
 
-class GuestMemory(Model):
+class VmMemoryPolicy(Model):
     """Memory policy of a run for all its guests.
 
     ``tax`` is the idle memory tax of the ESX server: the maximum fraction of a guest's idle memory that may be reclaimed (0:
@@ -85,7 +85,7 @@ class GuestMemory(Model):
 RuntimeName = Literal["process", "cgroup", "vm", "external"]
 CpuMode = Literal["quota", "cpuset", "none"]
 Role = Literal["data", "wal", "temp", "tablespace"]
-Staging = Literal["cgroup-limit", "mlock"]
+OvercommitBy = Literal["cgroup-limit", "mlock"]
 """Method of withholding memory below a run's budget in a trial: by the host's cgroup limit, or by an idle container of locked memory, as
 in experiment E4."""
 
@@ -168,7 +168,7 @@ class Container(Model):
     weight: int | None = Field(None, ge=1, le=10000)
     vm_memory_min: int | None = Field(None, gt=0, description="bytes that a guest always keeps (None: a quarter of its memory)")
     vm_memory_shares: float = Field(1.0, gt=0, description="a guest's weight when its host's memory is divided")
-    vm: GuestMachine | None = Field(None, description="hypervisor options of a guest (None: defaults)")
+    vm: VmOptions | None = Field(None, description="hypervisor options of a guest (None: defaults)")
     servers: tuple[Server, ...] = ()
 
 
@@ -186,13 +186,13 @@ class Host(Model):
     cores: float | None = Field(None, gt=0)
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="maximum bytes in swap of all containers (None: the host's swap)")
-    overcommit_by: Staging = "cgroup-limit"
+    overcommit_by: OvercommitBy = "cgroup-limit"
     labels: dict[str, str] = Field(default_factory=dict)
     address: str | None = Field(None, description="address for the other hosts of a cluster")
     containers: tuple[Container, ...] = ()
 
 
-class Place(Model):
+class DatabaseAddress(Model):
     """Address of a database in a deployment. Its text form ``host/container/server/database`` names a target."""
 
     host: str
@@ -258,9 +258,9 @@ class Deployment(Model):
             for database in server.databases
         ]
 
-    def databases(self) -> Iterator[tuple[Place, Host, Container, Server, Database]]:
+    def databases(self) -> Iterator[tuple[DatabaseAddress, Host, Container, Server, Database]]:
         """Iterate over all databases with their address, host, container and server."""
         for host, container, server in self.servers():
             for database in server.databases:
-                place = Place(host=host.name, container=container.name, server=server.name, database=database.name)
+                place = DatabaseAddress(host=host.name, container=container.name, server=server.name, database=database.name)
                 yield place, host, container, server, database

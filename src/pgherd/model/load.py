@@ -66,7 +66,7 @@ class Load(Model):
         return self.kept_from_writing or all(script.source == "builtin:select-only" for script in self.scripts)
 
 
-class Turns(Model):
+class TimeSlicing(Model):
     """Time slices of a phase's loads. All loads are connected, and at any time all but those of one name are stopped (SIGSTOP).
 
     ``of`` maps a name to the container whose databases it loads. Each round has one slice of ``seconds`` for each name, and
@@ -80,7 +80,7 @@ class Turns(Model):
     seed: str = ""
 
     @model_validator(mode="after")
-    def _counted_is_a_part(self) -> Turns:
+    def _counted_is_a_part(self) -> TimeSlicing:
         if self.counted > self.seconds:
             raise ValueError(f"counted time of {self.counted:g} s exceeds the slice of {self.seconds:g} s")
         return self
@@ -109,7 +109,7 @@ class Phase(Model):
     seconds: float = Field(10.0, gt=0)
     loads: dict[str, Load] = Field(default_factory=dict)
     until: Literal["clock", "drivers"] = "clock"
-    slices: Turns | None = None
+    slices: TimeSlicing | None = None
 
     def planned(self) -> float:
         """Return the seconds of warm-up and measured period, or of the warm-up if the phase ends with its drivers."""

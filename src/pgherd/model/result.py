@@ -7,9 +7,9 @@ from typing import Final, Literal, NamedTuple
 
 from pydantic import Field
 
+from pgherd.model.analysis import Check
 from pgherd.model.base import Model
-from pgherd.model.finding import Verdict
-from pgherd.model.io_view import IoView
+from pgherd.model.device_io import DeviceIo
 from pgherd.model.trial import Trial
 
 _USED = ("cpu.user", "cpu.nice", "cpu.system", "cpu.irq", "cpu.softirq")
@@ -32,7 +32,7 @@ class Latency(Model):
     lag_max: float | None = None
 
 
-class Turn(Model):
+class Slice(Model):
     """Time slice of a target: the instants between which its load ran.
 
     ``switches`` is the number of context switches of the whole host in that time. None means not observed.
@@ -66,7 +66,7 @@ class TargetResult(Model):
     )
     first: float
     last: float
-    slices: list[Turn] = Field(default_factory=list)
+    slices: list[Slice] = Field(default_factory=list)
     client_cpu: float | None = None
     client_cpu_seconds: float | None = None
     raw: list[str] = Field(default_factory=list, description="files, relative to the trial's directory")
@@ -78,7 +78,7 @@ class TargetResult(Model):
     nopm: float | None = Field(None, description="committed new orders of the window, per minute (None without such a script)")
 
 
-class MemoryAccount(Model):
+class MemoryBalance(Model):
     """Balance of the host's memory budget by second: containers + unallocated = budget (bytes).
 
     ``worst`` is the largest gap as a share of the budget, at the instant ``worst_at`` (seconds since the epoch). ``budget``,
@@ -110,8 +110,8 @@ class PhaseResult(Model):
     targets: list[TargetResult]
     skew: float | None = Field(None, ge=0)
     metrics: dict[str, dict[str, float]] = Field(default_factory=dict)
-    memory: MemoryAccount | None = Field(None, description="memory balance of the host by second (None without a memory budget)")
-    io: IoView | None = Field(None, description="I/O of the devices below the servers (None if not observed)")
+    memory: MemoryBalance | None = Field(None, description="memory balance of the host by second (None without a memory budget)")
+    io: DeviceIo | None = Field(None, description="I/O of the devices below the servers (None if not observed)")
 
     @property
     def seconds(self) -> float:
@@ -152,7 +152,7 @@ class PhaseResult(Model):
         return sum(metrics.get(name, 0.0) for name in _USED)
 
 
-class MemoryKill(Model):
+class OomKill(Model):
     """Processes of a container that the kernel's OOM killer ended.
 
     ``at`` is the wall-clock instant of the observation, or of the first kill if the kernel's log is readable. ``names`` are the
@@ -179,9 +179,9 @@ class TrialResult(Model):
     transition: str = ""
     phases: list[PhaseResult] = Field(default_factory=list)
     probe: dict[str, float] = Field(default_factory=dict)
-    checks: list[Verdict] = Field(default_factory=list)
+    checks: list[Check] = Field(default_factory=list)
     error: str | None = None
-    oom_kills: tuple[MemoryKill, ...] = Field((), description="OOM kills, a finding of the trial")
+    oom_kills: tuple[OomKill, ...] = Field((), description="OOM kills, a finding of the trial")
     settings: dict[str, dict[str, str]] = Field(
         default_factory=dict, description="settings that differ from the default, by class of servers, as reported by the server"
     )
@@ -192,7 +192,7 @@ class TrialResult(Model):
         return self.error is not None or any(v.taints for v in self.checks)
 
 
-class Counted(NamedTuple):
+class WorkUnit(NamedTuple):
     """Unit of work of a driver: ``unit`` of its rate per second, and the singular and plural noun."""
 
     unit: str
@@ -200,24 +200,24 @@ class Counted(NamedTuple):
     many: str
 
 
-DATABASE: Final = Counted("tps", "transaction", "transactions")
-MIXED: Final = Counted("1/s", "count", "counts")
+DATABASE: Final = WorkUnit("tps", "transaction", "transactions")
+MIXED: Final = WorkUnit("1/s", "count", "counts")
 """For drivers with different units of work. Their sum has no meaning."""
 
 _COUNTED = {
     "pgbench": DATABASE,
-    "fio": Counted("IOPS", "I/O", "I/Os"),
-    "iperf3": Counted("bytes/s", "byte", "bytes"),
-    "command": Counted("runs/s", "run", "runs"),
+    "fio": WorkUnit("IOPS", "I/O", "I/Os"),
+    "iperf3": WorkUnit("bytes/s", "byte", "bytes"),
+    "command": WorkUnit("runs/s", "run", "runs"),
 }
 
 
-def counted_by(driver: str) -> Counted:
+def counted_by(driver: str) -> WorkUnit:
     """Return the unit of work of a driver. The default is a transaction."""
     return _COUNTED.get(driver, DATABASE)
 
 
-def counted(results: Iterable[TrialResult]) -> Counted:
+def counted(results: Iterable[TrialResult]) -> WorkUnit:
     """Return the unit of work of the trials' drivers. The default is a transaction."""
     units = {counted_by(load.driver) for result in results for phase in result.trial.phases for load in phase.loads.values()}
     if len(units) > 1:

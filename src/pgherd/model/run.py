@@ -6,10 +6,10 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from pgherd.model.analysis import Analysis, Thresholds
 from pgherd.model.base import Model
-from pgherd.model.deployment import GuestMemory, Host, RuntimeName
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Analysis, Thresholds
+from pgherd.model.deployment import Host, RuntimeName, VmMemoryPolicy
+from pgherd.model.host_facts import HostFacts
 
 OnLostHost = Literal["continue", "stop"]
 
@@ -83,7 +83,7 @@ class LoggedProposal(Model):
     stop: str | None = None
 
 
-class Surroundings(Model):
+class RunEnvironment(Model):
     """Host-side settings of a run, stored so that it can be resumed unchanged.
 
     ``runtime`` is opened first, other runtimes on demand. ``cores`` and ``memory`` (bytes) are the reserved budget, which all
@@ -97,7 +97,7 @@ class Surroundings(Model):
     track: tuple[str, ...] = ()
     trace_io: bool = Field(False, description="block requests are traced during trials")
     swap: Swap | None = Field(None, description="swap created for the run, the only one for its containers (None: the host's swap)")
-    vm_memory_policy: GuestMemory | None = Field(None, description="memory policy of guests (None: each keeps its memory)")
+    vm_memory_policy: VmMemoryPolicy | None = Field(None, description="memory policy of guests (None: each keeps its memory)")
     cluster: Cluster | None = Field(None, description="cluster of the run. Its cores and memory are totals")
     listen: str | None = Field(None, description="address of this host for drivers on another host (None: no such drivers)")
 
@@ -116,7 +116,7 @@ class RunRecord(Model):
     run: str
     study: str
     options: dict[str, Any]
-    environment: Surroundings | None = None
+    environment: RunEnvironment | None = None
     thresholds: Thresholds = Thresholds()
     command: list[str] = Field(default_factory=list)
     state: Literal["running", "finished", "interrupted", "failed"] = "running"

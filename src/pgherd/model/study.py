@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from pydantic import ConfigDict, Field
 
+from pgherd.model.analysis import Analysis, Proposal
 from pgherd.model.base import Model
-from pgherd.model.finding import Analysis, Proposal
 from pgherd.model.result import TrialResult
 
 Options = TypeVar("Options", bound=Model, contravariant=True)

@@ -11,12 +11,12 @@ from pgherd.model.deployment import Deployment
 from pgherd.model.load import Phase
 
 State = Literal["fresh", "restarted", "warm"]
-Intent = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-achieved", "exit-code", "values-extracted"]
+ValidityCheck = Literal["cached", "io-bound", "cpu-bound", "not-client-bound", "rate-achieved", "exit-code", "values-extracted"]
 
 Counters = Literal["tlb"]
 """Groups of processor events. 'tlb': misses of the data TLB and the resulting page walks."""
 
-Look = Literal["buffers"]
+FinalReading = Literal["buffers"]
 """Readings of each server after a trial's last phase. 'buffers': number of shared buffers in use."""
 
 
@@ -34,11 +34,11 @@ class Trial(Model):
     deployment: Deployment
     state: State = "warm"
     phases: tuple[Phase, ...]
-    validity_checks: tuple[Intent, ...] = ()
+    validity_checks: tuple[ValidityCheck, ...] = ()
     probe: str | None = Field(None, description="a measurement without load, such as 'sizes'")
     probe_options: dict[str, str] = Field(default_factory=dict, description="options of the probe (see its module)")
     counters: tuple[Counters, ...] = Field((), description="processor counters to read for each server, if available")
-    final_readings: tuple[Look, ...] = Field((), description="readings of each server at the end")
+    final_readings: tuple[FinalReading, ...] = Field((), description="readings of each server at the end")
     continues_previous: bool = Field(False, description="continues the previous trial: healthy servers keep running, without a checkpoint")
     failure_expected: bool = Field(False, description="out of memory is an expected result, not a failure of the run")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pgherd.model.units import format_bytes
-from pgherd.postgres import external
+from pgherd.postgres import external_server
 
 _LOADED = "SELECT setting FROM pg_settings WHERE name = 'pg_balloon.enabled'"
 _FUNCTION = """SELECT n.nspname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
@@ -14,7 +14,7 @@ WHERE p.proname = 'pg_balloon_status' AND p.pronargs = 0"""
 
 
 @dataclass(frozen=True)
-class Found:
+class BalloonStatus:
     """State of a server's balloon.
 
     ``status`` is the row of pg_balloon_status() and ``counters`` the row of pg_stat_balloon. Both are empty if ``advice``
@@ -94,7 +94,7 @@ class Found:
         return lines
 
 
-def look(dsn: str) -> Found:
+def read_status(dsn: str) -> BalloonStatus:
     """Read the balloon's state from the server at ``dsn``, as returned by ``external.normalize_dsn``.
 
     Raises:
@@ -102,21 +102,21 @@ def look(dsn: str) -> Found:
     """
     from psycopg import sql
 
-    version, (loaded, schemas) = external.ask(dsn, [_LOADED, _FUNCTION], option="DSN")
+    version, (loaded, schemas) = external_server.ask(dsn, [_LOADED, _FUNCTION], option="DSN")
     if not loaded:
         advice = f"PostgreSQL {version} has not loaded pg_balloon; 'pgherd balloon build' prints the settings, which require a restart."
-        return Found(dsn, version, False, advice=advice)
+        return BalloonStatus(dsn, version, False, advice=advice)
     enabled = loaded[0]["setting"] == "on"
     if not schemas:
         advice = (
             f"pg_balloon is loaded and {'on' if enabled else 'off'}, but this database lacks its functions; name a database that has them, "
             "or create them: CREATE EXTENSION pg_balloon, or the script that 'pgherd balloon build' prints."
         )
-        return Found(dsn, version, True, enabled, advice=advice)
+        return BalloonStatus(dsn, version, True, enabled, advice=advice)
     schema = sql.Identifier(schemas[0]["nspname"])
     statements = [
         sql.SQL("SELECT * FROM {}.{}").format(schema, sql.SQL(relation)).as_string()
         for relation in ("pg_balloon_status()", "pg_stat_balloon")
     ]
-    _, (status, counters) = external.ask(dsn, statements, option="DSN")
-    return Found(dsn, version, True, enabled, status[0], counters[0])
+    _, (status, counters) = external_server.ask(dsn, statements, option="DSN")
+    return BalloonStatus(dsn, version, True, enabled, status[0], counters[0])

@@ -14,20 +14,20 @@ from pgherd.host import shared_memory
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres.disk import check_space, patience
-from pgherd.postgres.golden import Golden
+from pgherd.postgres.disk_space import check_space, patience
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
+from pgherd.postgres.templates import Template
 
 
-def cached(golden: Golden, settings: Mapping[str, str]) -> bool:
+def cached(golden: Template, settings: Mapping[str, str]) -> bool:
     """Return True if shared_buffers can cache all databases of the template."""
     buffers = settings.get("shared_buffers", "128MB")
     size = int(buffers) * 8192 if buffers.isdigit() else parse_bytes(buffers)  # a plain number is in blocks
     return size >= sum(golden.databases.values())
 
 
-def clone(node: Node, golden: Golden, destination: str, account: str | None) -> float:
+def clone(node: Node, golden: Template, destination: str, account: str | None) -> float:
     """Copy a template to ``destination``, owned by ``account``, and return the duration in seconds.
 
     The copy shares blocks if the file system supports it (reflink). An existing data directory is replaced, which resets
@@ -55,7 +55,7 @@ def clone(node: Node, golden: Golden, destination: str, account: str | None) -> 
     return time.monotonic() - began
 
 
-def clone_all(node: Node, jobs: Sequence[tuple[Golden, str]], account: str | None, at_once: int = 2) -> float:
+def clone_all(node: Node, jobs: Sequence[tuple[Template, str]], account: str | None, at_once: int = 2) -> float:
     """Clone (template, destination) pairs, ``at_once`` at a time, and return the total duration in seconds.
 
     More than two concurrent copies only compete for the disk. After a failure no further copy starts.
@@ -138,7 +138,7 @@ def prewarm(instance: Instance, database: str, look: Callable[[int], None] | Non
 @contextlib.contextmanager
 def rehearsal(
     node: Node,
-    golden: Golden,
+    golden: Template,
     installation: Installation,
     *,
     account: str | None,

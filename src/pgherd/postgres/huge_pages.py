@@ -17,7 +17,7 @@ OFF = ("off", "false", "no", "0", "of", "fals", "fal", "fa", "f", "n")
 
 
 @dataclass(frozen=True)
-class Need:
+class HugePageNeed:
     """Page size (bytes) and number of huge pages that one server needs."""
 
     size: int
@@ -29,12 +29,12 @@ class Need:
         return self.size * self.pages
 
 
-def insists(settings: Mapping[str, str]) -> bool:
+def requires_huge_pages(settings: Mapping[str, str]) -> bool:
     """Return True if a server with these settings starts only with huge pages (huge_pages = on)."""
     return settings.get("huge_pages", "try").strip().lower() in ON
 
 
-def declines(settings: Mapping[str, str]) -> bool:
+def refuses_huge_pages(settings: Mapping[str, str]) -> bool:
     """Return True if a server with these settings uses no huge pages (huge_pages = off)."""
     return settings.get("huge_pages", "try").strip().lower() in OFF
 
@@ -81,7 +81,7 @@ def transparent_for(word: str | None) -> bool | None:
     return {"thp": True, "off": False}.get(word or "")
 
 
-def needed(node: Node, installation: Installation, settings: Mapping[str, str], data_dir: str, account: str | None) -> Need:
+def needed(node: Node, installation: Installation, settings: Mapping[str, str], data_dir: str, account: str | None) -> HugePageNeed:
     """Return the number of pages that a stopped server on ``data_dir`` with these settings needs.
 
     PostgreSQL computes it (``shared_memory_size_in_huge_pages``, since 15) for its complete main shared memory.
@@ -100,4 +100,4 @@ def needed(node: Node, installation: Installation, settings: Mapping[str, str], 
     pages = int(output[-1])
     if pages < 0:
         raise CapabilityError(f"PostgreSQL {installation.version} in {installation.bin} cannot use huge pages on this machine")
-    return Need(size, pages)
+    return HugePageNeed(size, pages)

@@ -90,7 +90,7 @@ class Instance:
         port: int = 5432,
         log: str | None = None,
         access: tcp_access.TcpAccess | None = None,
-        opening: tcp_access.Opening | None = None,
+        opening: tcp_access.TcpListener | None = None,
     ) -> None:
         """Raise UsageError if the path of the socket is longer than the kernel allows."""
         self.node = node

@@ -33,7 +33,7 @@ RESERVED_CONNECTIONS = 5
 
 
 @dataclass(frozen=True)
-class Row:
+class SettingRow:
     """Setting that differs from its default ('' if not known), with the reason."""
 
     name: str
@@ -43,14 +43,14 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Choice:
+class ChosenSettings:
     """Settings that differ from their default, also as rows for a report, and warnings.
 
     ``cached`` is True if shared_buffers can cache all databases.
     """
 
     settings: dict[str, str]
-    rows: tuple[Row, ...]
+    rows: tuple[SettingRow, ...]
     cached: bool
     warnings: tuple[str, ...] = ()
 
@@ -83,7 +83,7 @@ def choose_settings(
     cached: bool = True,
     like: Mapping[str, str] | None = None,
     asked: Mapping[str, str] | None = None,
-) -> Choice:
+) -> ChosenSettings:
     """Choose the settings of one server.
 
     All other settings that affect the cost of a transaction (wal_level, fsync, autovacuum, jit, checkpoint_timeout …)
@@ -112,7 +112,7 @@ def choose_settings(
     for source, settings in (("from --settings-from", like), ("from --set", asked)):
         for name, value in settings.items():
             default = rows[name].default if name in rows else ""
-            rows[name] = Row(name, value, default, source)
+            rows[name] = SettingRow(name, value, default, source)
     warnings = list(_warnings(rows, database_bytes, clients, memory, cached and not fits))
     overridden = rows["shared_buffers"] is not buffers
     sufficient = _bytes_of(rows["shared_buffers"].value) >= database_bytes
@@ -128,7 +128,7 @@ def choose_settings(
             "or lower it with --set"
         )
     changed = {name: row for name, row in sorted(rows.items()) if row.value != row.default}
-    return Choice(
+    return ChosenSettings(
         settings={name: row.value for name, row in changed.items()},
         rows=tuple(changed.values()),
         cached=sufficient if overridden else fits,
@@ -144,31 +144,35 @@ def _bytes_of(shared_buffers: str) -> int:
         return 0
 
 
-def _defaults(major: int, clients: int, writes: bool, fits: bool) -> Iterable[Row]:
+def _defaults(major: int, clients: int, writes: bool, fits: bool) -> Iterable[SettingRow]:
     connections = max(20, clients + RESERVED_CONNECTIONS)
-    yield Row("max_connections", str(connections), "100", f"{clients} clients and a reserve: each slot costs memory and snapshot time")
-    yield Row("max_wal_senders", "0", "10", "a private server is not replicated; saves memory per idle server")
-    yield Row("max_logical_replication_workers", "0", "4", "a private server subscribes to nothing; saves one idle process")
+    yield SettingRow(
+        "max_connections", str(connections), "100", f"{clients} clients and a reserve: each slot costs memory and snapshot time"
+    )
+    yield SettingRow("max_wal_senders", "0", "10", "a private server is not replicated; saves memory per idle server")
+    yield SettingRow("max_logical_replication_workers", "0", "4", "a private server subscribes to nothing; saves one idle process")
     if major >= 18 and fits:
         # I/O workers only read pages that are not in shared_buffers. If this happens, they belong to the measured system.
-        yield Row("io_method", "sync", "worker", "saves three idle I/O worker processes; a cached database reads nothing")
+        yield SettingRow("io_method", "sync", "worker", "saves three idle I/O worker processes; a cached database reads nothing")
     if writes:
-        yield Row("max_wal_size", "4GB", "1GB", "checkpoints are triggered by time and not by WAL volume, so that no trial consists of one")
+        yield SettingRow(
+            "max_wal_size", "4GB", "1GB", "checkpoints are triggered by time and not by WAL volume, so that no trial consists of one"
+        )
 
 
-def _buffers(database_bytes: int, clients: int, memory: int | None, writes: bool, cached: bool) -> tuple[Row, bool]:
+def _buffers(database_bytes: int, clients: int, memory: int | None, writes: bool, cached: bool) -> tuple[SettingRow, bool]:
     needed = buffers_for(database_bytes, writes)
     if cached and (memory is None or memory_needed(needed, clients) <= memory):
-        return Row(
+        return SettingRow(
             "shared_buffers", f"{needed // MB}MB", "128MB", f"caches the databases ({format_bytes(database_bytes)}) completely"
         ), True
     if memory is None:
-        return Row("shared_buffers", "128MB", "128MB", "the default, because the databases should not be cached"), False
+        return SettingRow("shared_buffers", "128MB", "128MB", "the default, because the databases should not be cached"), False
     quarter = max(8, memory // 4 // MB)
-    return Row("shared_buffers", f"{quarter}MB", "128MB", f"a quarter of the container's {format_bytes(memory)}"), False
+    return SettingRow("shared_buffers", f"{quarter}MB", "128MB", f"a quarter of the container's {format_bytes(memory)}"), False
 
 
-def _warnings(rows: Mapping[str, Row], database_bytes: int, clients: int, memory: int | None, does_not_fit: bool) -> Iterable[str]:
+def _warnings(rows: Mapping[str, SettingRow], database_bytes: int, clients: int, memory: int | None, does_not_fit: bool) -> Iterable[str]:
     connections = rows["max_connections"]
     if connections.value.isdigit() and int(connections.value) < clients + RESERVED_CONNECTIONS:
         raise UsageError(

@@ -42,7 +42,7 @@ TLS_HBA = HBA.replace("host ", "hostssl ")
 
 
 @dataclass(frozen=True)
-class Opening:
+class TcpListener:
     """TLS listener of a server at ``address``, for clients on other hosts that use the superuser's password.
 
     ``pem`` is the file of the certificate and key, owned by the server's user.

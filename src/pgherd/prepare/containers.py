@@ -14,12 +14,12 @@ from pgherd.host.swap_areas import areas
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import CpuMode, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import settings
-from pgherd.postgres.huge_pages import Need
+from pgherd.postgres.huge_pages import HugePageNeed
 from pgherd.prepare import guests
 from pgherd.prepare.hosts import HostShare
 from pgherd.prepare.prepared_study import PreparedStudy
@@ -114,7 +114,7 @@ def choose_memory(containers: Containers) -> int | None:
 
 
 def complete_limits(
-    cpu: ContainerCpu, memory: int | None, runtime: RuntimeName, settings: Mapping[str, str], reserved: Need | None
+    cpu: ContainerCpu, memory: int | None, runtime: RuntimeName, settings: Mapping[str, str], reserved: HugePageNeed | None
 ) -> ContainerLimits:
     """Return the limits of each container, with the memory of guests. Guests always have a limit, in whole MB.
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from pgherd.host.facts import gather
+from pgherd.model.analysis import Thresholds
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds
-from pgherd.model.run import Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import RunEnvironment
 from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import guests as virtual_machines
@@ -234,7 +234,7 @@ def complete(
     return PreparedStudy(
         study=study,
         options=options,
-        surroundings=Surroundings(
+        surroundings=RunEnvironment(
             runtime=preparation.runtime,
             run_as=workspace.account,
             cores=share.cores,

@@ -12,13 +12,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgherd.host import direct_io, huge_pages, mounts, paths, same_page_merging
+from pgherd.host import direct_io, huge_pages, ksm, mounts, paths
 from pgherd.host.journal import Journal
 from pgherd.model.base import Model
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import Container, GuestMachine, GuestMemory, RuntimeName
+from pgherd.model.deployment import Container, RuntimeName, VmMemoryPolicy, VmOptions
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import ClientPlace, Script
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
@@ -33,13 +33,13 @@ from pgherd.runtimes.vm.qemu import MEMORY_UNIT_BYTES
 from pgherd.study.database_options import DatabaseRequest
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 from pgherd.study.registry import study_of
-from pgherd.workloads.script import require_self_contained
+from pgherd.workloads.user_script import require_self_contained
 
 GUEST_SYSTEM = 192 * 2**20
 """Generous estimate of the memory of a guest's kernel, page tables and agent, in bytes."""
 LEAST_SYSTEM = 96 * 2**20
 """Bytes that a guest's kernel and agent need at least. It is also the lowest minimum of a balloon."""
-_RESERVE = GuestMemory().reserve
+_RESERVE = VmMemoryPolicy().reserve
 
 
 def in_groups(node: Node, journal: Journal, facts: HostFacts) -> bool:
@@ -60,7 +60,7 @@ def largest_guest(guests: int, budget: int, overhead: int) -> int:
     return max(int(budget * (1 - _RESERVE)) // guests - overhead, 0)
 
 
-def policy(node: Node, request: DatabaseRequest, runtime: RuntimeName) -> GuestMemory | None:
+def policy(node: Node, request: DatabaseRequest, runtime: RuntimeName) -> VmMemoryPolicy | None:
     """Return the memory policy of guests with the estimated memory of their hypervisors. None if the run has no guests.
 
     Raises:
@@ -69,7 +69,7 @@ def policy(node: Node, request: DatabaseRequest, runtime: RuntimeName) -> GuestM
     _require_applicable(request, runtime)
     if not capabilities_of(runtime).own_kernel:
         return None
-    shared = GuestMemory(policy=request.vm_memory_policy or "static", overhead=hypervisor.overhead(node, str(paths.cache_dir())))
+    shared = VmMemoryPolicy(policy=request.vm_memory_policy or "static", overhead=hypervisor.overhead(node, str(paths.cache_dir())))
     return shared if request.vm_idle_tax is None else shared.model_copy(update={"tax": request.vm_idle_tax})
 
 
@@ -119,7 +119,7 @@ def _weight(text: str) -> tuple[str, float]:
     return name, value
 
 
-def requested_machine(request: DatabaseRequest, runtime: RuntimeName) -> GuestMachine | None:
+def requested_machine(request: DatabaseRequest, runtime: RuntimeName) -> VmOptions | None:
     """Return the hypervisor options of each guest, or None if the user gives none.
 
     Raises:
@@ -140,10 +140,10 @@ def requested_machine(request: DatabaseRequest, runtime: RuntimeName) -> GuestMa
             raise UsageError(
                 f"--vm-ksm merges ordinary pages only, but --vm-huge-pages {request.vm_huge_pages} uses huge pages; leave one out"
             )
-    return GuestMachine(pinned=request.vm_pin_vcpus, huge_page=page, merge=request.vm_ksm)
+    return VmOptions(pinned=request.vm_pin_vcpus, huge_page=page, merge=request.vm_ksm)
 
 
-def require_pinnable(machine: GuestMachine | None, vcpus: float, cores: float) -> None:
+def require_pinnable(machine: VmOptions | None, vcpus: float, cores: float) -> None:
     """Require a core of the run for each pinned vCPU of a guest. Raises UsageError."""
     if machine is not None and machine.pinned and vcpus > cores:
         raise UsageError(
@@ -170,7 +170,9 @@ def page_cache(node: Node, study: str, cache: Path, places: ServerVolumes) -> tu
     directories = [volume.path for volume in places.volumes if volume.kind == "directory" and volume.path is not None]
     if "data" not in (places.roles or {}):
         directories.append(str(next(path for path in (cache, *cache.parents) if path.exists())))
-    cached = [directory for directory in dict.fromkeys(directories) if _in_memory(node, directory) or not direct_io.possible(directory)]
+    cached = [
+        directory for directory in dict.fromkeys(directories) if _in_memory(node, directory) or not direct_io.direct_io_works(directory)
+    ]
     if not cached:
         return ()
     where = f"{', '.join(cached)} does not support direct I/O (O_DIRECT), or is in memory"
@@ -187,7 +189,9 @@ def _in_memory(node: Node, directory: str) -> bool:
     return mount is not None and mount.kind in MEMORY_FILESYSTEMS
 
 
-def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | None, budget: int) -> tuple[tuple[str, ...], dict[int, int]]:
+def host_changes(
+    node: Node, study: str, options: Model, policy: VmMemoryPolicy | None, budget: int
+) -> tuple[tuple[str, ...], dict[int, int]]:
     """Return the host changes that a study's guests need, and the number of huge pages to reserve by page size (bytes).
 
     ``budget`` is the memory that the run may use (bytes).
@@ -218,9 +222,9 @@ def host_changes(node: Node, study: str, options: Model, policy: GuestMemory | N
             if huge_pages.may_reserve(node, size)
         ]
     if any(one.guest is not None and one.guest.merge for guests in together for one in guests):
-        same_page_merging.check(node)
-        if not same_page_merging.running(node):
-            changes.append(f"merging of equal pages (KSM) switched on while guests run ({same_page_merging.RUN})")
+        ksm.check(node)
+        if not ksm.running(node):
+            changes.append(f"merging of equal pages (KSM) switched on while guests run ({ksm.RUN})")
     return tuple(changes), page_counts
 
 
@@ -274,9 +278,9 @@ Beneath = tuple[kernel.Kernel | None, hypervisor.Hypervisor | None]
 class GuestChoice:
     """Virtual machines of a run: memory policy, kernel and hypervisor, their options, and the minimum and weights of guests."""
 
-    policy: GuestMemory
+    policy: VmMemoryPolicy
     beneath: Beneath
-    machine: GuestMachine | None
+    machine: VmOptions | None
     minimum: int | None
     shares: Mapping[str, float]
 
@@ -334,7 +338,7 @@ def find_hypervisor(node: Node, cache: Path, work: Path, *, dry: bool) -> Beneat
     return guest_kernel, known_hypervisor
 
 
-def describe_guests(node: Node, beneath: Beneath, machine: GuestMachine | None, overhead: int) -> str:
+def describe_guests(node: Node, beneath: Beneath, machine: VmOptions | None, overhead: int) -> str:
     """Describe the guests of a run: hypervisor, accelerator, vCPU model, kernel, the user's options, and QEMU's memory.
 
     ``beneath`` is the result of ``find_hypervisor``. ``overhead`` is the estimated memory of each QEMU process without its guest's
@@ -346,7 +350,7 @@ def describe_guests(node: Node, beneath: Beneath, machine: GuestMachine | None, 
     else:
         model = "max" if known_hypervisor.functional_only else "host"
         by = f"{known_hypervisor.sentence()}; Linux {guest_kernel.release} ({guest_kernel.origin}); vCPU model '{model}', machine q35"
-    options = machine or GuestMachine()
+    options = machine or VmOptions()
     details = [
         "each vCPU pinned to one CPU (vCPUs share CPUs if the guests have more vCPUs than the run has cores)"
         if options.pinned

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pgherd.host import block_devices
-from pgherd.model import placing
+from pgherd.model import placement
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare.variants import parse_variant, plain
@@ -86,7 +86,7 @@ class HostShare:
 
     def _counts(self, many: int, vcpus: float) -> dict[str, int]:
         try:
-            return placing.counts(many, self.hosts, Container(name="c", vcpus=vcpus), self.placement)
+            return placement.counts(many, self.hosts, Container(name="c", vcpus=vcpus), self.placement)
         except ValueError as error:
             raise UsageError(f"--placement {self.placement}: {error}") from None
 
@@ -130,7 +130,7 @@ def choose_roles(use: Use, request: ClusterRequest, hosts: Sequence[Host]) -> Ho
     if not others:
         raise UsageError(f"--client-host {client_of(request)} is the cluster's only host: no host remains for a server; leave it out")
     try:
-        named = placing.named(request.placement, others)
+        named = placement.named(request.placement, others)
     except ValueError as error:
         raise UsageError(str(error)) from None
     if use == "together":  # exclude hosts that the rule leaves unused, because their cores and memory must not count for containers

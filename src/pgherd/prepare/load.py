@@ -12,18 +12,18 @@ from pgherd.model.load import ClientPlace, Protocol, Script
 from pgherd.model.trial import State
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import clones, golden, validation
-from pgherd.postgres.external import Found
+from pgherd.postgres import clones, settings_validation, templates
+from pgherd.postgres.external_server import ExternalDatabaseInfo
 from pgherd.postgres.settings import PRIVATE
 from pgherd.prepare.servers import ServerChoice
 from pgherd.prepare.workspace import Workspace
 from pgherd.study.database_options import READ_ONLY, DatabaseRequest
-from pgherd.workloads import script as user_scripts
-from pgherd.workloads import shipped
-from pgherd.workloads.registry import fillings, find
-from pgherd.workloads.script import ScriptLoader, ScriptWorkload
-from pgherd.workloads.shipped import Mix
-from pgherd.workloads.statements import runs_programs
+from pgherd.workloads import bundled_scripts
+from pgherd.workloads import user_script as user_scripts
+from pgherd.workloads.bundled_scripts import ScriptMix
+from pgherd.workloads.registry import find, loaders
+from pgherd.workloads.script_parser import runs_programs
+from pgherd.workloads.user_script import ScriptLoader, ScriptWorkload
 
 _LINES = 500
 """Maximum log lines per second: per database with ``rate``, or per client that runs the user's scripts."""
@@ -45,7 +45,7 @@ class Load:
         messages: sentences on chosen defaults, and warnings.
     """
 
-    mix: Mix | None
+    mix: ScriptMix | None
     workload: str
     scale: int
     partitions: int
@@ -114,17 +114,17 @@ def choose_load(request: DatabaseRequest, node: Node) -> Load:
     )
 
 
-def on_external(load: Load, external: Found) -> Load:
+def on_external(load: Load, external: ExternalDatabaseInfo) -> Load:
     """Return the load for an external server: with the scale of its tables, and clients outside of its container."""
     return replace(load, scale=external.scale or load.scale, client_placement="outside")
 
 
-def own_mix(request: DatabaseRequest) -> Mix | None:
+def own_mix(request: DatabaseRequest) -> ScriptMix | None:
     """Return the scripts and defaults of a workload that pgherd provides. None: other workloads."""
-    return shipped.mix(request.workload, think=request.think_time, zipf=request.zipf, updates=request.update_percent)
+    return bundled_scripts.mix(request.workload, think=request.think_time, zipf=request.zipf, updates=request.update_percent)
 
 
-def scripts(request: DatabaseRequest, mix: Mix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
+def scripts(request: DatabaseRequest, mix: ScriptMix | None) -> tuple[tuple[Script, ...], bool, list[str]]:
     """Return the scripts that load a database, True if they write nothing, and sentences on chosen defaults.
 
     ``mix`` is the result of ``own_mix``.
@@ -249,14 +249,14 @@ def tried_size(workspace: Workspace, servers: ServerChoice, load: Load) -> Datab
     node, account, cache, database = workspace.node, workspace.account, str(workspace.cache), load.database()
     for script in load.scripts:
         user_scripts.require_readable(node, script)
-    contents = fillings(node, [database])
-    template = golden.find(node, servers.usable, contents, cache, servers.checksums)
+    contents = loaders(node, [database])
+    template = templates.find(node, servers.usable, contents, cache, servers.checksums)
     if template is None and workspace.dry:
         return None
     sockets = str(Path(paths.socket_root(node, workspace.journal)) / "s")
     node.make_dir(sockets, mode=0o700, user=account)
     if template is None:
-        template = golden.ensure(
+        template = templates.ensure(
             node, servers.usable, contents, account=account, cache_dir=cache, socket_dir=sockets, checksums=servers.checksums
         )
     size = sum(template.databases.values())
@@ -278,5 +278,5 @@ def _settings_of_scripts(workspace: Workspace, servers: ServerChoice) -> dict[st
     """
     settings = {name: value for name, value in servers.requested.by_set.items() if name not in (*PRIVATE, *_SIZES)}
     if settings:
-        validation.validate(workspace.node, servers.usable, settings, workspace.account, str(workspace.directory))
+        settings_validation.validate(workspace.node, servers.usable, settings, workspace.account, str(workspace.directory))
     return settings

@@ -12,11 +12,11 @@ from dataclasses import replace
 from typing import TypeVar
 
 from pgherd.model.base import Model
-from pgherd.model.deployment import GuestMemory, Volume
+from pgherd.model.deployment import VmMemoryPolicy, Volume
 from pgherd.model.errors import UsageError
-from pgherd.model.run import Surroundings, Swap
+from pgherd.model.run import RunEnvironment, Swap
 from pgherd.model.units import format_bytes
-from pgherd.postgres.settings import Row
+from pgherd.postgres.settings import SettingRow
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import VolumeContents
 from pgherd.study.complete_options import StudyOptions
@@ -42,7 +42,7 @@ def choices(by_variant: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
     return tuple(sentence if len(names) == len(by_variant) else f"{', '.join(names)}: {sentence}" for sentence, names in names_of.items())
 
 
-def settings(by_variant: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:
+def settings(by_variant: Mapping[str, Sequence[SettingRow]]) -> tuple[SettingRow, ...]:
     """Return every setting once. Settings that differ are first, with each variant's value after its name."""
     tables = {variant: {row.name: row for row in rows} for variant, rows in by_variant.items()}
     common, differing = [], []
@@ -53,7 +53,7 @@ def settings(by_variant: Mapping[str, Sequence[Row]]) -> tuple[Row, ...]:
             common.append(first)
         else:
             values = "; ".join(f"{name}: {row.value if row else 'the default'}" for name, row in zip(tables, rows, strict=True))
-            differing.append(Row(setting, values, first.default, "differs between the variants"))
+            differing.append(SettingRow(setting, values, first.default, "differs between the variants"))
     return (*differing, *common)
 
 
@@ -86,7 +86,7 @@ def _logged(options: Options, fractions: Mapping[object, Sequence[float]]) -> Op
     return options
 
 
-def surroundings(by_variant: Mapping[str, Surroundings]) -> Surroundings:
+def surroundings(by_variant: Mapping[str, RunEnvironment]) -> RunEnvironment:
     """Return the surroundings of a run of all variants, based on the first variant (the baseline).
 
     The budget is the largest budget of all variants.
@@ -111,7 +111,7 @@ def surroundings(by_variant: Mapping[str, Surroundings]) -> Surroundings:
     )
 
 
-def _guest_memory(by_variant: Mapping[str, Surroundings]) -> GuestMemory | None:
+def _guest_memory(by_variant: Mapping[str, RunEnvironment]) -> VmMemoryPolicy | None:
     """Return the memory policy of all guests. None: no variant has guests. Raises UsageError if the policies differ."""
     policies = {name: variant.vm_memory_policy for name, variant in by_variant.items() if variant.vm_memory_policy is not None}
     if not policies:
@@ -124,7 +124,7 @@ def _guest_memory(by_variant: Mapping[str, Surroundings]) -> GuestMemory | None:
     return base
 
 
-def _policy_text(policy: GuestMemory) -> str:
+def _policy_text(policy: VmMemoryPolicy) -> str:
     return f"vm_memory_policy {policy.policy} (vm_idle_tax {policy.tax:g})"
 
 

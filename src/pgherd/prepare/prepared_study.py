@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd.host import paths
+from pgherd.model.analysis import Thresholds
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.settings import Row
+from pgherd.postgres.settings import SettingRow
 from pgherd.prepare.volumes import VolumeContents
 from pgherd.runner.session import RunSession
 from pgherd.study.complete_options import StudyOptions
-from pgherd.workloads.script import stage
+from pgherd.workloads.user_script import stage
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class PreparedStudy:
 
     study: str
     options: Model
-    surroundings: Surroundings
+    surroundings: RunEnvironment
     thresholds: Thresholds
     facts: HostFacts
     installation: Installation | None
     choices: tuple[str, ...]
-    settings: tuple[Row, ...]
+    settings: tuple[SettingRow, ...]
     host_changes: tuple[str, ...]
     disk: int
     memory: int

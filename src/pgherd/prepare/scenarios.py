@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.study import Scenario
-from pgherd.postgres.external import redact
+from pgherd.postgres.external_server import redact
 from pgherd.study.registry import studies, study_of
 
 

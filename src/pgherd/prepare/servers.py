@@ -13,13 +13,13 @@ from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
-from pgherd.postgres import defaults, external, huge_pages, installations, instance, settings, validation
-from pgherd.postgres.defaults import Defaults, Difference
-from pgherd.postgres.external import Found
-from pgherd.postgres.huge_pages import Need
+from pgherd.postgres import external_server, huge_pages, installations, instance, settings, settings_validation, version_differences
+from pgherd.postgres.external_server import ExternalDatabaseInfo
+from pgherd.postgres.huge_pages import HugePageNeed
+from pgherd.postgres.imported_settings import ImportedSettings, import_settings
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.like import Like, like
-from pgherd.postgres.settings import Row
+from pgherd.postgres.settings import SettingRow
+from pgherd.postgres.version_differences import ServerDefaults, VersionDifference
 from pgherd.prepare.guests import GUEST_SYSTEM
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.workspace import Workspace
@@ -69,7 +69,7 @@ class ServerChoice:
 
     installation: Installation
     usable: Installation
-    external: Found | None = None
+    external: ExternalDatabaseInfo | None = None
     checksums: bool = True
     requested: RequestedSettings = field(default_factory=RequestedSettings)
     settings_from: str | None = None
@@ -82,8 +82,8 @@ class ServerSettings:
     """Settings of each server, also as rows for a report, the huge pages that PostgreSQL reserves with them, and warnings."""
 
     settings: dict[str, str]
-    rows: tuple[Row, ...] = ()
-    huge_pages: Need | None = None
+    rows: tuple[SettingRow, ...] = ()
+    huge_pages: HugePageNeed | None = None
     messages: tuple[str, ...] = ()
 
 
@@ -112,7 +112,7 @@ def choose_servers(request: DatabaseRequest, workspace: Workspace, *, writes: bo
     )
 
 
-def require_own(external: Found | None, why: str) -> None:
+def require_own(external: ExternalDatabaseInfo | None, why: str) -> None:
     """Require that pgherd starts the servers. Raises UsageError with the reason ``why`` if there is an external server."""
     if external is not None:
         raise UsageError(f"--dsn {external.dsn} does not go with this: {why}")
@@ -141,7 +141,7 @@ def choose_settings(
     if servers.external is not None:
         return ServerSettings({})
     node, usable, account, directory = workspace.node, servers.usable, workspace.account, str(workspace.directory)
-    copied = like(node, servers.settings_from, usable, account, directory) if servers.settings_from else Like({})
+    copied = import_settings(node, servers.settings_from, usable, account, directory) if servers.settings_from else ImportedSettings({})
     choice = settings.choose_settings(
         major=servers.installation.major,
         database_bytes=database_bytes,
@@ -155,22 +155,22 @@ def choose_settings(
     choice = deploy_huge_pages.explained(choice, servers.requested.reasons)
     messages = [f"Left out of --settings-from: {dropped.name} ({dropped.why})." for dropped in copied.dropped]
     messages += [f"Warning: {warning}." for warning in (*copied.warnings, *choice.warnings)]
-    validation.validate(node, usable, choice.settings, account, directory)
+    settings_validation.validate(node, usable, choice.settings, account, directory)
     need = None
-    if huge_pages.insists(choice.settings):
-        cluster = validation.configured(node, usable, choice.settings, account, directory)
+    if huge_pages.requires_huge_pages(choice.settings):
+        cluster = settings_validation.configured(node, usable, choice.settings, account, directory)
         need = huge_pages.needed(node, usable, choice.settings, cluster, account)
     return ServerSettings(choice.settings, choice.rows, need, tuple(messages))
 
 
-def find_external(request: DatabaseRequest, *, read_only: bool) -> Found:
+def find_external(request: DatabaseRequest, *, read_only: bool) -> ExternalDatabaseInfo:
     """Connect to the server of a request and return its properties. ``read_only``: the load does not write.
 
     Raises:
         UsageError: an option does not apply to an external server, or the load cannot run on it.
     """
     assert request.dsn is not None
-    name = external.normalize_dsn(request.dsn)
+    name = external_server.normalize_dsn(request.dsn)
     for option, reason in _REJECTED.items():
         if getattr(request, option, None) not in (None, ()):
             raise UsageError(f"--{option.replace('_', '-')} does not go with --dsn: {name} is external, and {reason}; leave one out")
@@ -195,12 +195,12 @@ def find_external(request: DatabaseRequest, *, read_only: bool) -> Found:
             f"--dsn {name} is read only by default, and {load}; use --workload select-only, or add --allow-writes if this database may "
             "be changed"
         )
-    server = external.look(name, writes=not read_only)
-    external.insist(server, builtin=not request.script, writes=not read_only, scale=request.scale)
+    server = external_server.read_database_info(name, writes=not read_only)
+    external_server.require_reachable(server, builtin=not request.script, writes=not read_only, scale=request.scale)
     return server
 
 
-def describe_external(found: Found, *, read_only: bool, vcpus: float | None, trace_io: bool) -> list[str]:
+def describe_external(found: ExternalDatabaseInfo, *, read_only: bool, vcpus: float | None, trace_io: bool) -> list[str]:
     """Return the report's sentences and warnings about the server."""
     scale = "" if found.scale is None else f", pgbench's tables of scale {found.scale}"
     messages = [
@@ -273,7 +273,7 @@ def differences(
     account: str | None,
     checksums: bool | None = None,
     settings: Iterable[str] = (),
-) -> dict[str, tuple[Difference, ...]]:
+) -> dict[str, tuple[VersionDifference, ...]]:
     """Return the defaults in which each of ``others`` (by name) differs from the baseline. None differ for the same installation.
 
     ``account`` is the operating system user of the servers. ``checksums`` is the choice for their data directories. ``settings`` are
@@ -291,13 +291,16 @@ def differences(
         work = paths.work_tree(node, journal, "prepare", account)
         sockets = Path(paths.socket_root(node, journal)) / "s"
         node.make_dir(str(sockets), mode=0o700, user=account)
-        by_directory: dict[str, Defaults] = {}
+        by_directory: dict[str, ServerDefaults] = {}
         for installation in (baseline, *others.values()):
             if installation.bin not in by_directory:
                 usable = installations.reachable_copy(node, installation, account, str(paths.cache_dir()))
-                by_directory[installation.bin] = defaults.of(
+                by_directory[installation.bin] = version_differences.read_from_server(
                     node, usable, account=account, directory=str(work), socket_dir=str(sockets), checksums=checksums
                 )
-        return {name: defaults.differing(by_directory[baseline.bin], by_directory[other.bin], names) for name, other in others.items()}
+        return {
+            name: version_differences.differing(by_directory[baseline.bin], by_directory[other.bin], names)
+            for name, other in others.items()
+        }
     finally:
         journal.close()

@@ -22,8 +22,8 @@ from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import configuration, validation
-from pgherd.postgres.external import redact
+from pgherd.postgres import configuration, settings_validation
+from pgherd.postgres.external_server import redact
 from pgherd.postgres.huge_pages import OFF, ON
 from pgherd.study.cluster_options import CLUSTER_FIELDS
 from pgherd.study.comparison.tables import EXECUTION_OPTIONS
@@ -232,7 +232,9 @@ def _alike(node: Node, bin_: str, one: Mapping[str, str], other: Mapping[str, st
     if not differ:
         return True
     mine, theirs = (
-        validation.understood(node, bin_, {name: of[name] for name in differ if name in of}, [name for name in differ if "." not in name])
+        settings_validation.understood(
+            node, bin_, {name: of[name] for name in differ if name in of}, [name for name in differ if "." not in name]
+        )
         for of in (one, other)
     )
     return all(

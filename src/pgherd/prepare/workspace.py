@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgherd.host import paths
-from pgherd.host.account import server_account
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.node.protocol import Node
 
 

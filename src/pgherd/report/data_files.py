@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import Cell, finite
 from pgherd.study.registry import studies
-from pgherd.workloads.shipped import NOTICES
+from pgherd.workloads.bundled_scripts import NOTICES
 
 
 def notices(record: RunRecord) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import altair as alt
 
-from pgherd.model.finding import Analysis
+from pgherd.model.analysis import Analysis
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report import chart_style

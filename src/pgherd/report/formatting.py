@@ -6,7 +6,7 @@ import math
 import re
 from datetime import UTC, datetime
 
-from pgherd.model.finding import Finding, Grade
+from pgherd.model.analysis import Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.study.registry import labels, percent_columns
 

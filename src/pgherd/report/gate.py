@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from pgherd.analysis import two_sample
 from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.analysis.two_sample import Direction, Result
+from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Finding
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
 from pgherd.report.formatting import clean

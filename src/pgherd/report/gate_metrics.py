@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.two_sample import Direction, Pair
+from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean, finite, point_text

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pgherd.model.facts import BlockDevice, HostFacts
-from pgherd.model.finding import Finding, Verdict, VerdictResult
+from pgherd.model.analysis import Check, CheckResult, Finding
+from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, format_seconds
@@ -263,7 +263,7 @@ SYMBOLS: dict[str, str] = {"pass": "✓", "fail": "✗", "unknown": "?", "": ""}
 class CheckCell:
     """The worst result of one check in one trial (empty: not checked), and all its results as text."""
 
-    result: VerdictResult | str
+    result: CheckResult | str
     words: str
 
     @property
@@ -322,6 +322,6 @@ def exceptions(results: Sequence[TrialResult]) -> list[str]:
     return lines
 
 
-def _check_text(verdict: Verdict) -> str:
+def _check_text(verdict: Check) -> str:
     text = f"{verdict.result}: {clean(verdict.observed)}, expected {clean(verdict.expected)}"
     return f"{text} ({clean(verdict.reason)})" if verdict.reason else text

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import altair as alt
 
 from pgherd.analysis import histogram
-from pgherd.model.io_view import DeviceView, Pattern
+from pgherd.model.device_io import DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data

@@ -1,6 +1,6 @@
 """Status of a running run: progress, current trial, throughput, CPU and memory, checks, answer.
 
-Everything is read from the run's directory (pgherd.store.live), so any process with access can watch: ``pgherd watch`` or the web page.
+Everything is read from the run's directory (pgherd.store.live_state), so any process with access can watch: ``pgherd watch`` or the web page.
 Each read covers only what was added since the previous one.
 """
 
@@ -18,13 +18,13 @@ from pydantic import Field, ValidationError
 from pgherd.drivers.registry import read_rates, tells
 from pgherd.metrics.registry import metric
 from pgherd.metrics.spool import Spool
+from pgherd.model.analysis import Check, Grade
 from pgherd.model.base import Model
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Grade, Verdict
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import MIXED, TrialResult, counted, counted_by
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import trial_throughput
-from pgherd.store.live import Lines, LivePhase, LiveState, LiveTrial, output_dir, read_live, spool_file
+from pgherd.store.live_state import LivePhase, LiveState, LiveTrial, TailReader, output_dir, read_live, spool_file
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.emulation import is_emulated
 
@@ -106,7 +106,7 @@ class LiveTrialResult(Model):
     unit: str
     tainted: bool
     error: str | None
-    verdicts: list[Verdict] = Field(default_factory=list)
+    verdicts: list[Check] = Field(default_factory=list)
     passed: int = 0
 
 
@@ -236,7 +236,7 @@ class SpooledReadings:
     """Spooled samples of the running trial by entity and metric, of the last 15 minutes."""
 
     def __init__(self, spool: Path) -> None:
-        self._spool = Spool(Lines(spool, recent=_RECENT_BYTES, always=b'{"sources"'), only=_SAMPLERS)
+        self._spool = Spool(TailReader(spool, recent=_RECENT_BYTES, always=b'{"sources"'), only=_SAMPLERS)
         self._series: dict[tuple[str, str], deque[tuple[float, float]]] = {}
         self._before: dict[tuple[str, str], tuple[float, float]] = {}
 
@@ -304,7 +304,7 @@ class LiveRun:
         self.cpu: Series = []
         """Used CPU over the running trial, in cores."""
         self._trial: int | None = None
-        self._drivers: dict[int, tuple[SummedSeries, list[tuple[str, Lines]]]] = {}
+        self._drivers: dict[int, tuple[SummedSeries, list[tuple[str, TailReader]]]] = {}
         self._results: dict[str, LiveTrialResult] = {}
 
     def look(self) -> LiveStatus:
@@ -383,14 +383,16 @@ class LiveRun:
         value = series[-1][1] if series else None
         return LiveThroughput(value=value, reporting=len(outputs), targets=targets, series=series[-_RECENT_READINGS:]) if targets else None
 
-    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[SummedSeries, list[tuple[str, Lines]]]:
+    def _outputs(self, trial: LiveTrial, phase: int) -> tuple[SummedSeries, list[tuple[str, TailReader]]]:
         """Return the sum of the reporting drivers of a phase, and their outputs."""
         if phase not in self._drivers:
             directories = [
                 (driver, output_dir(trial, phase, target)) for target, driver in trial.phases[phase].loads.items() if tells(driver)
             ]
             outputs = [
-                (driver, Lines(directory / "stderr", recent=_RECENT_BYTES)) for driver, directory in directories if directory is not None
+                (driver, TailReader(directory / "stderr", recent=_RECENT_BYTES))
+                for driver, directory in directories
+                if directory is not None
             ]
             self._drivers[phase] = SummedSeries(len(outputs)), outputs
         return self._drivers[phase]

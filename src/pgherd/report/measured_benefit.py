@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.model.errors import RunDirectoryError
-from pgherd.model.facts import Worth
+from pgherd.model.host_facts import MeasuredBenefit
 from pgherd.model.run import RunRecord
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies, study_of
@@ -36,9 +36,9 @@ _MAX_RUNS = 3
 """Maximum number of runs per check, the latest."""
 
 
-def measured_benefits(runs: Path, hostname: str) -> dict[str, list[Worth]]:
+def measured_benefits(runs: Path, hostname: str) -> dict[str, list[MeasuredBenefit]]:
     """Return check → measured benefits by the runs below ``runs`` of this host, latest first. Unreadable runs are skipped."""
-    benefits: dict[str, list[Worth]] = {}
+    benefits: dict[str, list[MeasuredBenefit]] = {}
     if not runs.is_dir():
         return benefits
     for directory in reversed(RunDirectory.all(runs)):
@@ -53,11 +53,14 @@ def measured_benefits(runs: Path, hostname: str) -> dict[str, list[Worth]]:
     return benefits
 
 
-def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
+def of_run(record: RunRecord) -> list[tuple[str, MeasuredBenefit]]:
     """Return (check, benefit) of one finished run. A comparison that changed several options measures the benefit of none."""
     hook = study_of(record.study).hook("study", "benefits") if record.study in studies() else None
     if hook is not None:
-        return [(check, Worth(run=record.run, text=f"{change}: {change_text(ratio, record)}")) for check, change, ratio in hook(record)]
+        return [
+            (check, MeasuredBenefit(run=record.run, text=f"{change}: {change_text(ratio, record)}"))
+            for check, change, ratio in hook(record)
+        ]
     variants = record.options.get("variants")
     if record.analysis is None or not isinstance(variants, list | tuple):
         return []
@@ -72,7 +75,7 @@ def of_run(record: RunRecord) -> list[tuple[str, Worth]]:
         changed = differing(options[baseline], options[variant])
         for check, names in CHECKS.items():
             if changed and set(changed) <= set(names):
-                benefits.append((check, Worth(run=record.run, text=_sentence(changed, ratio, record))))
+                benefits.append((check, MeasuredBenefit(run=record.run, text=_sentence(changed, ratio, record))))
     return benefits
 
 

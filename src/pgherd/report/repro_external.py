@@ -11,7 +11,7 @@ from pgherd.drivers.driver import Endpoint
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.postgres.external import READ_ONLY
+from pgherd.postgres.external_server import READ_ONLY
 from pgherd.report.formatting import clean
 
 _BIN, _WORK = "@BIN@", "@WORK@"

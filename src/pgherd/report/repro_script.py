@@ -30,14 +30,14 @@ from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, instance
 from pgherd.postgres.clones import PREWARM
-from pgherd.postgres.golden import LOADING
+from pgherd.postgres.templates import LOADING
 from pgherd.report import repro_external, repro_tools, repro_volumes
 from pgherd.report.formatting import shell_comment
 from pgherd.runtimes.runtime import CpuAssignment
 from pgherd.study.registry import studies
-from pgherd.workloads import shipped
+from pgherd.workloads import bundled_scripts
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
-from pgherd.workloads.script import load_arguments as psql_arguments
+from pgherd.workloads.user_script import load_arguments as psql_arguments
 
 # Placeholders of the script's variables in arguments made by other code. Arguments cannot contain a NUL.
 _BIN, _WORK = "\0BIN\0", "\0WORK\0"
@@ -249,7 +249,7 @@ def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]
     first: dict[tuple[object, ...], str] = {}
     for database in server.databases:
         quoted_name = shlex.quote(database.name)
-        load_sql = shipped.load_sql(database.workload)
+        load_sql = bundled_scripts.load_sql(database.workload)
         twin = first.setdefault((load_sql, database.scale, database.partitions, database.init), database.name)
         if twin != database.name:
             yield f"quietly client {name} createdb --template={shlex.quote(twin)} --strategy=file_copy {quoted_name}"
@@ -311,7 +311,7 @@ def _start(host: Host, places: Mapping[str, _ContainerPlace], loaded: Mapping[_C
 def _huge_page_steps(name: str, server: Server) -> list[str]:
     """Return the steps for huge pages before this server starts."""
     steps = []
-    if huge_pages.insists(server.settings):
+    if huge_pages.requires_huge_pages(server.settings):
         setting = server.settings.get("huge_page_size", "0").strip()
         size = int(setting) if setting.isdigit() else parse_bytes(setting) // 1024
         steps.append(f"reserve {name} {size or 'default'}")

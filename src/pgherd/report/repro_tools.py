@@ -8,7 +8,7 @@ from math import ceil
 
 from pgherd.drivers import command, fio, iperf3
 from pgherd.drivers.driver import Endpoint
-from pgherd.host.namespaces import BURST, CARDS, FAR, NEAR, PREFIX_LENGTH
+from pgherd.host.netns import BURST, CARDS, FAR, NEAR, PREFIX_LENGTH
 from pgherd.model.deployment import Link
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from pgherd.model.deployment import Deployment, Server, Volume
-from pgherd.postgres.relations import RELATIONS, SPACE, TEMP
+from pgherd.postgres.relation_files import RELATIONS, SPACE, TEMP
 from pgherd.report.formatting import clean
 
 _PART_NAMES = {"data": "data", "wal": "WAL", "temp": "temporary files"}

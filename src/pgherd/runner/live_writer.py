@@ -1,4 +1,4 @@
-"""Observer that writes the live state into the run's directory for other processes (format: pgherd.store.live)."""
+"""Observer that writes the live state into the run's directory for other processes (format: pgherd.store.live_state)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.time_estimate import TimeEstimate
-from pgherd.store.live import LiveContainer, LivePhase, LiveState, LiveTrial, remove_live, write_live
+from pgherd.store.live_state import LiveContainer, LivePhase, LiveState, LiveTrial, remove_live, write_live
 
 
 class LiveWriter(RunObserver):

@@ -7,9 +7,9 @@ import os
 import time
 from typing import Any, Protocol
 
+from pgherd.model.analysis import Proposal, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.errors import PgherdError, TrialError
-from pgherd.model.finding import Proposal, Thresholds
 from pgherd.model.result import TrialResult
 from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.study import RunnableStudy

@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pgherd.host import paths, swap
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.host.reservation import reserve
-from pgherd.host.swap import Made
+from pgherd.host.server_user import server_account
+from pgherd.host.swap import ActiveSwap
 from pgherd.model.deployment import Host
-from pgherd.model.facts import HostFacts
-from pgherd.model.run import Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import RunEnvironment
 from pgherd.node import interruption, process
 from pgherd.node.protocol import Node
-from pgherd.postgres.tcp_access import Opening
+from pgherd.postgres.tcp_access import TcpListener
 from pgherd.runner.observer import RunObserver
 from pgherd.runtimes.runtime import Runtime
 from pgherd.runtimes.runtime_selection import RuntimePool
@@ -48,9 +48,9 @@ class RunSession:
     sockets: Path
     cache: Path
     platform: tuple[str, ...] = ()
-    surroundings: Surroundings | None = None
-    swap: Made | None = None
-    opening: Opening | None = None
+    surroundings: RunEnvironment | None = None
+    swap: ActiveSwap | None = None
+    opening: TcpListener | None = None
 
     def runtime(self, name: str) -> Runtime:
         """Return the runtime of this name, opened. Raises as ``RuntimePool.get``."""
@@ -58,7 +58,9 @@ class RunSession:
 
 
 @contextlib.contextmanager
-def open_session(node: Node, run: str, surroundings: Surroundings, watcher: RunObserver, *, reserved: bool = True) -> Iterator[RunSession]:
+def open_session(
+    node: Node, run: str, surroundings: RunEnvironment, watcher: RunObserver, *, reserved: bool = True
+) -> Iterator[RunSession]:
     """Create the resources of a run, and release them on exit.
 
     Unless ``reserved`` is False, the run's cores and memory are reserved: other runs cannot use them. ``surroundings.memory`` of 0

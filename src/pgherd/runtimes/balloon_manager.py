@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pgherd.model.deployment import Container, GuestMemory
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.runtimes import balloon_controller as law
 from pgherd.runtimes.balloon_controller import moves
@@ -126,7 +126,7 @@ class BalloonManager:
 
     def __init__(
         self,
-        policy: GuestMemory,
+        policy: VmMemoryPolicy,
         budget: int | None,
         free: Callable[[], int | None] = lambda: None,
         *,

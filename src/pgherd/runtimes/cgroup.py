@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from pgherd.host import cgroup_base
+from pgherd.host import cgroup_parent
 from pgherd.host import cpus as host_cpus
-from pgherd.host.cgroups import LEAST_CORES, HostGroup, Limits
+from pgherd.host.cgroups import LEAST_CORES, CgroupLimits, HostGroup
 from pgherd.host.journal import Journal
 from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.node.protocol import Node
 from pgherd.runtimes.runtime import ContainerHandle, CpuAssignment
 
@@ -32,7 +32,7 @@ class CgroupRuntime:
         self._node, self._journal, self._facts, self._suffix = node, journal, facts, suffix
         self._allowed = host_cpus.allowed(node)
         self._cpus = tuple(cpus) if cpus is not None else self._allowed
-        self._base: cgroup_base.Base | None = None
+        self._base: cgroup_parent.CgroupParent | None = None
         self._missing = ""
         self._group: HostGroup | None = None
         self._placement = CpuAssignment(self._cpus)
@@ -44,7 +44,7 @@ class CgroupRuntime:
             return Capabilities(available=False, missing=dict.fromkeys(_FEATURES, self._missing), note=self._missing)
         note = f"cgroup {base.version} below {base.where}; all containers share one kernel"
         if base.move:
-            note += f"; pgherd and other processes of that cgroup move into {base.where}/{cgroup_base.LEAF} during the run"
+            note += f"; pgherd and other processes of that cgroup move into {base.where}/{cgroup_parent.LEAF} during the run"
         return replace(capabilities_of("cgroup"), note=note)
 
     def open(self, host: Host) -> None:
@@ -55,7 +55,7 @@ class CgroupRuntime:
         pool = self._cpus if set(self._cpus) < set(self._allowed) else None
         quota = host.cores if host.cores is not None and host.cores < min(self._facts.cores, len(self._cpus)) else None
         group = HostGroup(self._node, self._journal, base, self._suffix)
-        group.make(Limits(cores=quota, cpus=pool if self._has_cpuset else None, memory=host.memory, swap=host.swap))
+        group.make(CgroupLimits(cores=quota, cpus=pool if self._has_cpuset else None, memory=host.memory, swap=host.swap))
         self._group = group
         self._placement = CpuAssignment(self._cpus)
 
@@ -77,7 +77,7 @@ class CgroupRuntime:
         elif not self._has_cpuset and set(self._cpus) < set(self._allowed):
             cpus = self._cpus
         cpuset = cpus if self._has_cpuset else None
-        limits = Limits(
+        limits = CgroupLimits(
             cores=cores,
             period=container.cpu_period,
             cpus=cpuset,
@@ -111,7 +111,7 @@ class CgroupRuntime:
         """
         if self._group is None:
             raise RuntimeError("call open() before change_budget()")
-        self._group.change(None, Limits(memory=memory))
+        self._group.change(None, CgroupLimits(memory=memory))
 
     def withhold(self, memory: int) -> None: ...
 
@@ -126,10 +126,10 @@ class CgroupRuntime:
     def _has_cpuset(self) -> bool:
         return self._base is not None and "cpuset" in self._base.controllers
 
-    def _find(self) -> cgroup_base.Base | None:
+    def _find(self) -> cgroup_parent.CgroupParent | None:
         if self._base is None and not self._missing:
             try:
-                self._base = cgroup_base.find(self._node)
-            except cgroup_base.NoBase as error:
+                self._base = cgroup_parent.find(self._node)
+            except cgroup_parent.CgroupUnavailable as error:
                 self._missing = str(error)
         return self._base

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pgherd.metrics import cgroup
 from pgherd.metrics.kernel_text import flat_keyed
-from pgherd.model.deployment import Container, GuestMemory
+from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Node
 from pgherd.runtimes import balloon_controller, balloon_manager
@@ -28,16 +28,16 @@ class GuestBalloons:
     def __init__(self, node: Node, groups: Callable[[], Mapping[str, str]]) -> None:
         """``groups`` returns the cgroup around all guests, directory by controller. Its use shows the free memory of the host."""
         self._node, self._groups = node, groups
-        self._policy = GuestMemory()
+        self._policy = VmMemoryPolicy()
         self._budget: int | None = None
         self._withheld = 0
         self._manager: BalloonManager | None = None
         self._spool: Path | None = None
         self._promised: dict[str, Container] = {}
 
-    def share(self, policy: GuestMemory | None, budget: int | None) -> None:
+    def share(self, policy: VmMemoryPolicy | None, budget: int | None) -> None:
         """Set the policy and the budget (bytes) of all guests. Call it before the first guest starts."""
-        self._policy, self._budget = policy or GuestMemory(), budget
+        self._policy, self._budget = policy or VmMemoryPolicy(), budget
 
     @property
     def reporting(self) -> bool:

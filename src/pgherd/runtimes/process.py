@@ -10,7 +10,7 @@ from pgherd.host.journal import Journal
 from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import CapabilityError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.node.protocol import Node
 from pgherd.runtimes.runtime import ContainerHandle, CpuAssignment
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from pgherd.host.journal import Journal
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import GuestMemory, Host
+from pgherd.model.deployment import Host, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.node.protocol import Node
 from pgherd.runtimes.cgroup import CgroupRuntime
 from pgherd.runtimes.process import ExternalRuntime, ProcessRuntime
@@ -70,7 +70,7 @@ class RuntimePool:
     host: Host
     suffix: str
     cpus: Sequence[int] | None = None
-    guest_memory: GuestMemory | None = None
+    guest_memory: VmMemoryPolicy | None = None
     _open: dict[str, Runtime] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 

@@ -11,8 +11,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pgherd.model.analysis import Finding, Grade
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.store.run_directory import RunDirectory

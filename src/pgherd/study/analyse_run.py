@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pgherd.model.analysis import Analysis
 from pgherd.model.base import Model
-from pgherd.model.finding import Analysis
 from pgherd.model.result import TrialResult
 from pgherd.model.study import RunnableStudy
 from pgherd.study.device_io import with_device_io

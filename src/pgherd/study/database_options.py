@@ -6,21 +6,21 @@ from typing import Literal
 
 from pydantic import Field
 
+from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import (
     Container,
     CpuMode,
     Database,
     Deployment,
-    GuestMachine,
     GuestMemoryPolicy,
     Host,
     InitData,
     Role,
     RuntimeName,
     Server,
+    VmOptions,
     Volume,
 )
-from pgherd.model.finding import Thresholds
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds
@@ -165,7 +165,7 @@ class DatabaseOptions(StudyOptions):
     container_memory: int | None = Field(None, gt=0)
     runtime: RuntimeName = "process"
     cpu_mode: CpuMode = "none"
-    vm: GuestMachine | None = Field(None, description="virtual machines: options of their hypervisors")
+    vm: VmOptions | None = Field(None, description="virtual machines: options of their hypervisors")
     vm_memory_min: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never reclaims (None: a quarter)")
     vm_memory_shares: dict[str, float] = Field(default_factory=dict, description="virtual machines: weight by container, if it is not 1")
     labels: dict[str, str] = Field(default_factory=dict)

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pgherd.analysis import histogram, io_pattern
 from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.io_pattern import MIN_REQUESTS
-from pgherd.model.finding import Analysis, Finding
-from pgherd.model.io_view import DeviceSeries, DeviceView, Direction, IoView, Pattern
+from pgherd.model.analysis import Analysis, Finding
+from pgherd.model.device_io import DeviceIo, DeviceSeries, DeviceView, Direction, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.findings import as_finding, missing
 
@@ -343,7 +343,7 @@ def _trace_coverage(results: Sequence[TrialResult]) -> float | None:
     return traced / counted if counted > 0 else None
 
 
-def _shared_device(io: IoView) -> DeviceView | None:
+def _shared_device(io: DeviceIo) -> DeviceView | None:
     """Return the device that has both data and WAL."""
     return next((view for view in io.devices if "data" in view.roles and "wal" in view.roles), None)
 

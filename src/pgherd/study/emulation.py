@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgherd.model.finding import Analysis, Finding, Verdict
+from pgherd.model.analysis import Analysis, Check, Finding
 from pgherd.model.result import PhaseResult, TrialResult
 
 EMULATED_METRIC = "emulated"
@@ -30,7 +30,7 @@ def is_emulated(phases: Sequence[PhaseResult]) -> bool:
     return any(metrics.get(EMULATED_METRIC) == 1 for phase in phases for metrics in phase.metrics.values())
 
 
-def discount_checks(verdicts: Sequence[Verdict], phases: Sequence[PhaseResult]) -> list[Verdict]:
+def discount_checks(verdicts: Sequence[Check], phases: Sequence[PhaseResult]) -> list[Check]:
     """Return the checks of a trial, adapted to emulation.
 
     Checks of speed or CPU use become unknown. Other failed checks become unknown too, because slowness may be the cause.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pgherd.analysis.intervals import Estimate
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 
 
 def as_finding(

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from pgherd.analysis.intervals import LEAST
-from pgherd.model.finding import Grade
+from pgherd.model.analysis import Grade
 from pgherd.model.result import TrialResult
 from pgherd.study.repeats import Repeats
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pgherd.analysis import guest_memory_breakdown
 from pgherd.analysis.guest_memory_breakdown import MemoryBreakdown
 from pgherd.analysis.intervals import mean_interval
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.emulation import FUNCTIONAL_TABLE
 from pgherd.study.findings import as_finding, missing

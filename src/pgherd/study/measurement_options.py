@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from pgherd.model.finding import Thresholds
+from pgherd.model.analysis import Thresholds
 from pgherd.study.cluster_options import ClusterRequest
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.option import LIMITS, MEASUREMENT, POSTGRESQL, StudyRequest, option

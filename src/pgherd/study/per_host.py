@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from pgherd.analysis.intervals import mean_interval
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.deployment import Host
-from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.findings import as_finding, missing
 

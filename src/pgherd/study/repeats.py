@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from pgherd.analysis.intervals import mean_interval
-from pgherd.model.finding import Finding, Verdict
+from pgherd.model.analysis import Check, Finding
 from pgherd.model.result import TrialResult
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.findings import as_finding, missing
@@ -97,7 +97,7 @@ def join_continuations(results: Sequence[TrialResult]) -> list[TrialResult]:
     return combined
 
 
-def failed_phases(result: TrialResult, verdict: Verdict) -> tuple[str, ...]:
+def failed_phases(result: TrialResult, verdict: Check) -> tuple[str, ...]:
     """Return the phases of a trial in which a check failed. These are all phases if the check covers the whole trial."""
     return () if verdict.result != "fail" else verdict.failed_phases or tuple(phase.phase for phase in result.phases)
 

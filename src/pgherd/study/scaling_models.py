@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pgherd.analysis.fit import Fit
-from pgherd.analysis.selection import MODELS, Selection
-from pgherd.model.finding import Finding
+from pgherd.analysis.model_selection import MODELS, ModelSelection
+from pgherd.analysis.scaling_model import Fit
+from pgherd.model.analysis import Finding
 
 Row = dict[str, Finding | str | int | float | None]
 
@@ -15,7 +15,9 @@ _SHORT = {"usl": "USL", "piecewise-linear": "piecewise linear"}
 _TITLES = {model.name: model.title for model in MODELS}
 
 
-def model_findings(selection: Selection, load: str = "databases", throughput: str = "tps", confidence: float = 0.95) -> dict[str, Finding]:
+def model_findings(
+    selection: ModelSelection, load: str = "databases", throughput: str = "tps", confidence: float = 0.95
+) -> dict[str, Finding]:
     """Return the findings of the models, each with its interval or the reason for a missing number.
 
     Names: usl_lambda, usl_sigma, usl_kappa, usl_peak_load, knee, slope_before_knee and slope_after_knee.
@@ -47,7 +49,7 @@ def model_findings(selection: Selection, load: str = "databases", throughput: st
     return findings
 
 
-def model_rows(selection: Selection, load: str = "databases", confidence: float = 0.95) -> list[Row]:
+def model_rows(selection: ModelSelection, load: str = "databases", confidence: float = 0.95) -> list[Row]:
     """Return one row per model: model, parameters (text with intervals), aicc, relative_error, knee, peak, selected (1 or 0)."""
     return [
         {
@@ -63,7 +65,7 @@ def model_rows(selection: Selection, load: str = "databases", confidence: float 
     ]
 
 
-def model_curves(selection: Selection, largest: float, points: int = 80) -> dict[str, Any]:
+def model_curves(selection: ModelSelection, largest: float, points: int = 80) -> dict[str, Any]:
     """Return each model's curve up to the largest load, by name: {'n': [...], 'x': [...]}. 'best' is the name of the selected model.
 
     The knee of a piecewise linear model is one of its points, so that the bend is drawn exactly.
@@ -79,7 +81,7 @@ def model_curves(selection: Selection, largest: float, points: int = 80) -> dict
     return curves
 
 
-def model_warnings(selection: Selection) -> list[str]:
+def model_warnings(selection: ModelSelection) -> list[str]:
     """Return the warnings of the models. Each starts with the model's name."""
     return [
         *(f"{_SHORT.get(fit.model.name, fit.model.name)}: {text}" for fit in selection.fits for text in fit.warnings),
@@ -120,7 +122,7 @@ def _peak(fit: Fit, unit: str, confidence: float) -> Finding:
     return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
 
 
-def _has_knee(fit: Fit, selection: Selection) -> bool:
+def _has_knee(fit: Fit, selection: ModelSelection) -> bool:
     """Return True if a fit's knee can be reported.
 
     Not if the linear model was selected. Not if resamples of the data have no knee, unless the knee's model was selected.
@@ -130,7 +132,7 @@ def _has_knee(fit: Fit, selection: Selection) -> bool:
     return fit.knee is not None and best != "linear" and (bounded or best == fit.model.name)
 
 
-def _knee(fit: Fit, unit: str, confidence: float, selection: Selection) -> Finding:
+def _knee(fit: Fit, unit: str, confidence: float, selection: ModelSelection) -> Finding:
     if fit.knee is None or not _has_knee(fit, selection):
         note = "the data show no knee" if fit.model.name == "piecewise-linear" else "the model has no knee"
         if fit.knee is not None:

@@ -13,8 +13,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    from pgherd.model.analysis import Analysis, Proposal
     from pgherd.model.base import Model
-    from pgherd.model.finding import Analysis, Proposal
     from pgherd.model.result import TrialResult
 
 HostUse = Literal["together", "one", "in turn"]

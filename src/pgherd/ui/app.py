@@ -16,7 +16,7 @@ from starlette.routing import Route
 from pgherd.model.errors import CapabilityError, PgherdError, UsageError
 from pgherd.report.formatting import clean
 from pgherd.ui import compare_page, rendering, run_page, runs_page, samples_page, start_page
-from pgherd.ui.app_state import AppState, site_of
+from pgherd.ui.app_state import AppState, state_of
 from pgherd.ui.security import Guard
 
 _IMMUTABLE = "public, max-age=31536000, immutable"
@@ -64,13 +64,13 @@ def _static(request: Request) -> Response:
 async def _sign_in(request: Request) -> Response:
     """Show the form, or sign in with the token of the printed address."""
     token = request.query_params.get("token", "")
-    state = site_of(request)
+    state = state_of(request)
     return await _check_token(state, token, wrong=False) if token else state.page("sign_in.html.j2", wrong=False)
 
 
 async def _sign_in_form(request: Request) -> Response:
     form = await request.form(max_files=0, max_fields=5)
-    return await _check_token(site_of(request), str(form.get("token", "")), wrong=True)
+    return await _check_token(state_of(request), str(form.get("token", "")), wrong=True)
 
 
 async def _check_token(state: AppState, token: str, *, wrong: bool) -> Response:
@@ -85,7 +85,7 @@ async def _check_token(state: AppState, token: str, *, wrong: bool) -> Response:
 def _error(request: Request, status: int, message: str) -> Response:
     title = _TITLES.get(status, "Request failed")
     template = "error_part.html.j2" if "hx-request" in request.headers else "error.html.j2"
-    return site_of(request).page(template, status=status, title=title, message=message)
+    return state_of(request).page(template, status=status, title=title, message=message)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:

@@ -50,7 +50,7 @@ class AppState:
         return HTMLResponse(render(template, {**shared, **context}), status, headers)
 
 
-def site_of(request: Request) -> AppState:
+def state_of(request: Request) -> AppState:
     """Return the state of the server that received a request."""
     state: AppState = request.app.state.site
     return state
@@ -59,7 +59,7 @@ def site_of(request: Request) -> AppState:
 async def form_of(request: Request) -> FormData:
     """Return the fields of a form. Raises HTTPException (403) unless a page of this server sent it."""
     form = await request.form(max_files=0, max_fields=MAX_FIELDS)
-    if not site_of(request).policy.accepts_form(form.get(FORM_TOKEN)):
+    if not state_of(request).policy.accepts_form(form.get(FORM_TOKEN)):
         raise HTTPException(403, "This form is not from a page of this server, or it is older than the server: reload the page.")
     return form
 

@@ -11,14 +11,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Finding
 from pgherd.report import gate_metrics
 from pgherd.report.formatting import MISSING, clean, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, result_text
 from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.report.overlay import content
-from pgherd.ui.app_state import site_of
+from pgherd.ui.app_state import state_of
 from pgherd.ui.run_index import LoadedRun
 
 MAX_RUNS = 6
@@ -39,7 +39,7 @@ class GateRow:
 
 def compare(request: Request) -> Response:
     """Compare runs with the one named as the baseline, by default the oldest."""
-    state = site_of(request)
+    state = state_of(request)
     names = list(dict.fromkeys(request.query_params.getlist("run")))
     if len(names) > MAX_RUNS:
         raise UsageError(f"{len(names)} runs are too many to compare; choose at most {MAX_RUNS}")

@@ -24,7 +24,7 @@ from typing import Any
 
 from pgherd.host import paths, reservation
 from pgherd.model.errors import CapabilityError, PgherdError, RunDirectoryError, UsageError
-from pgherd.store.live import read_live
+from pgherd.store.live_state import read_live
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.study_forms import LONGEST_SECONDS, arguments, study_forms
 

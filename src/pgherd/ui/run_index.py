@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pgherd.host import paths
-from pgherd.model.finding import Grade
+from pgherd.model.analysis import Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean

@@ -16,7 +16,7 @@ from pgherd.report import formatting, html_model
 from pgherd.report.data_files import leading, notices
 from pgherd.report.formatting import clean
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui.app_state import site_of
+from pgherd.ui.app_state import state_of
 from pgherd.ui.live_runs import SHOWN
 from pgherd.ui.run_index import LoadedRun
 
@@ -33,7 +33,7 @@ _REPORT_SETTLED_S = 1.5
 
 def run(request: Request) -> Response:
     """Show a run."""
-    app = site_of(request)
+    app = state_of(request)
     loaded = app.cache.read(app.run(request))
     snapshot = app.live.poll(loaded.directory) if loaded.record.state == "running" else None
     state = snapshot.present.state if snapshot else loaded.record.state
@@ -45,7 +45,7 @@ def run(request: Request) -> Response:
 
 def live(request: Request) -> Response:
     """Return the part of the page that changes while the run is executed."""
-    app = site_of(request)
+    app = state_of(request)
     directory = app.run(request)
     snapshot = app.live.poll(directory)
     present = snapshot.present
@@ -58,7 +58,7 @@ def live(request: Request) -> Response:
 
 def file(request: Request) -> Response:
     """Return a report, figure, table or record of a run. Raises HTTPException (404) for other files."""
-    directory, path = site_of(request).run(request), request.path_params["path"]
+    directory, path = state_of(request).run(request), request.path_params["path"]
     target = directory.path / path
     if not _SERVED.fullmatch(path) or not _inside(target, directory.path):
         raise HTTPException(404, "The run has no such file, or not yet.")

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from pgherd.model.errors import UsageError
-from pgherd.ui.app_state import site_of
+from pgherd.ui.app_state import state_of
 from pgherd.ui.run_index import Summary
 
 PAGE = 100
@@ -27,7 +27,7 @@ STATES = ("running", "finished", "interrupted", "failed", "killed", "unreadable"
 
 def runs(request: Request) -> Response:
     """Show all runs, or those that match the filter of the query string."""
-    state = site_of(request)
+    state = state_of(request)
     filters = parse_filter(request.query_params)
     summaries = state.index.runs()
     part = request.headers.get("hx-target") == "runs"

@@ -14,7 +14,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.report.formatting import clean, number
 from pgherd.ui import plots, sample_queries
-from pgherd.ui.app_state import site_of
+from pgherd.ui.app_state import state_of
 from pgherd.ui.plots import PhaseBand
 from pgherd.ui.sample_queries import MetricChoice, TrialLine
 
@@ -35,7 +35,7 @@ _MAX_ENTITIES = 200
 
 def explore(request: Request) -> Response:
     """Show the page, or only the plot and its form if the page's script sent the request."""
-    state = site_of(request)
+    state = state_of(request)
     directory = state.run(request)
     lines = sample_queries.trial_lines(directory)
     context: dict[str, Any] = {"run": directory.name, "lines": lines, "kinds": _KINDS, "views": plots.VIEWS}

@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from pgherd.model.errors import PgherdError
 from pgherd.report.formatting import clean
 from pgherd.ui import jobs
-from pgherd.ui.app_state import form_of, site_of, words_of
+from pgherd.ui.app_state import form_of, state_of, words_of
 from pgherd.ui.jobs import Job, Plan
 from pgherd.ui.study_forms import LONGEST_SECONDS, StudyForm, study_forms
 
@@ -23,7 +23,7 @@ _LONGEST = 200
 
 def studies(request: Request) -> Response:
     """Show the studies that the page can start, and the started processes."""
-    site = site_of(request)
+    site = state_of(request)
     return site.page("start.html.j2", offers=list(study_forms().values()), jobs=site.jobs.jobs())
 
 
@@ -32,12 +32,12 @@ def form(request: Request) -> Response:
     offer = _offer(request)
     query = request.query_params
     filled = {field.name: query.get(field.name, "")[:_LONGEST] if query else field.filled for field in offer.fields}
-    return site_of(request).page("start_form.html.j2", offer=offer, values=filled, problem="")
+    return state_of(request).page("start_form.html.j2", offer=offer, values=filled, problem="")
 
 
 async def plan(request: Request) -> Response:
     """Show the plan of a study with a start button. If an option is wrong, show the form again with the error."""
-    site, offer, given = site_of(request), _offer(request), words_of(await form_of(request))
+    site, offer, given = state_of(request), _offer(request), words_of(await form_of(request))
     try:
         made = await run_in_threadpool(site.jobs.plan, offer.study, given)
     except PgherdError as error:
@@ -49,7 +49,7 @@ async def plan(request: Request) -> Response:
 
 async def start(request: Request) -> Response:
     """Start the plan that was shown."""
-    site, given = site_of(request), words_of(await form_of(request))
+    site, given = state_of(request), words_of(await form_of(request))
     planned = site.jobs.planned(given.get("plan", ""))
     job = await run_in_threadpool(lambda: site.jobs.start(planned, agreed=given.get("agreed") == "yes"))
     return RedirectResponse(f"/started/{job.id}", 303)
@@ -60,7 +60,7 @@ def job(request: Request) -> Response:
     started = _job(request)
     if started.run is not None and started.code is None:
         return RedirectResponse(f"/runs/{started.run}", 303)
-    return site_of(request).page("started.html.j2", job=started, said=clean_lines(started.said()))
+    return state_of(request).page("started.html.j2", job=started, said=clean_lines(started.said()))
 
 
 def job_state(request: Request) -> Response:
@@ -68,12 +68,12 @@ def job_state(request: Request) -> Response:
     started = _job(request)
     if started.run is not None:
         return Response(headers={"HX-Redirect": f"/runs/{started.run}"})
-    return site_of(request).page("started_part.html.j2", job=started, said=clean_lines(started.said()))
+    return state_of(request).page("started_part.html.j2", job=started, said=clean_lines(started.said()))
 
 
 def stopping(request: Request) -> Response:
     """Show the confirmation page for stopping a run."""
-    site = site_of(request)
+    site = state_of(request)
     directory = site.run(request)
     return site.page("confirm.html.j2", run=directory.name, action="stop", title="Stop this run?", **_STOP)
 
@@ -81,14 +81,14 @@ def stopping(request: Request) -> Response:
 async def stop_run(request: Request) -> Response:
     """Stop a run, and redirect to its page."""
     await form_of(request)
-    directory = site_of(request).run(request)
+    directory = state_of(request).run(request)
     await run_in_threadpool(jobs.stop, directory)
     return RedirectResponse(f"/runs/{directory.name}", 303)
 
 
 def resuming(request: Request) -> Response:
     """Show the confirmation page for resuming a run."""
-    site = site_of(request)
+    site = state_of(request)
     directory = site.run(request)
     return site.page("confirm.html.j2", run=directory.name, action="resume", title="Resume this run?", **_RESUME)
 
@@ -96,7 +96,7 @@ def resuming(request: Request) -> Response:
 async def resume_run(request: Request) -> Response:
     """Resume a run, and redirect to its process."""
     await form_of(request)
-    site = site_of(request)
+    site = state_of(request)
     directory = site.run(request)
     started = await run_in_threadpool(site.jobs.resume, directory)
     return RedirectResponse(f"/started/{started.id}", 303)
@@ -128,7 +128,7 @@ def _offer(request: Request) -> StudyForm:
 
 
 def _job(request: Request) -> Job:
-    started = site_of(request).jobs.job(request.path_params["job"])
+    started = state_of(request).jobs.job(request.path_params["job"])
     if started is None:
         raise HTTPException(404, "This 'pgherd ui' has started no such process.")
     return started

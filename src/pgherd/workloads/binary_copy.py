@@ -28,8 +28,8 @@ _TO_LETTERS = bytes(_LETTERS[i % len(_LETTERS)] for i in range(256))
 
 
 @dataclass(frozen=True)
-class Column:
-    """Column of a layout.
+class CopyColumn:
+    """CopyColumn of a layout.
 
     ``size`` is the length of a text in bytes, or the number of fractional digits of a decimal. A column of the kind
     ``null`` is NULL in all rows.
@@ -55,32 +55,32 @@ class Column:
         ]
 
 
-def integer(name: str) -> Column:
+def integer(name: str) -> CopyColumn:
     """Return a column of 4-byte integers."""
-    return Column(name, "integer")
+    return CopyColumn(name, "integer")
 
 
-def instant(name: str) -> Column:
+def instant(name: str) -> CopyColumn:
     """Return a column of timestamptz, in microseconds since PostgreSQL's epoch."""
-    return Column(name, "instant")
+    return CopyColumn(name, "instant")
 
 
-def text(name: str, size: int) -> Column:
+def text(name: str, size: int) -> CopyColumn:
     """Return a text column of ``size`` bytes in every row."""
-    return Column(name, "text", size)
+    return CopyColumn(name, "text", size)
 
 
-def decimal(name: str, scale: int) -> Column:
+def decimal(name: str, scale: int) -> CopyColumn:
     """Return a numeric column below 10^8 with up to four fractional digits, set in units of its last digit."""
-    return Column(name, "decimal", scale)
+    return CopyColumn(name, "decimal", scale)
 
 
-def null(name: str) -> Column:
+def null(name: str) -> CopyColumn:
     """Return a column that is NULL in every row."""
-    return Column(name, "null")
+    return CopyColumn(name, "null")
 
 
-class Letters:
+class RandomText:
     """Buffer of random letters and digits, drawn once. Texts are taken from it at random positions.
 
     Drawing new letters for every row would take longer than all other work of the loading client.
@@ -103,10 +103,10 @@ class Letters:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TupleLayout:
     """Columns of a tuple, in the order in which they are sent."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[CopyColumn, ...]
     _types: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -125,7 +125,7 @@ class Layout:
             self._types["dtype"] = np.dtype(fields)
         return self._types["dtype"]  # type: ignore[no-any-return]
 
-    def rows(self, count: int, letters: Letters, random: np.random.Generator) -> Rows:
+    def rows(self, count: int, letters: RandomText, random: np.random.Generator) -> CopyRows:
         """Return ``count`` rows. Texts are taken from ``letters``. The caller must set the other columns."""
         import numpy as np
 
@@ -140,17 +140,17 @@ class Layout:
             if column.kind == "decimal":
                 for part, value in (("digits", 3), ("weight", 1), ("sign", 0), ("scale", column.size)):
                     block[f"{column.name}.{part}"] = value
-        return Rows(self, block)
+        return CopyRows(self, block)
 
 
 @dataclass(frozen=True)
-class Rows:
+class CopyRows:
     """Block of rows. ``block`` is the record array."""
 
-    layout: Layout
+    layout: TupleLayout
     block: np.ndarray[Any, Any]
 
-    def set(self, **values: Any) -> Rows:
+    def set(self, **values: Any) -> CopyRows:
         """Set columns to an array with one value per row, or to one value for all rows. Return self.
 
         Decimals are set in units of their last digit, for example in hundredths with scale 2.
@@ -181,6 +181,6 @@ class Rows:
         return self.block.view("u1").data.cast("B")
 
 
-def layout(columns: Sequence[Column]) -> Layout:
+def layout(columns: Sequence[CopyColumn]) -> TupleLayout:
     """Return a layout of these columns."""
-    return Layout(tuple(columns))
+    return TupleLayout(tuple(columns))

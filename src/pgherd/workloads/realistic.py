@@ -63,7 +63,7 @@ def size_estimate(scale: int) -> int:
     return _EMPTY_DATABASE + _PER_SCALE * scale
 
 
-class Values:
+class SampleRows:
     """Generator of rows for the three tables. Equal seeds give equal rows."""
 
     def __init__(self, seed: int = SEED) -> None:
@@ -155,7 +155,7 @@ class RealisticLoader:
         import psycopg
         from psycopg.conninfo import make_conninfo
 
-        values = Values()
+        values = SampleRows()
         conninfo = make_conninfo(
             host=target.socket_dir, port=str(target.port), user=target.user, dbname=self.database, application_name="pgherd"
         )

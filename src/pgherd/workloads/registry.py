@@ -13,7 +13,7 @@ from pgherd.workloads.orders.workload import ORDERS
 from pgherd.workloads.pgbench import PGBENCH, SELECT_ONLY, SIMPLE_UPDATE, TPCB_LIKE
 from pgherd.workloads.random_block import RANDOM_BLOCK
 from pgherd.workloads.realistic import REALISTIC
-from pgherd.workloads.script import ScriptWorkload
+from pgherd.workloads.user_script import ScriptWorkload
 
 _BUILTIN: tuple[Workload, ...] = (SELECT_ONLY, TPCB_LIKE, SIMPLE_UPDATE, PGBENCH, ORDERS, RANDOM_BLOCK, REALISTIC)
 
@@ -35,7 +35,7 @@ def find(name: str, scripts: Sequence[Script] = ()) -> Workload:
     raise UsageError(f"no workload '{name}'; the workloads are {', '.join(NAMES)}")
 
 
-def fillings(node: Node, databases: Sequence[Database]) -> list[DataLoader]:
+def loaders(node: Node, databases: Sequence[Database]) -> list[DataLoader]:
     """Return the loaders of a server's databases, as input for a template.
 
     Raises:

@@ -19,7 +19,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgherd.host.account import server_account
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations

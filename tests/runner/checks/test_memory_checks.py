@@ -1,7 +1,7 @@
+from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Container, Deployment, Host
-from pgherd.model.finding import Thresholds
 from pgherd.model.load import Phase
-from pgherd.model.result import MemoryAccount, MemoryKill, PhaseResult
+from pgherd.model.result import MemoryBalance, OomKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.runner.checks.memory_checks import ACCOUNTED, NO_OOM_KILL, judge, words
 
@@ -16,7 +16,7 @@ def trial(runtime="cgroup"):
 def phase(worst):
     account = None
     if worst is not None:
-        account = MemoryAccount(seconds=9, worst=worst, worst_at=5.0, budget=100 * MB, containers=80 * MB, unallocated=20 * MB)
+        account = MemoryBalance(seconds=9, worst=worst, worst_at=5.0, budget=100 * MB, containers=80 * MB, unallocated=20 * MB)
     return PhaseResult(phase="p", start=0, end=10, overlap=1, targets=[], memory=account)
 
 
@@ -46,7 +46,7 @@ def test_nothing_is_said_where_nothing_counts():
 
 
 def test_an_oom_kill_fails_and_says_who():
-    kills = (MemoryKill(container="a", processes=2, time=3.0, names=("postgres (12)",), limit="run"),)
+    kills = (OomKill(container="a", processes=2, time=3.0, names=("postgres (12)",), limit="run"),)
     found = verdicts(trial(), [], kills)[NO_OOM_KILL]
     assert (found.result, found.severity) == ("fail", "taint")
     assert found.observed == "a: postgres (12) and 1 more killed, at the limit of all containers together"
@@ -54,5 +54,5 @@ def test_an_oom_kill_fails_and_says_who():
 
 
 def test_words_of_a_kill_that_the_log_does_not_tell_of():
-    assert words(MemoryKill(container="a", processes=1, time=3.0)) == "a: 1 process killed"
-    assert words(MemoryKill(container="a", processes=2, time=3.0, limit="container")) == "a: 2 processes killed, at the container's limit"
+    assert words(OomKill(container="a", processes=1, time=3.0)) == "a: 1 process killed"
+    assert words(OomKill(container="a", processes=2, time=3.0, limit="container")) == "a: 2 processes killed, at the container's limit"

@@ -1,8 +1,8 @@
 import pytest
 
+from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial

@@ -12,10 +12,10 @@ from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.postgres.disk import patience
-from pgherd.postgres.golden import Golden
+from pgherd.postgres.disk_space import patience
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.tcp_access import Opening
+from pgherd.postgres.tcp_access import TcpListener
+from pgherd.postgres.templates import Template
 from pgherd.runner.deploy import data_directories as module
 from pgherd.runner.deploy.data_directories import DataDirectories, Templates
 from pgherd.runner.deploy.volumes import Volumes
@@ -51,7 +51,7 @@ def housing(tmp_path, monkeypatch):
 
     def ensure(*_, checksums=None, **__):
         made.append(checksums)
-        return Golden("key", str(tmp_path / "golden"), "18.1", ("pgbench",), True, 3, {"bench": 3}, 0.0, 0.0, parts={})
+        return Template("key", str(tmp_path / "golden"), "18.1", ("pgbench",), True, 3, {"bench": 3}, 0.0, 0.0, parts={})
 
     monkeypatch.setattr(module.golden, "ensure", ensure)
     monkeypatch.setattr(module, "fillings", lambda *_: [])
@@ -147,7 +147,7 @@ def test_a_copy_that_fails_leaves_nothing(housing, monkeypatch):
 
 
 def test_servers_that_are_open_to_other_hosts_have_a_port_each(housing):
-    housing._session = replace(housing._session, opening=Opening("127.0.0.1", "/run/own/tls.pem", "secret"))
+    housing._session = replace(housing._session, opening=TcpListener("127.0.0.1", "/run/own/tls.pem", "secret"))
     found = housing.restore(wanted(), trial(), tight=False)
     ports = [one.port for one in found.values()]
     assert len(set(ports)) == 2 and module.PORT not in ports
@@ -161,7 +161,7 @@ def test_a_server_that_does_not_run_keeps_its_port(housing, monkeypatch):
         return [7000 + 10 * len(taken) + number for number in range(count)]
 
     monkeypatch.setattr(module, "free_ports", free_ports)
-    housing._session = replace(housing._session, opening=Opening("127.0.0.1", "/run/own/tls.pem", "secret"))
+    housing._session = replace(housing._session, opening=TcpListener("127.0.0.1", "/run/own/tls.pem", "secret"))
     found = housing.restore(wanted(), trial(), tight=False)
     housing.remove(KEYS[0], found[KEYS[0]])
     housing.restore(wanted(KEYS[:1]), trial(), tight=False)

@@ -11,16 +11,16 @@ import pytest
 
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
-from pgherd.host.swap import Made
-from pgherd.host.undo import Kill, ReleaseSharedMemory
+from pgherd.host.swap import ActiveSwap
+from pgherd.host.undo_actions import Kill, ReleaseSharedMemory
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase, Script
-from pgherd.model.run import Surroundings, Swap
+from pgherd.model.run import RunEnvironment, Swap
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
+from pgherd.postgres.templates import Template
 from pgherd.runner.deploy import data_directories
 from pgherd.runner.deploy import deployer as module
 from pgherd.runner.deploy.data_directories import DataDirectories
@@ -32,7 +32,7 @@ from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.study.study import Study
 
 NODE = LocalNode()
-GOLDEN = Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
+GOLDEN = Template("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
 
 class Pretended:
@@ -279,8 +279,8 @@ def test_no_server_is_warmed_in_memory_that_was_taken_away(deployer, session, mo
     """Where one of another deployment must be started, all are stopped, and have the whole until they are warm."""
     for name in ("change_budget", "empty"):
         monkeypatch.setattr(Rooms, name, lambda self, *given, name=name: Pretended.events.append((name, f"{given}")), raising=False)
-    around = Surroundings(runtime="cgroup", cores=2, memory=800, swap=Swap(kind="zram", size=1))
-    deployer._budget = MemoryBudget(replace(session, surroundings=around, swap=Made("/dev/zram1", 1, 1)))
+    around = RunEnvironment(runtime="cgroup", cores=2, memory=800, swap=Swap(kind="zram", size=1))
+    deployer._budget = MemoryBudget(replace(session, surroundings=around, swap=ActiveSwap("/dev/zram1", 1, 1)))
 
     def short(*names):
         whole = trial(*names, runtime="cgroup")

@@ -9,9 +9,9 @@ from pgherd.host.journal import Journal
 from pgherd.model.deployment import Container, Deployment, Host, Server, Volume
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
-from pgherd.postgres.golden import Golden
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.relations import Spaces
+from pgherd.postgres.relation_files import TablespaceDirs
+from pgherd.postgres.templates import Template
 from pgherd.runner.deploy import guests as module
 from pgherd.runner.deploy.guests import GuestDisks, Guests
 from pgherd.runner.deploy.volumes import Volumes
@@ -101,7 +101,7 @@ def guests(tmp_path, monkeypatch):
 
     class FakeTemplates:
         def of(self, server):
-            return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
+            return Template("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
     packed = []
 
@@ -246,7 +246,7 @@ KEY = ("a", "pg")
 
 class FakeTemplates:
     def of(self, server):
-        return Golden("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
+        return Template("key", "/golden", "18.1", ("pgbench",), True, 1, {"bench": 1}, 0.0, 0.0, parts={})
 
 
 @pytest.fixture
@@ -330,7 +330,7 @@ def test_tablespaces_are_made_once_after_each_restoring(disks, tmp_path, monkeyp
     disks.furnish("a", {KEY: server}, deployment(tmp_path, "scratch"), account())
     for _ in range(2):
         disks.populate(KEY, None, ["bench"])
-    assert made == [(["bench"], Spaces("/srv/pgherd-temp/files", ("/srv/pgherd-space0/files",)))]
+    assert made == [(["bench"], TablespaceDirs("/srv/pgherd-temp/files", ("/srv/pgherd-space0/files",)))]
     disks.populate(("b", "pg"), None, ["bench"])
     assert len(made) == 1
 

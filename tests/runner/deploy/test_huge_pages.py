@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgherd.host import holds
+from pgherd.host import shared_settings
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Server
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.postgres.huge_pages import Need
-from pgherd.postgres.settings import Choice, Row
+from pgherd.postgres.huge_pages import HugePageNeed
+from pgherd.postgres.settings import ChosenSettings, SettingRow
 from pgherd.runner.deploy import huge_pages
 from pgherd.study.database_options import DatabaseRequest
 
@@ -34,7 +34,7 @@ def fake_pools():
 
 @pytest.fixture
 def node(fake_pools, tmp_path, monkeypatch):
-    monkeypatch.setattr(holds, "LEDGER", tmp_path / "holds.json")
+    monkeypatch.setattr(shared_settings, "LEDGER", tmp_path / "holds.json")
     return fake_pools.PoolNode()
 
 
@@ -50,7 +50,9 @@ def journal(node, tmp_path):
 def fleet_pages(node, journal, monkeypatch):
     """Every server that insists on huge pages needs 100 of its size."""
     monkeypatch.setattr(
-        huge_pages.huge_pages, "needed", lambda node, installation, settings, *_: Need(huge_pages.huge_pages.page_size(node, settings), 100)
+        huge_pages.huge_pages,
+        "needed",
+        lambda node, installation, settings, *_: HugePageNeed(huge_pages.huge_pages.page_size(node, settings), 100),
     )
     return huge_pages.HugePageManager(node, journal)
 
@@ -156,14 +158,16 @@ def test_the_option_becomes_settings():
 
 
 def test_the_report_says_which_option_a_setting_comes_from():
-    choice = Choice({"huge_pages": "on"}, (Row("huge_pages", "on", "", "asked for with --set"), Row("jit", "off", "on", "x")), True)
+    choice = ChosenSettings(
+        {"huge_pages": "on"}, (SettingRow("huge_pages", "on", "", "asked for with --set"), SettingRow("jit", "off", "on", "x")), True
+    )
     told = huge_pages.explained(choice, huge_pages.option_reasons(DatabaseRequest(huge_pages="2MB"))).rows
-    assert told[0] == Row("huge_pages", "on", "try", "asked for with --huge-pages") and told[1].why == "x"
+    assert told[0] == SettingRow("huge_pages", "on", "try", "asked for with --huge-pages") and told[1].why == "x"
 
 
 @pytest.mark.parametrize(("memory", "fits"), [(None, True), (264 * MB, True), (263 * MB, False)])
 def test_a_container_must_hold_the_pages_and_the_rest(memory, fits):
-    need = Need(SMALL, 100)
+    need = HugePageNeed(SMALL, 100)
     if fits:
         huge_pages.require_room(need, memory)
     else:
@@ -183,5 +187,5 @@ def test_pages_are_tried_out_one_size_after_the_other(node, own_directories):
     node.most[LARGE] = node.compacted[LARGE] = 1
     with pytest.raises(CapabilityError, match="2 huge pages of 1GB were requested, but the kernel granted 1"):
         huge_pages.probe_huge_pages(node, {LARGE: 2})
-    assert node.total == {SMALL: 0, LARGE: 0} and not holds.LEDGER.exists()
+    assert node.total == {SMALL: 0, LARGE: 0} and not shared_settings.LEDGER.exists()
     huge_pages.probe_huge_pages(node, {})

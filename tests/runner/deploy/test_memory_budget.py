@@ -2,12 +2,12 @@ import pytest
 
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
-from pgherd.host.swap import Made
+from pgherd.host.swap import ActiveSwap
 from pgherd.metrics.sampler import SwapView
 from pgherd.model.deployment import Container, Deployment, Host
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.load import Phase
-from pgherd.model.run import Surroundings, Swap
+from pgherd.model.run import RunEnvironment, Swap
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.deploy import memory_budget as module
@@ -80,7 +80,7 @@ def make(tmp_path, monkeypatch):
             module.locked_memory, "hold", lambda node, size, join, out: groups.done.append(("hold", size // MB)) or Held(groups.done)
         )
         journals.append(Journal.open(NODE, tmp_path / "state", "run"))
-        around = Surroundings(runtime=runtime, cores=2, memory=800 * MB, swap=swap)
+        around = RunEnvironment(runtime=runtime, cores=2, memory=800 * MB, swap=swap)
         places = (tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
         session = RunSession(NODE, gather(NODE), journals[-1], Only(groups), None, *places, surroundings=around, swap=made)
         return MemoryBudget(session), groups
@@ -126,7 +126,7 @@ def test_or_locked_memory_beside_the_containers(make):
 
 
 def test_with_swap_of_its_own_memory_is_taken_away_once_the_servers_are_warm(make):
-    budget, groups = make(swap=Swap(kind="zram", size=MB), made=Made("/dev/zram1", 1, 1))
+    budget, groups = make(swap=Swap(kind="zram", size=MB), made=ActiveSwap("/dev/zram1", 1, 1))
     short = trial(500).model_copy(update={"state": "fresh"})
     budget.apply(short, [])
     assert groups.done[-1] == ("limit", 800), "in too little memory warming hardly ends"
@@ -145,7 +145,7 @@ def test_with_swap_of_its_own_memory_is_taken_away_once_the_servers_are_warm(mak
 
 
 def test_a_trial_that_came_to_nothing_leaves_no_larger_budget_behind(make):
-    budget, groups = make(swap=Swap(kind="zram", size=MB), made=Made("/dev/zram1", 1, 1))
+    budget, groups = make(swap=Swap(kind="zram", size=MB), made=ActiveSwap("/dev/zram1", 1, 1))
     budget.apply(trial(500), [])
     groups.refuses = True
     with pytest.raises(TrialError, match="500 MB of memory for all containers cannot be set"):
@@ -194,7 +194,7 @@ def test_what_the_kernel_refuses_ends_the_trial_only(make):
 
 
 def test_what_samplers_are_told(make):
-    budget, _ = make(swap=Swap(kind="zram", size=MB), made=Made("/dev/zram1", 1, 1))
+    budget, _ = make(swap=Swap(kind="zram", size=MB), made=ActiveSwap("/dev/zram1", 1, 1))
     assert budget.tight, "the page cache matters where there is swap"
     assert budget.groups() == {"memory": "/m/r"} and budget.swap() == SwapView("/dev/zram1", 1)
     other, _ = make(runtime="process")

@@ -10,14 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from pgherd.host.cgroup_memory import Victim
+from pgherd.host.cgroup_memory import OomVictim
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.load import Load, Phase
-from pgherd.model.result import MemoryKill
+from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.postgres.external import Address
+from pgherd.postgres.external_server import LibpqAddress
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy import servers as module
 from pgherd.runner.deploy.servers import ExternalServers, MemoryKills, require_consistent, server_view, warm_all, with_victims
@@ -40,7 +40,7 @@ class Pretended:
         self.dsn, self.passfile = dsn, passfile
 
     def address(self, *, writes):
-        return Address("h", 1, "u", "app", {} if writes else {"PGOPTIONS": "ro"})
+        return LibpqAddress("h", 1, "u", "app", {} if writes else {"PGOPTIONS": "ro"})
 
     def conninfo(self):
         return self.dsn
@@ -411,15 +411,15 @@ def test_of_memory_what_to_do():
     assert "container db01" in said and "killed 2 processes in it" in said and "raise --memory" in said
 
 
-KILL = MemoryKill(container="db1", processes=1, time=100.0)
+KILL = OomKill(container="db1", processes=1, time=100.0)
 
 
 def victim(at=99.0, group="/pgherd-x/db1", limited="/pgherd-x", pid=12):
-    return Victim(at, "postgres", pid, group, limited)
+    return OomVictim(at, "postgres", pid, group, limited)
 
 
 def test_the_log_tells_who_when_and_at_whose_limit():
-    assert with_victims(KILL, [victim()]) == MemoryKill(container="db1", processes=1, time=99.0, names=("postgres (12)",), limit="run")
+    assert with_victims(KILL, [victim()]) == OomKill(container="db1", processes=1, time=99.0, names=("postgres (12)",), limit="run")
     assert with_victims(KILL, [victim(limited="/pgherd-x/db1")]).limit == "container"
 
 

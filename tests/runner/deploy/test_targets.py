@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.drivers.fio import FILE
-from pgherd.host import namespaces
+from pgherd.host import netns
 from pgherd.host.journal import Journal
 from pgherd.model.deployment import Deployment, Host, Link, Volume
 from pgherd.model.errors import CapabilityError, TrialError
@@ -190,7 +190,7 @@ def test_a_remote_link_is_reached_by_its_address(links_session):
 
 def test_namespaces_are_kept_while_they_are_wanted(links_session):
     try:
-        namespaces.insist(links_session.node)
+        netns.require_root(links_session.node)
     except CapabilityError as error:
         pytest.skip(str(error))
     if shutil.which("iperf3") is None:
@@ -199,7 +199,7 @@ def test_namespaces_are_kept_while_they_are_wanted(links_session):
     try:
         assert targets.apply(links_trial(link)) == "namespaces of here made"
         first = targets.endpoint("here")
-        assert first.privileged and first.host == namespaces.FAR and first.prefix[0] == "nsenter"
+        assert first.privileged and first.host == netns.FAR and first.prefix[0] == "nsenter"
         assert targets.apply(links_trial(link)) is None and targets.endpoint("here") == first
         targets.check()
         server = targets._pairs[link][1]

@@ -2,13 +2,13 @@ import os
 
 import pytest
 
-from pgherd.host.cgroup_base import Hierarchy, Layout
+from pgherd.host.cgroup_parent import CgroupHierarchies, Hierarchy
 from pgherd.metrics.sampler import CgroupView, ProcessView
 from pgherd.model.errors import UsageError
 from pgherd.runner.deploy.tracked_processes import TrackedGroup, check, parse, watch
 
-V1 = Layout(v1={"cpuacct": Hierarchy("/cg/cpu,cpuacct"), "memory": Hierarchy("/cg/memory")}, v2=Hierarchy("/cg/unified"))
-V2 = Layout(v2=Hierarchy("/cg"))
+V1 = CgroupHierarchies(v1={"cpuacct": Hierarchy("/cg/cpu,cpuacct"), "memory": Hierarchy("/cg/memory")}, v2=Hierarchy("/cg/unified"))
+V2 = CgroupHierarchies(v2=Hierarchy("/cg"))
 OURS = os.getpid()
 
 

@@ -1,8 +1,8 @@
 import pytest
 
+from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import TrialError
-from pgherd.model.finding import Thresholds
-from pgherd.model.result import MemoryKill, PhaseResult
+from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.execute import local_backend as backends
@@ -10,7 +10,7 @@ from pgherd.runner.execute.local_backend import LocalBackend, completed
 from pgherd.runner.observer import RunObserver
 
 TRIAL = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": []}, "phases": [{"loads": {}}]})
-KILL = MemoryKill(container="a", processes=1, time=5.0)
+KILL = OomKill(container="a", processes=1, time=5.0)
 
 
 class FakeDeployer:

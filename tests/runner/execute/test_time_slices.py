@@ -12,13 +12,13 @@ from types import SimpleNamespace
 import pytest
 
 from pgherd.model.errors import TrialError
-from pgherd.model.load import Turns
+from pgherd.model.load import TimeSlicing
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.runner.execute import time_slices
 
 WORK = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.001)"
-TURNS = Turns(of={"a": "one", "b": "two"}, seconds=0.1, counted=0.05, seed="7")
+TURNS = TimeSlicing(of={"a": "one", "b": "two"}, seconds=0.1, counted=0.05, seed="7")
 
 
 class Process:
@@ -119,7 +119,7 @@ def test_what_is_amiss_ends_the_turns(both):
 
 
 def test_rounds_hold_each_name_once_in_an_order_of_the_seed_s():
-    wide = Turns(of={"a": "one", "b": "two", "c": "three"}, seconds=0.1, counted=0.1, seed="x")
+    wide = TimeSlicing(of={"a": "one", "b": "two", "c": "three"}, seconds=0.1, counted=0.1, seed="x")
     found = list(time_slices.order(wide, 3.0))
     assert len(found) == 30 and all(sorted(found[i : i + 3]) == ["a", "b", "c"] for i in range(0, 30, 3))
     assert found == list(time_slices.order(wide, 3.0)) != list(time_slices.order(wide.model_copy(update={"seed": "y"}), 3.0))

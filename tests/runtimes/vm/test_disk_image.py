@@ -11,7 +11,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
-from pgherd.postgres.golden import Golden
+from pgherd.postgres.templates import Template
 from pgherd.runtimes.vm import disk_image
 
 MIB = 2**20
@@ -62,7 +62,7 @@ def test_a_directory_is_packed_with_room_to_write(tmp_path: Path) -> None:
 
 def test_a_golden_copy_is_packed_and_its_wal_apart(tmp_path: Path) -> None:
     golden = cluster(tmp_path / "golden")
-    copy = Golden("k", str(golden), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
+    copy = Template("k", str(golden), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
     images = str(tmp_path / "data.raw"), str(tmp_path / "wal.raw")
     data, wal = disk_image.pack_golden(
         LocalNode(),
@@ -88,7 +88,7 @@ def test_files_of_another_account_are_copied_and_not_given_away(tmp_path: Path) 
     if os.geteuid() != 0:
         pytest.skip("only root can give files to another account")
     golden = cluster(tmp_path / "golden")
-    copy = Golden("k", str(golden), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
+    copy = Template("k", str(golden), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
     (made,) = disk_image.pack_golden(LocalNode(), copy, str(tmp_path / "stage"), str(tmp_path / "x"), free=MIB, account="nobody")
     assert f"User: {pwd.getpwnam('nobody').pw_uid}" in debugfs(made.path, "stat /data/PG_VERSION")
     assert (golden / "data/PG_VERSION").stat().st_uid == 0

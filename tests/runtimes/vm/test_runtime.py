@@ -8,7 +8,7 @@ import pytest
 
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
-from pgherd.model.deployment import Container, GuestMachine, GuestMemory, Host
+from pgherd.model.deployment import Container, Host, VmMemoryPolicy, VmOptions
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.runtimes.runtime import ContainerHandle
@@ -147,7 +147,7 @@ def test_each_of_a_guests_servers_has_a_port_that_leads_to_its_own(runtime, imag
 
 
 def test_what_is_held_by_others_is_not_the_guests_to_share(runtime):
-    runtime.share(GuestMemory(policy="virtio-balloon", reserve=0), 2**30)
+    runtime.share(VmMemoryPolicy(policy="virtio-balloon", reserve=0), 2**30)
     runtime.withhold(2**29)
     with pytest.raises(UsageError, match="are guaranteed"):
         runtime.create(Container(name="a", runtime="vm", memory=2**30, vm_memory_min=3 * 2**28))
@@ -218,12 +218,12 @@ def test_it_is_chosen_by_name_only_and_stands_in_the_best_of_the_others(tmp_path
 def test_guests_report_free_pages_only_where_that_is_the_policy(runtime, images):
     container = Container(name="a", runtime="vm", memory=2**30)
     assert not runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.reporting
-    runtime.share(GuestMemory(policy="free-page-reporting"), 2**30)
+    runtime.share(VmMemoryPolicy(policy="free-page-reporting"), 2**30)
     assert runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.reporting
 
 
 def test_more_than_there_is_cannot_be_promised(runtime):
-    runtime.share(GuestMemory(policy="virtio-balloon"), 2**30)
+    runtime.share(VmMemoryPolicy(policy="virtio-balloon"), 2**30)
     runtime.create(Container(name="a", runtime="vm", memory=2**30, vm_memory_min=6 * 2**27))
     with pytest.raises(UsageError, match="2 guests are guaranteed"):
         runtime.create(Container(name="b", runtime="vm", memory=2**30, vm_memory_min=6 * 2**27))
@@ -234,7 +234,7 @@ def test_huge_pages_are_reserved_while_the_guest_runs_and_its_memory_lies_on_the
     reserved, undone = [], []
     monkeypatch.setattr(module.huge_pages, "reserve", lambda node, journal, size, pages: reserved.append((size, pages)) or 7)
     monkeypatch.setattr(runtime._journal, "undo", undone.append)
-    container = Container(name="a", runtime="vm", memory=2**30, vm=GuestMachine(huge_page=2**21))
+    container = Container(name="a", runtime="vm", memory=2**30, vm=VmOptions(huge_page=2**21))
     for _ in range(2):
         guest = runtime.boot(container, runtime.create(container), images, (), "/run/x").guest
     assert (guest.backing, guest.huge_page, guest.merge) == ("huge", 2**21, False)
@@ -248,7 +248,7 @@ def test_pages_are_merged_from_the_first_guest_that_wants_it_to_the_end(runtime,
     monkeypatch.setattr(module.same_page_merging, "switch_on", lambda node, journal: switched.append(1) or 9)
     monkeypatch.setattr(runtime._journal, "undo", undone.append)
     for name in ("a", "b"):
-        container = Container(name=name, runtime="vm", vm=GuestMachine(merge=True))
+        container = Container(name=name, runtime="vm", vm=VmOptions(merge=True))
         assert runtime.boot(container, runtime.create(container), images, (), "/run/x").guest.merge
     assert switched == [1] and not undone
     runtime.close()
@@ -259,7 +259,7 @@ def test_vcpus_are_pinned_to_the_same_cpus_whenever_the_guest_is_booted(runtime,
     if len(runtime._cpus) < 2:
         pytest.skip("there is one CPU only")
     for name in ("a", "b", "a"):
-        container = Container(name=name, runtime="vm", vm=GuestMachine(pinned=True))
+        container = Container(name=name, runtime="vm", vm=VmOptions(pinned=True))
         runtime.boot(container, runtime.create(container), images, (), "/run/x")
         runtime.connect(name)
     first, second, again = [event for event in Pretended.events if event[0] == "pin"]
@@ -272,7 +272,7 @@ def test_a_guest_is_pinned_to_the_cpus_that_one_has_left(runtime, images):
     runtime._cpus = runtime._cpus[:2]
 
     def pinned(name):
-        container = Container(name=name, runtime="vm", vm=GuestMachine(pinned=True))
+        container = Container(name=name, runtime="vm", vm=VmOptions(pinned=True))
         runtime.boot(container, runtime.create(container), images, (), "/run/x")
         runtime.connect(name)
         return Pretended.events[-1][2]
@@ -292,7 +292,7 @@ def test_a_guest_is_pinned_within_a_numa_node_while_that_costs_others_nothing(ru
     monkeypatch.setattr(module, "siblings", lambda node, cpus: {cpu: (cpu,) for cpu in cpus})
 
     def pinned(name, vcpus):
-        container = Container(name=name, runtime="vm", vcpus=vcpus, vm=GuestMachine(pinned=True))
+        container = Container(name=name, runtime="vm", vcpus=vcpus, vm=VmOptions(pinned=True))
         runtime.boot(container, runtime.create(container), images, (), "/run/x")
         runtime.connect(name)
         return Pretended.events[-1][2]
@@ -310,7 +310,7 @@ def test_guests_are_pinned_to_cores_of_their_own_before_they_share_one(runtime, 
     monkeypatch.setattr(module, "siblings", lambda node, cpus: {cpu: (cpu % 4, cpu % 4 + 4) for cpu in cpus})
 
     def pinned(name, vcpus):
-        container = Container(name=name, runtime="vm", vcpus=vcpus, vm=GuestMachine(pinned=True))
+        container = Container(name=name, runtime="vm", vcpus=vcpus, vm=VmOptions(pinned=True))
         runtime.boot(container, runtime.create(container), images, (), "/run/x")
         runtime.connect(name)
         return Pretended.events[-1][2]

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.report import chart_style, drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.compare import figures

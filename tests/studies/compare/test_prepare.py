@@ -7,7 +7,7 @@ from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.postgres import installations, validation
+from pgherd.postgres import installations, settings_validation
 from pgherd.prepare import registry
 from pgherd.prepare.prepared_study import with_inputs
 from pgherd.studies.compare import prepare as prepare_compare_module
@@ -24,13 +24,13 @@ REFUSED_BY_POSTGRESQL = [
 ]
 
 
-VALIDATE = validation.validate
+VALIDATE = settings_validation.validate
 
 
 @pytest.fixture(autouse=True)
 def _without_validation(own_directories, monkeypatch):
     """PostgreSQL is asked for its opinion of settings only where that is what is tested: it makes a cluster for each answer."""
-    monkeypatch.setattr(validation, "validate", lambda *given: None)
+    monkeypatch.setattr(settings_validation, "validate", lambda *given: None)
 
 
 def prepared(**asked):
@@ -248,7 +248,7 @@ def test_what_cannot_be_compared_is_refused_before_anything_starts(asked, error,
 
 @pytest.mark.parametrize(("asked", "message"), REFUSED_BY_POSTGRESQL)
 def test_what_postgresql_refuses_is_said_in_its_words(asked, message, monkeypatch):
-    monkeypatch.setattr(validation, "validate", VALIDATE)
+    monkeypatch.setattr(settings_validation, "validate", VALIDATE)
     with pytest.raises(UsageError, match=message):
         prepared(**asked)
 
@@ -372,6 +372,6 @@ def _with_free_memory(read, free):
 def test_a_disk_variant_measures_each_test_once_and_not_twice_the_depth():
     volume = DiskVolume(volume=Volume(name="disk0", path="/mnt"), size=2**30)
     options = prepare_compare_module._measured_once(
-        CompareRequest(), DiskOptions(volumes=(volume,), host_cores=1, memory=2**30), "warm", False
+        CompareRequest(), DiskOptions(volumes=(volume,), host_cores=1, host_memory=2**30), "warm", False
     )
     assert (options.repeats, options.double_iodepth) == (1, False)

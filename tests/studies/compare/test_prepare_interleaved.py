@@ -5,7 +5,7 @@ import pytest
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import UsageError
 from pgherd.node.local import LocalNode
-from pgherd.postgres import validation
+from pgherd.postgres import settings_validation
 from pgherd.prepare import registry
 from pgherd.studies.compare import prepare_interleaved
 from pgherd.studies.compare.options import CompareRequest
@@ -14,7 +14,7 @@ from pgherd.studies.density.options import DensityRequest
 
 @pytest.fixture(autouse=True)
 def _without_validation(own_directories, monkeypatch):
-    monkeypatch.setattr(validation, "validate", lambda *given: None)
+    monkeypatch.setattr(settings_validation, "validate", lambda *given: None)
 
 
 def completed(**asked):

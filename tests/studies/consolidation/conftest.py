@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from pgherd.model.finding import Verdict
-from pgherd.model.result import MemoryKill, PhaseResult, TargetResult, TrialResult
+from pgherd.model.analysis import Check
+from pgherd.model.result import OomKill, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions
 from pgherd.studies.consolidation.propose import propose, targets
@@ -25,8 +25,8 @@ KEEPS = dict(zip(LAYOUTS, (0.4, 0.4, 0.8, 0.9), strict=True))
 
 def options(**changes):
     known = {
-        "cores": 8,
-        "memory": 12 * GB,
+        "host_cores": 8,
+        "host_memory": 12 * GB,
         "vcpus": 3,
         "container_memory": 4 * GB,
         "share": 4 * GB,
@@ -37,10 +37,10 @@ def options(**changes):
         "workload": "orders",
         "scale": 30,
         "scripts": [{"source": "orders:new-order", "name": "new-order"}],
-        "client_place": "outside",
-        "state": "fresh",
-        "seconds": 8,
-        "ramp": 2,
+        "client_placement": "outside",
+        "start_state": "fresh",
+        "duration": 8,
+        "warmup": 2,
     }
     return ConsolidationOptions.model_validate({**known, **changes})
 
@@ -81,7 +81,7 @@ class Simulator:
         started, self.clock = self.clock, self.clock + trial.seconds() + 5
         killed = self.kill(trial)
         if killed:
-            kills = (MemoryKill(container=killed, processes=2, time=started + 7.25, names=("postgres",), limit="run"),)
+            kills = (OomKill(container=killed, processes=2, time=started + 7.25, names=("postgres",), limit="run"),)
             return TrialResult(
                 id=str(int(started)), trial=trial, started=started, ended=self.clock, error="a server died\nits log", oom_kills=kills
             )
@@ -120,7 +120,7 @@ class Simulator:
             at += phase.seconds
         why = self.taint(trial)
         verdicts = [
-            Verdict(name=check, kind="noise", result="fail" if check == why else "pass", observed="seen", expected="wanted")
+            Check(name=check, kind="noise", result="fail" if check == why else "pass", observed="seen", expected="wanted")
             for check in ("overlap", "steal")
         ]
         return TrialResult(id=str(int(started)), trial=trial, started=started, ended=self.clock, phases=phases, checks=verdicts)

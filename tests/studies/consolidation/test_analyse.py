@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.studies.consolidation.analyse import analyse, answer_of, name_of
 from pgherd.studies.consolidation.study import STUDY
 from pgherd.studies.consolidation.tables import layout_rows

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
+from pgherd.model.analysis import Analysis, Check, Finding
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
-from pgherd.model.finding import Analysis, Finding, Verdict
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
@@ -184,7 +184,7 @@ def result(number, layout, rate=0.0, cores=(1.0, 0.5), tainted=False):
         )
         for index, (phase, used) in enumerate(zip(phases, cores, strict=True))
     ]
-    verdicts = [Verdict(name="steal", kind="noise", result="fail", observed="", expected="")] if tainted else []
+    verdicts = [Check(name="steal", kind="noise", result="fail", observed="", expected="")] if tainted else []
     return TrialResult(id=f"{number:04d}", trial=trial, started=number, ended=number + 1, phases=phase_results, checks=verdicts)
 
 

@@ -10,7 +10,7 @@ import pytest
 from pgherd.cli.main import run
 from pgherd.host.facts import gather
 from pgherd.model.capabilities import Capabilities
-from pgherd.model.deployment import GuestMemory
+from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
@@ -365,7 +365,7 @@ def _documented():
 @pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
 def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as_is_said(monkeypatch, tmp_path, capsys):
     facts = gather(LocalNode())
-    large = facts.model_copy(update={"cores": 8, "logical_cpus": 8, "memory": 16 * GB, "memory_available": 15 * GB})
+    large = facts.model_copy(update={"host_cores": 8, "logical_cpus": 8, "host_memory": 16 * GB, "memory_available": 15 * GB})
     monkeypatch.setattr(databases, "gather", lambda node: large)
     monkeypatch.setattr(volumes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
@@ -383,11 +383,19 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
 
 # ---- memory of guests
 
-STATIC, BALLOONS = GuestMemory(), GuestMemory(policy="virtio-balloon")
+STATIC, BALLOONS = VmMemoryPolicy(), VmMemoryPolicy(policy="virtio-balloon")
 
 
 def guest_options(**changes):
-    known = {"cores": 8, "memory": 11 * GB, "vcpus": 3, "share": 4 * GB, "runtime": "vm", "pg_bin": "/pg/bin", "pg_version": "18.6"}
+    known = {
+        "host_cores": 8,
+        "host_memory": 11 * GB,
+        "vcpus": 3,
+        "share": 4 * GB,
+        "runtime": "vm",
+        "pg_bin": "/pg/bin",
+        "pg_version": "18.6",
+    }
     known |= {"workload": "orders", "scale": 30, "cpu_mode": "none"}
     found = ConsolidationOptions.model_validate({**known, **changes})
     return found.model_copy(update={"container_memory": found.share})
@@ -444,7 +452,7 @@ def test_what_becomes_of_a_guests_memory_is_said():
     assert module._memory_of_guest(given, "dedicated", BALLOONS) == "its balloon leaves it at least 1 GB of its 4 GB"
     assert module._memory_of_guest(given, "shared-server", BALLOONS) == "its balloon leaves it at least 2 GB of its 8 GB"
     assert module._memory_of_guest(given, "dedicated", STATIC).startswith("its balloon keeps its size")
-    assert module._memory_of_guest(given, "dedicated", GuestMemory(policy="free-page-reporting")).startswith("it reports free pages")
+    assert module._memory_of_guest(given, "dedicated", VmMemoryPolicy(policy="free-page-reporting")).startswith("it reports free pages")
 
 
 # ---- dry run
@@ -452,8 +460,8 @@ def test_what_becomes_of_a_guests_memory_is_said():
 
 def plan_options(**changes):
     known = {
-        "cores": 8,
-        "memory": 11 * GB,
+        "host_cores": 8,
+        "host_memory": 11 * GB,
         "vcpus": 3,
         "container_memory": 4 * GB,
         "share": 4 * GB,
@@ -463,9 +471,9 @@ def plan_options(**changes):
         "pg_version": "18.6",
         "workload": "orders",
         "scale": 30,
-        "client_place": "outside",
-        "seconds": 600,
-        "ramp": 40,
+        "client_placement": "outside",
+        "duration": 600,
+        "warmup": 40,
     }
     return ConsolidationOptions.model_validate({**known, **changes})
 
@@ -488,7 +496,7 @@ def test_each_layout_has_a_line():
 
 def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them():
     given = plan_options(runtime="vm", cpu_mode="none", schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,))
-    first, second, *_ = module.plan_lines(given, planned(given), GuestMemory(policy="virtio-balloon"))
+    first, second, *_ = module.plan_lines(given, planned(given), VmMemoryPolicy(policy="virtio-balloon"))
     assert first.startswith("Layout shared-server: 1 guest (vm, 3 vCPU, 8 GB)")
     assert first.endswith("; memory of each guest: its balloon leaves it at least 2 GB of its 8 GB.")
     assert second.startswith("Layout dedicated: 2 guests (vm, 3 vCPU, 4 GB)")

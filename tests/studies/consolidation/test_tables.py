@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.studies.consolidation import tables
 from pgherd.studies.consolidation.analyse import analyse
 from pgherd.studies.consolidation.tables import memory_rows, memory_use, swap_findings

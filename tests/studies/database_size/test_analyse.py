@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.database_size.analyse import PUBLISHED, published_megabytes
 from pgherd.studies.database_size.options import SCALES, DatabaseSizeOptions

@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.model.errors import TrialError
 from pgherd.node.local import LocalNode
-from pgherd.postgres import golden
+from pgherd.postgres import templates
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver
@@ -32,10 +32,10 @@ SIZES = {"database_bytes": 55, "tables_bytes": 40, "indexes_bytes": 10, "other_b
 
 def copy_of(session) -> Path:
     """A golden copy of scale 3 as far as anybody can see."""
-    key = golden.key_of(PG, [PgbenchLoader("bench", 3)], True)
+    key = templates.key_of(PG, [PgbenchLoader("bench", 3)], True)
     home = session.cache / "golden" / key
     (home / "data").mkdir(parents=True)
-    marker = {"schema": golden.SCHEMA, "key": key, "path": str(home), "version": "18.6", "contents": ["pgbench-3"], "checksums": True}
+    marker = {"schema": templates.SCHEMA, "key": key, "path": str(home), "version": "18.6", "contents": ["pgbench-3"], "checksums": True}
     marker |= {"bytes": 9, "databases": {"bench": 55}, "made": 0, "seconds": 1, "parts": {"bench": {"tables": 40, "indexes": 10}}}
     (home / "golden.json").write_text(json.dumps(marker))
     return home
@@ -57,9 +57,9 @@ def test_one_that_is_made_for_this_is_removed_again(session, trial, monkeypatch)
 
     def ensure(node, installation, contents, **_):
         made.append(copy_of(session))
-        return golden.find(node, installation, contents, str(session.cache))
+        return templates.find(node, installation, contents, str(session.cache))
 
-    monkeypatch.setattr(golden, "ensure", ensure)
+    monkeypatch.setattr(templates, "ensure", ensure)
     assert measure(session, trial) == SIZES
     assert len(made) == 1 and not made[0].exists()
 

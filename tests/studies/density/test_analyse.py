@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.study import RunnableStudy
 from pgherd.studies.density.curve import density_curve, density_points, floor_tenths
 from pgherd.studies.density.options import DensityOptions
@@ -400,7 +400,7 @@ def test_a_rate_that_is_met(options: Build, simulate: Any) -> None:
 def test_e1_published_table(options: Build, simulate: Any) -> None:
     """The table of E1 through the whole analysis."""
     e1 = {1: 64, 4: 256, 8: 512, 16: 1045, 24: 1540, 32: 1957, 40: 2194}
-    given = options(cores=160, vcpus=4, databases=tuple(e1), repeats=1, single_database_repeats=1)
+    given = options(host_cores=160, vcpus=4, databases=tuple(e1), repeats=1, single_database_repeats=1)
 
     class Published(simulate):
         def truth(self, n: int) -> float:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.studies.density.curve import DensityCurve, density_curve, density_points
 from pgherd.studies.density.findings import (
     E1,
@@ -218,7 +218,7 @@ def test_one_database_is_1_by_definition(options: Build, simulate: Any) -> None:
 
 def test_what_cpu_per_transaction_covers_is_said(options: Build, simulate: Any) -> None:
     inside = density_rows(measured_curve(options(), simulate(options())))[2]["cpu_per_tx"]
-    given = options(client_place="outside")
+    given = options(client_placement="outside")
     outside = density_rows(measured_curve(given, simulate(given)))[2]["cpu_per_tx"]
     assert "with the clients in them" in inside.note
     assert "without clients" in outside.note

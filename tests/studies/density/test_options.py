@@ -42,7 +42,7 @@ def test_a_limit_is_kept_and_used(cores: float, vcpus: float, limit: int) -> Non
 
 
 def build(**more: object) -> DensityOptions:
-    given = {"cores": 2, "memory": 2**32, "vcpus": 0.25, "pg_bin": "/pg/bin", "pg_version": "18.6", "databases": (1, 10, 2)}
+    given = {"host_cores": 2, "host_memory": 2**32, "vcpus": 0.25, "pg_bin": "/pg/bin", "pg_version": "18.6", "databases": (1, 10, 2)}
     return DensityOptions(**{**given, **more})
 
 

@@ -74,7 +74,7 @@ def test_repeats_load_other_containers_in_turn(options: Build) -> None:
 
 
 def test_the_load_is_as_asked(options: Build) -> None:
-    trial = planned(options(clients=3, threads=2, protocol="simple", client_place="outside", sampling=0.1, rate=100))[0]
+    trial = planned(options(clients=3, threads=2, protocol="simple", client_placement="outside", sampling=0.1, rate=100))[0]
     load = next(iter(trial.phases[0].loads.values()))
     assert (load.clients, load.threads, load.protocol, load.client_placement, load.sampling, load.rate) == (
         3,
@@ -152,7 +152,7 @@ def test_a_small_budget_still_measures_every_point(options: Build, simulate: Any
 @given(st.floats(60, 900), st.floats(2, 30))
 @settings(max_examples=25, deadline=None)
 def test_a_budget_is_kept(budget: float, seconds: float) -> None:
-    simulator = _simulator(time_budget=budget, seconds=seconds, ramp=1)
+    simulator = _simulator(time_budget=budget, duration=seconds, warmup=1)
     results, _ = simulator.until_stop()
     used = sum(result.ended - result.started for result in results)
     first = sum(1 + seconds + 0.5 for _ in range(8))
@@ -162,7 +162,7 @@ def test_a_budget_is_kept(budget: float, seconds: float) -> None:
 def test_a_budget_that_surely_holds_the_plan_shows_all_of_it(options: Build) -> None:
     assert len(propose(options(time_budget=23 * 10.0), []).trials) == 23
     assert len(propose(options(time_budget=23 * 9.5), []).trials) == 8
-    assert len(propose(options(time_budget=23 * 10.0, state="fresh"), []).trials) == 8
+    assert len(propose(options(time_budget=23 * 10.0, start_state="fresh"), []).trials) == 8
 
 
 def test_what_is_left_of_the_budget_goes_to_the_least_certain_point(options: Build, simulate: Any) -> None:
@@ -194,7 +194,7 @@ def test_worst_case_holds(options: Build, simulate: Any) -> None:
 
 
 def test_a_soak_is_trials_of_ten_windows_that_go_on_from_each_other(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=3900, ramp=5, state="fresh")
+    given = options(soak_seconds=3900, warmup=5, start_state="fresh")
     trials = propose(given, []).trials
     assert {databases(trial) for trial in trials} == {8}
     phases = [phase for trial in trials for phase in trial.phases]

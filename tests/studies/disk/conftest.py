@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from pgherd.model.analysis import Check
 from pgherd.model.deployment import Volume
-from pgherd.model.finding import Verdict
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.disk.access_patterns import TESTS
@@ -88,7 +88,7 @@ class Bank:
         cpu = {"cpu.user": 4 * self.busy, "cpu.idle": 4 * (1 - self.busy), "cpu.online": 4.0}
         metrics |= dict.fromkeys(["host", *(f"host:{host}" for host in self.options.hosts)], cpu)
         result = "fail" if self.taint(trial) else "pass"
-        verdicts = [Verdict(name="steal", kind="noise", result=result, observed="o", expected="w")]
+        verdicts = [Check(name="steal", kind="noise", result=result, observed="o", expected="w")]
         begin = started + phase.warmup
         measured = PhaseResult(phase=phase.name, start=begin, end=begin + phase.seconds, overlap=1.0, targets=targets, metrics=metrics)
         return TrialResult(id="0001", trial=trial, started=started, ended=self.clock, phases=[measured], checks=verdicts)
@@ -108,7 +108,7 @@ def options(count: int = 1, hosts: Sequence[str | None] = (None,), **changes: ob
         for host in hosts
         for n in range(count)
     ]
-    return DiskOptions.model_validate({"volumes": found, "cores": 4, "memory": 16 * 2**30, "seed": 3, **changes})
+    return DiskOptions.model_validate({"volumes": found, "host_cores": 4, "memory": 16 * 2**30, "seed": 3, **changes})
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.studies.disk.analyse import analyse, depth_rows, disk_rows, headline_finding, positive_mean, summary_rows, volume_rows
 from pgherd.studies.disk.measurements import group_trials
 from pgherd.studies.disk.propose import design
@@ -223,7 +223,7 @@ def test_hosts_that_are_alike_are_not_told_apart(make, bank):
 
 def test_a_trial_without_a_host_says_nothing_of_how_they_stand(make, bank):
     options, results = slow_c(make, bank)
-    gone = Verdict(name="all-hosts-present", kind="noise", result="fail", observed="3 of 4; missing c", expected="every host")
+    gone = Check(name="all-hosts-present", kind="noise", result="fail", observed="3 of 4; missing c", expected="every host")
     cut = []
     for result in results:
         (phase,) = result.phases

@@ -154,7 +154,7 @@ def test_a_shell_that_finds_no_fio_says_the_same(code):
 
 def test_several_hosts_have_files_of_one_size_and_each_its_own_place(place):
     one = prepared(volume=(f"data={place}",), file_size="64MB", seed=3).options
-    smaller = one.model_copy(update={"volumes": (one.volumes[0].model_copy(update={"size": 32 * 2**20}),), "cores": 1, "seed": 4})
+    smaller = one.model_copy(update={"volumes": (one.volumes[0].model_copy(update={"size": 32 * 2**20}),), "host_cores": 1, "seed": 4})
     found = over_hosts({"a": one, "b": smaller})
     assert [volume.volume.target for volume in found.volumes] == ["a/data", "b/data"] and found.hosts == ("a", "b")
     assert {volume.size for volume in found.volumes} == {32 * 2**20} and (found.host_cores, found.seed) == (1, 3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.studies.exec.study import STUDY
@@ -47,7 +47,7 @@ def results(options):
             }
             phase = PhaseResult(phase="command", start=0, end=took, overlap=1, targets=targets, metrics=metrics if host else {})
             result = "fail" if number in tainted else "pass"
-            verdict = Verdict(name="exit-code", kind="validity", result=result, observed="exit code 1", expected="exit code 0")
+            verdict = Check(name="exit-code", kind="validity", result=result, observed="exit code 1", expected="exit code 0")
             found.append(TrialResult(**ran, phases=[phase], checks=[verdict]))
         return found
 

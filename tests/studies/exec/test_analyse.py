@@ -44,7 +44,7 @@ def test_devices_that_did_something(options, results):
 
 
 def test_one_that_was_ended_by_the_clock_has_no_duration(options, results):
-    _, analyse = analysed(options, results, seconds=12.0)
+    _, analyse = analysed(options, results, duration=12.0)
     found = analyse()
     assert "duration" not in found.findings and "ran for 12 s per trial" in found.answer
     assert found.findings["cpu_cores"].unit == "cores" and found.findings["cpu_cores"].value == pytest.approx(0.5)

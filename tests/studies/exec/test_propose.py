@@ -12,7 +12,7 @@ def test_one_that_ends_by_itself_ends_its_phase(options):
 
 
 def test_one_that_runs_on_is_ended_by_the_clock(options):
-    trial = propose(options(seconds=10.0, ramp=2.0), []).trials[0]
+    trial = propose(options(duration=10.0, warmup=2.0), []).trials[0]
     assert trial.phases[0].until == "clock" and trial.seconds() == 12 and not trial.open_ended
 
 
@@ -51,7 +51,7 @@ def test_what_is_left_of_a_budget_makes_a_duration_surer_but_no_window(options, 
     asked = options(time_budget=200.0)
     assert "done" in propose(asked, sure).stop
     assert "adaptive" in propose(asked, unsure).trials[0].reason
-    window = options(seconds=4.0, time_budget=200.0)
+    window = options(duration=4.0, time_budget=200.0)
     assert "done" in propose(window, results(window)).stop
 
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.run import RunRecord
 from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders
 from pgherd.report.terminal import compact_table

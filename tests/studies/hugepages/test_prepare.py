@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import holds, huge_pages
+from pgherd.host import huge_pages, shared_settings
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.studies.hugepages import prepare as module
@@ -125,7 +125,7 @@ def test_a_request_is_completed_for_this_host(prepared):
     assert options.of("none")["transparent_huge_pages"] is False
     assert any("pages of 2MB" in change for change in prepared.confirm) and set(prepared.confirm) <= set(prepared.host_changes)
     assert any("TLB" in choice for choice in prepared.choices)
-    assert not os.path.exists(holds.LEDGER) or "prepare" not in holds.LEDGER.read_text()
+    assert not os.path.exists(shared_settings.LEDGER) or "prepare" not in shared_settings.LEDGER.read_text()
 
 
 def test_blocks_that_are_asked_for_are_all_run():

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.histogram import histogram
-from pgherd.model.io_view import Checkpoint, DeviceSeries, DeviceView, IoView, Pattern
+from pgherd.model.device_io import Checkpoint, DeviceIo, DeviceSeries, DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.study import STUDY
@@ -92,7 +92,7 @@ def result_of(trial, number=0, *, stalled=(), apart=True, traced=False, checkpoi
         overlap=1.0,
         targets=[target],
         metrics=server_metrics,
-        io=IoView(devices=devices, checkpoints=completed, latency=latency),
+        io=DeviceIo(devices=devices, checkpoints=completed, latency=latency),
     )
     started = 100.0 * number
     return TrialResult(id=f"{number + 1:04d}", trial=trial, started=started, ended=started + 70, phases=[phase])

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.finding import Finding, Verdict
+from pgherd.model.analysis import Check, Finding
 from pgherd.studies.io_profile import analyse
 from pgherd.studies.io_profile.propose import trial as planned_trial
 from pgherd.studies.io_profile.study import STUDY
@@ -144,7 +144,7 @@ def test_one_server_is_graded_like_any_study(build, run, simulated):
 
     def graded(result_of):
         def play(trial, number):
-            verdict = Verdict(name="steal", kind="noise", result=result_of(number), observed="seen", expected="wanted")
+            verdict = Check(name="steal", kind="noise", result=result_of(number), observed="seen", expected="wanted")
             return simulated(trial, number).model_copy(update={"checks": [verdict]})
 
         return STUDY.analyse(options, run(options, play))

@@ -1,7 +1,7 @@
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.studies.io_profile.study import STUDY
 
-BAD = Verdict(name="steal", kind="noise", result="fail", observed="9 %", expected="2 %")
+BAD = Check(name="steal", kind="noise", result="fail", observed="9 %", expected="2 %")
 
 
 def test_one_server_is_watched_as_often_as_asked(build, run):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from pgherd.model.analysis import Check
 from pgherd.model.deployment import Link
-from pgherd.model.finding import Verdict
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.network.options import NetworkOptions
 from pgherd.studies.network.study import STUDY
@@ -42,7 +42,7 @@ def results(options):
                 client_cpu=cpu(streams) if callable(cpu) else cpu,
                 values=values,
             )
-            verdicts = [Verdict(name="steal", kind="noise", result="fail" if streams in tainted else "pass", observed="", expected="")]
+            verdicts = [Check(name="steal", kind="noise", result="fail" if streams in tainted else "pass", observed="", expected="")]
             error = "no route" if streams in failed else None
             phases = [] if error else [PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])]
             found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=phases, checks=verdicts, error=error))

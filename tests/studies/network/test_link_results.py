@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.studies.network.link_results import (
     CLOUD_GBITS,
     PREMISES_GBITS,

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from pgherd.host import namespaces
+from pgherd.host import netns
 from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
@@ -105,7 +105,7 @@ def test_namespaces_say_what_they_change(monkeypatch):
 def test_namespaces_need_root(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(CapabilityError, match="need root|install"):
-        namespaces.insist(LocalNode())
+        netns.require_root(LocalNode())
 
 
 def host(name, address="127.0.0.1"):

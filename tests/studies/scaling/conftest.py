@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.scaling.options import ScalingOptions, ScalingVariant
@@ -19,8 +19,8 @@ from simulated_run import SimulatedRun
 CORES = 4
 
 
-def verdict(check: str, result: str = "pass", kind: str = "noise") -> Verdict:
-    return Verdict(name=check, kind=kind, result=result, observed="seen", expected="wanted")
+def verdict(check: str, result: str = "pass", kind: str = "noise") -> Check:
+    return Check(name=check, kind=kind, result=result, observed="seen", expected="wanted")
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,15 @@ class Server(SimulatedRun):
         return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=[result], metrics=metrics)
 
 
-BASE = {"cores": CORES, "memory": 2**32, "vcpus": CORES, "runtime": "cgroup", "pg_bin": "/pg/bin", "pg_version": "18.6", "threads": CORES}
+BASE = {
+    "host_cores": CORES,
+    "host_memory": 2**32,
+    "vcpus": CORES,
+    "runtime": "cgroup",
+    "pg_bin": "/pg/bin",
+    "pg_version": "18.6",
+    "threads": CORES,
+}
 
 
 @pytest.fixture

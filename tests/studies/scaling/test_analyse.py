@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.load import Script
 from pgherd.model.study import RunnableStudy
 from pgherd.studies.scaling.analyse import answer

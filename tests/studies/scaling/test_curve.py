@@ -159,6 +159,4 @@ def test_ratios_only_where_e3_compared_the_like(options: Build) -> None:
     assert "on par" in published_ratio(server(runtime="vm"), new, "peak")["published"]
     assert published_ratio(server(runtime="process"), new, "peak") == {}, "neither of the two is virtual"
     assert published_ratio(server(runtime="vm"), server(runtime="vm"), "peak") == {}
-    assert published_ratio(server(runtime="vm"), server(server="host=elsewhere"), "peak") == {}, (
-        "the machine of an external server is unknown"
-    )
+    assert published_ratio(server(runtime="vm"), server(dsn="host=elsewhere"), "peak") == {}, "the machine of an external server is unknown"

@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.report import chart_style, drawing, overlay
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.scaling import figures

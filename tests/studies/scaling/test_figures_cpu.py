@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable
 from pgherd.studies.scaling import figures_cpu

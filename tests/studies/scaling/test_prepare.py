@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from pgherd.model.errors import PgherdError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.postgres.defaults import Difference
+from pgherd.postgres.version_differences import VersionDifference
 from pgherd.prepare import servers
 from pgherd.studies.scaling import prepare as module
 from pgherd.studies.scaling.options import ScalingRequest
@@ -106,7 +106,7 @@ def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
 
     def differences(node, baseline, others, **more):
         asked.update(more)
-        return {name: (Difference("io_method", "–", "worker"),) for name in others}
+        return {name: (VersionDifference("io_method", "–", "worker"),) for name in others}
 
     monkeypatch.setattr(servers, "differences", differences)
     found = prepared(variant=("old", "new:jit=off"), clients=(1, 2))

@@ -32,7 +32,7 @@ def test_a_row_of_every_number_of_clients(options: Build, server: Any) -> None:
 
 def test_cpu_per_transaction_names_its_scope(options: Build, server: Any) -> None:
     for place, word in (("inside", "with the clients in it"), ("outside", "without clients")):
-        given = options(clients=(1, 4), client_place=place)
+        given = options(clients=(1, 4), client_placement=place)
         assert word in scaling_rows(curves_of(given, server(given)))[0]["cpu_per_tx"].note
 
 

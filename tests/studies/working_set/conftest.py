@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from pgherd.model.finding import Verdict
+from pgherd.model.analysis import Check
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.working_set.options import WorkingSetOptions
@@ -58,8 +58,8 @@ class Server(SimulatedRun):
         tps = self.truth(trial) * rng.lognormvariate(0, self.noise)
         bad = self.taint(trial)
         verdicts = [
-            Verdict(name="steal", kind="noise", result="fail" if bad else "pass", observed="seen", expected="wanted"),
-            *(Verdict(name=intent, kind="validity", result="pass", observed="seen", expected="wanted") for intent in trial.validity_checks),
+            Check(name="steal", kind="noise", result="fail" if bad else "pass", observed="seen", expected="wanted"),
+            *(Check(name=intent, kind="validity", result="pass", observed="seen", expected="wanted") for intent in trial.validity_checks),
         ]
         (phase,) = trial.phases
         start = started + phase.warmup
@@ -95,8 +95,8 @@ class Server(SimulatedRun):
 
 
 BASE = {
-    "cores": 2,
-    "memory": 2**33,
+    "host_cores": 2,
+    "host_memory": 2**33,
     "vcpus": 2,
     "runtime": "cgroup",
     "pg_bin": "/pg/bin",
@@ -109,8 +109,8 @@ BASE = {
     "configured_memory": 400,
     "database_size": 128,
     "repeats": 1,
-    "seconds": 3.0,
-    "ramp": 1.0,
+    "duration": 3.0,
+    "warmup": 1.0,
     "precision": 0.05,
     "time_budget": 400.0,
     "seed": 1,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pgherd.model.result import MemoryKill
+from pgherd.model.result import OomKill
 from pgherd.studies.working_set.curves import SweepTrials, extra_memory
 from pgherd.studies.working_set.options import SweepCurve
 from pgherd.studies.working_set.propose import trial_at
@@ -41,7 +41,7 @@ def test_ended_for_memory_once_is_dead(server, options):
 def test_reported_kills_count_too(server, options):
     found = ran(server, options, (100, 200), fail=lambda trial: "ended while starting" if trial.point["memory"] == 100 else None)
     assert found.out_of_memory_sizes == []
-    kill = MemoryKill(container="db01", processes=1, time=0.0, names=("postgres (1)",), limit="container")
+    kill = OomKill(container="db01", processes=1, time=0.0, names=("postgres (1)",), limit="container")
     results = [result.model_copy(update={"oom_kills": (kill,)}) if result.error else result for result in found.trials]
     assert SweepTrials(CURVE, results).out_of_memory_sizes == [100]
 
@@ -84,7 +84,7 @@ def test_without_a_knee_the_largest_or_the_smallest_size_is_used(server, options
     own = options()
     curve = SweepCurve("memory", 30)
     trials = [trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes]
-    extra, why = extra_memory(own, server(own, memory={30: 900.0}).all(trials), 30)
+    extra, why = extra_memory(own, server(own, host_memory={30: 900.0}).all(trials), 30)
     assert extra == 350 - 64 and why.startswith("largest container") and why.endswith("a deviation")
-    extra, why = extra_memory(own, server(own, memory={30: 1.0}, noise=0.001).all(trials), 30)
+    extra, why = extra_memory(own, server(own, host_memory={30: 1.0}, noise=0.001).all(trials), 30)
     assert extra == 69 and why.startswith("smallest container") and why.endswith("a deviation")

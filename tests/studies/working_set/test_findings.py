@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pytest import approx
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.studies.working_set.curves import SweepTrials
 from pgherd.studies.working_set.findings import (
     PUBLISHED_CONFIGURED,

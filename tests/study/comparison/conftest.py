@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from pgherd.model.finding import Verdict
-from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult, Turn
+from pgherd.model.analysis import Check
+from pgherd.model.result import Latency, PhaseResult, Slice, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.density.options import DensityOptions
 from pgherd.study.comparison.options import CompareOptions, Variant
@@ -19,14 +19,14 @@ from pgherd.study.comparison.propose import propose
 from simulated_run import SimulatedRun
 
 
-def verdict(check: str, result: str = "pass", kind: str = "noise") -> Verdict:
-    return Verdict(name=check, kind=kind, result=result, observed="seen", expected="wanted")
+def verdict(check: str, result: str = "pass", kind: str = "noise") -> Check:
+    return Check(name=check, kind=kind, result=result, observed="seen", expected="wanted")
 
 
 def server_options(**changes: Any) -> dict[str, Any]:
     given = {
-        "cores": 2,
-        "memory": 2**32,
+        "host_cores": 2,
+        "host_memory": 2**32,
         "vcpus": 1,
         "pg_bin": "/pg/bin",
         "pg_version": "18.6",
@@ -34,7 +34,7 @@ def server_options(**changes: Any) -> dict[str, Any]:
         "repeats": 1,
         "single_database_repeats": 1,
     }
-    given |= {"seconds": 5.0, "ramp": 0.5, "state": "restarted"}
+    given |= {"duration": 5.0, "warmup": 0.5, "start_state": "restarted"}
     return DensityOptions(**{**given, **changes}).model_dump(mode="json")
 
 
@@ -91,7 +91,7 @@ class Simulator(SimulatedRun):
                         latency=Latency(p50=0.1 / known, p95=0.2 / known, p99=0.4 / known if self.p99 else None, sampled=1000),
                         first=begin,
                         last=begin + phase.seconds,
-                        slices=[Turn(begun=begin + 0.5 * n, ended=begin + 0.5 * n + 0.5, switches=10_000) for n in own],
+                        slices=[Slice(begun=begin + 0.5 * n, ended=begin + 0.5 * n + 0.5, switches=10_000) for n in own],
                     )
                 )
             metrics = {f"container:{target.split('/')[1]}": {"cpu.usage": 1.0} for target in phase.loads}

@@ -125,7 +125,7 @@ def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simul
 
 def test_side_by_side_restarts_are_reckoned_with(options, server, simulate):
     """Each block begins with a restart, which takes longer than going on."""
-    made = options({"a": server(seconds=1.7, ramp=0.3), "b": server(seconds=1.7, ramp=0.3, protocol="simple")}, interleave="slices")
+    made = options({"a": server(duration=1.7, warmup=0.3), "b": server(duration=1.7, warmup=0.3, protocol="simple")}, interleave="slices")
     made = made.model_copy(update={"max_blocks": 40, "time_budget": 70.0})
     simulator = simulate(made, noise=0.2, overhead=lambda trial: 1.1 if trial.state == "restarted" else 0.1)
     results, stop = simulator.until_stop()

@@ -24,10 +24,10 @@ def test_options_in_which_arms_differ(options, server):
 
 def test_what_no_hypervisor_is_asked_for_is_no_difference(options, server):
     """A container that is no guest has no hypervisor, which is as good as one of which nothing is asked."""
-    guest = server(runtime="vm", guest={})
+    guest = server(runtime="vm", vm={})
     rows = {row["option"]: (row["a"], row["b"]) for row in tables.difference_rows(options({"a": server(), "b": guest}))}
     assert rows == {"runtime": ("process", "vm")}
-    pinned = server(runtime="vm", guest={"pinned": True})
+    pinned = server(runtime="vm", vm={"pinned": True})
     for other in (guest, server(runtime="vm")):
         rows = {row["option"]: (row["a"], row["b"]) for row in tables.difference_rows(options({"a": other, "b": pinned}))}
         assert rows == {"guest.pinned": ("–", "True")}

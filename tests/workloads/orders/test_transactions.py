@@ -6,7 +6,7 @@ import pytest
 
 from pgherd.model.load import NEW_ORDER
 from pgherd.workloads.orders.transactions import UNKNOWN_ITEM, WEIGHTS, mix, text
-from pgherd.workloads.statements import command_lines
+from pgherd.workloads.script_parser import command_lines
 
 
 def test_the_mix_is_the_descriptions() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from pgherd.model.analysis import Check, Thresholds
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.finding import Thresholds, Verdict
-from pgherd.model.result import MemoryKill, PhaseResult
+from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 
@@ -14,7 +14,7 @@ ACCOUNTED = "memory-accounted"
 NO_OOM_KILL = "no-oom-kill"
 
 
-def judge(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[MemoryKill], thresholds: Thresholds) -> list[Verdict]:
+def judge(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[OomKill], thresholds: Thresholds) -> list[Check]:
     """Return both checks for a trial in cgroups or in guests, which also run in cgroups.
 
     A trial that did not finish has no phases, so only its OOM kills are checked. Other runtimes count neither memory
@@ -28,7 +28,7 @@ def judge(trial: Trial, phases: Sequence[PhaseResult], kills: Sequence[MemoryKil
     return checks
 
 
-def _accounted(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
+def _accounted(phases: Sequence[PhaseResult], limits: Thresholds) -> Check:
     account = max((phase.memory for phase in phases if phase.memory is not None), key=lambda account: abs(account.worst))
     ok = abs(account.worst) <= limits.max_unaccounted_memory
     observed = (
@@ -36,7 +36,7 @@ def _accounted(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
         f"{format_bytes(account.containers)} + unallocated {format_bytes(account.unallocated)} of {format_bytes(account.budget)}"
     )
     reason = "the run cgroup is charged for memory that no container has, such as page cache of a removed one"
-    return Verdict(
+    return Check(
         name=ACCOUNTED,
         kind="noise",
         result="pass" if ok else "fail",
@@ -47,10 +47,10 @@ def _accounted(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
     )
 
 
-def _no_oom_kill(kills: Sequence[MemoryKill]) -> Verdict:
+def _no_oom_kill(kills: Sequence[OomKill]) -> Check:
     observed = "; ".join(words(kill) for kill in kills) or "none"
     reason = "the containers needed more memory than they had, and no swap was left"
-    return Verdict(
+    return Check(
         name=NO_OOM_KILL,
         kind="noise",
         result="fail" if kills else "pass",
@@ -60,7 +60,7 @@ def _no_oom_kill(kills: Sequence[MemoryKill]) -> Verdict:
     )
 
 
-def words(kill: MemoryKill) -> str:
+def words(kill: OomKill) -> str:
     """Describe a kill, such as ``db1: postgres (4711) killed, at the container's limit``."""
     victims = ", ".join(kill.names) or f"{kill.processes} process{'' if kill.processes == 1 else 'es'}"
     unnamed = kill.processes - len(kill.names)

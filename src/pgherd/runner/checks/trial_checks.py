@@ -1,6 +1,6 @@
 """Checks of a trial: observed values against expected ones. Pure.
 
-A check is 'unknown', never 'pass', if its value cannot be observed. ``pgherd.model.finding`` has the thresholds.
+A check is 'unknown', never 'pass', if its value cannot be observed. ``pgherd.model.analysis`` has the thresholds.
 """
 
 from __future__ import annotations
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from pgherd.drivers.command import VALUE, patterns_of
+from pgherd.model.analysis import Check, CheckResult, Thresholds
 from pgherd.model.deployment import Server
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds, Verdict, VerdictResult
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import PhaseResult, TargetResult
-from pgherd.model.trial import Intent, Trial
+from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
 from pgherd.study.observation import MANAGER_PART, device_sum
@@ -21,14 +21,14 @@ _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
 _EXTERNAL = "the server is external"
 
 
-def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Verdict]:
+def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds: Thresholds, clock_jump: float) -> list[Check]:
     """Return all checks of a finished trial: its declared intents, then noise. The worst phase decides each."""
-    checks: list[Verdict] = []
+    checks: list[Check] = []
     for intent in trial.validity_checks:
         checks.append(_worst(phases, [_INTENTS[intent](trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if any(_required_pages(server) for _, _, server in trial.deployment.servers()):
         checks.append(_worst(phases, [_huge_pages(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
-    noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = [
+    noise: list[Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Check]] = [
         _overlap, _length, _errors, _steal, _background_cpu, _checkpoints, _no_autovacuum
     ]  # fmt: skip
     for check in noise if _has_servers(trial) else noise[:-2]:  # the last two need servers
@@ -41,7 +41,7 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
     return checks
 
 
-def _worst(phases: list[PhaseResult], verdicts: list[Verdict]) -> Verdict:
+def _worst(phases: list[PhaseResult], verdicts: list[Check]) -> Check:
     """Return the check of the worst phase, with the phase's name. The first of equal ones decides."""
     worst = max(verdicts, key=lambda verdict: verdict.gravity)
     if len(phases) == 1 or worst.result == "pass":
@@ -54,9 +54,9 @@ def _worst(phases: list[PhaseResult], verdicts: list[Verdict]) -> Verdict:
 
 def _check(
     check: str, ok: bool | None, observed: str, expected: str, reason: str = "", *, validity: bool = False, warn: bool = False
-) -> Verdict:
-    result: VerdictResult = "unknown" if ok is None else "pass" if ok else "fail"
-    return Verdict(
+) -> Check:
+    result: CheckResult = "unknown" if ok is None else "pass" if ok else "fail"
+    return Check(
         name=check,
         kind="validity" if validity else "noise",
         result=result,
@@ -98,7 +98,7 @@ def _loads_external(trial: Trial, number: int) -> bool:
     return any(container.runtime == "external" for address, _, container, _, _ in trial.deployment.databases() if str(address) in targets)
 
 
-def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _cpu_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"each loaded container at ≥ {limits.min_cpu_used:.0%} of its vCPUs, or the host at ≥ {limits.host_full:.0%}"
     if _loads_external(trial, number):
         return _check("cpu-bound", None, "the server's CPU is not seen", expected, _EXTERNAL, validity=True)
@@ -145,7 +145,7 @@ def _servers(trial: Trial, number: int, phase: PhaseResult) -> Iterator[tuple[st
             yield name, phase.metrics.get(f"server:{name}", {})
 
 
-def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"hit ratio ≥ {limits.min_hit_ratio:.1%} in every database and ≤ {limits.max_device_reads:g} device reads per transaction"
     ratios, unseen, missed = {}, [], 0.0
     for name, metrics in _servers(trial, number, phase):
@@ -171,7 +171,7 @@ def _cached(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     return _check("cached", ok, observed, expected, "the data does not fit shared_buffers; raise it or lower --scale", validity=True)
 
 
-def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≥ {limits.min_device_reads:g} device reads per transaction"
     reads = None if _loads_external(trial, number) else device_sum(phase, "reads")
     if reads is None or phase.throughput <= 0:
@@ -184,7 +184,7 @@ def _io_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
     )
 
 
-def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"every driver below {limits.max_client_cpu:.0%} of what its threads can get"
     loads = trial.phases[number].loads
     vcpus_of = dict(_loaded_containers(trial, number))
@@ -213,7 +213,7 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
     return _check("not-client-bound", ok, observed, expected, reason, validity=True)
 
 
-def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     loads = trial.phases[number].loads
     due = {t.target: rate * phase.seconds for t in phase.targets if (rate := loads[t.target].rate) is not None}
     expected = f"≥ {limits.min_rate_achieved:.0%} of the rate in every database, less three standard deviations of random arrivals"
@@ -232,16 +232,16 @@ def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFac
 
 def _required_pages(server: Server) -> str | None:
     """Return 'reserved', 'transparent' or 'ordinary' if a server's settings and trial require it. Otherwise, return None."""
-    if huge_pages.insists(server.settings):
+    if huge_pages.requires_huge_pages(server.settings):
         return "reserved"
     if server.transparent_huge_pages:
         return "transparent"
-    if huge_pages.declines(server.settings) and server.transparent_huge_pages is False:
+    if huge_pages.refuses_huge_pages(server.settings) and server.transparent_huge_pages is False:
         return "ordinary"
     return None
 
 
-def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected, worst = "", (2.0, "no server's shared memory was seen")
     for _, container, server in trial.deployment.servers():
         required, name = _required_pages(server), f"{container.name}/{server.name}"
@@ -262,14 +262,14 @@ def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts,
     return _check("huge-pages", worst[0] >= limits.min_huge_page_share, worst[1], expected, reason, validity=True)
 
 
-def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _overlap(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     reason = "some databases started late or ended early, so the others shared the host with fewer"
     return _check(
         "overlap", phase.overlap >= limits.min_overlap, f"{phase.overlap:.1%} of the period", f"≥ {limits.min_overlap:.0%}", reason
     )
 
 
-def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     """Check the length of a phase. pgherd's clock ends it, so an overrun shows that pgherd, and perhaps other processes,
     could not run.
     """
@@ -282,7 +282,7 @@ def _length(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     return _check("on-schedule", ok, observed, expected, reason)
 
 
-def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     failed = sum(target.failed for target in phase.targets)
     reason = "see the drivers' stderr in the trial's directory"
     return _check(
@@ -294,7 +294,7 @@ def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
     )
 
 
-def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≤ {limits.max_steal:.1%} of the host's CPU time"
     stolen = _host(phase, "cpu.steal")
     if stolen is None:
@@ -309,7 +309,7 @@ def _has_servers(trial: Trial) -> bool:
     return any(True for _ in trial.deployment.servers())
 
 
-def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≤ {limits.max_background_cpu:.1%} of the host's CPU time"
     busy = phase.busy_cores()
     containers = [m["cpu.usage"] for e, m in phase.metrics.items() if e.startswith("container:") and "cpu.usage" in m]
@@ -331,7 +331,7 @@ def _rate_of(phase: PhaseResult, trial: Trial, number: int, *names: str) -> floa
     return sum(rates) if rates else None
 
 
-def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     read_only = all(load.read_only for load in trial.phases[number].loads.values())
     expected = f"≤ {limits.max_checkpoints:.0f} in the window" + ("" if read_only else " (warning only, because the load writes)")
     rate = _rate_of(phase, trial, number, "checkpoint.timed", "checkpoint.requested")
@@ -343,7 +343,7 @@ def _checkpoints(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts
     return _check("no-checkpoint", ok, f"{count:.0f} checkpoints", expected, "a checkpoint wrote in the window", warn=True)
 
 
-def _no_autovacuum(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def _no_autovacuum(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     expected = f"≤ {limits.max_autovacuum_workers:.0f} autovacuum workers at work"
     workers = [m["vacuum.workers"] for _, m in _servers(trial, number, phase) if "vacuum.workers" in m]
     if not workers:
@@ -368,7 +368,7 @@ def _began_in_period(phase: PhaseResult) -> bool:
     return any(target.first >= phase.start for target in phase.targets)
 
 
-def switch_skew(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
+def switch_skew(phases: Sequence[PhaseResult], limits: Thresholds) -> Check:
     """Check that all targets switched together. The worst phase decides."""
     worst = _switch_skew(worst_switch(phases), limits)
     alike = [
@@ -377,7 +377,7 @@ def switch_skew(phases: Sequence[PhaseResult], limits: Thresholds) -> Verdict:
     return worst.model_copy(update={"failed_phases": tuple(alike)}) if worst.result == "fail" else worst
 
 
-def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Verdict:
+def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Check:
     """Check that all targets started a phase's load together. Skew within the warm-up, which is not counted, is a
     warning only.
     """
@@ -391,14 +391,14 @@ def _switch_skew(phase: PhaseResult, limits: Thresholds) -> Verdict:
     return _check("switch-skew", phase.skew <= limits.max_switch_skew, observed, expected, reason, warn=not counted)
 
 
-def _clock(jump: float, limits: Thresholds) -> Verdict:
+def _clock(jump: float, limits: Thresholds) -> Check:
     reason = "the wall clock was set during the trial; timestamps cannot be trusted"
     return _check(
         "clock-step", abs(jump) <= limits.max_clock_step, f"moved {jump * 1000:.0f} ms", f"≤ {limits.max_clock_step * 1000:.0f} ms", reason
     )
 
 
-def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     """Check that every command that ended by itself returned 0. If a command that should run on ends early, the trial
     fails.
     """
@@ -413,7 +413,7 @@ def exit_code(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, l
     return _check("exit-code", False, failures, expected, _SEE_OUTPUT, validity=True)
 
 
-def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Verdict:
+def values_found(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     """Check that every value to extract from an output was there, as a number."""
     loads = trial.phases[number].loads
     missing = [
@@ -442,7 +442,7 @@ def _code(code: float) -> str:
     return f"exit code {code:.0f}" if code >= 0 else f"signal {-code:.0f}"
 
 
-_INTENTS: dict[Intent, Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Verdict]] = {
+_INTENTS: dict[ValidityCheck, Callable[[Trial, int, PhaseResult, HostFacts, Thresholds], Check]] = {
     "cpu-bound": _cpu_bound,
     "cached": _cached,
     "io-bound": _io_bound,

@@ -14,16 +14,16 @@ from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres import clones, golden
-from pgherd.postgres.disk import patience
-from pgherd.postgres.golden import Golden
+from pgherd.postgres import clones, templates
+from pgherd.postgres.disk_space import patience
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
+from pgherd.postgres.templates import Template
 from pgherd.runner.deploy.transition_plan import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 PORT = 5432
 _KILL_TIMEOUT_S = 5.0
@@ -38,19 +38,19 @@ class Templates:
         installations: bin directory, as trials name it, to the installation that runs it.
         """
         self._session, self._installations, self._watcher = session, installations, watcher
-        self._templates: dict[str, Golden] = {}
+        self._templates: dict[str, Template] = {}
 
-    def of(self, server: Server) -> Golden:
+    def of(self, server: Server) -> Template:
         """Return the template for this server's databases. Raises as ``golden.ensure``."""
         key = f"{server.bin} {server.checksums} " + "".join(database.model_dump_json() for database in server.databases)
         if key not in self._templates:
             node, account = self._session.node, self._session.account
             sockets = self._session.sockets / "golden"
             node.make_dir(str(sockets), mode=0o700, user=account)
-            self._templates[key] = golden.ensure(
+            self._templates[key] = templates.ensure(
                 node,
                 self._installations[server.bin],
-                fillings(node, server.databases),
+                loaders(node, server.databases),
                 account=account,
                 cache_dir=str(self._session.cache),
                 socket_dir=str(sockets),
@@ -139,7 +139,7 @@ class DataDirectories:
     def _copy(
         self, requested: Mapping[ServerKey, tuple[Container, Server]], trial: Trial, tight: bool, instances: dict[ServerKey, Instance]
     ) -> None:
-        jobs: list[tuple[Golden, str]] = []
+        jobs: list[tuple[Template, str]] = []
         opening = self._session.opening
         # The port of a server that is restarting is free for a moment, but still taken.
         ports = [PORT] * len(requested) if opening is None else free_ports(opening.address, len(requested), self._ports)

@@ -9,22 +9,22 @@ from functools import partial
 from typing import Literal
 
 from pgherd.host import processes
-from pgherd.host.undo import Kill, ReleaseSharedMemory
+from pgherd.host.undo_actions import Kill, ReleaseSharedMemory
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import CgroupView, ContainerView, ProcessView, SamplingView
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, Deployment, Host, Server
 from pgherd.model.errors import TrialError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
-from pgherd.model.result import MemoryKill
+from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
 from pgherd.postgres import clones
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, Launch, StopMode, start_all, stop_all
 from pgherd.postgres.settings import reload_or_restart
-from pgherd.postgres.validation import contexts
+from pgherd.postgres.settings_validation import contexts
 from pgherd.runner.deploy import tracked_processes
 from pgherd.runner.deploy.data_directories import DataDirectories, Templates
 from pgherd.runner.deploy.guests import BootedGuest, Guests
@@ -51,7 +51,7 @@ from pgherd.runtimes.runtime import ContainerHandle, Runtime
 from pgherd.runtimes.vm.agent_client import GuestError
 from pgherd.runtimes.vm.runtime import DEFAULT_BOOT, BootOptions
 from pgherd.study.registry import studies
-from pgherd.workloads.script import stage
+from pgherd.workloads.user_script import stage
 
 
 class Deployer:
@@ -291,7 +291,7 @@ class Deployer:
                 self._watcher.setup(f"checking the consistency of {address}")
                 require_consistent(instance, database)
 
-    def memory_kills(self) -> tuple[MemoryKill, ...]:
+    def memory_kills(self) -> tuple[OomKill, ...]:
         """Return the OOM kills in the containers since the trial began."""
         return (*self._kills.seen({name: handle.groups for name, handle in self._handles.items()}), *self._guests.kills())
 

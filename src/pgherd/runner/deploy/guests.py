@@ -13,14 +13,14 @@ from pgherd.host import direct_io, processes
 from pgherd.metrics.sampler import GuestDrive, GuestView
 from pgherd.model.deployment import Container, Deployment, Role, Server, Volume
 from pgherd.model.errors import CapabilityError, TrialError
-from pgherd.model.result import MemoryKill
+from pgherd.model.result import OomKill
 from pgherd.model.units import parse_bytes
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres import clones, tcp_access
-from pgherd.postgres.disk import check_space
+from pgherd.postgres.disk_space import check_space
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.relations import Spaces, create
+from pgherd.postgres.relation_files import TablespaceDirs, create
 from pgherd.postgres.tcp_access import TcpAccess
 from pgherd.runner.deploy.data_directories import PORT, Templates
 from pgherd.runner.deploy.transition_plan import ServerKey
@@ -73,7 +73,7 @@ class GuestDisk:
 class _DiskSet:
     disks: list[GuestDisk] = field(default_factory=list)
     homes: list[str] = field(default_factory=list)
-    spaces: dict[ServerKey, Spaces] = field(default_factory=dict)
+    spaces: dict[ServerKey, TablespaceDirs] = field(default_factory=dict)
 
 
 class GuestDisks:
@@ -157,7 +157,7 @@ class GuestDisks:
             disk_set.disks.append(GuestDisk(self._empty_disk(home, account, f"{label}{number}", f"{MOUNT}-{label}{number}"), key, role))
         files = {label: f"{MOUNT}-{label}{number}/files" for _, label, _ in empty}
         if files:
-            disk_set.spaces[key] = Spaces(files.pop("temp", None), tuple(files.values()))
+            disk_set.spaces[key] = TablespaceDirs(files.pop("temp", None), tuple(files.values()))
 
     def _home(self, disk_set: _DiskSet, volume: Volume | None, name: str, container: str) -> str:
         """Return the directory of an image, which belongs to the user that QEMU runs as."""
@@ -203,7 +203,7 @@ class GuestDisks:
         if result.code != 0:
             reason = (result.err.strip() or "no reason given").splitlines()[-1]
             raise TrialError(f"the disk '{serial}' of a guest cannot be copied: {reason}")
-        return self._with_owner(Disk(serial, image, mount, direct=direct_io.possible(home)))
+        return self._with_owner(Disk(serial, image, mount, direct=direct_io.direct_io_works(home)))
 
     def _empty_disk(self, home: str, account: str, serial: str, mount: str) -> Disk:
         """Create a disk with one empty directory, ``files``, owned by the servers' user in the guest."""
@@ -213,7 +213,7 @@ class GuestDisks:
             disk_image.pack(node, str(stage), image, free=FREE_BYTES)
         finally:
             node.remove_tree(str(stage))
-        return self._with_owner(Disk(serial, image, mount, direct=direct_io.possible(home)))
+        return self._with_owner(Disk(serial, image, mount, direct=direct_io.direct_io_works(home)))
 
     def _with_owner(self, disk: Disk) -> Disk:
         """Give the image to the user that QEMU runs as."""
@@ -392,13 +392,13 @@ class Guests:
             "or lower --scale or --set shared_buffers"
         )
 
-    def kills(self) -> tuple[MemoryKill, ...]:
+    def kills(self) -> tuple[OomKill, ...]:
         """Return the OOM kills by the guests' kernels since boot. A guest is booted again after such a trial."""
         now = self._session.node.now()
         machines = self._runtime.machines() if self._booted else {}
         killed = {name: machine.memory_kills() for name, machine in machines.items()}
         return tuple(
-            MemoryKill(container=name, processes=len(victims), time=now, names=tuple(sorted(set(victims))), limit="container")
+            OomKill(container=name, processes=len(victims), time=now, names=tuple(sorted(set(victims))), limit="container")
             for name, victims in killed.items()
             if victims
         )

@@ -18,9 +18,9 @@ from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration, huge_pages
-from pgherd.postgres.huge_pages import Need
+from pgherd.postgres.huge_pages import HugePageNeed
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.settings import Choice
+from pgherd.postgres.settings import ChosenSettings
 from pgherd.runner.deploy.transition_plan import ServerKey
 from pgherd.study.database_options import READ_ONLY, DatabaseRequest
 from pgherd.study.registry import study_of
@@ -31,7 +31,7 @@ MIN_UNRESERVED_BYTES = 64 * 2**20
 
 def concerns(server: Server) -> bool:
     """Return whether the settings or the trial determine a server's page size."""
-    on_or_off = huge_pages.insists(server.settings) or huge_pages.declines(server.settings)
+    on_or_off = huge_pages.requires_huge_pages(server.settings) or huge_pages.refuses_huge_pages(server.settings)
     return on_or_off or server.transparent_huge_pages is not None
 
 
@@ -100,7 +100,7 @@ def option_reasons(request: DatabaseRequest) -> dict[str, tuple[str, str]]:
     return by_option
 
 
-def explained(selected: Choice, by_option: Mapping[str, tuple[str, str]]) -> Choice:
+def explained(selected: ChosenSettings, by_option: Mapping[str, tuple[str, str]]) -> ChosenSettings:
     """Return the choice with reasons for what options have set. ``by_option`` is the result of ``option_reasons``."""
     rows = [
         replace(row, default=by_option[row.name][0], why=f"asked for with {by_option[row.name][1]}") if row.name in by_option else row
@@ -111,10 +111,10 @@ def explained(selected: Choice, by_option: Mapping[str, tuple[str, str]]) -> Cho
 
 def rounding(node: Node, settings: Mapping[str, str]) -> int:
     """Return the bytes that whole pages may take beyond a server's need; 0 if none are reserved for it."""
-    return huge_pages.page_size(node, settings) if huge_pages.insists(settings) else 0
+    return huge_pages.page_size(node, settings) if huge_pages.requires_huge_pages(settings) else 0
 
 
-def require_room(need: Need, memory: int | None) -> None:
+def require_room(need: HugePageNeed, memory: int | None) -> None:
     """Require that a container's memory (bytes; None: no limit) is enough for a server's huge pages and the rest of the
     server.
 
@@ -131,7 +131,7 @@ def require_room(need: Need, memory: int | None) -> None:
         )
 
 
-def host_changes(node: Node, study: str, options: Model, need: Need | None) -> tuple[tuple[str, ...], dict[int, int]]:
+def host_changes(node: Node, study: str, options: Model, need: HugePageNeed | None) -> tuple[tuple[str, ...], dict[int, int]]:
     """Return the changes of this host that a study's servers require for huge pages: descriptions, and pages by size
     (bytes).
 
@@ -144,7 +144,9 @@ def host_changes(node: Node, study: str, options: Model, need: Need | None) -> t
     servers = [[server for _, _, server in deployment.servers()] for deployment in deployments]
     changes: list[str] = []
     pages_by_size: dict[int, int] = {}
-    max_servers = max((sum(huge_pages.insists(server.settings) for server in servers_of_trial) for servers_of_trial in servers), default=0)
+    max_servers = max(
+        (sum(huge_pages.requires_huge_pages(server.settings) for server in servers_of_trial) for servers_of_trial in servers), default=0
+    )
     if need is not None and max_servers:
         pages_by_size[need.size] = need.pages * max_servers
         host_pages.check(node, pages_by_size)
@@ -267,8 +269,8 @@ class HugePageManager:
         """Discard the readings of a server that has stopped."""
         self._readings.pop(key, None)
 
-    def _need(self, instance: Instance, server: Server) -> Need | None:
-        if not huge_pages.insists(server.settings):
+    def _need(self, instance: Instance, server: Server) -> HugePageNeed | None:
+        if not huge_pages.requires_huge_pages(server.settings):
             return None
         return huge_pages.needed(self._node, instance.installation, server.settings, instance.data_dir, instance.account)
 
@@ -278,7 +280,7 @@ class HugePageManager:
             entries.append(number)
 
 
-def total(needs: list[Need]) -> dict[int, int]:
+def total(needs: list[HugePageNeed]) -> dict[int, int]:
     """Return page size (bytes) → sum of pages of all needs."""
     pages_by_size: dict[int, int] = {}
     for need in needs:

@@ -15,16 +15,16 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any, Literal, Protocol
 
 from pgherd.host import cgroup_memory, processes
-from pgherd.host.cgroup_memory import Victim
+from pgherd.host.cgroup_memory import OomVictim
 from pgherd.metrics.pg_balloon import THERE
 from pgherd.metrics.sampler import ServerView
 from pgherd.model.deployment import Container, Database, Server
 from pgherd.model.errors import PgherdError, TrialError, UsageError
-from pgherd.model.result import MemoryKill
+from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
 from pgherd.postgres import balloon_build, clones
-from pgherd.postgres.external import External
+from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import Instance
 from pgherd.runner.deploy.targets import TargetEndpoint
 from pgherd.runner.deploy.transition_plan import ServerKey
@@ -38,13 +38,13 @@ class ExternalServers:
 
     def __init__(self, session: RunSession) -> None:
         self._session = session
-        self._external: dict[ServerKey, External] = {}
+        self._external: dict[ServerKey, ExternalServer] = {}
         self._seen: set[str] = set()
 
     def __contains__(self, key: ServerKey) -> bool:
         return key in self._external
 
-    def __getitem__(self, key: ServerKey) -> External:
+    def __getitem__(self, key: ServerKey) -> ExternalServer:
         return self._external[key]
 
     def attach(self, wanted: Mapping[ServerKey, tuple[Container, Server]]) -> None:
@@ -59,7 +59,7 @@ class ExternalServers:
             assert server.dsn is not None
             passfile = self._session.work / f"passfile-{container.name}-{server.name}"
             try:
-                self._external[key] = External(
+                self._external[key] = ExternalServer(
                     self._session.node,
                     server.dsn,
                     name="/".join(key),
@@ -274,7 +274,7 @@ class MemoryKills:
         self._node = node
         self._began = 0.0
         self._counted: dict[str, int] = {}
-        self._seen: list[MemoryKill] = []
+        self._seen: list[OomKill] = []
 
     def begin(self) -> None:
         """Start a trial: discard the kills of the previous one."""
@@ -287,10 +287,10 @@ class MemoryKills:
         new = total - self._counted.get(container, 0)
         self._counted[container] = total
         if new > 0:
-            self._seen.append(MemoryKill(container=container, processes=new, time=self._node.now()))
+            self._seen.append(OomKill(container=container, processes=new, time=self._node.now()))
         return max(new, 0)
 
-    def seen(self, containers: Mapping[str, Mapping[str, str]]) -> tuple[MemoryKill, ...]:
+    def seen(self, containers: Mapping[str, Mapping[str, str]]) -> tuple[OomKill, ...]:
         """Return all OOM kills of this trial, after one more reading of these containers (name → cgroups)."""
         for name, groups in containers.items():
             self.poll(name, groups)
@@ -302,7 +302,7 @@ class MemoryKills:
         self._counted.pop(container, None)
 
 
-def with_victims(kill: MemoryKill, victims: Sequence[Victim]) -> MemoryKill:
+def with_victims(kill: OomKill, victims: Sequence[OomVictim]) -> OomKill:
     """Add the kernel log's details to a counted kill: processes, time, and whose limit was hit."""
     matching = [
         victim for victim in victims if posixpath.basename(victim.group) == kill.container and victim.at <= kill.time + _CLOCKS_APART

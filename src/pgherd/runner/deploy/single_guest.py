@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from pgherd.host.facts import gather
-from pgherd.model.deployment import Container, Database, GuestMachine, GuestMemory, Server
-from pgherd.model.run import Surroundings
+from pgherd.model.deployment import Container, Database, Server, VmMemoryPolicy, VmOptions
+from pgherd.model.run import RunEnvironment
 from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
@@ -40,7 +40,7 @@ class GuestRequest:
     vcpus: int = 1
     memory: int = 512 * _MIB
     settings: dict[str, str] = field(default_factory=dict)
-    hypervisor: GuestMachine = field(default_factory=GuestMachine)
+    hypervisor: VmOptions = field(default_factory=VmOptions)
     reporting: bool = True
     boot: BootOptions = field(default_factory=lambda: BootOptions(console_shell=True))
 
@@ -102,8 +102,8 @@ def boot_single_guest(
     watcher = _Steps(say)
     name = f"{time.strftime('%H%M%S')}-{secrets.token_hex(2)}"
     _require_possible(name, request)
-    policy = GuestMemory(policy="free-page-reporting" if request.reporting else "static")
-    surroundings = Surroundings(runtime="vm", run_as=run_as, cores=gather(node).cores, memory=0, vm_memory_policy=policy)
+    policy = VmMemoryPolicy(policy="free-page-reporting" if request.reporting else "static")
+    surroundings = RunEnvironment(runtime="vm", run_as=run_as, cores=gather(node).cores, memory=0, vm_memory_policy=policy)
     with open_session(node, f"vm-{name}", surroundings, watcher, reserved=False) as session:
         usable = installations.reachable_copy(node, chosen, session.account, str(session.cache))
         settings = {"shared_buffers": "64MB", **request.settings}

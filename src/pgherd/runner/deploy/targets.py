@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from pgherd.drivers import fio
-from pgherd.host import namespaces, processes
-from pgherd.host.namespaces import Namespaces
-from pgherd.host.undo import Kill
+from pgherd.host import netns, processes
+from pgherd.host.netns import Namespaces
+from pgherd.host.undo_actions import Kill
 from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.model.deployment import Link
 from pgherd.model.errors import TrialError
@@ -324,7 +324,7 @@ class LinkTargets:
         if link.kind != "namespaces":
             return TargetEndpoint(NO_CONTAINER, host=link.host, port=link.port)
         pair, _ = self._pairs[link]
-        return TargetEndpoint(NO_CONTAINER, host=namespaces.FAR, port=link.port, prefix=pair.prefix, privileged=True)
+        return TargetEndpoint(NO_CONTAINER, host=netns.FAR, port=link.port, prefix=pair.prefix, privileged=True)
 
     def check(self) -> None:
         for link in self._pairs:
@@ -354,16 +354,16 @@ class LinkTargets:
 
     def _make(self, link: Link) -> None:
         node, journal = self._session.node, self._session.journal
-        pair = namespaces.make(node, journal)
+        pair = netns.make(node, journal)
         try:
-            namespaces.shape(pair, rate=link.rate, delay=link.delay)
-            argv = [*pair.inside(1), "iperf3", "--server", "--bind", namespaces.FAR, "--port", str(link.port)]
+            netns.shape(pair, rate=link.rate, delay=link.delay)
+            argv = [*pair.inside(1), "iperf3", "--server", "--bind", netns.FAR, "--port", str(link.port)]
             server = node.spawn(Command(argv))
             start = processes.start_time(node, server.pid)
             if start is not None:
                 self._entries[link] = journal.note(Kill(pid=server.pid, start=start))
             self._pairs[link] = (pair, server)
-            await_listening(node, server, pair.holders[1].pid, namespaces.FAR, link.port, link.name)
+            await_listening(node, server, pair.holders[1].pid, netns.FAR, link.port, link.name)
         except BaseException:
             if link in self._pairs:
                 self._drop(link)

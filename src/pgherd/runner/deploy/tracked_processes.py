@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from pgherd.host import processes
-from pgherd.host.cgroup_base import Hierarchy, Layout, read_layout
+from pgherd.host.cgroup_parent import CgroupHierarchies, Hierarchy, read_layout
 from pgherd.host.kernel_files import text_of
 from pgherd.metrics.sampler import CgroupView, ProcessView
 from pgherd.model.errors import UsageError
@@ -46,7 +46,7 @@ class TrackedSources:
     groups: list[CgroupView] = field(default_factory=list)
 
 
-def parse(texts: Sequence[str], layout: Layout) -> tuple[TrackedGroup, ...]:
+def parse(texts: Sequence[str], layout: CgroupHierarchies) -> tuple[TrackedGroup, ...]:
     """Parse ``--track`` options. A cgroup may be given as in /proc/PID/cgroup, or by its directory.
 
     Raises:
@@ -115,7 +115,7 @@ def watch(node: Node, texts: Sequence[str]) -> TrackedSources:
     return watched
 
 
-def _hierarchies(layout: Layout) -> Iterator[Hierarchy]:
+def _hierarchies(layout: CgroupHierarchies) -> Iterator[Hierarchy]:
     """Yield the hierarchies in which CPU is counted. That of version 1 comes first, because it is finer."""
     if "cpuacct" in layout.v1:
         yield layout.v1["cpuacct"]
@@ -123,7 +123,7 @@ def _hierarchies(layout: Layout) -> Iterator[Hierarchy]:
         yield layout.v2
 
 
-def _relative_path(path: str, layout: Layout) -> str:
+def _relative_path(path: str, layout: CgroupHierarchies) -> str:
     """Return the path relative to the mount point of its hierarchy."""
     mounts = [hierarchy.mount for hierarchy in (*layout.v1.values(), *([layout.v2] if layout.v2 else []))]
     absolute = posixpath.normpath("/" + path.lstrip("/"))
@@ -137,7 +137,7 @@ def _contains(outer: str, inner: str) -> bool:
     return inner.startswith(outer + "/")
 
 
-def _group(node: Node, name: str, layout: Layout) -> dict[str, str] | None:
+def _group(node: Node, name: str, layout: CgroupHierarchies) -> dict[str, str] | None:
     """Return the directory of a cgroup's CPU counter, by controller."""
     for hierarchy in _hierarchies(layout):
         key, file = ("v2", "cpu.stat") if hierarchy is layout.v2 else ("cpuacct", "cpuacct.usage")

@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 
 from pgherd.host import file_systems, mounts, paths
 from pgherd.host.journal import Journal
-from pgherd.host.undo import PREFIX
+from pgherd.host.undo_actions import PREFIX
 from pgherd.model.deployment import Deployment, Server, Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres import disk
+from pgherd.postgres import disk_space
 from pgherd.postgres.instance import Instance
-from pgherd.postgres.relations import Spaces, create
+from pgherd.postgres.relation_files import TablespaceDirs, create
 
 VOLUME_RESERVE = 256 * 2**20
 """Bytes that must stay free on a volume."""
@@ -51,7 +51,7 @@ def check_directory(node: Node, directory: str, account: str | None, needed: int
     blocked = paths.unreachable(directory, account)
     if blocked is not None:
         raise CapabilityError(f"{option} {directory}: servers run as '{account}', which cannot enter {blocked}; choose another directory")
-    free = disk.free_bytes(node, directory)
+    free = disk_space.free_bytes(node, directory)
     if free < needed + VOLUME_RESERVE:
         raise UsageError(
             f"{option} {directory} has {format_bytes(free)} free, but {what} may need {format_bytes(needed)} and "
@@ -97,7 +97,7 @@ class Volumes:
         self._node, self._journal, self._account, self._work = node, journal, account, work
         self._roots: dict[str, str] = {}
         self._mounted: dict[str, str] = {}
-        self._spaces: dict[str, Spaces] = {}
+        self._spaces: dict[str, TablespaceDirs] = {}
 
     def home(self, volume: Volume, name: str) -> str:
         """Return the directory for a server's data on a volume. Raises as ``place``."""
@@ -125,14 +125,14 @@ class Volumes:
                 directory = self._server_directory(volume, name)
                 created = (*created, directory)
                 if role == "wal":
-                    disk.move_wal(self._node, data_dir, directory)
+                    disk_space.move_wal(self._node, data_dir, directory)
             temp = volumes.get("temp")
-            spaces = Spaces(
+            spaces = TablespaceDirs(
                 temp=None if temp is None else self._space_directory(temp, name, "temp"),
                 data=tuple(self._space_directory(volume, name, "space") for volume in tablespaces),
             )
             created = (*created, *(self._server_directory(volume, name) for volume in tablespaces))
-            if spaces != Spaces():
+            if spaces != TablespaceDirs():
                 self._spaces[data_dir] = spaces
         except BaseException:
             self.remove(created)

@@ -24,8 +24,8 @@ from pgherd.metrics.checkpoint_log import checkpoints
 from pgherd.metrics.diskstats import device_series, guest_series
 from pgherd.metrics.sampler import GuestView, SamplingView, ServerView
 from pgherd.metrics.spool import SpoolReading
+from pgherd.model.device_io import BlockRequest, Checkpoint, DeviceIo, DeviceRole, DeviceView, TraceCost
 from pgherd.model.errors import CapabilityError
-from pgherd.model.io_view import BlockRequest, Checkpoint, DeviceRole, DeviceView, IoView, TraceCost
 from pgherd.model.result import PhaseResult
 from pgherd.node.protocol import Command, Node
 
@@ -180,7 +180,7 @@ class DeviceIoRecorder:
         except OSError:
             return []
 
-    def _view(self, phase: PhaseResult, readings: Iterable[SpoolReading], logs: dict[str, list[str]]) -> IoView:
+    def _view(self, phase: PhaseResult, readings: Iterable[SpoolReading], logs: dict[str, list[str]]) -> DeviceIo:
         series = device_series(readings, phase.start, phase.end)
         traced = self._traced(phase)
         devices = []
@@ -196,7 +196,7 @@ class DeviceIoRecorder:
         in_window: list[Checkpoint] = []
         for server, lines in logs.items():
             in_window += checkpoints(lines, server, phase.start, phase.end)
-        return IoView(
+        return DeviceIo(
             devices=devices,
             checkpoints=in_window,
             trace=self._cost if self._tracing is not None else None,
@@ -234,7 +234,7 @@ def require_traceable(node: Node, wanted: bool) -> list[str]:
     """Require, if a trace is ``wanted``, that tracing works. Return a sentence about it. Raises CapabilityError."""
     if not wanted:
         return []
-    block_trace.insist(node)
+    block_trace.require_tracing(node)
     return ["perf traces block requests; the report shows the overhead."]
 
 

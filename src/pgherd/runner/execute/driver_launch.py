@@ -21,7 +21,7 @@ from pgherd.model.units import format_seconds
 from pgherd.node import interruption
 from pgherd.node.protocol import ClockConverter, Command, Node, Process, SampleSource
 from pgherd.runner.deploy.targets import TargetResolver
-from pgherd.workloads.script import carry
+from pgherd.workloads.user_script import carry
 
 # A driver's time limit exceeds the plan by this much. A signal ends it earlier; the limit applies only if this process dies.
 _SLACK_S = 60.0

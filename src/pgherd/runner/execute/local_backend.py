@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Protocol
 
 from pgherd.metrics.sampler import ProcessView
-from pgherd.model.facts import HostFacts
-from pgherd.model.finding import Thresholds, Verdict
-from pgherd.model.result import MemoryKill, PhaseResult
+from pgherd.model.analysis import Check, Thresholds
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
 from pgherd.runner.checks import memory_checks, trial_checks
@@ -26,8 +26,8 @@ class TrialOutcome:
     """Results of a trial's phases. A failed trial has only OOM kills and their checks."""
 
     phases: Sequence[PhaseResult] = ()
-    verdicts: Sequence[Verdict] = ()
-    memory_kills: tuple[MemoryKill, ...] = ()
+    verdicts: Sequence[Check] = ()
+    memory_kills: tuple[OomKill, ...] = ()
 
 
 class Backend(Protocol):
@@ -91,7 +91,7 @@ class LocalDeployment(Protocol):
         """Check the databases for which consistency is requested. Raises TrialError if one is inconsistent."""
         ...
 
-    def memory_kills(self) -> tuple[MemoryKill, ...]:
+    def memory_kills(self) -> tuple[OomKill, ...]:
         """Return the OOM kills since the trial began."""
         ...
 
@@ -146,7 +146,7 @@ class LocalBackend:
         return self._deployer.settings(target)
 
 
-def completed(deployer: LocalDeployment, trial: Trial, played: Sequence[PhaseResult]) -> tuple[list[PhaseResult], tuple[MemoryKill, ...]]:
+def completed(deployer: LocalDeployment, trial: Trial, played: Sequence[PhaseResult]) -> tuple[list[PhaseResult], tuple[OomKill, ...]]:
     """Add readings that are read once to the phases, check consistency, and return the OOM kills too.
 
     Raises:

@@ -14,7 +14,7 @@ from pgherd.metrics.cgroup import RUN_CGROUP
 from pgherd.metrics.spool import Spool, SpoolReading
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Phase
-from pgherd.model.result import MemoryAccount, PhaseResult, TargetResult, Turn
+from pgherd.model.result import MemoryBalance, PhaseResult, Slice, TargetResult
 from pgherd.runner.execute.device_io import DeviceIoRecorder
 from pgherd.runner.execute.driver_launch import RunningDriver
 from pgherd.store.samples import Sample, write_samples
@@ -31,7 +31,7 @@ class MeasuredPhase:
     start: float
     stop: float
     running: list[RunningDriver]
-    turns: Mapping[str, Sequence[Turn]] = field(default_factory=dict)
+    turns: Mapping[str, Sequence[Slice]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ def _result(
     )
 
 
-def _within(turns: Sequence[Turn], start: float, end: float) -> list[Turn]:
+def _within(turns: Sequence[Slice], start: float, end: float) -> list[Slice]:
     """Return slices completely within a window. A slice that began before its driver was ready counts nothing."""
     return [turn for turn in turns if turn.begun >= start and turn.ended <= end]
 
@@ -198,7 +198,7 @@ def _store_files(files: dict[str, bytes], target: Path) -> list[Path]:
 _CONTAINER = "container:"
 
 
-def memory_account(readings: Iterable[SpoolReading], start: float, end: float) -> MemoryAccount | None:
+def memory_account(readings: Iterable[SpoolReading], start: float, end: float) -> MemoryBalance | None:
     """Account for the run's memory in a phase's window (seconds since the epoch). Return None if no cgroup limits it."""
     limit: list[tuple[float, float]] = []
     charged: list[tuple[float, float]] = []
@@ -218,7 +218,7 @@ def memory_account(readings: Iterable[SpoolReading], start: float, end: float) -
     if accounting is None:
         return None
     worst = accounting.worst
-    return MemoryAccount(
+    return MemoryBalance(
         seconds=accounting.seconds,
         worst=worst.gap,
         worst_at=worst.at,

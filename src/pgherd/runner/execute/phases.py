@@ -14,7 +14,7 @@ from pathlib import Path
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.model.errors import TrialError
-from pgherd.model.result import PhaseResult, Turn
+from pgherd.model.result import PhaseResult, Slice
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, SamplingLoop
@@ -114,7 +114,7 @@ def drive(
             await_begin(node, border, resolver, "commands" if trial.open_ended else "phases")
         for phase, launching in zip(trial.phases, launches_by_phase, strict=True):
             running: list[RunningDriver] = []
-            slices: Mapping[str, Sequence[Turn]] = {}
+            slices: Mapping[str, Sequence[Slice]] = {}
             played.append(MeasuredPhase(phase, 0.0, 0.0, running))
             for launch in launching:
                 running.append(RunningDriver.start(launch))

@@ -13,8 +13,8 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from pgherd.model.load import Turns
-from pgherd.model.result import Turn
+from pgherd.model.load import TimeSlicing
+from pgherd.model.result import Slice
 from pgherd.node.protocol import Node
 from pgherd.runner.execute.driver_launch import RunningDriver
 
@@ -24,7 +24,7 @@ SETTLE = 0.003
 _POLL_INTERVAL_S = 0.005
 
 
-def order(turns: Turns, seconds: float) -> Iterator[str]:
+def order(turns: TimeSlicing, seconds: float) -> Iterator[str]:
     """Yield the name of each slice: as many complete rounds as fit into a period of ``seconds``, each in random order."""
     rng = random.Random(f"turns {turns.seed}")
     for _ in range(max(1, round(seconds / (turns.seconds * len(turns.of))))):
@@ -66,15 +66,15 @@ def go_on(running: Sequence[RunningDriver]) -> None:
 
 
 def run(
-    node: Node, turns: Turns, start: float, seconds: float, running: Sequence[RunningDriver], watch: Callable[[], None]
-) -> dict[str, list[Turn]]:
+    node: Node, turns: TimeSlicing, start: float, seconds: float, running: Sequence[RunningDriver], watch: Callable[[], None]
+) -> dict[str, list[Slice]]:
     """Run all slices from the instant ``start`` on, with drivers that are stopped. Return each target's slices. The
     drivers end stopped.
 
     Each slice ends when planned, so a late wake-up does not add to the total. ``watch`` is called in each slice, and
     raises if a driver or a server ended.
     """
-    slices: dict[str, list[Turn]] = {driver.target: [] for driver in running}
+    slices: dict[str, list[Slice]] = {driver.target: [] for driver in running}
     drivers = {name: [driver for driver in running if driver.target in turns.targets(name, slices)] for name in turns.of}
     end = start
     for name in order(turns, seconds):
@@ -87,7 +87,7 @@ def run(
         ended, after = node.now(), _switches(node)
         difference = None if switches is None or after is None else after - switches
         for driver in drivers[name]:
-            slices[driver.target].append(Turn(begun=begun, ended=ended, switches=difference))
+            slices[driver.target].append(Slice(begun=begun, ended=ended, switches=difference))
         time.sleep(max(0.0, end - node.now()))
     return slices
 

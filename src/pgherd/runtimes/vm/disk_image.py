@@ -11,8 +11,8 @@ from pathlib import Path
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Completed, Node
-from pgherd.postgres.disk import check_space, used_bytes
-from pgherd.postgres.golden import Golden
+from pgherd.postgres.disk_space import check_space, used_bytes
+from pgherd.postgres.templates import Template
 
 _TIMEOUT_S = 600.0
 _MIN_BYTES = 16 * 2**20
@@ -92,7 +92,7 @@ def pack(node: Node, directory: str, image: str, *, free: int, account: str | No
 
 def pack_golden(
     node: Node,
-    golden: Golden,
+    golden: Template,
     scratch: str,
     image: str,
     *,

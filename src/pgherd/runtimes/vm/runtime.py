@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgherd.host import huge_pages, same_page_merging
+from pgherd.host import huge_pages, ksm
 from pgherd.host.cpus import least_shared, numa_nodes, siblings
 from pgherd.host.journal import Journal
 from pgherd.host.paths import free_ports
 from pgherd.model.capabilities import Capabilities, capabilities_of
-from pgherd.model.deployment import Container, GuestMachine, GuestMemory, Host
+from pgherd.model.deployment import Container, Host, VmMemoryPolicy, VmOptions
 from pgherd.model.errors import CapabilityError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.node.protocol import Node
 from pgherd.runtimes.guest_balloons import GuestBalloons
 from pgherd.runtimes.runtime import ContainerHandle, Runtime
@@ -66,7 +66,7 @@ class VmRuntime:
         self._merging: int | None = None
         self.balloons = GuestBalloons(node, self.budget_groups)
 
-    def share(self, policy: GuestMemory | None, budget: int | None) -> None:
+    def share(self, policy: VmMemoryPolicy | None, budget: int | None) -> None:
         """Set the policy by which guests share this many bytes. Call it before the first container."""
         self.balloons.share(policy, budget)
 
@@ -124,7 +124,7 @@ class VmRuntime:
         """
         self.end(container.name)
         ports = free_ports("127.0.0.1", servers)
-        options = container.vm or GuestMachine()
+        options = container.vm or VmOptions()
         guest = GuestSpec(
             name=container.name,
             kernel=images.boot,
@@ -148,7 +148,7 @@ class VmRuntime:
         if options.huge_page is not None:
             self._reserved[container.name] = huge_pages.reserve(self._node, self._journal, guest.huge_page, guest.memory // guest.huge_page)
         if options.merge and self._merging is None:
-            self._merging = same_page_merging.switch_on(self._node, self._journal)
+            self._merging = ksm.switch_on(self._node, self._journal)
         machine.start(handle.join, handle.cpus)
         return machine
 

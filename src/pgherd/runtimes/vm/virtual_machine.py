@@ -14,7 +14,7 @@ from typing import Any
 from pgherd.host import processes
 from pgherd.host.journal import Journal
 from pgherd.host.paths import SOCKET_PATH_MAX
-from pgherd.host.undo import Kill
+from pgherd.host.undo_actions import Kill
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import qemu

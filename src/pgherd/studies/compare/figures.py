@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import altair as alt
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLACK, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data
 from pgherd.report.data_files import Row

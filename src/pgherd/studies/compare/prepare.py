@@ -17,8 +17,8 @@ from pgherd.host.facts import gather
 from pgherd.model.base import Model
 from pgherd.model.deployment import Server
 from pgherd.model.errors import UsageError
-from pgherd.model.facts import HostFacts
-from pgherd.model.run import Surroundings
+from pgherd.model.host_facts import HostFacts
+from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Node
@@ -152,7 +152,7 @@ def _without_huge_pages(requests: dict[str, Model]) -> dict[str, Model]:
         for name, variant_request in requests.items()
         if isinstance(variant_request, DensityRequest)
     }
-    if not any(huge_pages.insists(requested) for requested in settings.values()):
+    if not any(huge_pages.requires_huge_pages(requested) for requested in settings.values()):
         return requests
     unset = {name for name, requested in settings.items() if "huge_pages" not in requested}
     return {
@@ -325,7 +325,7 @@ def _differences(options: CompareOptions) -> list[str]:
 
 
 def _merged(
-    by_variant: Mapping[str, PreparedStudy], options: CompareOptions, surroundings: Surroundings, sentences: Sequence[str]
+    by_variant: Mapping[str, PreparedStudy], options: CompareOptions, surroundings: RunEnvironment, sentences: Sequence[str]
 ) -> PreparedStudy:
     """Merge the prepared studies of all variants into one for the comparison."""
     first = by_variant[options.baseline]

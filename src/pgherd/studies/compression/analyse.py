@@ -14,7 +14,7 @@ from typing import Any
 
 from pgherd.analysis.compression import Stratum, ratio
 from pgherd.analysis.intervals import Estimate
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, PLAIN, CompressionOptions

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import HEIGHT, INK, SERIES, data

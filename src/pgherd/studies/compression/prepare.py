@@ -7,15 +7,15 @@ import random
 import re
 
 from pgherd.host import paths
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
+from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
-from pgherd.model.finding import Thresholds
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import disk, external, golden, installations
+from pgherd.postgres import disk_space, external_server, installations, templates
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.compression import probe
 from pgherd.studies.compression.options import (
@@ -27,7 +27,7 @@ from pgherd.studies.compression.options import (
     CompressionRequest,
     DataKind,
 )
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 MEMORY = 512 * 2**20
 """Memory in bytes of a server during the load, and of the compression of a segment."""
@@ -47,13 +47,13 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
     choices = [] if installation is None else [f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}."]
     need = 0
     if generated:
-        contents = [fillings(node, [Database(workload=str(kind.workload), scale=kind.scale)]) for kind in generated]
+        contents = [loaders(node, [Database(workload=str(kind.workload), scale=kind.scale)]) for kind in generated]
         # All templates stay, and the largest one is cloned.
-        need = sum(map(golden.needed_bytes, contents)) + max(map(golden.needed_bytes, contents))
-        disk.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(kind.name for kind in generated)}")
+        need = sum(map(templates.needed_bytes, contents)) + max(map(templates.needed_bytes, contents))
+        disk_space.check_space(node, str(cache / "golden"), need, f"databases of {', '.join(kind.name for kind in generated)}")
     for kind in kinds:
         if kind.dsn is not None:
-            server = external.look(kind.dsn, option="--dsn")
+            server = external_server.read_database_info(kind.dsn, option="--dsn")
             choices.append(f"Database {server.database} of PostgreSQL {server.version} ({format_bytes(server.bytes)}) is only read.")
         if kind.directory is not None:
             choices.append(f"Directory {kind.directory} is only read.")
@@ -80,7 +80,7 @@ def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy
             seed=request.seed if request.seed is not None else random.randrange(2**31),
             time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
         ),
-        surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
+        surroundings=RunEnvironment(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),
         facts=facts,
         installation=installation,
@@ -98,7 +98,7 @@ def _kinds(request: CompressionRequest) -> tuple[DataKind, ...]:
         raise UsageError("--codecs names no codec; give one, such as lz4")
     kinds = [] if request.data == ("none",) else [_kind(word) for word in request.data]
     if request.dsn is not None:
-        kinds.append(DataKind(name="database", dsn=external.normalize_dsn(request.dsn, "--dsn")))
+        kinds.append(DataKind(name="database", dsn=external_server.normalize_dsn(request.dsn, "--dsn")))
     if request.dir is not None:
         directory = os.path.abspath(request.dir)
         if not os.path.isdir(directory):

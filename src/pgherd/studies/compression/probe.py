@@ -24,14 +24,14 @@ from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres import clones, golden
-from pgherd.postgres.external import External
+from pgherd.postgres import clones, templates
+from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.relations import Query, Relation, Relations
+from pgherd.postgres.relation_files import Query, Relation, Relations
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, SECTOR, SEGMENT
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 FORBIDDEN = (
     "{dsn}: permission denied for the relations' files; run as superuser: GRANT EXECUTE ON FUNCTION "
@@ -91,7 +91,7 @@ def _open_sources(
             yield sources_of_directory(request["directory"])
         elif "dsn" in request:
             passfile = str(session.work / "passfile-compression")
-            server = External(session.node, request["dsn"], name="dsn", passfile=passfile, account=session.account)
+            server = ExternalServer(session.node, request["dsn"], name="dsn", passfile=passfile, account=session.account)
             try:
                 yield _sources_of_database(server.sql, request["dsn"])
             finally:
@@ -119,8 +119,8 @@ def _cloned_server(session: RunSession, installations: Mapping[str, Installation
     installation, node = installations[server.bin], session.node
     sockets = str(session.sockets / "golden")
     node.make_dir(sockets, mode=0o700, user=session.account)
-    contents = fillings(node, server.databases)
-    template = golden.ensure(
+    contents = loaders(node, server.databases)
+    template = templates.ensure(
         node,
         installation,
         contents,

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pgherd.analysis import overcommitment
 from pgherd.analysis.intervals import LEAST, Estimate
 from pgherd.analysis.overcommitment import ONE_BLOCK
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.finding import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.consolidation import tables
 from pgherd.studies.consolidation.options import BALLOON, DEDICATED, PLAIN, ConsolidationOptions

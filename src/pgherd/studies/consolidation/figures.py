@@ -10,7 +10,7 @@ from typing import Any
 
 import altair as alt
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import FAINT, HEIGHT, MUTED, SERIES, data

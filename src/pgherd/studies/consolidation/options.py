@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from pgherd.analysis import overcommitment
-from pgherd.model.deployment import Staging
+from pgherd.model.deployment import OvercommitBy
 from pgherd.model.load import NEW_ORDER, ClientPlace
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
@@ -53,7 +53,7 @@ class ConsolidationOptions(DatabaseOptions):
     plan: Plan = ((30, 2, 30, 2), (2, 30, 2, 30))
     repeats: int = Field(1, ge=1)
     swap: Swap | None = None
-    overcommit_by: Staging = "cgroup-limit"
+    overcommit_by: OvercommitBy = "cgroup-limit"
     balloon: dict[str, str] = Field(default_factory=dict)
     working_set_size: tuple[int, ...] = ()
 
@@ -154,7 +154,7 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
     quiet_clients: int | None = option(None, "Clients of a quiet database.", metavar="N", computed="2", web=True, ge=1)
     periods: int | None = option(None, "Periods per trial.", metavar="N", computed="4", web=True, ge=1, le=96)
     period_length: str | None = option(None, "Measured length of each period.", metavar="TIME", computed="8s", web=True, filled="5s")
-    overcommit_by: Staging = option("cgroup-limit", "Method to withhold memory: cgroup-limit or mlock.", metavar="HOW")
+    overcommit_by: OvercommitBy = option("cgroup-limit", "Method to withhold memory: cgroup-limit or mlock.", metavar="HOW")
     working_set_size: tuple[str, ...] = option((), "Memory a busy (and quiet) database needs.", metavar="BUSY[,QUIET]")
     preset: Preset | None = option(None, "Use a published set-up: E4, E5 or E6.", metavar="NAME")
     workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "orders")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import Container, GuestMemory, RuntimeName
+from pgherd.model.deployment import Container, RuntimeName, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
@@ -18,7 +18,7 @@ from pgherd.node.protocol import Node
 from pgherd.postgres import balloon_build, huge_pages
 from pgherd.postgres import settings as server_settings
 from pgherd.postgres.installations import Installation
-from pgherd.postgres.settings import Row
+from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import guests, hosts, servers
 from pgherd.prepare.containers import Containers, choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
 from pgherd.prepare.databases import complete, database_options, prepare_databases
@@ -208,9 +208,9 @@ def _warn_of_no_limit(share: int) -> str:
     )
 
 
-def _buffers_row(percents: tuple[int, ...], *, given: bool) -> Row:
+def _buffers_row(percents: tuple[int, ...], *, given: bool) -> SettingRow:
     values = f"{'/'.join(f'{percent}' for percent in percents)} % of each server's share of memory"
-    return Row("shared_buffers", values, "128MB", "set by --shared-buffers-percent" if given else "as E4")
+    return SettingRow("shared_buffers", values, "128MB", "set by --shared-buffers-percent" if given else "as E4")
 
 
 def _with_preset(request: ConsolidationRequest) -> ConsolidationRequest:
@@ -262,7 +262,7 @@ def _levels(requested: tuple[float, ...] | None) -> tuple[float, ...]:
 
 
 def _scale_and_memory(
-    request: ConsolidationRequest, databases: int, memory_available: int, policy: GuestMemory | None
+    request: ConsolidationRequest, databases: int, memory_available: int, policy: VmMemoryPolicy | None
 ) -> tuple[int, int, list[str]]:
     """Return the scale, each database's memory (bytes), and messages. If one of the two is not given, it follows from the other."""
     size_of = find(request.workload).size_estimate
@@ -301,7 +301,7 @@ def _require_budget(budget: int, databases: int, share: int, minimum: int) -> No
         )
 
 
-def _check_memory(options: ConsolidationOptions, policy: GuestMemory | None) -> list[str]:
+def _check_memory(options: ConsolidationOptions, policy: VmMemoryPolicy | None) -> list[str]:
     """Require enough memory for each container, and for all servers at the highest overcommitment level.
 
     Return warnings if the memory may be insufficient.
@@ -412,9 +412,9 @@ def _balloon(
     node, cache = workspace.node, str(workspace.cache)
     page_settings: dict[str, str] = {}
     messages: tuple[str, ...] = ()
-    if huge_pages.insists(chosen):
+    if huge_pages.requires_huge_pages(chosen):
         return BalloonChoice(unavailable=f"pg_balloon does not support huge pages, and huge_pages = {chosen['huge_pages']} is set")
-    if not huge_pages.declines(chosen):
+    if not huge_pages.refuses_huge_pages(chosen):
         if host_has_huge_pages and not capabilities_of(runtime).own_kernel:  # a guest does not use the pages of the host
             messages = (
                 f"Warning: this host has huge pages. Layout {BALLOON} does not use them, because pg_balloon does not support them, but "
@@ -441,7 +441,7 @@ def _balloon(
 # ---- memory of guests
 
 
-def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> None:
+def require_guests_fit(options: ConsolidationOptions, policy: VmMemoryPolicy) -> None:
     """Require that the guests can boot, and that the memory at every overcommitment level covers their guaranteed minimum.
 
     Raises:
@@ -474,7 +474,7 @@ def require_guests_fit(options: ConsolidationOptions, policy: GuestMemory) -> No
                 )
 
 
-def _memory_of_guest(options: ConsolidationOptions, layout: str, policy: GuestMemory) -> str:
+def _memory_of_guest(options: ConsolidationOptions, layout: str, policy: VmMemoryPolicy) -> str:
     """Describe how a layout's guests share memory, such as ``its balloon leaves it at least 1 GB of its 4 GB``."""
     guest = entitlement_of(_guests(options, layout)[0], policy.overhead)
     if moves(policy.policy):
@@ -490,7 +490,7 @@ def _guests(options: ConsolidationOptions, layout: str) -> list[Container]:
 # ---- dry run
 
 
-def plan_lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: GuestMemory | None = None) -> list[str]:
+def plan_lines(options: ConsolidationOptions, trials: Sequence[Trial], guest_memory: VmMemoryPolicy | None = None) -> list[str]:
     """Return the dry-run output: a line for each layout, the memory of the host, and the plan of clients.
 
     ``guest_memory`` is the memory policy of the guests, if there are any.

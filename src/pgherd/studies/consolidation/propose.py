@@ -9,8 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
-from pgherd.model.finding import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.consolidation import load_patterns

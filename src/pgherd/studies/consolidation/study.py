@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pgherd.study.study import Column, Study, TableView
 
 if TYPE_CHECKING:
-    from pgherd.model.finding import Finding
+    from pgherd.model.analysis import Finding
     from pgherd.model.run import RunRecord
 
 STUDY = Study(
@@ -68,7 +68,7 @@ def benefits(record: RunRecord) -> list[tuple[str, str, Finding]]:
 
     For the recommendations of ``pgherd advise``. Empty if the run's ratios are not relative to a shared server.
     """
-    from pgherd.model.finding import Finding
+    from pgherd.model.analysis import Finding
 
     if record.analysis is None:
         return []

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pgherd.analysis import guest_memory_breakdown, memory_accounting, overcommitment
+from pgherd.model.analysis import Finding
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.finding import Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.consolidation.options import BALLOON, DEDICATED, PLAIN, SHARED_CONTAINER, SHARED_SERVER, ConsolidationOptions
 from pgherd.studies.consolidation.propose import points

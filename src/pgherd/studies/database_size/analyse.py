@@ -7,7 +7,7 @@ from typing import Any
 
 from pgherd.analysis.intervals import Estimate
 from pgherd.analysis.sizes import SizeModel, fit_sizes
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.studies.database_size.options import DatabaseSizeOptions

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pgherd.host import paths
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
-from pgherd.model.finding import Thresholds
-from pgherd.model.run import Surroundings
+from pgherd.host.server_user import server_account
+from pgherd.model.analysis import Thresholds
+from pgherd.model.run import RunEnvironment
 from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import disk, golden, installations
+from pgherd.postgres import disk_space, installations, templates
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.database_size.options import DatabaseSizeOptions, DatabaseSizeRequest
 from pgherd.workloads.pgbench import PgbenchLoader
@@ -25,8 +25,8 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
     installation = installations.choose(node, request.pg_bin, request.pg_version)
     cache = paths.cache_dir()
     # A template that did not exist before is removed after its measurement. Therefore the largest one determines the space.
-    need = golden.needed_bytes([PgbenchLoader("bench", max(request.scales))])
-    disk.check_space(node, str(cache / "golden"), need, f"a database of scale {max(request.scales)}")
+    need = templates.needed_bytes([PgbenchLoader("bench", max(request.scales))])
+    disk_space.check_space(node, str(cache / "golden"), need, f"a database of scale {max(request.scales)}")
     memory = min(MEMORY, facts.memory)
     return PreparedStudy(
         study="database-size",
@@ -37,7 +37,7 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
             predict=request.predict,
             time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
         ),
-        surroundings=Surroundings(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
+        surroundings=RunEnvironment(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),
         facts=facts,
         installation=installation,

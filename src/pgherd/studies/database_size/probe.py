@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pgherd.model.trial import Trial
-from pgherd.postgres import golden
+from pgherd.postgres import templates
 from pgherd.postgres.installations import Installation
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 
 def measure(session: RunSession, installations: Mapping[str, Installation], trial: Trial, watcher: RunObserver) -> dict[str, float]:
@@ -22,11 +22,11 @@ def measure(session: RunSession, installations: Mapping[str, Installation], tria
     sockets = session.sockets / "golden"
     session.node.make_dir(str(sockets), mode=0o700, user=session.account)
     for _, _, server in trial.deployment.servers():
-        installation, contents = installations[server.bin], fillings(session.node, server.databases)
-        template = golden.find(session.node, installation, contents, str(session.cache), server.checksums)
+        installation, contents = installations[server.bin], loaders(session.node, server.databases)
+        template = templates.find(session.node, installation, contents, str(session.cache), server.checksums)
         created = template is None
         if template is None:
-            template = golden.ensure(
+            template = templates.ensure(
                 session.node,
                 installation,
                 contents,
@@ -41,7 +41,7 @@ def measure(session: RunSession, installations: Mapping[str, Installation], tria
             for part, bytes_ in {"database": size, **parts, "other": size - sum(parts.values())}.items():
                 readings[f"{part}_bytes"] = readings.get(f"{part}_bytes", 0.0) + bytes_
         if created:
-            golden.remove(session.node, str(session.cache), template.key)
+            templates.remove(session.node, str(session.cache), template.key)
     return readings
 
 

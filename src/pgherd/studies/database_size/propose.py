@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgherd.model.finding import Proposal
+from pgherd.model.analysis import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.database_size.options import DatabaseSizeOptions, deployment

@@ -11,8 +11,8 @@ from typing import Any
 
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.intervals import mean_interval, repeats_for
-from pgherd.analysis.selection import Selection, fit_models
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.analysis.model_selection import ModelSelection, fit_models
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import soak
 from pgherd.studies.density.curve import (
@@ -92,7 +92,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
     )
 
 
-def _models(curve: DensityCurve) -> Selection:
+def _models(curve: DensityCurve) -> ModelSelection:
     loads = [point.databases for point in curve.points for _ in point.used]
     throughputs = [value for point in curve.points for value in point.throughputs]
     return fit_models(loads, throughputs, "relative", seed=curve.options.seed)

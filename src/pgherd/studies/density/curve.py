@@ -11,8 +11,8 @@ import numpy as np
 
 from pgherd.analysis.bootstrap import draw_means, percentiles
 from pgherd.analysis.capacity import Capacity, LinearRegion, Retrograde, capacity, linear_region, retrograde
-from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate, ratio_of_means
+from pgherd.analysis.scaling_model import Array
 from pgherd.model.result import TrialResult
 from pgherd.studies.density.options import DensityOptions
 from pgherd.study.repeats import Repeats, repeats

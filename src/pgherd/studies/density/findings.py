@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.studies.density.curve import (
     SLOPE_TOLERANCE,
     Basis,

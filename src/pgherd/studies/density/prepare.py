@@ -6,7 +6,7 @@ import math
 
 from pgherd.analysis.stability import LEAST_WINDOWS
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import GuestMemory
+from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes, format_seconds, parse_seconds
 from pgherd.node.protocol import Node
@@ -145,7 +145,7 @@ def _soak_seconds(soak: str | None) -> float | None:
     return seconds
 
 
-def _most_databases(share: HostShare, each: int, policy: GuestMemory | None, requested: tuple[int, ...] | None) -> int:
+def _most_databases(share: HostShare, each: int, policy: VmMemoryPolicy | None, requested: tuple[int, ...] | None) -> int:
     """Return the number of databases with ``each`` bytes of memory that fit into the share. Require that the requested numbers fit.
 
     Raises:
@@ -171,7 +171,7 @@ def _most_databases(share: HostShare, each: int, policy: GuestMemory | None, req
     return limit
 
 
-def _equal_memory(share: HostShare, vcpus: float, policy: GuestMemory | None, largest: int, need: int) -> int:
+def _equal_memory(share: HostShare, vcpus: float, policy: VmMemoryPolicy | None, largest: int, need: int) -> int:
     """Return the default memory limit (bytes) of each of at most ``largest`` containers, whose servers ``need`` so many bytes."""
     each = share.memory_of_each(largest, vcpus) if policy is None else largest_guest(largest, share.memory, policy.overhead)
     return max(min(E1_MEMORY, each) // _ROUND * _ROUND, need)

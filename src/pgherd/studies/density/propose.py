@@ -9,12 +9,12 @@ import random
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
-from pgherd.model import placing
+from pgherd.model import placement
+from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Deployment
-from pgherd.model.finding import Proposal
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
-from pgherd.model.trial import Intent, Trial
+from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, container_names, deployment
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import target
@@ -88,8 +88,8 @@ def _spread(order: list[list[int]], extra: int) -> Iterator[tuple[list[int], str
             yield order[(i - 1) % len(order)], "end"
 
 
-def _intents(options: DensityOptions) -> tuple[Intent, ...]:
-    rate: tuple[Intent, ...] = ("rate-achieved",) if options.rate else ()
+def _intents(options: DensityOptions) -> tuple[ValidityCheck, ...]:
+    rate: tuple[ValidityCheck, ...] = ("rate-achieved",) if options.rate else ()
     if options.bound_by == "io":
         return ("io-bound", *rate, "not-client-bound")
     return (*(rate or ("cpu-bound",)), "cached", "not-client-bound")
@@ -113,13 +113,13 @@ def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Lo
 def _over_hosts(options: DensityOptions, ring: list[str]) -> list[str]:
     """Reorder the ring so that neighbours are spread over the hosts."""
     hosts = _cached_hosts(options.model_dump_json())
-    return placing.in_turn(hosts, ring, {host.name: host.cores or 1.0 for host in options.over})
+    return placement.in_turn(hosts, ring, {host.name: host.cores or 1.0 for host in options.over})
 
 
 @lru_cache(maxsize=4)
 def _cached_hosts(text: str) -> dict[str, str]:
     options = DensityOptions.model_validate_json(text)
-    return placing.place((options.container(name) for name in container_names(options)), options.over, options.placement)
+    return placement.place((options.container(name) for name in container_names(options)), options.over, options.placement)
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from pgherd.analysis.stability import Steadiness, steadiness
-from pgherd.model.finding import Finding, Grade
+from pgherd.model.analysis import Finding, Grade
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.units import format_seconds
 from pgherd.studies.density.curve import plural

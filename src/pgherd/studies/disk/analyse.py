@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.studies.disk.access_patterns import MIX, PUBLISHED, TESTS, published_fields

@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data

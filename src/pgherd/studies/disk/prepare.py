@@ -8,14 +8,14 @@ import re
 from collections.abc import Mapping
 
 from pgherd.host import direct_io, file_systems, mounts, paths
-from pgherd.host.account import server_account
 from pgherd.host.block_devices import chain, devices_of
 from pgherd.host.block_devices import device as device_of
 from pgherd.host.facts import gather
 from pgherd.host.file_systems import require_empty
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.prepare import hosts
@@ -76,7 +76,7 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     return PreparedStudy(
         study="disk",
         options=options,
-        surroundings=Surroundings(
+        surroundings=RunEnvironment(
             runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(disks)), trace_io=request.trace_io
         ),
         thresholds=limits,
@@ -233,7 +233,7 @@ def _inspect(node: Node, request: DiskRequest, volume: Volume, account: str | No
     return DiskVolume(
         volume=volume,
         size=size,
-        direct=not request.buffered and direct_io.possible(at),
+        direct=not request.buffered and direct_io.direct_io_works(at),
         filesystem=mount.kind if mount else "",
         devices=() if device is None else (device.name, *(below.name for below in chain(node, device))),
     )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pgherd.analysis.intervals import LEAST, mean_interval
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.study.findings import as_finding, missing

@@ -8,7 +8,7 @@ from typing import Any
 
 import altair as alt
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, SERIES, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register

@@ -7,9 +7,9 @@ import re
 
 from pydantic import Field, field_validator
 
+from pgherd.model.analysis import Thresholds
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
-from pgherd.model.finding import Thresholds
 from pgherd.model.load import Load
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import MeasurementRequest

@@ -8,10 +8,10 @@ import shlex
 
 from pydantic import ValidationError
 
-from pgherd.host.account import server_account
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Command, Node
 from pgherd.prepare import hosts
@@ -72,7 +72,7 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
     return PreparedStudy(
         study="exec",
         options=options,
-        surroundings=Surroundings(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
+        surroundings=RunEnvironment(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
         thresholds=limits,
         facts=facts,
         installation=None,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pgherd.model.finding import Proposal
+from pgherd.model.analysis import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
-from pgherd.model.trial import Intent, Trial
+from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.study import trial_schedule
 from pgherd.study.trial_schedule import Point, SchedulePlan
@@ -38,5 +38,5 @@ def _trial(options: ExecOptions, point: Point, repeat: int, reason: str) -> Tria
         phase = Phase(name="command", warmup=0, seconds=options.timeout, loads=loads, until="drivers")
     else:
         phase = Phase(name="command", warmup=options.warmup, seconds=options.duration, loads=loads)
-    intents: tuple[Intent, ...] = ("exit-code", "values-extracted") if options.extract else ("exit-code",)
+    intents: tuple[ValidityCheck, ...] = ("exit-code", "values-extracted") if options.extract else ("exit-code",)
     return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,), validity_checks=intents)

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from pgherd.analysis.intervals import mean_interval
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.studies.hugepages.options import NONE, HugepagesOptions
 from pgherd.study.comparison import analyse as compare

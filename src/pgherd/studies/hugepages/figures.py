@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import altair as alt
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, ORANGE, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register

@@ -10,7 +10,7 @@ from pgherd.host import huge_pages as host_pages
 from pgherd.host.facts import gather
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration, settings

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pgherd.analysis import histogram
 from pgherd.analysis.checkpoints import RULE
 from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.io_profile.options import IoProfileOptions
 from pgherd.studies.io_profile.trial_profile import TrialProfile, profile_of, quantile_ms

@@ -11,7 +11,7 @@ from pgherd.host import block_devices, block_trace, paths
 from pgherd.host.facts import gather
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import registry

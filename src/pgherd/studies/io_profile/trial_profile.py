@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from pgherd.analysis import histogram
 from pgherd.analysis.checkpoints import Stall, aligned, stalls
-from pgherd.model.io_view import Checkpoint, DeviceView, IoView
+from pgherd.model.device_io import Checkpoint, DeviceIo, DeviceView
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.device_io import KB, MB, burst_ratio, has_only_wal, series_numbers, underlying_devices
 from pgherd.study.trial_schedule import throughput
@@ -96,7 +96,7 @@ def profile_of(result: TrialResult) -> TrialProfile | None:
     )
 
 
-def _stalls(phase: PhaseResult, io: IoView, wal: DeviceView | None, separate: bool) -> tuple[Stall, ...] | None:
+def _stalls(phase: PhaseResult, io: DeviceIo, wal: DeviceView | None, separate: bool) -> tuple[Stall, ...] | None:
     if wal is None:
         return None
     series = wal.series

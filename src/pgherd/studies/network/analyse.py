@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis.streams import LinkBottleneck
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.deployment import Link
-from pgherd.model.finding import Analysis, Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.network.link_results import (
     GBIT,

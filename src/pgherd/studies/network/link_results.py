@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from pgherd.analysis.intervals import LEAST, mean_interval
 from pgherd.analysis.streams import LinkBottleneck, find_bottleneck, possible_streams
-from pgherd.model.finding import Finding, Grade
+from pgherd.model.analysis import Finding, Grade
 from pgherd.model.result import TargetResult, TrialResult
 from pgherd.studies.network.options import IDLE, NetworkOptions
 from pgherd.study.findings import as_finding, missing

@@ -8,13 +8,13 @@ import re
 from collections.abc import Mapping, Sequence
 
 from pgherd.drivers.iperf3 import MAX_STREAMS, read_report
-from pgherd.host import namespaces, paths
-from pgherd.host.account import server_account
+from pgherd.host import netns, paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Host, Link
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
 from pgherd.prepare import hosts
@@ -63,7 +63,7 @@ def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:
     return PreparedStudy(
         study="network",
         options=options,
-        surroundings=Surroundings(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
+        surroundings=RunEnvironment(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
         thresholds=limits,
         facts=facts,
         installation=None,
@@ -206,12 +206,12 @@ def _congestion(node: Node, request: str | None) -> str | None:
 
 
 def _require_namespaces(node: Node, link: Link, dry: bool) -> None:
-    namespaces.insist(node)
+    netns.require_root(node)
     if dry or (link.rate is None and link.delay is None):
         return
     journal = Journal.open(node, paths.state_dir(), "prepare")
     try:
-        namespaces.require_shaping(node, journal, rate=link.rate, delay=link.delay)
+        netns.require_shaping(node, journal, rate=link.rate, delay=link.delay)
     finally:
         journal.close()
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.intervals import mean_interval
-from pgherd.analysis.selection import Selection, fit_models
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.analysis.model_selection import ModelSelection, fit_models
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.scaling.curve import (
     NEAR_PEAK_SHARE,
@@ -71,20 +71,20 @@ def analyse(options: ScalingOptions, results: Sequence[TrialResult]) -> Analysis
     )
 
 
-def _models(curve: ScalingCurve, seed: int) -> Selection:
+def _models(curve: ScalingCurve, seed: int) -> ModelSelection:
     loads = [point.clients for point in curve.points for _ in point.used]
     throughputs = [value for point in curve.points for value in point.throughputs]
     return fit_models(loads, throughputs, "relative", seed=seed)
 
 
-def _model_rows(selections: dict[str, Selection]) -> list[dict[str, Finding | str | int | float | None]]:
+def _model_rows(selections: dict[str, ModelSelection]) -> list[dict[str, Finding | str | int | float | None]]:
     rows = []
     for variant, selection in selections.items():
         rows += [{"variant": variant, **row} if variant else row for row in model_rows(selection, load="clients")]
     return rows
 
 
-def _model_figures(curves: Sequence[ScalingCurve], selections: dict[str, Selection], *, several: bool) -> dict[str, Any]:
+def _model_figures(curves: Sequence[ScalingCurve], selections: dict[str, ModelSelection], *, several: bool) -> dict[str, Any]:
     """Return the model curves: ``models``, or with variants ``variant_models`` by name of the variant."""
     by_variant = {curve.variant: model_curves(selections[curve.variant], curve.loads[-1]) for curve in curves}
     return {"variant_models": by_variant} if several else {"models": by_variant[curves[0].variant]}

@@ -11,10 +11,10 @@ import numpy as np
 
 from pgherd.analysis.bootstrap import draw_medians, median_estimate, percentiles
 from pgherd.analysis.capacity import LinearRegion, Retrograde, linear_region, retrograde
-from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.scaling_model import Array
+from pgherd.model.analysis import Finding
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.scaling.options import plural, scripts_of
 from pgherd.study.database_options import DatabaseOptions

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import altair as alt
 
-from pgherd.model.finding import Analysis, Finding
+from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.run import RunRecord
 from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, SERIES, SKY, VERMILLION, data, end_labels

@@ -19,11 +19,11 @@ import statistics
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 
+from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Deployment
-from pgherd.model.finding import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
-from pgherd.model.trial import Intent, Trial
+from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.studies.scaling.options import CONTAINER, ScalingOptions, scripts_of
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import DatabaseOptions, target
@@ -99,13 +99,13 @@ def _point(variant: str, clients: int) -> Point:
     return {"variant": variant, "clients": clients} if variant else {"clients": clients}
 
 
-def intents(options: DatabaseOptions, clients: int) -> tuple[Intent, ...]:
+def intents(options: DatabaseOptions, clients: int) -> tuple[ValidityCheck, ...]:
     """Return the checks of validity of a point: cached, not limited by pgbench, and CPU-bound if that can be expected.
 
     A few clients leave cores idle during round trips. A load that writes waits for WAL and for locks. The behaviour of user scripts
     is unknown.
     """
-    checks: list[Intent] = ["cached", "not-client-bound"]
+    checks: list[ValidityCheck] = ["cached", "not-client-bound"]
     if scripts_of(options) == "select-only" and clients >= CPU_BOUND_CLIENTS_PER_CORE * options.vcpus:
         checks.insert(0, "cpu-bound")
     return tuple(checks)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from pgherd.analysis.bootstrap import percentiles
-from pgherd.analysis.fit import Array
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.intervals import Estimate, ratio_of_means
-from pgherd.model.finding import Finding
+from pgherd.analysis.scaling_model import Array
+from pgherd.model.analysis import Finding
 from pgherd.studies.scaling.curve import FROM_REPEATS, ScalingCurve, client_cpu_share, linear_range_end, published_ratio, server_cpu_per_tx
 from pgherd.studies.scaling.options import scripts_of
 from pgherd.study.database_options import DatabaseOptions

@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from pgherd.analysis.intervals import mean_interval
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.working_set.curves import SweepTrials, extra_memory, out_of_memory
 from pgherd.studies.working_set.findings import (

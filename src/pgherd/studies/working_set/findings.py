@@ -21,8 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pgherd.analysis.intervals import mean_interval, ratio_of_means
 from pgherd.analysis.knee import CLIFF, METHOD
 from pgherd.analysis.overcommitment import max_safe_overcommit
+from pgherd.model.analysis import Finding
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.finding import Finding
 from pgherd.model.result import TrialResult
 from pgherd.studies.working_set.curves import SweepTrials
 from pgherd.studies.working_set.options import CONTAINER, MB, SweepCurve, WorkingSetOptions

@@ -8,7 +8,7 @@ from typing import Any
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
-from pgherd.model.facts import HostFacts
+from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Swap
 from pgherd.model.trial import State
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from pgherd.analysis.knee import Knee
-from pgherd.model.finding import Proposal
+from pgherd.model.analysis import Proposal
 from pgherd.model.load import Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial

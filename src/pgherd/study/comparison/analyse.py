@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pgherd.analysis.block_ratios import no_ratio_reason, paired_ratio
 from pgherd.analysis.group_sequential import simultaneous
 from pgherd.analysis.intervals import Estimate
-from pgherd.model.finding import Analysis, Finding, Grade
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_seconds
 from pgherd.study.comparison import answers, tables

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.model.result import DATABASE, PhaseResult, TrialResult, counted
 from pgherd.study import trial_schedule
 from pgherd.study.comparison import variants

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
+from pgherd.model.analysis import Thresholds
 from pgherd.model.base import Model
-from pgherd.model.finding import Thresholds
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.registry import study_of
 

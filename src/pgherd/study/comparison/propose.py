@@ -16,7 +16,7 @@ from typing import get_args
 
 from pgherd.analysis.block_ratios import no_ratio_reason
 from pgherd.analysis.group_sequential import ALPHA, Decision, analysis_schedule, decide
-from pgherd.model.finding import Proposal
+from pgherd.model.analysis import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import State, Trial
 from pgherd.study.comparison import variants

@@ -16,7 +16,7 @@ from pgherd.analysis.block_ratios import no_ratio_reason, paired_ratio
 from pgherd.analysis.group_sequential import Decision
 from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.analysis.two_sample import joint
-from pgherd.model.finding import Finding
+from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
 from pgherd.study.comparison import answers, metrics, time_slices, variants

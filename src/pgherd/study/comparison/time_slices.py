@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from pgherd.model.deployment import Deployment
-from pgherd.model.load import Load, Phase, Turns
+from pgherd.model.load import Load, Phase, TimeSlicing
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
 from pgherd.study.comparison.options import ALL_VARIANTS, CompareOptions
@@ -68,7 +68,7 @@ def _phase(phases: Sequence[Phase], trials: Sequence[Trial], containers: Mapping
     seconds = max(phase.seconds for phase in phases)
     slice_s = seconds / max(1, round(seconds / SLICE_S))
     of = {str(trial.point[VARIANT]): containers[str(trial.point[VARIANT])] for trial in trials}
-    turns = Turns(of=of, seconds=slice_s, counted=min(COUNTED_S, max(slice_s - QUOTA_PERIOD_S, slice_s / 2)), seed=seed)
+    turns = TimeSlicing(of=of, seconds=slice_s, counted=min(COUNTED_S, max(slice_s - QUOTA_PERIOD_S, slice_s / 2)), seed=seed)
     return phases[0].model_copy(update={"loads": loads, "seconds": seconds * len(phases), "slices": turns})
 
 

@@ -18,7 +18,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from pgherd.model.errors import TrialError
-from pgherd.workloads.binary_copy import EPOCH, HEADER, TRAILER, Rows
+from pgherd.workloads.binary_copy import EPOCH, HEADER, TRAILER, CopyRows
 from pgherd.workloads.orders.rows import CONSTANTS, DATES, HOMES, Population
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def _fill_group(
             _drop_defaults(connection, table)
 
 
-def _row_sources(population: Population) -> Mapping[str, Callable[[int], Iterator[Rows]]]:
+def _row_sources(population: Population) -> Mapping[str, Callable[[int], Iterator[CopyRows]]]:
     return {
         "item": lambda _: population.items(),
         "warehouse": population.warehouse,
@@ -161,7 +161,7 @@ def _drop_defaults(connection: psycopg.Connection[Any], table: str) -> None:
         connection.execute(sql.SQL("ALTER TABLE {} {}").format(sql.Identifier(table), sql.SQL(", ").join(parts)))
 
 
-def _copy(connection: psycopg.Connection[Any], table: str, blocks: Iterator[Rows]) -> None:
+def _copy(connection: psycopg.Connection[Any], table: str, blocks: Iterator[CopyRows]) -> None:
     from psycopg import sql
     from psycopg.copy import LibpqWriter
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pgherd.workloads.binary_copy import EPOCH, Layout, Letters, Rows, decimal, instant, integer, layout, null, text
+from pgherd.workloads.binary_copy import EPOCH, CopyRows, RandomText, TupleLayout, decimal, instant, integer, layout, null, text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -94,7 +94,7 @@ STOCK = layout(
 )
 
 
-def _customer(last: int) -> Layout:
+def _customer(last: int) -> TupleLayout:
     """Return the layout of customers with a last name of ``last`` letters.
 
     First and last name have 24 letters in total, so that all rows have the same size. A last name has 9 to 15 letters, and
@@ -156,19 +156,19 @@ class Population:
 
     seed: int
     instant: int
-    _shared_letters: list[Letters] = field(default_factory=list, compare=False, repr=False)
+    _shared_letters: list[RandomText] = field(default_factory=list, compare=False, repr=False)
     _lock: Any = field(default_factory=threading.Lock, compare=False, repr=False)
 
     def moment(self) -> datetime:
         """Return ``instant`` as a datetime."""
         return datetime.fromtimestamp(EPOCH, UTC) + timedelta(microseconds=self.instant)
 
-    def _letters(self) -> Letters:
+    def _letters(self) -> RandomText:
         import numpy as np
 
         with self._lock:  # because several threads fill tables
             if not self._shared_letters:
-                self._shared_letters.append(Letters(np.random.Generator(np.random.SFC64(self.seed))))
+                self._shared_letters.append(RandomText(np.random.Generator(np.random.SFC64(self.seed))))
         return self._shared_letters[0]
 
     def _random(self, table: str, w: int) -> np.random.Generator:
@@ -176,7 +176,7 @@ class Population:
 
         return np.random.Generator(np.random.SFC64(np.random.SeedSequence((self.seed, w, _TABLES.index(table)))))
 
-    def items(self) -> Iterator[Rows]:
+    def items(self) -> Iterator[CopyRows]:
         """Generate the items."""
         random = self._random("item", 0)
         for first, count in _chunks(ITEMS):
@@ -186,13 +186,13 @@ class Population:
             _mark_original(rows, "i_data", random)
             yield rows
 
-    def warehouse(self, w: int) -> Iterator[Rows]:
+    def warehouse(self, w: int) -> Iterator[CopyRows]:
         """Generate the row of a warehouse."""
         random = self._random("warehouse", w)
         rows = WAREHOUSE.rows(1, self._letters(), random).set(w_id=w, w_ytd=30_000_000, w_tax=_between(random, 0, 2_000, 1))
         yield rows.set(w_zip=_zips(random, 1))
 
-    def districts(self, w: int) -> Iterator[Rows]:
+    def districts(self, w: int) -> Iterator[CopyRows]:
         """Generate the districts of a warehouse."""
         random = self._random("district", w)
         rows = DISTRICT.rows(DISTRICTS, self._letters(), random).set(
@@ -205,7 +205,7 @@ class Population:
         )
         yield rows
 
-    def customers(self, w: int) -> Iterator[Rows]:
+    def customers(self, w: int) -> Iterator[CopyRows]:
         """Generate the customers of a warehouse, one block per district."""
         import numpy as np
 
@@ -235,13 +235,13 @@ class Population:
                 moved["c_first"][chosen] = _letters(random, int(chosen.sum()), _FULL_NAME - size)
             yield rows
 
-    def history(self, w: int) -> Iterator[Rows]:
+    def history(self, w: int) -> Iterator[CopyRows]:
         """Generate one payment per customer."""
         random = self._random("history", w)
         for d in range(1, DISTRICTS + 1):
             yield HISTORY.rows(CUSTOMERS, self._letters(), random).set(h_c_id=_from(1, CUSTOMERS), h_c_d_id=d, h_d_id=d)
 
-    def stock(self, w: int) -> Iterator[Rows]:
+    def stock(self, w: int) -> Iterator[CopyRows]:
         """Generate the stock of every item."""
         random = self._random("stock", w)
         for first, count in _chunks(ITEMS):
@@ -249,14 +249,14 @@ class Population:
             _mark_original(rows, "s_data", random)
             yield rows
 
-    def new_orders(self, w: int) -> Iterator[Rows]:
+    def new_orders(self, w: int) -> Iterator[CopyRows]:
         """Generate the orders that are not delivered."""
         random = self._random("new_order", w)
         for d in range(1, DISTRICTS + 1):
             count = CUSTOMERS - DELIVERED
             yield NEW_ORDER.rows(count, self._letters(), random).set(no_d_id=d, no_o_id=_from(DELIVERED + 1, count))
 
-    def orders(self, w: int) -> Iterator[Rows]:
+    def orders(self, w: int) -> Iterator[CopyRows]:
         """Generate one order per customer, in random order of customers."""
         lines = self._lines(w)
         random = self._random("orders", w)
@@ -276,7 +276,7 @@ class Population:
                 )
                 yield rows.set(o_carrier_id=_between(random, 1, 10, count)) if delivered else rows
 
-    def order_lines(self, w: int) -> Iterator[Rows]:
+    def order_lines(self, w: int) -> Iterator[CopyRows]:
         """Generate the lines of the orders."""
         import numpy as np
 
@@ -348,7 +348,7 @@ def _zips(random: np.random.Generator, count: int) -> Any:
     return zips.reshape(-1).view("S9")
 
 
-def _mark_original(rows: Rows, column: str, random: np.random.Generator) -> None:
+def _mark_original(rows: CopyRows, column: str, random: np.random.Generator) -> None:
     """Write ORIGINAL into 10 % of the rows, at a random position of the column."""
     import numpy as np
 

@@ -1,0 +1,102 @@
+import json
+
+from pgherd.store.live_state import (
+    FILE,
+    LiveContainer,
+    LivePhase,
+    LiveState,
+    LiveTrial,
+    TailReader,
+    output_dir,
+    read_live,
+    remove_live,
+    spool_file,
+    write_live,
+)
+
+TRIAL = LiveTrial(
+    number=7,
+    point={"databases": 2},
+    repeat=1,
+    reason="planned",
+    begun=100.0,
+    phases=(LivePhase(name="steady", warmup=1, seconds=9, loads={"local/c01/pg/bench": "pgbench"}),),
+    containers={"c01": LiveContainer(vcpus=0.5, memory=2**30)},
+    output="/var/cache/out/0007",
+)
+STATE = LiveState(pid=1, written=100.5, trials_remaining=3, seconds_left=30.0, overhead=0.7, trial=TRIAL, phase=0, phase_begun=100.2)
+
+
+def test_a_state_is_read_as_it_was_written(tmp_path):
+    write_live(tmp_path, STATE)
+    assert read_live(tmp_path) == STATE
+    assert json.loads((tmp_path / FILE).read_text())["schema"] == "pgherd/live/1"
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+
+
+def test_a_state_is_replaced_not_overwritten(tmp_path):
+    write_live(tmp_path, STATE)
+    with open(tmp_path / FILE) as before:
+        write_live(tmp_path, STATE.model_copy(update={"step": "stopping"}))
+        assert LiveState.model_validate_json(before.read()) == STATE, "who has it open still reads the former one whole"
+
+
+def test_no_state_is_none(tmp_path):
+    assert read_live(tmp_path) is None
+    (tmp_path / FILE).write_text('{"schema": "pgherd/live/2", "pid": 1, "written": 0}')
+    assert read_live(tmp_path) is None, "of a newer schema"
+    (tmp_path / FILE).write_text('{"schema": "pgherd/li')
+    assert read_live(tmp_path) is None
+
+
+def test_what_a_later_version_adds_is_passed_over(tmp_path):
+    (tmp_path / FILE).write_text('{"schema": "pgherd/live/1", "pid": 1, "written": 0, "hosts": ["a"]}')
+    assert read_live(tmp_path) == LiveState(pid=1, written=0)
+
+
+def test_at_the_end_nothing_is_left(tmp_path):
+    write_live(tmp_path, STATE)
+    (tmp_path / f"{FILE}.tmp").touch()
+    remove_live(tmp_path)
+    remove_live(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_things_lie(tmp_path):
+    assert spool_file(tmp_path, 7) == tmp_path / "trials/0007.partial/spool.jsonl"
+    assert str(output_dir(TRIAL, 0, "local/c01/pg/bench")) == "/var/cache/out/0007/00/local.c01.pg.bench"
+    assert output_dir(TRIAL.model_copy(update={"output": None}), 0, "t") is None
+
+
+def test_lines_come_once_and_whole(tmp_path):
+    file = tmp_path / "spool.jsonl"
+    lines = TailReader(file)
+    assert list(lines) == [], "it is not there yet"
+    with open(file, "ab", buffering=0) as growing:
+        growing.write(b"one\ntwo\nthr")
+        assert list(lines) == [b"one", b"two"]
+        assert list(lines) == []
+        growing.write(b"ee\n\nfour\n")
+        assert list(lines) == [b"three", b"", b"four"]
+    file.unlink()
+    assert list(lines) == []
+
+
+def test_a_late_reader_takes_the_end_and_what_it_always_needs(tmp_path):
+    file = tmp_path / "spool.jsonl"
+    old = [b'{"sources": [1]}', *(b'{"t": %d}' % number for number in range(1000)), b'{"sources": [2]}']
+    new = [b'{"t": %d}' % number for number in range(1000, 1010)]
+    file.write_bytes(b"".join(line + b"\n" for line in [*old, *new]))
+    lines = TailReader(file, recent=100, always=b'{"sources"')
+    found = list(lines)
+    assert found[:2] == [old[0], old[-1]]
+    assert found[2:] == [*old, *new][-len(found[2:]) :] and 5 <= len(found[2:]) <= 12
+    with open(file, "ab") as growing:
+        growing.write(b"more\n" * 100)
+    assert list(lines) == [b"more"] * 100, "later it reads everything"
+
+
+def test_a_short_file_is_read_from_its_start(tmp_path):
+    file = tmp_path / "f"
+    file.write_bytes(b"a\nb\n")
+    assert list(TailReader(file, recent=100)) == [b"a", b"b"]
