@@ -11,4 +11,4 @@ def test_a_run_that_does_not_say_what_it_needs(runs, name, capsys):
     directory = RunDirectory(runs / name)
     directory.save(directory.record().model_copy(update={"state": "interrupted"}))
     assert run(["resume", name, "--runs-dir", str(runs)]) == 2
-    assert "cannot be resumed: its run.json has no 'surroundings'" in capsys.readouterr().err
+    assert "cannot be resumed: its run.json has no 'environment'" in capsys.readouterr().err

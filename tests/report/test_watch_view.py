@@ -99,9 +99,9 @@ def test_a_driver_that_tells_nothing_is_said():
     [
         (result(), "all 9 checks pass"),
         (result(error="a server died"), "0006  databases 8: failed: a server died"),
-        (result(tainted=True, verdicts=[verdict("steal", "fail")]), "tainted: steal (3.1 %, expected at most 2 %)"),
-        (result(verdicts=[verdict("steal", "unknown")], passed=8), "8 checks pass; unknown: steal"),
-        (result(verdicts=[verdict("x", "fail", "warn")]), "all 9 checks pass"),
+        (result(tainted=True, checks=[verdict("steal", "fail")]), "tainted: steal (3.1 %, expected at most 2 %)"),
+        (result(checks=[verdict("steal", "unknown")], passed=8), "8 checks pass; unknown: steal"),
+        (result(checks=[verdict("x", "fail", "warn")]), "all 9 checks pass"),
         (result(passed=0), "no checks"),
         (result(throughput=None), "databases 8: took 11 s"),
     ],
@@ -126,7 +126,7 @@ def test_lines_tell_what_has_changed():
     assert list(changes(first, first)) == []
     now = present()
     assert list(changes(first, now)) == [phase_text(TRIAL)]
-    ended = present(trial=None, trials=[result(), result("0007", tainted=True, verdicts=[verdict("steal", "fail")])])
+    ended = present(trial=None, trials=[result(), result("0007", tainted=True, checks=[verdict("steal", "fail")])])
     assert [line[:4] for line in changes(now, ended)] == ["0007"]
     assert list(changes(now, present(trial=None, setup_step="cloning"))) == ["setting up: cloning"]
 

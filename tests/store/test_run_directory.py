@@ -91,11 +91,10 @@ def test_truncated_or_foreign_records_are_told_in_one_message(run, text, message
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("former, study", [("storage", "io-profile"), ("sizes", "database-size"), ("density", "density")])
-def test_a_study_is_read_by_its_former_name(run, former, study):
-    file = run.path / "run.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "study": former}))
-    assert run.record().study == study
+def test_a_record_of_the_former_schema_that_lacks_its_parts_is_refused(run):
+    (run.path / "run.json").write_text('{"schema": "pgherd/run/1", "run": "x"}')
+    with pytest.raises(RunDirectoryError, match="is no record of a run: KeyError"):
+        run.record()
 
 
 def test_a_truncated_trial_is_told_with_its_file(run):

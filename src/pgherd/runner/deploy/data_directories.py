@@ -41,7 +41,7 @@ class Templates:
         self._templates: dict[str, Template] = {}
 
     def of(self, server: Server) -> Template:
-        """Return the template for this server's databases. Raises as ``golden.ensure``."""
+        """Return the template for this server's databases. Raises as ``templates.ensure``."""
         key = f"{server.bin} {server.checksums} " + "".join(database.model_dump_json() for database in server.databases)
         if key not in self._templates:
             node, account = self._session.node, self._session.account

@@ -163,7 +163,7 @@ class Deployer:
 
         Raises:
             TrialError: there is no such probe, or it failed.
-            PgherdError: as ``postgres.golden.ensure``.
+            PgherdError: as ``postgres.templates.ensure``.
         """
         study = studies().get(trial.probe or "")
         measure = study.hook("probe", "measure") if study is not None else None
