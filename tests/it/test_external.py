@@ -279,7 +279,7 @@ POOLERS = [(mode, ignored) for mode in ("session", "transaction") for ignored in
 @pytest.fixture
 def pooled(theirs, request):
     """PgBouncer in front of the server, in a mode, which ignores startup parameters; the port is that of its socket and of TCP."""
-    mode, ignored = getattr(request, "param", ("transaction", "options"))
+    mode, ignored, tls = (*getattr(request, "param", ("transaction", "options")), "allow")[:3]
     program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
     if program is None:
         pytest.skip("pgbouncer is missing")
@@ -299,7 +299,8 @@ def pooled(theirs, request):
         "auth_type": "scram-sha-256",
         "auth_file": root / "users",
         "pool_mode": mode,
-        "client_tls_sslmode": "allow",
+        "client_tls_sslmode": tls,
+        "client_tls_ca_file": root / "server.crt",
         "client_tls_key_file": root / "server.key",
         "client_tls_cert_file": root / "server.crt",
         **({"ignore_startup_parameters": ignored} if ignored else {}),
@@ -323,7 +324,9 @@ def pooled(theirs, request):
         while not (root / f".s.PGSQL.{port}").exists():
             assert process.poll() is None and time.monotonic() < deadline, (root / "log").read_text()
             time.sleep(0.02)
-        yield SimpleNamespace(host=str(root), port=port, dsn=f"host={root} port={port} user=loader dbname=app", certificate=certificate)
+        yield SimpleNamespace(
+            host=str(root), port=port, dsn=f"host={root} port={port} user=loader dbname=app", certificate=certificate, key=key
+        )
     finally:
         process.terminate()
         process.wait(10)
@@ -494,6 +497,21 @@ def test_all_parameters_reach_the_driver(theirs, pooled, reader, monkeypatch, tm
         (tmp_path / ".postgresql" / "root.crt").unlink()
         with pytest.raises(UsageError, match="root certificate file"):
             attached(f"{parameters.format(port=pooled.port)} user=loader dbname=app", theirs)
+
+
+@pytest.mark.parametrize("pooled", [("session", "options", "verify-ca")], indirect=True)
+def test_a_certificate_of_this_user_reaches_the_driver(theirs, pooled, reader, monkeypatch, tmp_path):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".postgresql").mkdir(mode=0o700)
+    for name, content in (("root.crt", pooled.certificate), ("postgresql.crt", pooled.certificate), ("postgresql.key", pooled.key)):
+        (tmp_path / ".postgresql" / name).write_bytes(content)
+        (tmp_path / ".postgresql" / name).chmod(0o600)
+    one = attached(f"host=127.0.0.1 port={pooled.port} user=loader dbname=app sslmode=verify-ca", theirs)
+    one.require_read_only(theirs.instance.installation.bin)
+    assert one.sql("SELECT 1") == [(1,)], "so does pgherd, which reads the same files"
+    one.disconnect()
+    assert re.search(r"sslkey=\S+", one.address().conninfo)
 
 
 def test_a_parameter_that_pgbench_does_not_know_is_named(theirs, monkeypatch):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from pgherd.model.errors import UsageError
 from pgherd.postgres import libpq_parameters
 from pgherd.postgres.libpq_parameters import explicit, for_driver
 
@@ -46,15 +47,11 @@ def test_a_service_that_is_not_there_is_left_to_the_connection(tmp_path, monkeyp
 
 
 def test_no_secret_and_no_address_is_passed_on():
-    given = {
-        **dict.fromkeys(libpq_parameters.SECRETS, "x"),
-        "host": "h",
-        "port": "1",
-        "passfile": "p",
-        "service": "s",
-        "tcp_user_timeout": "5",
-    }
+    given = {"password": "x", "host": "h", "port": "1", "passfile": "p", "service": "s", "tcp_user_timeout": "5"}
     assert for_driver(given, tls=True) == {"tcp_user_timeout": "5"}
+    for secret in set(libpq_parameters.SECRETS) - {"password"}:
+        with pytest.raises(UsageError, match=f"^{secret} cannot be passed on to pgbench"):
+            for_driver({**given, secret: "x"}, tls=True)
 
 
 def test_default_files_are_this_users(bare):

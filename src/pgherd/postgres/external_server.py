@@ -292,7 +292,7 @@ class ExternalServer:
             TrialError: pgbench cannot connect.
         """
         address = self.address()
-        argv = [f"{bin_}/pgbench", "-n", "-M", "simple", "-c", "2", "-t", "2", "-f", "-"]
+        argv = [f"{bin_}/pgbench", "-n", "-M", "simple", "-c", "1", "-t", "2", "-f", "-"]
         argv += ["-h", address.host, "-p", str(address.port), "-U", address.user, address.conninfo]
         self.node.write(self._probe, READ_ONLY_PROBE.encode())
         command = Command(argv, env=dict(address.environment), user=self._account, stdin=self._probe)

@@ -9,6 +9,8 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pgherd.model.errors import UsageError
+
 if TYPE_CHECKING:
     from psycopg.pq import ConninfoOption
 
@@ -59,8 +61,16 @@ def for_driver(parameters: dict[str, str], *, tls: bool) -> dict[str, str]:
     """Return the parameters for a driver besides its address, password and options.
 
     With ``tls``, the default files of this user are included, because the driver's user has other ones.
+
+    Raises:
+        UsageError: a service file contains a secret other than the password.
     """
-    passed = {name: value for name, value in parameters.items() if name not in _REPLACED and name not in SECRETS}
+    secrets = sorted(set(parameters) & set(SECRETS) - {"password"})
+    if secrets:
+        raise UsageError(
+            f"{', '.join(secrets)} cannot be passed on to pgbench; remove it from the service file, and use a password or a key"
+        )
+    passed = {name: value for name, value in parameters.items() if name not in (*_REPLACED, "password")}
     if tls:
         directory = os.path.join(os.path.expanduser("~"), ".postgresql")
         defaults = {keyword: os.path.join(directory, name) for keyword, name in FILES.items() if keyword not in passed}
