@@ -129,7 +129,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     assert container["servers"][0]["databases"][0]["scale"] == 1
     assert phase["metrics"]["server:db001/pg" if "server:db001/pg" in phase["metrics"] else "server:db01/pg"]["db.xact_commit"] > 0
     assert not any(entity.startswith("container:") for entity in phase["metrics"]), "its CPU is not seen, and ours is not taken for it"
-    verdicts = {verdict["check"]: verdict["result"] for verdict in trial["checks"]}
+    verdicts = {verdict["name"]: verdict["result"] for verdict in trial["checks"]}
     assert verdicts["cpu-bound"] == verdicts["background-cpu"] == "unknown"
     assert verdicts["steal"] in ("unknown", "fail"), "not seen at the server; what is taken from the driver's host is, on a shared machine"
     record = pgherd.record()
