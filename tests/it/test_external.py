@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import os
 import re
+import secrets
 import shutil
+import socket
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
 
 from pgherd.host.server_user import server_account
-from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import external_server, installations
@@ -24,6 +30,7 @@ from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import Instance, initdb
 
 NODE = LocalNode()
+ONE_DAY = datetime.timedelta(days=1)
 PASSWORD = "correct:horse\\battery staple"
 SETTINGS = {"autovacuum": "off", "fsync": "off", "max_connections": "30", "shared_buffers": "32MB", "work_mem": "5MB"}
 
@@ -122,7 +129,7 @@ def test_a_run_changes_nothing_and_tells_no_password(pgherd, theirs):
     assert container["servers"][0]["databases"][0]["scale"] == 1
     assert phase["metrics"]["server:db001/pg" if "server:db001/pg" in phase["metrics"] else "server:db01/pg"]["db.xact_commit"] > 0
     assert not any(entity.startswith("container:") for entity in phase["metrics"]), "its CPU is not seen, and ours is not taken for it"
-    verdicts = {verdict["check"]: verdict["result"] for verdict in trial["checks"]}
+    verdicts = {verdict["name"]: verdict["result"] for verdict in trial["checks"]}
     assert verdicts["cpu-bound"] == verdicts["background-cpu"] == "unknown"
     assert verdicts["steal"] in ("unknown", "fail"), "not seen at the server; what is taken from the driver's host is, on a shared machine"
     record = pgherd.record()
@@ -263,3 +270,254 @@ def test_an_unsupported_version_is_refused(theirs, monkeypatch):
     monkeypatch.setattr(external_server, "SUPPORTED", range(40, 42))
     with pytest.raises(UsageError, match="is PostgreSQL 1.*, which is not supported; pgherd works with 40 to 41"):
         external_server.read_database_info(external_server.normalize_dsn(theirs.dsn("postgres")))
+
+
+UPDATES = "UPDATE pgbench_accounts SET abalance = abalance + 1 WHERE aid = 1;\n"
+POOLERS = [(mode, ignored) for mode in ("session", "transaction") for ignored in ("", "options")]
+
+
+@pytest.fixture
+def pooled(theirs, request):
+    """PgBouncer in front of the server, in a mode, which ignores startup parameters; the port is that of its socket and of TCP."""
+    mode, ignored, tls = (*getattr(request, "param", ("transaction", "options")), "allow")[:3]
+    program = shutil.which("pgbouncer", path="/usr/sbin:/usr/bin")
+    if program is None:
+        pytest.skip("pgbouncer is missing")
+    root = Path(tempfile.mkdtemp(prefix="pooler-", dir="/tmp"))
+    root.chmod(0o755)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    certificate, key = self_signed()
+    (root / "users").write_text(f'"loader" "{PASSWORD}"\n')
+    (root / "server.key").write_bytes(key)
+    (root / "server.crt").write_bytes(certificate)
+    settings = {
+        "unix_socket_dir": root,
+        "listen_addr": "127.0.0.1",
+        "listen_port": port,
+        "auth_type": "scram-sha-256",
+        "auth_file": root / "users",
+        "pool_mode": mode,
+        "client_tls_sslmode": tls,
+        "client_tls_ca_file": root / "server.crt",
+        "client_tls_key_file": root / "server.key",
+        "client_tls_cert_file": root / "server.crt",
+        **({"ignore_startup_parameters": ignored} if ignored else {}),
+    }
+    lines = [
+        "[databases]",
+        f"* = host={theirs.host} port={theirs.instance.port}",
+        "[pgbouncer]",
+        *(f"{n} = {v}" for n, v in settings.items()),
+    ]
+    (root / "pooler.ini").write_text("\n".join(lines) + "\n")
+    account = theirs.instance.account
+    user = []
+    if account is not None:
+        subprocess.run(["chown", "-R", f"{account}:", root], check=True)
+        user = ["setpriv", f"--reuid={account}", f"--regid={account}", "--clear-groups"]
+    with (root / "log").open("wb") as log:
+        process = subprocess.Popen([*user, program, root / "pooler.ini"], stdout=log, stderr=log)
+    try:
+        deadline = time.monotonic() + 10
+        while not (root / f".s.PGSQL.{port}").exists():
+            assert process.poll() is None and time.monotonic() < deadline, (root / "log").read_text()
+            time.sleep(0.02)
+        yield SimpleNamespace(
+            host=str(root), port=port, dsn=f"host={root} port={port} user=loader dbname=app", certificate=certificate, key=key
+        )
+    finally:
+        process.terminate()
+        process.wait(10)
+        shutil.rmtree(root)
+
+
+def self_signed() -> tuple[bytes, bytes]:
+    """Certificate of 127.0.0.1 and its key."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key, name = ec.generate_private_key(ec.SECP256R1()), x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    now = datetime.datetime.now(datetime.UTC)
+    one = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now - ONE_DAY, now + ONE_DAY)
+    one = one.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return one.sign(key, hashes.SHA256()).public_bytes(pem), private
+
+
+@pytest.fixture
+def reader(theirs):
+    """The loader may only read by default, as its owner has set it."""
+    theirs.sql("ALTER ROLE loader IN DATABASE app SET default_transaction_read_only = on")
+    yield
+    theirs.sql("ALTER ROLE loader IN DATABASE app RESET default_transaction_read_only")
+
+
+def run_script(pgherd, dsn, text, *words):
+    file = pgherd.root / "own.sql"
+    file.write_text(text)
+    short = ("--clients", "1,2", "--repeats", "1", "--duration", "1s", "--warmup", "0s", "--time-budget", "3s", "--no-report", "--json")
+    return pgherd("scaling", "--dsn", dsn, "--script", str(file), *(words or ("--read-only",)), *short)
+
+
+@pytest.mark.parametrize("pooled", POOLERS, indirect=True)
+def test_a_pooler_that_does_not_keep_sessions_read_only_is_refused(pgherd, theirs, pooled, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    before = theirs.state()
+    ended = run_script(pgherd, pooled.dsn, UPDATES)
+    assert ended.code == 2, ended
+    assert "is behind PgBouncer" in ended.message and "transaction_read_only is off" in ended.message, ended
+    assert "name the server itself" in ended.message and "ALTER ROLE" in ended.message
+    assert "only read:" not in ended.out + ended.err and not pgherd.runs.exists()
+    for words in (("compression", "--data", "none"), ("advise",)):
+        ended = pgherd(*words, "--dsn", pooled.dsn)
+        assert ended.code == 2 and "is behind PgBouncer" in ended.message, ended
+    assert theirs.state() == before, "no row was changed"
+
+
+@pytest.mark.parametrize("pooled", POOLERS, indirect=True)
+def test_a_default_of_the_user_holds_behind_a_pooler(pgherd, theirs, pooled, reader, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    before = theirs.state()
+    ended = run_script(pgherd, pooled.dsn, "SELECT count(*) FROM pgbench_branches;\n", "--read-only", "--protocol", "simple")
+    assert ended.code in (0, 1), ended
+    trials = pgherd.trials()
+    assert trials and not [trial["error"] for trial in trials if trial["error"]]
+    assert any("only read" in sentence and "PgBouncer" in sentence for sentence in pgherd.record()["defaults_chosen"])
+    (phase,) = trials[0]["phases"]
+    assert any(name.startswith("db.") for metrics in phase["metrics"].values() for name in metrics), "its statistics were sampled"
+    ended = run_script(pgherd, pooled.dsn, UPDATES, "--read-only", "--protocol", "simple")
+    assert "read-only transaction" in ended.out + ended.err + json.dumps([trial["error"] for trial in pgherd.trials()]), ended
+    assert theirs.state() == before, "no row was changed"
+
+
+@pytest.mark.parametrize("pooled", [("transaction", "")], indirect=True)
+def test_nothing_stays_in_the_sessions_that_a_pooler_shares(pgherd, theirs, pooled, reader, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    ended = run_script(pgherd, pooled.dsn, "SELECT 1;\n", "--read-only")
+    assert ended.code == 2 and "--protocol prepared does not go with" in ended.message and "PgBouncer" in ended.message, ended
+    assert run_script(pgherd, pooled.dsn, "SELECT 1;\n", "--read-only", "--protocol", "extended").code in (0, 1)
+    with psycopg.connect(pooled.dsn, autocommit=True) as session:
+        assert session.execute("SELECT name FROM pg_prepared_statements").fetchall() == []
+        assert session.execute("SELECT count(*) FROM pg_class WHERE relpersistence = 't'").fetchone() == (0,)
+
+
+def test_a_load_may_write_through_a_pooler_where_that_is_allowed(pgherd, theirs, pooled, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    ((before,),) = theirs.sql("SELECT abalance FROM pgbench_accounts WHERE aid = 1")
+    ended = run_script(pgherd, pooled.dsn, UPDATES, "--allow-writes", "--protocol", "simple")
+    assert ended.code in (0, 1), ended
+    ((after,),) = theirs.sql("SELECT abalance FROM pgbench_accounts WHERE aid = 1")
+    assert after > before
+
+
+def test_a_script_that_is_said_to_write_nothing_cannot_write(pgherd, theirs, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    before = theirs.state()
+    ended = run_script(pgherd, theirs.dsn(), UPDATES)
+    assert "only read" in " ".join(pgherd.record()["defaults_chosen"])
+    assert "read-only transaction" in ended.out + ended.err + json.dumps([trial["error"] for trial in pgherd.trials()]), ended
+    assert theirs.state() == before, "no row was changed"
+
+
+def test_a_script_that_turns_read_only_off_is_refused(pgherd, theirs, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    before = theirs.state()
+    ended = run_script(pgherd, theirs.dsn(), f"BEGIN READ WRITE;\n{UPDATES}END;\n")
+    assert ended.code == 2 and "own.sql:1: 'READ WRITE' can make transactions writable" in ended.message, ended
+    assert theirs.state() == before
+
+
+@pytest.mark.parametrize("pooled", [("session", "options"), ("transaction", "")], indirect=True)
+def test_options_of_the_user_are_not_lost_in_a_pooler(pooled, reader, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    for dsn in (f"{pooled.dsn} options='-c statement_timeout=7s'", pooled.dsn):
+        with pytest.raises(UsageError, match="behind PgBouncer.*, where options of a session .* are not reliable"):
+            external_server.read_database_info(external_server.normalize_dsn(dsn))
+        monkeypatch.setenv("PGOPTIONS", "-c lock_timeout=7s")
+
+
+def test_no_driver_starts_where_only_pgherds_sessions_are_read_only(theirs, tmp_path, monkeypatch):
+    """As if a pooler came in between after the run was prepared, or told one client from another."""
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    one = attached(theirs.dsn(), theirs)
+    one.require_read_only(theirs.instance.installation.bin)
+    monkeypatch.setattr(external_server, "READ_ONLY", "-c default_transaction_read_only=off")
+    with pytest.raises(UsageError, match="transaction_read_only is off in the sessions of pgbench"):
+        one.require_read_only(theirs.instance.installation.bin)
+
+
+def test_a_load_that_reads_gets_no_address_where_sessions_may_write(theirs, pooled, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with pytest.raises(UsageError, match="is behind PgBouncer"):
+        attached(pooled.dsn, theirs)
+    one = attached(pooled.dsn, theirs, allow_writes=True)
+    with pytest.raises(UsageError, match="is behind PgBouncer"):
+        one.address()
+    assert "PGOPTIONS" not in one.address(writes=True).environment and "options=''" in one.conninfo()
+
+
+def attached(dsn: str, theirs: Theirs, **words) -> ExternalServer:
+    """The server as a run attaches it: its driver runs as another user, if pgherd is root."""
+    asked, account = external_server.normalize_dsn(dsn), theirs.instance.account
+    passfile = Path(theirs.instance.data_dir).parent / f"passfile-{secrets.token_hex(4)}"
+    return ExternalServer(NODE, asked, name="a/pg", passfile=str(passfile), account=account, **words)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        "host=db.invalid hostaddr=127.0.0.1 port={port}",
+        "host=127.0.0.1 port={port} keepalives=0 tcp_user_timeout=9000 connect_timeout=3 application_name=mine",
+        "service=theirs",
+        "host=127.0.0.1 port={port} sslmode=verify-full",
+    ],
+)
+def test_all_parameters_reach_the_driver(theirs, pooled, reader, monkeypatch, tmp_path, parameters):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    (tmp_path / "services").write_text(f"[theirs]\nhost={pooled.host}\nport={pooled.port}\nkeepalives_idle=7\n")
+    (tmp_path / ".postgresql").mkdir()
+    (tmp_path / ".postgresql" / "root.crt").write_bytes(pooled.certificate)
+    tmp_path.chmod(0o700)
+    one = attached(f"{parameters.format(port=pooled.port)} user=loader dbname=app", theirs)
+    one.require_read_only(theirs.instance.installation.bin)
+    conninfo = one.address().conninfo
+    for word in parameters.format(port=pooled.port).split():
+        keyword = word.partition("=")[0]
+        assert keyword in ("host", "port", "service") or word in conninfo
+    if "service" in parameters:
+        assert "keepalives_idle=7" in conninfo and one.address().port == pooled.port
+    if "verify" in parameters:
+        assert "sslrootcert=" in conninfo
+        (tmp_path / ".postgresql" / "root.crt").unlink()
+        with pytest.raises(UsageError, match="root certificate file"):
+            attached(f"{parameters.format(port=pooled.port)} user=loader dbname=app", theirs)
+
+
+@pytest.mark.parametrize("pooled", [("session", "options", "verify-ca")], indirect=True)
+def test_a_certificate_of_this_user_reaches_the_driver(theirs, pooled, reader, monkeypatch, tmp_path):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / ".postgresql").mkdir(mode=0o700)
+    for name, content in (("root.crt", pooled.certificate), ("postgresql.crt", pooled.certificate), ("postgresql.key", pooled.key)):
+        (tmp_path / ".postgresql" / name).write_bytes(content)
+        (tmp_path / ".postgresql" / name).chmod(0o600)
+    one = attached(f"host=127.0.0.1 port={pooled.port} user=loader dbname=app sslmode=verify-ca", theirs)
+    one.require_read_only(theirs.instance.installation.bin)
+    assert one.sql("SELECT 1") == [(1,)], "so does pgherd, which reads the same files"
+    one.disconnect()
+    assert re.search(r"sslkey=\S+", one.address().conninfo)
+
+
+def test_a_parameter_that_pgbench_does_not_know_is_named(theirs, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    one = attached(theirs.dsn(), theirs)
+    one._parameters["future_parameter"] = "1"
+    monkeypatch.setattr("psycopg.conninfo.make_conninfo", lambda _, **words: " ".join(f"{name}={value}" for name, value in words.items()))
+    with pytest.raises(TrialError, match='pgbench cannot use the connection parameters of .*"future_parameter"'):
+        one.require_read_only(theirs.instance.installation.bin)

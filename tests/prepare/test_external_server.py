@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from pgherd.model.errors import UsageError
 from pgherd.postgres.external_server import ExternalDatabaseInfo
+from pgherd.postgres.pooler import Pooler
 from pgherd.prepare import servers
 from pgherd.study.database_options import DatabaseRequest
 
@@ -69,3 +72,20 @@ def test_what_a_reader_is_told():
     assert "only read" in said[1] and "unknown" in said[2] and said[3].startswith("Warning: --vcpus 2 does not apply")
     assert said[4].startswith("Warning: --trace-io cannot trace an external server")
     assert "--allow-writes" in servers.describe_external(FOUND, read_only=False, vcpus=2, trace_io=True)[1]
+
+
+def test_what_a_reader_is_told_behind_a_pooler():
+    said = servers.describe_external(replace(FOUND, pooler=Pooler("PgBouncer 1.18.0")), read_only=True, vcpus=None, trace_io=False)
+    assert "only read" in said[1] and "of this user behind PgBouncer 1.18.0" in said[1]
+    assert "every session starts with" not in said[1], "a pooler does not pass that on"
+
+
+@pytest.mark.parametrize(("shared", "protocol", "refused"), [(True, "prepared", True), (True, "simple", False), (False, "prepared", False)])
+def test_prepared_statements_do_not_stay_in_shared_sessions(monkeypatch, shared, protocol, refused):
+    found = replace(FOUND, pooler=Pooler("PgBouncer 1.18.0", shared=shared))
+    monkeypatch.setattr(servers.external_server, "read_database_info", lambda dsn, *, writes: found)
+    if not refused:
+        assert find(protocol=protocol) is found
+        return
+    with pytest.raises(UsageError, match="--protocol prepared does not go with --dsn host=h: PgBouncer 1.18.0 shares sessions"):
+        find(protocol=protocol)

@@ -18,6 +18,10 @@ HOSTILE = "host='/a b' dbname=$(touch x) user=`id`"
 PGBENCH = """#!/usr/bin/python3
 import json, os, sys, time
 time.sleep(0.3 if "-c" in sys.argv and sys.argv[sys.argv.index("-c") + 1] == "7" else 0)
+if "-t" in sys.argv:  # a try of one transaction before the load
+    if os.environ.get("WRITABLE"):
+        sys.exit("pgbench: error: client 0 aborted: ERROR:  division by zero")
+    sys.exit()
 with open(os.environ["NOTED"], "a") as file:
     file.write(json.dumps([sys.argv[1:], os.environ.get("PGOPTIONS")]) + chr(10))
 print("tps = 12.5 (without initial connection time)")
@@ -68,6 +72,19 @@ def test_what_writes_may_write_and_takes_the_users_script(tmp_path):
     _, calls = played(result("host=one", load=Load(scripts=(Script(source=str(own), weight=4),), client_placement="outside")), tmp_path)
     ((arguments, options),) = calls
     assert options is None and f"{own}@4" in arguments
+
+
+def test_nothing_runs_where_sessions_may_write(tmp_path):
+    (tmp_path / "pgbench").write_text(PGBENCH)
+    (tmp_path / "pgbench").chmod(0o755)
+    noted, environment = tmp_path / "noted", {"PATH": "/usr/bin:/bin", "BIN": str(tmp_path), "TMPDIR": str(tmp_path), "WRITABLE": "1"}
+    environment["NOTED"] = str(noted)
+    done = subprocess.run(["sh"], input=script(result("host=one"), RECORD), env=environment, capture_output=True, text=True)
+    assert done.returncode == 1 and "division by zero" in done.stderr and "Nothing was run" in done.stderr
+    assert not noted.exists()
+    writes = result("host=one", load=Load(scripts=(Script(source="builtin:tpcb-like"),), client_placement="outside"))
+    done = subprocess.run(["sh"], input=script(writes, RECORD), env=environment, capture_output=True, text=True)
+    assert done.returncode == 0 and noted.exists(), "a load that writes needs no such session"
 
 
 def test_only_where_all_is_theirs():

@@ -2,6 +2,7 @@ import pytest
 from pydantic import ValidationError
 
 from pgherd.model.deployment import Volume
+from pgherd.model.load import Script
 from pgherd.study.database_options import DatabaseOptions, DatabaseRequest, target
 
 
@@ -45,6 +46,19 @@ def test_targets_name_databases_of_the_deployment():
 def test_a_load_has_no_more_threads_than_clients(clients, threads):
     load = _options(threads=3, rate=50.0).load(clients)
     assert (load.clients, load.threads, load.rate) == (clients, threads, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "read_only"),
+    [
+        ({"dsn": "host=h", "read_only": True}, True),
+        ({"dsn": "host=h", "read_only": False}, False),
+        ({"read_only": True}, False),  # a server of pgherd's own rejects writes by its settings
+        ({"settings": {"default_transaction_read_only": "on"}}, True),
+    ],
+)
+def test_sessions_on_an_external_server_are_read_only_unless_the_load_writes(changes, read_only):
+    assert _options(scripts=(Script(source="/own.sql"),), **changes).load(1).read_only is read_only
 
 
 def test_a_request_says_nothing_by_itself():

@@ -23,6 +23,7 @@ from pgherd.workloads.user_script import (
     parse_script,
     pgbench_error,
     psql_error,
+    require_read_only,
     require_unchanged,
     stage,
 )
@@ -272,3 +273,26 @@ def test_what_the_kernel_shows_and_what_is_written_is_no_data(init: Path) -> Non
     (init.parent / "log.txt").write_text("of the last time\n")
     init.write_text("\\o log.txt\n\\set up `cat /proc/uptime /sys/kernel/profiling /dev/null`\nCOPY t TO '/proc/self/comm';\n")
     assert find(init) == InitData(directory=str(init.parent))
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("SELECT 1;\nBEGIN READ\n WRITE;\nUPDATE t SET a = 1;", ":2: 'READ WRITE' can make"),
+        ("set Default_Transaction_Read_Only = off;", ":1: 'Default_Transaction_Read_Only' can make"),
+        ("SELECT set_config('transaction_read_only', 'off', false);", ":1: 'transaction_read_only' can make"),
+    ],
+)
+def test_a_script_that_turns_read_only_off_is_not_only_read(tmp_path, text, found):
+    file = tmp_path / "own.sql"
+    file.write_text(text)
+    with pytest.raises(UsageError, match=re.escape(f"{file}{found}")):
+        require_read_only(LocalNode(), [Script(source="builtin:select-only"), Script(source=str(file))])
+
+
+def test_a_script_that_reads_may_be_only_read(tmp_path):
+    file = tmp_path / "own.sql"
+    file.write_text("BEGIN;\nSELECT reader, write FROM read_write;\nEND;")
+    require_read_only(LocalNode(), [Script(source=str(file))])
+    with pytest.raises(UsageError, match="cannot be read"):
+        require_read_only(LocalNode(), [Script(source=str(tmp_path / "gone.sql"))])

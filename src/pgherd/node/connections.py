@@ -37,7 +37,8 @@ class Connections:
                 self.close(conninfo)
                 if conninfo in self._interrupted:
                     raise
-        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S)
+        # Prepared statements would stay in the server's session if a pooler shares it.
+        connection = psycopg.connect(conninfo, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, prepare_threshold=None)
         self._open[conninfo] = connection
         if conninfo in self._interrupted:  # during the connect: no further interrupt would end the wait
             self.close(conninfo)

@@ -29,7 +29,10 @@ _EXTRA_TICK = 1
 
 
 class SampledConnection:
-    """Non-blocking connection that runs one prepared statement at a time."""
+    """Non-blocking connection that runs one statement at a time.
+
+    Statements are prepared, but not behind a connection pooler: they would stay in a session that it shares.
+    """
 
     def __init__(self, conninfo: str) -> None:
         """Connect; raises OSError with libpq's message."""
@@ -37,6 +40,7 @@ class SampledConnection:
         if self.connection.status != pq.ConnStatus.OK:
             raise OSError(self.connection.get_error_message().strip())
         self._prepared: dict[str, bytes] = {}
+        self._pooled: bool | None = None
         self.busy: int | None = None
         self.waiting: list[int] = []
 
@@ -50,23 +54,30 @@ class SampledConnection:
 
         Raises OSError or psycopg.Error if the connection is lost.
         """
+        if self._pooled is None:
+            self.connection.send_query(b"SELECT pg_backend_pid()")
+            self._pooled = self._await() != str(self.backend).encode()  # a pooler announces a process of its own
+        if self._pooled:
+            self.connection.send_query_params(statement.encode(), None)
+            self.connection.flush()
+            return
         name = self._prepared.get(statement)
         if name is None:
             name = f"s{len(self._prepared)}".encode()
             self.connection.send_prepare(name, statement.encode())
-            self._await_prepared()
+            self._await()
             self._prepared[statement] = name
         self.connection.send_query_prepared(name, None)
         self.connection.flush()
 
-    def _await_prepared(self) -> None:
-        """Wait for the result of a prepare.
+    def _await(self) -> bytes | None:
+        """Wait for the end of a statement. Return its first value, None without rows.
 
         Raises OSError after a timeout, since a server in a frozen guest never answers.
         """
         deadline = time.monotonic() + _PREPARE_TIMEOUT_S
         self.connection.flush()
-        failure = ""
+        failure, value = "", None
         while True:
             while self.connection.is_busy():
                 if not _readable([self.connection.socket], deadline - time.monotonic()):
@@ -75,10 +86,13 @@ class SampledConnection:
             result = self.connection.get_result()
             if result is None:
                 break
-            if result.status != pq.ExecStatus.COMMAND_OK:
+            if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
                 failure = result.get_error_message().strip()
+            elif result.ntuples:
+                value = result.get_value(0, 0)
         if failure:
             raise OSError(failure)
+        return value
 
     def receive(self) -> list[list[str | None]] | None:
         """Return the rows, or None while the answer is incomplete.

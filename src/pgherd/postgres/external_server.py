@@ -3,9 +3,13 @@
 pgherd creates no database there, writes no setting, and triggers no restart or checkpoint. Its connections start with
 default_transaction_read_only=on, and so do the connections of drivers whose load does not write.
 
-The DSN's user may authenticate by a password in the DSN, PGPASSWORD, a password file or a service file. ``External``
-connects once to resolve this. Drivers run with a clean environment and as another user, so they receive the result in
-libpq's environment variables, and a password in a file that only they can read.
+This is tried, not assumed: a connection must report transaction_read_only. Behind a connection pooler the option is left
+out, and reading requires that it is the user's default (see ``pooler``). A load that does not write starts only after
+pgbench itself has reported the same.
+
+The DSN's user may authenticate by a password in the DSN, PGPASSWORD, a password file or a service file. ``ExternalServer``
+connects once to resolve this. Drivers run with a clean environment and as another user, so they receive all parameters
+explicitly. A password, a certificate and a key are put into files that only they can read.
 
 A password in a DSN stays in this process, stored under the DSN without it. Records contain only the DSN without it.
 """
@@ -15,11 +19,15 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import TrialError, UsageError
 from pgherd.node.protocol import Command, Node
+from pgherd.postgres import libpq_parameters, pooler
 from pgherd.postgres.installations import SUPPORTED
+from pgherd.postgres.libpq_parameters import SECRETS
+from pgherd.postgres.pooler import Pooler
 from pgherd.postgres.settings import DIFFERING, differing
 
 if TYPE_CHECKING:
@@ -33,13 +41,15 @@ _READ_TABLES = TABLES[:2]
 _CONNECT_TIMEOUT_S = 10
 # Settings whose values may contain secrets.
 _SECRET_SETTING = re.compile(r"conninfo|_command$|password|passphrase|secret|token|(^|[._])(api)?_?key$")
-# Options that are passed separately (host, port, user, dbname), or resolved by connecting.
-_RESOLVED = ("password", "passfile", "service", "servicefile", "application_name", "options", "connect_timeout", "hostaddr")
+_DRIVER_TIMEOUT_S = 60.0
 
-_SECRETS = ("password", "sslpassword", "oauth_client_secret")
+READ_ONLY_PROBE = "SELECT 1 / (current_setting('transaction_read_only') = 'on')::int;\n"
+"""pgbench script that fails in a session that may write."""
+_PROBE_FAILED = "division by zero"
+
 # The pattern matches too much rather than too little: only white space ends an unquoted value.
 _VALUE = r"'(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|\S)+"
-_ASSIGNED = re.compile(rf"(?is)\b({'|'.join(_SECRETS)})(\s*=\s*)({_VALUE})")
+_ASSIGNED = re.compile(rf"(?is)\b({'|'.join(SECRETS)})(\s*=\s*)({_VALUE})")
 _IN_URI = re.compile(r"(?i)(postgres(?:ql)?://[^\s/?#:@]*):\S*@")
 
 HIDDEN = "***"
@@ -55,7 +65,7 @@ class ExternalDatabaseInfo:
 
     ``bytes`` is the size of the database. ``scale`` is the scale of pgbench's tables, None without them, and ``missing``
     lists the tables that do not exist. ``read_only`` is the reason why the server rejects writes: '' if it accepts them,
-    or if this was not tested.
+    or if this was not tested. ``pooler`` is between pgherd and the server, None without one.
     """
 
     dsn: str
@@ -66,17 +76,32 @@ class ExternalDatabaseInfo:
     scale: int | None
     missing: tuple[str, ...] = ()
     read_only: str = ""
+    pooler: Pooler | None = None
 
 
 @dataclass(frozen=True)
 class LibpqAddress:
-    """Connection parameters for libpq: command line options, and environment variables. Neither contains a password."""
+    """Connection parameters for libpq: command line options, and environment variables. Neither contains a password.
+
+    ``conninfo`` stands for ``database`` on a command line. It contains the database and all parameters that have no option
+    of their own. libpq refuses the ones that it does not know by name.
+    """
 
     host: str
     port: int
     user: str
     database: str
     environment: Mapping[str, str] = field(default_factory=dict)
+    conninfo: str = ""
+
+
+@dataclass(frozen=True)
+class _Session:
+    """Connection, the pooler that it leads through, and the reason why sessions like this one may write ('': they cannot)."""
+
+    connection: psycopg.Connection[tuple[Any, ...]]
+    pooler: Pooler | None
+    may_write: str
 
 
 def normalize_dsn(dsn: str, option: str = "--dsn") -> str:
@@ -98,7 +123,7 @@ def normalize_dsn(dsn: str, option: str = "--dsn") -> str:
             "'host=HOST user=USER dbname=DATABASE'"
         ) from None
     password = parameters.pop("password", None)
-    hidden = sorted(set(parameters) & set(_SECRETS))
+    hidden = sorted(set(parameters) & set(SECRETS))
     if hidden:
         raise UsageError(
             f"{option}: {', '.join(hidden)} cannot be given in a DSN, because DSNs are recorded; use a key without it, or a service file"
@@ -122,14 +147,15 @@ def redact(text: str) -> str:
 def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn") -> ExternalDatabaseInfo:
     """Read the properties of the database at ``dsn``, as returned by ``normalize_dsn``.
 
-    With ``writes``, for a load that writes, this tests if the server accepts writes.
+    With ``writes``, for a load that writes, this tests if the server accepts writes. Without, sessions must be read-only.
 
     Raises:
-        UsageError: The connection fails, the version is not supported, or the tables are not readable.
+        UsageError: The connection fails, the version is not supported, sessions may write, or the tables are not readable.
     """
     import psycopg
 
-    connection = _connect(dsn, read_only=not writes, option=option)
+    session = _connect(dsn, read_only=not writes, option=option)
+    connection = session.connection
     with connection:
         major = connection.info.server_version // 10000
         version = str(_value(connection, "SHOW server_version")).split()[0]
@@ -151,6 +177,7 @@ def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn")
             scale=scale,
             missing=missing,
             read_only=_why_read_only(connection) if writes else "",
+            pooler=session.pooler,
         )
 
 
@@ -166,7 +193,7 @@ def ask(dsn: str, statements: Sequence[str], *, option: str = "--dsn") -> tuple[
     import psycopg
     from psycopg.rows import dict_row
 
-    with _connect(dsn, option=option) as connection:
+    with _connect(dsn, option=option).connection as connection:
         version = str(_value(connection, "SHOW server_version")).split()[0]
         if connection.info.server_version // 10000 not in SUPPORTED:
             raise UsageError(
@@ -203,7 +230,7 @@ def require_reachable(found: ExternalDatabaseInfo, *, builtin: bool, writes: boo
 class ExternalServer:
     """External server, attached for a run."""
 
-    def __init__(self, node: Node, dsn: str, *, name: str, passfile: str, account: str | None = None) -> None:
+    def __init__(self, node: Node, dsn: str, *, name: str, passfile: str, account: str | None = None, allow_writes: bool = False) -> None:
         """Connect once to resolve the connection parameters.
 
         Args:
@@ -212,31 +239,72 @@ class ExternalServer:
             name: Name of the server in messages.
             passfile: Path of a password file, which is created if one is required. ``account`` becomes its owner.
             account: User that drivers run as.
+            allow_writes: Accept sessions that may write. ``address`` still refuses them to a load that does not write.
 
         Raises:
-            UsageError: The connection fails.
+            UsageError: The connection fails, or sessions may write.
         """
         self.node = node
         self.name = name
         self.dsn = dsn
-        connection = _connect(dsn)
-        with connection:
-            self.major = connection.info.server_version // 10000
-            options = dict(_explicit(connection))
-            self._host, self._port = connection.info.host or connection.info.hostaddr, connection.info.port
-            self._user, self._database = connection.info.user, connection.info.dbname
-            password = connection.info.password
-        self._environment = {variable: value for _, (variable, value) in options.items()}
-        self._parameters = {keyword: value for keyword, (_, value) in options.items()}
+        self._account, self._probe = account, f"{passfile}-probe.sql"
+        session = _connect(dsn, required=not allow_writes)
+        self.pooler, self._may_write = session.pooler, session.may_write
+        with session.connection as connection:
+            info = connection.info
+            self.major = info.server_version // 10000
+            self._host, self._port, self._user, self._database = info.host or info.hostaddr, info.port, info.user, info.dbname
+            explicit = libpq_parameters.explicit(dsn)
+            self._parameters = libpq_parameters.for_driver(explicit, tls=bool(connection.pgconn.ssl_in_use))
+            if explicit.get("hostaddr"):
+                self._parameters["hostaddr"] = info.hostaddr
+            password = info.password
+        for keyword in libpq_parameters.FILES if account is not None else ():
+            path = self._parameters.get(keyword, "")
+            if path and node.exists(path):
+                self._parameters[keyword] = f"{passfile}-{keyword}"
+                _write_private(node, self._parameters[keyword], node.read(path), account)
+        self._environment = {}
         if password:
             _write_passfile(node, passfile, password, account)
             self._environment["PGPASSFILE"] = self._parameters["passfile"] = passfile
 
     def address(self, *, writes: bool = False) -> LibpqAddress:
-        """Return the parameters for a driver. Its sessions are read-only unless its load ``writes``."""
-        options = {"PGOPTIONS": _options(self.dsn, read_only=not writes)}
+        """Return the parameters for a driver. Its sessions are read-only unless its load ``writes``.
+
+        Raises:
+            UsageError: The load does not write, but its sessions might.
+        """
+        from psycopg.conninfo import make_conninfo
+
+        if self._may_write and not writes:
+            raise UsageError(_refusal("--dsn", self.dsn, self.pooler, self._may_write))
+        options = {"PGOPTIONS": self._options(read_only=not writes)}
         environment = {variable: value for variable, value in {**self._environment, **options}.items() if value}
-        return LibpqAddress(self._host, self._port, self._user, self._database, environment)
+        conninfo = make_conninfo("", dbname=self._database, **self._parameters)
+        return LibpqAddress(self._host, self._port, self._user, self._database, environment, conninfo)
+
+    def require_read_only(self, bin_: str) -> None:
+        """Require that sessions of pgbench in ``bin_``, with the same parameters and user as a load, are read-only.
+
+        Raises:
+            UsageError: They may write.
+            TrialError: pgbench cannot connect.
+        """
+        address = self.address()
+        argv = [f"{bin_}/pgbench", "-n", "-M", "simple", "-c", "1", "-t", "2", "-f", "-"]
+        argv += ["-h", address.host, "-p", str(address.port), "-U", address.user, address.conninfo]
+        self.node.write(self._probe, READ_ONLY_PROBE.encode())
+        command = Command(argv, env=dict(address.environment), user=self._account, stdin=self._probe)
+        try:
+            tried = self.node.run(command, timeout=_DRIVER_TIMEOUT_S)
+        except TimeoutError:
+            raise TrialError(f"{self.name}: pgbench got no answer from {self.dsn} within {_DRIVER_TIMEOUT_S:.0f} s") from None
+        if _PROBE_FAILED in tried.err:
+            raise UsageError(_refusal("--dsn", self.dsn, self.pooler, "transaction_read_only is off in the sessions of pgbench"))
+        if tried.code != 0:
+            error = redact(" ".join(tried.err.split())[-500:])
+            raise TrialError(f"{self.name}: pgbench cannot use the connection parameters of {self.dsn}: {error}")
 
     def conninfo(self) -> str:
         """Return the conninfo for pgherd's connections.
@@ -245,17 +313,13 @@ class ExternalServer:
         """
         from psycopg.conninfo import make_conninfo
 
-        return make_conninfo(
-            "",
-            **self._parameters,
-            host=self._host,
-            port=str(self._port),
-            user=self._user,
-            dbname=self._database,
-            options=_options(self.dsn, read_only=True),
-            application_name="pgherd",
-            connect_timeout=str(_CONNECT_TIMEOUT_S),
-        )
+        pgherds = {"application_name": "pgherd", "options": self._options(read_only=True)}
+        timeout = {"connect_timeout": str(_CONNECT_TIMEOUT_S)}
+        address = {"host": self._host, "port": str(self._port), "user": self._user, "dbname": self._database}
+        return make_conninfo("", **{**timeout, **self._parameters, **address, **pgherds})
+
+    def _options(self, *, read_only: bool) -> str:
+        return "" if self.pooler is not None else _options(self.dsn, read_only=read_only)
 
     def sql(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one statement on the node's open connection; raises psycopg.Error."""
@@ -284,53 +348,93 @@ class ExternalServer:
         self.node.disconnect(self.conninfo())
 
 
-def _connect(dsn: str, *, read_only: bool = True, option: str = "--dsn") -> psycopg.Connection[tuple[Any, ...]]:
+def _connect(dsn: str, *, read_only: bool = True, required: bool = True, option: str = "--dsn") -> _Session:
+    """Connect to ``dsn`` directly with pgherd's options, or through a pooler without options.
+
+    Raises:
+        UsageError: The connection fails, or ``read_only`` is ``required`` and sessions may write.
+    """
     import psycopg
 
-    parameters = {"options": _options(dsn, read_only=read_only), "application_name": "pgherd"}
+    try:
+        connection = _open(dsn, options=_options(dsn, read_only=read_only))
+        if not pooler.is_pooled(connection):
+            may_write = pooler.read_only_reason(connection)
+            return _allowed(_Session(connection, None, may_write), dsn, required=read_only and required, option=option)
+        connection.close()
+    except psycopg.Error as error:
+        if pooler.REFUSED_OPTIONS not in str(error):
+            raise UsageError(_no_connection(dsn, error, option)) from None
+    try:
+        found, may_write = pooler.examine(partial(_open, dsn, options=""))
+        if _options(dsn, read_only=False):
+            raise UsageError(
+                f"{option} {dsn}: the server is behind {found.name}, where options of a session (PGOPTIONS, options=) are not reliable; "
+                "leave them out, or name the server itself"
+            )
+        return _allowed(_Session(_open(dsn, options=""), found, may_write), dsn, required=read_only and required, option=option)
+    except psycopg.Error as error:
+        raise UsageError(_no_connection(dsn, error, option)) from None
+
+
+def _allowed(session: _Session, dsn: str, *, required: bool, option: str) -> _Session:
+    if required and session.may_write:
+        session.connection.close()
+        raise UsageError(_refusal(option, dsn, session.pooler, session.may_write))
+    return session
+
+
+def _refusal(option: str, dsn: str, found: Pooler | None, reason: str) -> str:
+    role = "connect as a role that has it by default (ALTER ROLE … SET default_transaction_read_only = on)"
+    if found is None:
+        return f"{option} {dsn} would only be read, but {reason}; {role}"
+    return (
+        f"{option} {dsn} would only be read, but the server is behind {found.name}, which does not pass read-only sessions on: {reason}; "
+        f"name the server itself, or {role}, and let the pooler reconnect"
+    )
+
+
+def _open(dsn: str, *, options: str, dbname: str | None = None) -> psycopg.Connection[tuple[Any, ...]]:
+    """Open a connection in autocommit; raises psycopg.Error."""
+    import psycopg
+
+    parameters = {"options": options, "application_name": "pgherd"}
     password = password_of(dsn)
     if password is not None:
         parameters["password"] = password
-    try:
-        return psycopg.connect(dsn, autocommit=True, connect_timeout=_CONNECT_TIMEOUT_S, **parameters)  # type: ignore[arg-type]
-    except psycopg.Error as error:
-        message = _error_text(error)
-        hint = "check the DSN, and that the server accepts this host and user"
-        if "password" in message:
-            hint = "set PGPASSWORD in the environment, or put the password into a password file (~/.pgpass)"
-        raise UsageError(f"{option} {dsn}: no connection: {message}; {hint}") from None
+    if dbname is not None:
+        parameters["dbname"] = dbname
+    if "connect_timeout" not in libpq_parameters.explicit(dsn):
+        parameters["connect_timeout"] = str(_CONNECT_TIMEOUT_S)
+    # Prepared statements would stay in the sessions that a pooler shares.
+    return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **parameters)  # type: ignore[arg-type]
+
+
+def _no_connection(dsn: str, error: Exception, option: str) -> str:
+    message = _error_text(error)
+    hint = "check the DSN, and that the server accepts this host and user"
+    if "password" in message:
+        hint = "set PGPASSWORD in the environment, or put the password into a password file (~/.pgpass)"
+    return f"{option} {dsn}: no connection: {message}; {hint}"
 
 
 def _options(dsn: str, *, read_only: bool) -> str:
-    """Return the user's options, from the DSN or PGOPTIONS, followed by pgherd's."""
-    import os
-
-    from psycopg.conninfo import conninfo_to_dict
-
-    user_options = str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", ""))
+    """Return the user's options, from the DSN, a service file or PGOPTIONS, followed by pgherd's."""
+    user_options = libpq_parameters.explicit(dsn).get("options", "")
     return " ".join(part for part in (user_options.strip(), READ_ONLY if read_only else "") if part)
-
-
-def _explicit(connection: psycopg.Connection[Any]) -> list[tuple[str, tuple[str, str]]]:
-    """Return (keyword, (environment variable, value)) of explicit options other than the address, from any source."""
-    options = []
-    for option in connection.pgconn.info:
-        keyword = option.keyword.decode()
-        if option.val is None or option.envvar is None or option.val == option.compiled:
-            continue
-        if keyword in _RESOLVED or keyword in ("host", "port", "user", "dbname"):
-            continue
-        options.append((keyword, (option.envvar.decode(), option.val.decode())))
-    return options
 
 
 def _write_passfile(node: Node, path: str, password: str, account: str | None) -> None:
     escaped = password.replace("\\", "\\\\").replace(":", "\\:")
-    node.write(path, f"*:*:*:*:{escaped}\n".encode())  # a new file has mode 0600, which libpq requires
+    _write_private(node, path, f"*:*:*:*:{escaped}\n".encode(), account)
+
+
+def _write_private(node: Node, path: str, content: bytes, account: str | None) -> None:
+    node.write(path, content)  # a new file has mode 0600, which libpq requires
     if account is not None:
         chown = node.run(Command(["chown", f"{account}:", "--", path]))
         if chown.code != 0:
-            raise UsageError(f"the owner of the password file {path} cannot be changed to '{account}': {chown.err.strip()}")
+            raise UsageError(f"the owner of the file {path} cannot be changed to '{account}': {chown.err.strip()}")
 
 
 def _why_read_only(connection: psycopg.Connection[Any]) -> str:

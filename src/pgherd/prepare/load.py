@@ -93,6 +93,8 @@ def choose_load(request: DatabaseRequest, node: Node) -> Load:
     mix = own_mix(request)
     own = mix if not request.init_script else None
     parsed, read_only, about_scripts = scripts(request, mix)
+    if request.dsn is not None and request.read_only:
+        user_scripts.require_read_only(node, parsed)
     data, about_data = data_of_init(node, None if request.dsn is not None else request.init_script)
     return Load(
         mix=mix,

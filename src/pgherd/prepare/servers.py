@@ -196,6 +196,11 @@ def find_external(request: DatabaseRequest, *, read_only: bool) -> ExternalDatab
             "be changed"
         )
     server = external_server.read_database_info(name, writes=not read_only)
+    if server.pooler is not None and server.pooler.shared and request.protocol == "prepared":
+        raise UsageError(
+            f"--protocol prepared does not go with --dsn {name}: {server.pooler.name} shares sessions between clients, where prepared "
+            "statements stay behind; use --protocol simple or --protocol extended, or name the server itself"
+        )
     external_server.require_reachable(server, builtin=not request.script, writes=not read_only, scale=request.scale)
     return server
 
@@ -205,7 +210,7 @@ def describe_external(found: ExternalDatabaseInfo, *, read_only: bool, vcpus: fl
     scale = "" if found.scale is None else f", pgbench's tables of scale {found.scale}"
     messages = [
         f"Server {found.dsn}: PostgreSQL {found.version}; database '{found.database}' of {format_bytes(found.bytes)}{scale}.",
-        "Its data are only read: every session starts with default_transaction_read_only=on."
+        f"Its data are only read: {_why_only_read(found)}."
         if read_only
         else "Transactions write to it (--allow-writes). Their changes are not undone.",
         "Its CPU, memory and disks cannot be observed from this host: checks of them are unknown.",
@@ -215,6 +220,12 @@ def describe_external(found: ExternalDatabaseInfo, *, read_only: bool, vcpus: fl
     if trace_io:
         messages.append("Warning: --trace-io cannot trace an external server: its block requests are not traced.")
     return messages
+
+
+def _why_only_read(found: ExternalDatabaseInfo) -> str:
+    if found.pooler is None:
+        return "every session starts with default_transaction_read_only=on, and one was tried"
+    return f"default_transaction_read_only is on for all sessions of this user behind {found.pooler.name}, and several were tried"
 
 
 def with_checksums(requested: bool | None) -> bool:

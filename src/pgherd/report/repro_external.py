@@ -11,7 +11,7 @@ from pgherd.drivers.driver import Endpoint
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.postgres.external_server import READ_ONLY
+from pgherd.postgres.external_server import READ_ONLY, READ_ONLY_PROBE
 from pgherd.report.formatting import clean
 
 _BIN, _WORK = "@BIN@", "@WORK@"
@@ -42,6 +42,7 @@ def script(result: TrialResult, record: RunRecord, files: Mapping[str, str]) -> 
         """trap 'rm -rf -- "$work"' EXIT""",
         "trap 'exit 130' INT TERM HUP",
         "",
+        *_checks(result, {name: str(server.dsn) for name, server in servers.items()}),
     ]
     for number, phase in enumerate(result.trial.phases):
         lines.append("# " + clean(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd."))
@@ -49,6 +50,25 @@ def script(result: TrialResult, record: RunRecord, files: Mapping[str, str]) -> 
             lines.append(f"# In these, pgherd measured {result.phases[number].throughput:.1f} transactions per second in total.")
         lines += _phase(phase, result, {name: str(server.dsn) for name, server in servers.items()}, files)
     return "\n".join(lines) + "\n"
+
+
+def _checks(result: TrialResult, dsns: Mapping[str, str]) -> Iterator[str]:
+    """Yield commands that end the script unless the sessions of loads that only read are read-only."""
+    readers = {target for phase in result.trial.phases for target, load in phase.loads.items() if load.read_only}
+    names = sorted({dsns[target.split("/")[1]] for target in readers})
+    if not names:
+        return
+    yield "# A connection pooler may ignore PGOPTIONS. Then the sessions would not be read-only."
+    yield "read_only() {"
+    yield f"    echo {shlex.quote(READ_ONLY_PROBE.strip())} |"
+    yield f"""        PGOPTIONS={shlex.quote(READ_ONLY)} "$BIN/pgbench" -n -M simple -c 1 -t 1 -f - "$1" >"$work/try" 2>&1 && return"""
+    yield '    cat "$work/try" >&2'
+    yield "    echo 'No connection, or its sessions are not read-only. Nothing was run.' >&2"
+    yield "    exit 1"
+    yield "}"
+    for dsn in names:
+        yield f"read_only {shlex.quote(dsn)}"
+    yield ""
 
 
 def _phase(phase: Phase, result: TrialResult, dsns: Mapping[str, str], files: Mapping[str, str]) -> Iterator[str]:

@@ -267,7 +267,7 @@ class DatabaseOptions(StudyOptions):
             protocol=self.protocol,
             client_placement=self.client_placement,
             sampling=self.sampling,
-            kept_from_writing=self.settings.get(READ_ONLY) == "on",
+            kept_from_writing=self.settings.get(READ_ONLY) == "on" or (self.dsn is not None and self.read_only),
             options={f"define:{name}": value for name, value in self.variables.items()},
         )
 

@@ -26,6 +26,7 @@ from pgherd.workloads.script_parser import backslash_commands, command_lines, na
 _BUILTIN = "builtin:"
 _PROGRAMS = ("shell", "setshell")
 _DIGEST_TIMEOUT_S = 3600.0
+_WRITABLE = re.compile(r"\bread\s+write\b|\b(?:default_)?transaction_read_only\b", re.IGNORECASE)
 _INCLUDES = ("i", "ir", "include", "include_relative")
 
 
@@ -316,6 +317,23 @@ def pace(
             return None
         seconds += script.weight * float(latency[1]) / 1000
     return seconds / sum(script.weight for script in scripts)
+
+
+def require_read_only(node: Node, scripts: Sequence[Script]) -> None:
+    """Require that the user's scripts do not turn off read-only transactions, which would defeat --read-only.
+
+    Raises:
+        UsageError: A script contains such a statement, or cannot be read.
+    """
+    for source in (script.source for script in scripts if not script.source.startswith(_BUILTIN)):
+        text = _text(node, "--script", source)
+        match = _WRITABLE.search(text)
+        if match is not None:
+            line = text.count("\n", 0, match.start()) + 1
+            raise UsageError(
+                f"{source}:{line}: '{' '.join(match[0].split())}' can make transactions writable, which does not go with --read-only on an "
+                "external server; remove it, or replace --read-only by --allow-writes"
+            )
 
 
 def _environment(read_only: bool) -> dict[str, str]:

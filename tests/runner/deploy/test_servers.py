@@ -33,14 +33,20 @@ class Pretended:
     refuses: set = set()  # noqa: RUF012
     gone: set = set()  # noqa: RUF012
     let_go: list = []  # noqa: RUF012
+    writable: set = set()  # noqa: RUF012
 
-    def __init__(self, node, dsn, *, name, passfile, account):
+    def __init__(self, node, dsn, *, name, passfile, account, allow_writes):
         if dsn in self.refuses:
             raise UsageError(f"{dsn}: no connection")
-        self.dsn, self.passfile = dsn, passfile
+        self.dsn, self.passfile, self.tried = dsn, passfile, []
 
     def address(self, *, writes):
-        return LibpqAddress("h", 1, "u", "app", {} if writes else {"PGOPTIONS": "ro"})
+        return LibpqAddress("h", 1, "u", "app", {} if writes else {"PGOPTIONS": "ro"}, conninfo="dbname=app sslmode=require")
+
+    def require_read_only(self, bin_):
+        if self.dsn in self.writable:
+            raise UsageError("is not read-only")
+        self.tried.append(bin_)
 
     def conninfo(self):
         return self.dsn
@@ -73,8 +79,21 @@ def test_the_way_there_is_read_only_unless_the_load_writes(attached):
     assert KEY in attached and ("other", "pg") not in attached
     for writes, environment in ((False, {"PGOPTIONS": "ro"}), (True, {})):
         reach = attached.endpoint(KEY, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=writes)
-        assert (reach.bin, reach.host, reach.port, reach.database, reach.user, reach.scale) == ("/usable", "h", 1, "app", "u", 4)
+        assert (reach.bin, reach.host, reach.port, reach.database, reach.user, reach.scale) == (
+            *("/usable", "h", 1, "dbname=app sslmode=require", "u", 4),
+        ), "all parameters, not only the name of the database"
         assert reach.environment == environment
+
+
+def test_a_load_that_only_reads_starts_after_pgbench_was_tried(attached, monkeypatch):
+    attached.attach(wanted())
+    attached.endpoint(KEY, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=True)
+    assert attached[KEY].tried == []
+    attached.endpoint(KEY, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=False)
+    assert attached[KEY].tried == ["/usable"]
+    monkeypatch.setattr(Pretended, "writable", {"host=h"})
+    with pytest.raises(UsageError, match="not read-only"):
+        attached.endpoint(KEY, ContainerHandle("theirs"), "/usable", Database(scale=4), writes=False)
 
 
 def test_what_is_seen_of_it_is_what_it_says(attached):

@@ -65,6 +65,7 @@ class ExternalServers:
                     name="/".join(key),
                     passfile=str(passfile),
                     account=self._session.account,
+                    allow_writes=True,  # ``endpoint`` refuses this to loads that do not write
                 )
             except UsageError as error:
                 if server.dsn not in self._seen:
@@ -73,9 +74,17 @@ class ExternalServers:
             self._seen.add(server.dsn)
 
     def endpoint(self, key: ServerKey, handle: ContainerHandle, bin_: str, database: Database, *, writes: bool) -> TargetEndpoint:
-        """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``."""
-        address = self._external[key].address(writes=writes)
-        return TargetEndpoint(handle, bin_, address.host, address.port, address.database, address.user, database.scale, address.environment)
+        """Return the endpoint of the database that the DSN names. Sessions are read-only unless the load ``writes``.
+
+        Raises:
+            UsageError: the load does not write, but its sessions might.
+            TrialError: pgbench cannot connect.
+        """
+        external = self._external[key]
+        if not writes:
+            external.require_read_only(bin_)
+        address = external.address(writes=writes)
+        return TargetEndpoint(handle, bin_, address.host, address.port, address.conninfo, address.user, database.scale, address.environment)
 
     def detach(self, key: ServerKey) -> None:
         """Close the connections to the server, if there are any."""
