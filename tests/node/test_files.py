@@ -156,3 +156,63 @@ def test_link_of_another_user_reads_nothing_of_root(tmp_path):
     subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "ln", "-s", "/etc/shadow", "out"], cwd=shared, check=True)
     with Directory.open(shared) as directory, pytest.raises(UnsafeFileError):
         directory.read("out")
+
+
+@as_root
+def test_a_link_in_a_directory_of_another_user_is_not_trusted(tmp_path):
+    """Its target is root's, but the link can name another one tomorrow."""
+    tmp_path.chmod(0o755)
+    theirs, program = tmp_path / "theirs", tmp_path / "program"
+    program.write_text("")
+    theirs.mkdir()
+    (theirs / "link").symlink_to(program)
+    (tmp_path / "hop").symlink_to("theirs/link")
+    (tmp_path / "loop").symlink_to("loop")
+    assert files.trusted(theirs / "link", 0) and files.trusted(tmp_path / "hop", 0)
+    os.chown(theirs, NOBODY, NOBODY)
+    assert not files.trusted(theirs / "link", 0) and not files.trusted(tmp_path / "hop", 0)
+    os.chown(theirs, 0, 0)
+    os.chown(theirs / "link", NOBODY, NOBODY, follow_symlinks=False)
+    assert not files.trusted(theirs / "link", 0) and not files.trusted(tmp_path / "loop", 0)
+
+
+def test_lock_is_private_and_ends_with_a_message_that_names_its_holder(directory):
+    (directory.path / "lock").write_text("")
+    (directory.path / "lock").chmod(0o644)
+    with directory.lock("lock"):
+        assert stat.S_IMODE((directory.path / "lock").stat().st_mode) == 0o600
+        message = rf"lock is locked by process {os.getpid()} \("
+        with (
+            Directory.open(directory.path) as other,
+            pytest.raises(TimeoutError, match=message),
+            other.lock("lock", timeout=0.1),
+        ):
+            raise AssertionError("it is held")
+    with directory.lock("lock", timeout=0.1):
+        pass
+
+
+def test_lock_follows_no_link_and_takes_no_file_of_others(directory, tmp_path):
+    (directory.path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeFileError), directory.lock("link"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+    (directory.path / "open").touch()
+    (directory.path / "open").chmod(0o666)
+    with pytest.raises(UnsafeFileError, match="other users can write"), directory.lock("open"):
+        pass
+
+
+@as_root
+def test_another_user_cannot_hold_a_lock(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "locks").mkdir(mode=0o755)
+    with Directory.open(tmp_path / "locks") as directory:
+        with directory.lock("lock"):
+            pass
+        attack = ["setpriv", "--reuid=65534", "--clear-groups", "flock", "--nonblock", str(tmp_path / "locks/lock"), "true"]
+        done = subprocess.run(attack, capture_output=True, text=True)
+        assert done.returncode != 0 and "Permission denied" in done.stderr
+        os.chown(tmp_path / "locks/lock", NOBODY, NOBODY)
+        with pytest.raises(UnsafeFileError, match="belongs to uid 65534"), directory.lock("lock"):
+            pass

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
@@ -21,6 +23,13 @@ from pgherd.model.errors import PgherdError
 
 MAX_BYTES = 64 * 2**20
 """Default limit of a file that is read whole."""
+
+LOCK_TIMEOUT_S = 120.0
+"""Default deadline of a lock that another process holds."""
+
+_LOCK_POLL_S = 0.05
+_MAX_LINKS = 40
+"""As many as the kernel follows (path_resolution(7))."""
 
 _NO_FOLLOW = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 """Flags of each open: no link at the last name, and no waiting for a writer of a FIFO."""
@@ -96,11 +105,55 @@ class Directory:
             FileNotFoundError, PermissionError: as ``os.open``.
             UnsafeFileError: it is a link, or no regular file.
         """
-        number = _open_file(_require_name(name), self.number, flags, mode, str(self.path / name))
+        number = self.descriptor(name, flags, mode)
         try:
             yield number
         finally:
             os.close(number)
+
+    def descriptor(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
+        """Open a regular file and return its descriptor, which the caller closes. Raises as ``open_file``."""
+        return _open_file(_require_name(name), self.number, flags, mode, str(self.path / name))
+
+    def own_descriptor(self, name: str, flags: int = os.O_RDONLY) -> int:
+        """Open a regular file that belongs to this user or root, and that no other user can write.
+
+        Raises:
+            FileNotFoundError, PermissionError: as ``os.open``.
+            UnsafeFileError: it is a link, no regular file, or not only ours.
+        """
+        number = self.descriptor(name, flags)
+        try:
+            _require_own(number, str(self.path / name))
+        except BaseException:
+            os.close(number)
+            raise
+        return number
+
+    def require_own(self) -> None:
+        """Raise UnsafeFileError unless the directory belongs to this user or root, and no other user can write in it."""
+        _require_own(self.number, str(self.path))
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, timeout: float = LOCK_TIMEOUT_S) -> Iterator[None]:
+        """Hold an exclusive lock (flock) on a file of mode 0600, which is created if missing.
+
+        Other users cannot open the file, so they cannot hold the lock.
+
+        Raises:
+            TimeoutError: another process holds it for ``timeout`` seconds. The message names the process.
+            UnsafeFileError: the file is a link, no regular file, or belongs to another user.
+        """
+        with self.open_file(name, os.O_RDWR | os.O_CREAT) as number:
+            _require_own(number, str(self.path / name))
+            if os.fstat(number).st_mode & 0o077:
+                os.fchmod(number, 0o600)
+            deadline = time.monotonic() + timeout
+            while not try_lock(number):
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(f"{self.path / name} is locked by {lock_holder(number)} for more than {timeout:g} s")
+                time.sleep(_LOCK_POLL_S)
+            yield
 
     def read(self, name: str, *, limit: int = MAX_BYTES, owner: int | None = None) -> bytes:
         """Return the contents of a regular file.
@@ -192,20 +245,69 @@ def read_file(path: Path | str, *, limit: int = MAX_BYTES, owner: int | None = N
         return directory.read(path.name, limit=limit, owner=owner)
 
 
+def try_lock(number: int) -> bool:
+    """Take the exclusive lock of an open file, and return False if another process holds it."""
+    try:
+        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def lock_holder(number: int) -> str:
+    """Return the process that holds the lock (flock) of an open file, as in ``/proc/locks``: ``process 12 (pgherd)``."""
+    status = os.fstat(number)
+    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/locks").read_text().splitlines():
+            words = line.split()  # 12: FLOCK  ADVISORY  WRITE 345 00:19:678 0 EOF; with -> after the number: a waiting process
+            if len(words) > 5 and words[1] == "FLOCK" and words[5] == file:
+                return f"process {words[4]}{_command_of(words[4])}"
+    return "another process"
+
+
+def _command_of(pid: str) -> str:
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+    return f" ({''.join(character for character in name if character.isprintable())})"
+
+
+def _require_own(number: int, name: str) -> None:
+    status = os.fstat(number)
+    if status.st_uid not in (0, os.geteuid()):
+        raise UnsafeFileError(f"{name} belongs to uid {status.st_uid}, and not to this user (uid {os.geteuid()}); it is not used")
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UnsafeFileError(f"other users can write to {name}; it is not used. Correct that with 'chmod go-w'")
+
+
 def trusted(path: Path | str, uid: int) -> bool:
     """Return True if only root and ``uid`` can exchange what ``path`` names.
 
-    The file and each directory above it must belong to one of them, and other users must not be able to write there. A directory
-    with the sticky bit (``/tmp``) counts as safe for what is in it, because others cannot rename it.
+    The file, each directory above it and each link on the way must belong to one of them, and other users must not be able to
+    write there. A directory with the sticky bit (``/tmp``) counts as safe for what is in it, because others cannot rename it.
     """
-    path = Path(os.path.realpath(path))
-    for place in (path, *path.parents):
+    place, remaining, links = "/", [*reversed(os.path.abspath(path).split("/"))], 0
+    while remaining:
+        name = remaining.pop()
+        place = os.path.normpath(f"{place}/{name}")  # without links so far, so '..' is the directory above
         try:
-            status = place.lstat()
+            status = os.lstat(place)
+            target = os.readlink(place) if stat.S_ISLNK(status.st_mode) else None
         except OSError:
             return False
-        sticky = place != path and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        if status.st_uid not in (0, uid) or (status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky):
+        if status.st_uid not in (0, uid):
+            return False
+        if target is not None:
+            links += 1
+            if links > _MAX_LINKS:
+                return False
+            place = "/" if target.startswith("/") else os.path.dirname(place)
+            remaining += reversed(target.split("/"))
+            continue
+        sticky = remaining and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky:
             return False
     return True
 
