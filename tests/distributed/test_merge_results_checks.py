@@ -33,7 +33,7 @@ def verdict(result, check="steal", severity="taint"):
 
 
 def named(found):
-    return {one.check: one for one in found}
+    return {one.name: one for one in found}
 
 
 def test_the_worst_host_decides_and_is_named():
@@ -57,7 +57,7 @@ def test_the_phases_that_failed_on_any_host_are_named():
         return [verdict("fail").model_copy(update={"failed_phases": phases})]
 
     def steal(**parts):
-        return named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"].failed_in
+        return named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"].failed_phases
 
     assert steal(a=failed("w1", "w2"), b=failed("w2", "w5"), c=[verdict("pass")]) == ("w1", "w2", "w5")
     assert steal(a=failed("w1"), b=failed()) == (), "b failed as a whole"
@@ -69,8 +69,10 @@ def test_overlap_is_judged_over_all_hosts():
     assert found.result == "fail" and found.observed.startswith(
         "90.0% of the period (steady), over all hosts, with their clocks known to 2 ms"
     )
-    assert found.failed_in == ("steady",)
-    assert named(host_verdicts.together(parts, [phase(0.90)], seen(), LIMITS))["overlap"].failed_in == (), "the only one is the whole trial"
+    assert found.failed_phases == ("steady",)
+    assert named(host_verdicts.together(parts, [phase(0.90)], seen(), LIMITS))["overlap"].failed_phases == (), (
+        "the only one is the whole trial"
+    )
 
 
 def switched(name, skew, *firsts):

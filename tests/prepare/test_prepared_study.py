@@ -17,7 +17,7 @@ def options(**changes):
 
 
 def test_a_threshold_is_changed_and_the_rest_stays():
-    assert thresholds(("steal=0.1",)) == Thresholds(max_steal=0.1)
+    assert thresholds(("max_steal=0.1",)) == Thresholds(max_max_steal=0.1)
     assert thresholds(()) == Thresholds()
 
 

@@ -164,7 +164,7 @@ def join_hosts(prepared: Mapping[str, PreparedStudy], options: Model) -> Prepare
         UsageError: the hosts would start programs as different users.
     """
     first = next(iter(prepared.values()))
-    users = {host: part.surroundings.run_as or "the agent's user" for host, part in prepared.items()}
+    users = {host: part.environment.run_as or "the agent's user" for host, part in prepared.items()}
     if len(set(users.values())) > 1:
         raise UsageError(
             f"programs would run as different users: {versions_text(users)}; set --run-as to a user that all hosts have, "
@@ -174,7 +174,7 @@ def join_hosts(prepared: Mapping[str, PreparedStudy], options: Model) -> Prepare
     return replace(
         first,
         options=options,
-        choices=choices({host: part.choices for host, part in prepared.items()}),
+        defaults_chosen=choices({host: part.defaults_chosen for host, part in prepared.items()}),
         host_changes=_changes({host: part.host_changes for host, part in prepared.items()}),
         confirm=_changes({host: part.confirm for host, part in prepared.items()}),
         typed=tuple(f"{host}:{device}" for host, part in prepared.items() for device in part.typed),

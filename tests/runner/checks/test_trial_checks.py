@@ -92,7 +92,7 @@ def test_a_period_that_outlasted_its_plan_fails():
         ("not-client-bound", changed(f"driver:{TARGET}", cpu__usage=0.95), {}),
         ("overlap", GOOD, {"overlap": 0.9}),
         ("no-failed-transactions", GOOD, {"failed": 3}),
-        ("steal", changed("host", cpu__steal=0.5), {}),
+        ("steal", changed("host", cpu__max_steal=0.5), {}),
         ("background-cpu", changed("host", cpu__user=2.5), {}),
         ("background-cpu", changed("host", cpu__user=2.5) | {"platform:balloon-manager": {"cpu.usage": 1.6}}, {}),  # a part of pgherd's
         ("no-checkpoint", changed("server:c1/pg", checkpoint__timed=0.1), {}),
@@ -103,7 +103,7 @@ def test_a_period_that_outlasted_its_plan_fails():
 def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more):
     verdict = checks_of(metrics, **more)[check]
     assert verdict.result == "fail"
-    assert verdict.observed and verdict.wanted and verdict.why
+    assert verdict.observed and verdict.expected and verdict.reason
 
 
 def test_a_full_host_is_cpu_bound_though_no_container_is():
@@ -137,7 +137,7 @@ def pages_verdict(settings, transparent, mapped, huge):
 def test_servers_must_lie_on_the_pages_that_were_asked_for(settings, transparent, mapped, huge, result):
     verdict = pages_verdict(settings, transparent, mapped, huge)
     assert verdict.result == result and verdict.kind == "validity" and verdict.severity == "taint"
-    assert bool(verdict.why) == (result != "pass") and verdict.observed and verdict.wanted
+    assert bool(verdict.reason) == (result != "pass") and verdict.observed and verdict.expected
 
 
 @pytest.mark.parametrize("settings", [{}, {"huge_pages": "try"}, {"huge_pages": "off"}])
@@ -176,7 +176,7 @@ def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
     load = Load(scripts=(Script(source="builtin:tpcb-like"),))
     verdict = checks_of(changed("server:c1/pg", checkpoint__timed=0.1), load=load)["no-checkpoint"]
-    assert verdict.severity == "warn" and "the load writes" in verdict.wanted
+    assert verdict.severity == "warn" and "the load writes" in verdict.expected
 
 
 def test_the_worst_phase_decides():
@@ -324,7 +324,7 @@ def test_skew_within_the_ramp_is_said_and_taints_nothing():
     found = skew_verdict(phases_of(0.25, 0.04))
     assert (found.result, found.severity) == ("fail", "warn")
     assert "250 ms (p0)" in found.observed and "≤ 100 ms" in found.wanted
-    assert found.failed_in == ("p0",)
+    assert found.failed_phases == ("p0",)
 
 
 def test_skew_within_what_is_counted_taints():
@@ -373,7 +373,7 @@ def test_exit_code_0_passes():
 @pytest.mark.parametrize(("code", "words"), [(3.0, "exit code 3 on h1"), (-9.0, "signal 9 on h1")])
 def test_any_other_fails(code, words):
     verdict = judged("exit_code", {"exit_code": 0.0}, {"exit_code": code})
-    assert verdict.result == "fail" and verdict.observed == words and "stderr" in verdict.why
+    assert verdict.result == "fail" and verdict.observed == words and "stderr" in verdict.reason
 
 
 def test_one_that_was_told_to_end_has_run_until_then():

@@ -95,9 +95,9 @@ def test_what_is_no_rate_is_said(text):
 
 
 def test_namespaces_say_what_they_change(monkeypatch):
-    monkeypatch.setattr(module.namespaces, "insist", lambda node: None)
+    monkeypatch.setattr(module.netns, "require_root", lambda node: None)
     found = prepared(netns=True, netns_rate="200M")
-    assert "two network namespaces" in found.host_changes[0] and any("limited to 200 Mbit/s" in text for text in found.choices)
+    assert "two network namespaces" in found.host_changes[0] and any("limited to 200 Mbit/s" in text for text in found.defaults_chosen)
     with pytest.raises(UsageError, match="between 0.01ms and 10s"):
         prepared(netns=True, netns_delay="1h")
 

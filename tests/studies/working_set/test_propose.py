@@ -35,7 +35,7 @@ def test_the_container_is_as_large_as_the_point_says(options):
         assert container.memory == trial.point["memory"] * 2**20
         assert container.servers[0].settings["shared_buffers"] == f"{trial.point['shared_buffers']}MB"
         assert trial.state == options().state
-        assert trial.may_die and trial.looks == ("buffers",)
+        assert trial.failure_expected and trial.final_readings == ("buffers",)
 
 
 def test_goes_on_near_the_knee(server, options):

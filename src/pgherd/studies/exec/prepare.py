@@ -72,11 +72,11 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
     return PreparedStudy(
         study="exec",
         options=options,
-        surroundings=RunEnvironment(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
+        environment=RunEnvironment(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
         thresholds=limits,
         facts=facts,
         installation=None,
-        choices=tuple(_choices(options, runs_as, left)),
+        defaults_chosen=tuple(_choices(options, runs_as, left)),
         settings=(),
         host_changes=("all changes by the command, which pgherd does not know and does not undo",),
         disk=0,
