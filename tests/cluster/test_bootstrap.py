@@ -67,6 +67,20 @@ def test_root_uses_no_directory_that_another_user_can_change(monkeypatch, tmp_pa
             place()
 
 
+def test_the_lock_for_environments_is_one_that_others_cannot_hold(tmp_path, monkeypatch):
+    (tmp_path / "lock").touch(0o644)
+    monkeypatch.setattr(bootstrap, "_LOCK_TIMEOUT_S", 0.1)
+    with bootstrap._readable(), bootstrap._locked(tmp_path):
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(BootstrapError, match="another pgherd has held .*lock for 0.1 s"), bootstrap._locked(tmp_path):
+            raise AssertionError("it is held")
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError), bootstrap._locked(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_an_old_python_is_told(monkeypatch):
     monkeypatch.setattr(bootstrap, "OLDEST", (9, 9))
     with pytest.raises(BootstrapError, match=r"its Python is 3.*needs 9\.9; install"):

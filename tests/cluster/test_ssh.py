@@ -177,3 +177,20 @@ def test_names_of_hosts():
 
 def test_a_host_s_name_in_its_cluster_is_without_the_user():
     assert [joined_name(host) for host in ("root@10.0.0.2", "db-3.example")] == ["10.0.0.2", "db-3.example"]
+
+
+TITLE = "\x1b]0;title\x07\x1b[2J"
+"""Sets a terminal's title and clears it."""
+
+
+@pytest.mark.parametrize(
+    "program", ["print(json.dumps({'failed': T}))", "print(T)", "print(T, file=sys.stderr)", "print(json.dumps({'log': [{T: T}]}))"]
+)
+def test_a_host_does_not_control_the_terminal(client, tmp_path, monkeypatch, program):
+    monkeypatch.setattr("pgherd.cluster.ssh.files", lambda package: tmp_path)
+    (tmp_path / "bootstrap.py").write_text(f"import json, sys; T = {TITLE!r}; {program}")
+    try:
+        told = str(Ssh().run("db1", {}))
+    except CapabilityError as error:
+        told = str(error)
+    assert "]0;title" in told and "\x1b" not in told and "\\x1b" not in told and "\x07" not in told

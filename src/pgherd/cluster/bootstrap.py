@@ -30,6 +30,7 @@ from typing import IO, Any, Literal
 OLDEST = (3, 11)
 _STOP_TIMEOUT_S = 60.0
 """Seconds that an agent has to stop what it runs before it is killed."""
+_LOCK_TIMEOUT_S = 600.0
 _SETTLE_S = 0.3
 _MAX_LINKS = 40
 _NO_VENV = "its Python cannot create environments; install python3-venv"
@@ -155,11 +156,26 @@ def _readable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(agents: Path) -> Iterator[None]:
-    """Hold the lock for creating environments there."""
+    """Hold the lock for creating environments there. Only this user can open its file, so that no other can hold it.
+
+    Raises BootstrapError if it is not free for _LOCK_TIMEOUT_S.
+    """
     agents.mkdir(parents=True, exist_ok=True)
-    with open(agents / "lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    number = os.open(agents / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(number, 0o600)
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BootstrapError(f"another pgherd has held {agents / 'lock'} for {_LOCK_TIMEOUT_S:g} s; see 'lslocks'") from None
+                time.sleep(0.1)
         yield
+    finally:
+        os.close(number)
 
 
 def _libraries(orders: dict[str, Any]) -> Path:

@@ -21,6 +21,7 @@ from typing import Any
 
 from pgherd.model.deployment import HOST_NAME
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.model.text import clean
 
 CONNECT = 10
 """Timeout of the connection in seconds."""
@@ -173,9 +174,10 @@ def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:
             answer = json.loads(line)
         except ValueError:
             continue
-        if isinstance(answer, dict) and "failed" in answer:
-            raise CapabilityError(f"host {host}: {answer['failed']}")
         if isinstance(answer, dict):
+            answer = cleaned(answer)
+            if "failed" in answer:
+                raise CapabilityError(f"host {host}: {answer['failed']}")
             return answer
     output = _last_line(err) or _last_line(out.decode(errors="replace")) or "no output"
     raise CapabilityError(f"host {host} sent an unexpected answer: {output}")
@@ -183,4 +185,13 @@ def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+    return clean(lines[-1].strip()) if lines else ""
+
+
+def cleaned(value: Any) -> Any:
+    """Return a value of JSON from a host whose texts cannot control a terminal."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(name): cleaned(item) for name, item in value.items()}
+    return [cleaned(item) for item in value] if isinstance(value, list | tuple) else value
