@@ -175,10 +175,10 @@ def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:
         except ValueError:
             continue
         if isinstance(answer, dict):
-            answer = cleaned(answer)
-            if "failed" in answer:
-                raise CapabilityError(f"host {host}: {answer['failed']}")
-            return answer
+            told: dict[str, Any] = cleaned(answer)
+            if "failed" in told:
+                raise CapabilityError(f"host {host}: {told['failed']}")
+            return told
     output = _last_line(err) or _last_line(out.decode(errors="replace")) or "no output"
     raise CapabilityError(f"host {host} sent an unexpected answer: {output}")
 
