@@ -245,7 +245,7 @@ def _text(path: Path) -> str:
 
 
 def _trusted(path: str | Path) -> bool:
-    """Return the same as pgherd.node.files.trusted for this user."""
+    """Return the same as pgherd.node.files.trusted for this user, except that each group counts as others."""
     place, remaining, links = "/", [*reversed(os.path.abspath(path).split("/"))], 0
     while remaining:
         place = os.path.normpath(f"{place}/{remaining.pop()}")

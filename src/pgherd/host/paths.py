@@ -21,7 +21,7 @@ import platformdirs
 from pgherd.host.journal import Journal
 from pgherd.host.undo_actions import PREFIX
 from pgherd.model.errors import CapabilityError
-from pgherd.node.files import trusted
+from pgherd.node.files import distrust
 from pgherd.node.protocol import Node
 
 SOCKET_PATH_MAX = 107
@@ -48,9 +48,9 @@ def _home(variable: str, system: Path, personal: Callable[[str], Path]) -> Path:
         return system
     path = personal("pgherd")
     existing = next(place for place in (path, *path.parents) if os.path.lexists(place) or place == place.parent)
-    if not trusted(existing, 0):
+    if (reason := distrust(existing, 0)) is not None:
         raise CapabilityError(
-            f"{variable} selects {path}, where other users can exchange files, and pgherd runs as root; "
+            f"{variable} selects {path}, where other users can exchange files ({reason}), and pgherd runs as root; "
             f"unset {variable} to use {system}, or select a directory that only root can change"
         )
     return path
