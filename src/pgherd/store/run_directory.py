@@ -150,11 +150,12 @@ class RunDirectory:
 
     @contextmanager
     def _open_to_write(self) -> Iterator[Directory]:
-        """Open the directory to change it.
+        """Open the directory to change it. It is created if it is missing.
 
         Raises:
             RunDirectoryError: it belongs to another user.
         """
+        self.path.mkdir(parents=True, exist_ok=True)
         with self._open() as directory:
             if directory.owner() not in files.ours():
                 raise RunDirectoryError(f"{self.foreign_text(directory.owner())}, and pgherd does not write into it")
