@@ -142,7 +142,7 @@ def trial(script="builtin:select-only", seconds=0.2):
             "point": {"databases": 2},
             "deployment": {"hosts": [{"name": "local", "cores": 4, "containers": made}]},
             "phases": [{"name": "p", "warmup": 0.1, "seconds": seconds, "loads": loads}],
-            "intents": ["cached"],
+            "validity_checks": ["cached"],
         }
     )
 

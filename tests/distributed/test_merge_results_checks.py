@@ -39,12 +39,12 @@ def named(found):
 def test_the_worst_host_decides_and_is_named():
     parts = {"a": [verdict("pass")], "b": [verdict("unknown")], "c": [verdict("fail")], "d": [verdict("fail")]}
     found = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.observed, found.why) == ("fail", "c: 3 %", "host c: because; so do d")
+    assert (found.result, found.observed, found.reason) == ("fail", "c: 3 %", "host c: because; so do d")
     del parts["c"], parts["d"]
     found = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.why) == ("unknown", "host b: because")
+    assert (found.result, found.reason) == ("unknown", "host b: because")
     found = named(host_verdicts.together({"a": [verdict("pass")], "b": [verdict("pass")]}, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.observed, found.why) == ("pass", "a: 3 %; 1 other host passed too", "")
+    assert (found.result, found.observed, found.reason) == ("pass", "a: 3 %; 1 other host passed too", "")
 
 
 def test_a_taint_is_worse_than_what_is_only_said():
@@ -127,7 +127,7 @@ def test_a_trial_without_a_host_is_tainted():
     parts = {"a": [verdict("pass")], "b": [verdict("pass")]}
     assert named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["all-hosts-present"].result == "pass"
     found = named(host_verdicts.together(parts, [phase()], seen(lost={"c": "no sign of life"}), LIMITS))["all-hosts-present"]
-    assert found.result == "fail" and found.observed == "2 of 3; missing c" and "no sign of life" in found.why
+    assert found.result == "fail" and found.observed == "2 of 3; missing c" and "no sign of life" in found.reason
 
 
 def test_one_host_is_not_compared_with_itself():
@@ -148,7 +148,7 @@ def part(*phases):
             "point": {"databases": 1},
             "deployment": {"hosts": [{"name": "a", "containers": [container]}]},
             "phases": [{"name": f"p{i}", "loads": own, "seconds": 10} for i, own in enumerate(loads)],
-            "intents": ["cpu-bound", "not-client-bound"],
+            "validity_checks": ["cpu-bound", "not-client-bound"],
         }
     )
 

@@ -31,7 +31,7 @@ def files(name):
 
 class TestArgv:
     def test_says_all_that_the_load_says(self):
-        argv = DRIVER.argv(load(clients=32, options={"engine": "libaio", "warmup": "2", "seed": "7"}), ENDPOINT, 66.2)
+        argv = DRIVER.argv(load(clients=32, options={"engine": "libaio", "ramp": "2", "seed": "7"}), ENDPOINT, 66.2)
         for word in (
             "--filename=/mnt/a b/pgherd.data",
             f"--size={2**30}",

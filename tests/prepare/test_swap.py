@@ -88,7 +88,7 @@ def test_the_hosts_own_swap_is_named(able, monkeypatch):
 class Half:
     """What of a PreparedStudy matters here."""
 
-    surroundings: RunEnvironment
+    environment: RunEnvironment
     host_changes: tuple[str, ...] = ("groups",)
     confirm: tuple[str, ...] = ()
 

@@ -36,7 +36,7 @@ def test_each_role_has_its_volume_and_the_same_text_is_the_same_volume(places):
     assert [(one.name, one.path) for one in found.volumes] == [("on-data", a), ("on-wal", b), ("space1", str(places / "c"))]
     assert found.roles == {"data": "on-data", "wal": "on-wal", "temp": "on-wal"} and found.tablespaces == ("on-data", "space1")
     assert "servers' WAL and servers' temporary files in a private directory below" in found.changes[1]
-    assert found.confirm == () and found.typed == () and len(found.defaults_chosen) >= 3
+    assert found.confirm == () and found.typed == () and len(found.choices) >= 3
     assert not any(list(place.iterdir()) for place in places.iterdir()), "nothing is made"
 
 
@@ -45,7 +45,7 @@ def test_a_loop_volume_is_marked_and_confirmed(places):
     if os.geteuid() != 0:
         pytest.skip("loop volumes need root")
     found = check_volumes(NODE, asked(wal_volume=f"loop:128MB@{places / 'a'}"), None, NEEDED)
-    assert found.confirm == found.changes and any("distorts" in said for said in found.defaults_chosen)
+    assert found.confirm == found.changes and any("distorts" in said for said in found.choices)
 
 
 @pytest.mark.usefixtures("own_directories")

@@ -17,7 +17,7 @@ from pgherd.studies.exec.study import STUDY as EXEC
 from pgherd.studies.network.options import NetworkOptions
 from pgherd.studies.network.study import STUDY as NETWORK
 
-FIO = Load(driver="fio", clients=8, options={"rw": "randread", "bs": "8192", "size": str(2**20), "engine": "libaio", "warmup": "2"})
+FIO = Load(driver="fio", clients=8, options={"rw": "randread", "bs": "8192", "size": str(2**20), "engine": "libaio", "ramp": "2"})
 
 
 def fio_result(*volumes):

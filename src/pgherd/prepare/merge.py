@@ -27,10 +27,10 @@ Options = TypeVar("Options", bound=Model)
 COMMON = {
     "run_as": "the user that servers run as (--run-as)",
     "track": "the list of tracked processes and cgroups (--track)",
-    "trace": "tracing of block requests (--trace-io)",
+    "trace_io": "tracing of block requests (--trace-io)",
     "swap": "the run's swap (--swap)",
 }
-"""Field of the surroundings that has one value per run → its label in messages."""
+"""Field of the environment that has one value per run → its label in messages."""
 
 
 def choices(by_variant: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
@@ -86,8 +86,8 @@ def _logged(options: Options, fractions: Mapping[object, Sequence[float]]) -> Op
     return options
 
 
-def surroundings(by_variant: Mapping[str, RunEnvironment]) -> RunEnvironment:
-    """Return the surroundings of a run of all variants, based on the first variant (the baseline).
+def environment(by_variant: Mapping[str, RunEnvironment]) -> RunEnvironment:
+    """Return the environment of a run of all variants, based on the first variant (the baseline).
 
     The budget is the largest budget of all variants.
 

@@ -276,7 +276,7 @@ class CheckMatrix:
     """Checks (validity first) and, per trial in the given order, one cell for each."""
 
     checks: tuple[str, ...]
-    intents: int
+    validity_checks: int
     rows: tuple[tuple[TrialResult, tuple[CheckCell, ...]], ...]
 
 

@@ -218,7 +218,7 @@ def two_containers(metrics, intents=("cpu-bound", "cached")):
 def test_one_that_was_not_seen_passes_no_more_than_all():
     found = two_containers(GOOD)
     assert (found["cpu-bound"].result, found["cached"].result) == ("unknown", "unknown")
-    assert found["cpu-bound"].why.startswith("c2: ") and found["cached"].why.startswith("c2/pg: ")
+    assert found["cpu-bound"].reason.startswith("c2: ") and found["cached"].reason.startswith("c2/pg: ")
     seen = GOOD | {"container:c2": GOOD["container:c1"], "server:c2/pg": GOOD["server:c1/pg"]}
     assert {v.result for v in two_containers(seen).values() if v.kind == "validity"} == {"pass"}
     low = two_containers(changed("container:c1", cpu__usage=0.5) | {"server:c1/pg": {"db.blks_hit": 1.0, "db.blks_read": 9.0}})
@@ -283,7 +283,7 @@ def test_what_is_not_seen_of_somebody_elses_server_is_unknown():
     results = {name: verdict.result for name, verdict in found.items()}
     unseen = ("cpu-bound", "io-bound", "steal", "background-cpu")
     assert {name for name, result in results.items() if result == "unknown"} == set(unseen)
-    assert all("is external" in found[name].why or "cannot account" in found[name].why for name in unseen)
+    assert all("is external" in found[name].reason or "cannot account" in found[name].reason for name in unseen)
     assert results["cached"] == results["not-client-bound"] == results["no-failed-transactions"] == results["no-checkpoint"] == "pass"
 
 
@@ -323,7 +323,7 @@ def test_targets_that_switch_together_pass():
 def test_skew_within_the_ramp_is_said_and_taints_nothing():
     found = skew_verdict(phases_of(0.25, 0.04))
     assert (found.result, found.severity) == ("fail", "warn")
-    assert "250 ms (p0)" in found.observed and "≤ 100 ms" in found.wanted
+    assert "250 ms (p0)" in found.observed and "≤ 100 ms" in found.expected
     assert found.failed_phases == ("p0",)
 
 
@@ -339,7 +339,7 @@ def test_a_phase_whose_skew_counts_matters_more_than_a_larger_one_that_does_not(
 
 
 def test_the_limit_of_skew_can_be_changed_and_single_phases_have_none():
-    assert skew_verdict(phases_of(0.25, 0.04), switch_skew=0.3).result == "pass"
+    assert skew_verdict(phases_of(0.25, 0.04), max_switch_skew=0.3).result == "pass"
     assert skew_verdict(phases_of(0.25)) is None
 
 
@@ -355,7 +355,12 @@ def judged(check, *values, options=None):
     hosts = [f"h{number}" for number in range(len(values))]
     loads = {host: Load(driver="command", options=options or {"argv": '["true"]'}) for host in hosts}
     trial = Trial.model_validate(
-        {"point": {}, "deployment": {"hosts": [{"name": host} for host in hosts]}, "phases": [{"loads": loads}], "intents": ["exit-code"]}
+        {
+            "point": {},
+            "deployment": {"hosts": [{"name": host} for host in hosts]},
+            "phases": [{"loads": loads}],
+            "validity_checks": ["exit-code"],
+        }
     )
     targets = [
         TargetResult(target=host, driver="command", transactions=1, throughput=1, first=0, last=1, values=own)
@@ -402,6 +407,6 @@ def test_how_long_it_lasts_is_judged_of_no_open_ended_trial():
     phase = PhaseResult(phase="command", start=0, end=1, overlap=0.4, targets=[target])
     checks = {}
     for seconds in (None, 60.0):
-        trial = propose(ExecOptions(command=("true",), cores=2, duration=seconds), []).trials[0]
+        trial = propose(ExecOptions(command=("true",), host_cores=2, duration=seconds), []).trials[0]
         checks[seconds] = {verdict.name for verdict in trial_checks.judge(trial, [phase], COMMANDS_FACTS, Thresholds(), 0.0)}
     assert checks[60.0] - checks[None] == {"overlap", "on-schedule"} and "exit-code" in checks[None]

@@ -132,7 +132,7 @@ def deployer(session, monkeypatch):
     monkeypatch.setattr(module, "start_all", start_all)
     monkeypatch.setattr(module, "stop_all", stop_all)
     monkeypatch.setattr(data_directories.templates, "ensure", lambda *_, **__: GOLDEN)
-    monkeypatch.setattr(data_directories, "fillings", lambda *_: [])
+    monkeypatch.setattr(data_directories, "loaders", lambda *_: [])
     monkeypatch.setattr(
         data_directories.clones, "clone_all", lambda node, jobs, account: Pretended.events.extend(("clone", data) for _, data in jobs)
     )

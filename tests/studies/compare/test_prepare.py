@@ -34,7 +34,7 @@ def _without_validation(own_directories, monkeypatch):
 
 
 def prepared(**asked):
-    return prepare(LocalNode(), CompareRequest(**{"host_memory": "2GB", **asked}), dry=True)
+    return prepare(LocalNode(), CompareRequest(**{"memory": "2GB", **asked}), dry=True)
 
 
 def options_of(found, name):
@@ -127,7 +127,7 @@ def test_limits_of_the_run():
 
 def test_what_is_left_to_other_programs_is_said_where_something_is():
     def said(**asked):
-        return [choice for choice in prepared(variant=("x:jit=off",), **asked).choices if " vCPU of " in choice]
+        return [choice for choice in prepared(variant=("x:jit=off",), **asked).defaults_chosen if " vCPU of " in choice]
 
     assert said(host_cores=2) == ["1 vCPU of 2 for the server and its clients; other programs use the rest."]
     assert not said(host_cores=1), "it has all that the run may use"
@@ -376,6 +376,6 @@ def _with_free_memory(read, free):
 def test_a_disk_variant_measures_each_test_once_and_not_twice_the_depth():
     volume = DiskVolume(volume=Volume(name="disk0", path="/mnt"), size=2**30)
     options = prepare_compare_module._measured_once(
-        CompareRequest(), DiskOptions(volumes=(volume,), host_cores=1, host_memory=2**30), "warm", False
+        CompareRequest(), DiskOptions(volumes=(volume,), host_cores=1, memory=2**30), "warm", False
     )
     assert (options.repeats, options.double_iodepth) == (1, False)

@@ -79,8 +79,8 @@ def test_memory_follows_from_warehouses_and_the_other_way_round():
 
 @pytest.mark.parametrize(("workload", "choice"), [("orders", "Scale 6 (warehouses): about "), ("select-only", "Scale 50: about ")])
 def test_a_chosen_scale_is_among_the_choices(workload, choice):
-    assert any(line.startswith(choice) for line in prepared(schemes=("dedicated",), workload=workload).choices)
-    assert not any(line.startswith("Scale") for line in prepared(schemes=("dedicated",), workload=workload, scale=1).choices)
+    assert any(line.startswith(choice) for line in prepared(schemes=("dedicated",), workload=workload).defaults_chosen)
+    assert not any(line.startswith("Scale") for line in prepared(schemes=("dedicated",), workload=workload, scale=1).defaults_chosen)
 
 
 def test_repeats_are_blocks():
@@ -105,7 +105,7 @@ def test_the_budget_must_hold_what_is_configured():
 def test_without_control_groups_memory_cannot_be_short():
     with pytest.raises(CapabilityError, match="--overcommit above 0 needs the cgroup runtime"):
         prepared(schemes=("dedicated",), overcommit=(0.3,))
-    assert any("the memory of containers is not limited" in choice for choice in prepared(schemes=("dedicated",)).choices)
+    assert any("the memory of containers is not limited" in choice for choice in prepared(schemes=("dedicated",)).defaults_chosen)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +195,7 @@ class TestWithControlGroups:
         )
         assert any("316 MB in total leave 708 MB of 1 GB unused: overcommitment is safe up to 69%" in c for c in found.defaults_chosen)
         unknown = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert any("the maximum safe overcommitment is not known" in choice for choice in unknown.choices)
+        assert any("the maximum safe overcommitment is not known" in choice for choice in unknown.defaults_chosen)
 
     def test_a_budget_below_the_working_sets_is_refused(self):
         with pytest.raises(UsageError, match=r"--overcommit 0.8 leaves 205 MB, but the working sets need 316 MB: above 69%"):
@@ -214,9 +214,10 @@ class TestWithControlGroups:
     def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
         monkeypatch.setattr(module.hosts, "warn_of_read_ahead", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
         assert (
-            "looked at True" in prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,)).choices
+            "looked at True"
+            in prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,)).defaults_chosen
         )
-        assert "looked at True" not in prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,)).choices
+        assert "looked at True" not in prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,)).defaults_chosen
 
     def test_a_container_that_cannot_hold_its_server_is_refused(self):
         with pytest.raises(UsageError, match="layout dedicated with 75 % buffers and 200 clients needs at least"):

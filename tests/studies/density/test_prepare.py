@@ -106,9 +106,9 @@ def test_databases_that_fit_into_memory_are_no_io_bound_ones(monkeypatch):
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**15, 0, 10**15))
     words = "fits into .* memory of .*, and the trials are not I/O-bound; give --scale"
-    small, large = (prepared(bound_by="io", runtime="process", scale=scale, databases=(1,)).choices for scale in (1, 10**6))
+    small, large = (prepared(bound_by="io", runtime="process", scale=scale, databases=(1,)).defaults_chosen for scale in (1, 10**6))
     assert any(re.search(words, line) for line in small) and not any(re.search(words, line) for line in large)
-    assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, databases=(1,)).choices)
+    assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, databases=(1,)).defaults_chosen)
 
 
 def test_more_databases_than_the_disk_holds_are_refused(monkeypatch):

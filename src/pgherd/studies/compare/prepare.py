@@ -69,7 +69,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
             by_variant[name] = registry.prepare(node, study, variant_request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
-    surroundings = merge.surroundings({name: prepared.environment for name, prepared in by_variant.items()})
+    surroundings = merge.environment({name: prepared.environment for name, prepared in by_variant.items()})
     baseline = next(iter(by_variant))
     plan = prepare_interleaved.choose(request, requests, by_variant, metric)
     state: State = "warm" if plan.in_slices else _state(request, by_variant)

@@ -61,7 +61,7 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
         as_root=request.as_root,
         extract=values,
         hosts=tuple(host.name for host in request.over) or ("local",),
-        cores=cores,
+        host_cores=cores,
         duration=_seconds("--duration", request.duration) if request.duration is not None else None,
         warmup=parse_seconds(request.warmup) if request.warmup is not None else 0.0,
         timeout=_seconds("--timeout", request.timeout) if request.timeout is not None else TIMEOUT,

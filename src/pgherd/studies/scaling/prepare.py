@@ -158,7 +158,7 @@ def _merge(prepared: Mapping[str, PreparedStudy]) -> PreparedStudy:
     return replace(
         base,
         options=ScalingOptions(**fields, variants=variants),
-        environment=merge.surroundings({name: study.environment for name, study in prepared.items()}),
+        environment=merge.environment({name: study.environment for name, study in prepared.items()}),
         defaults_chosen=merge.choices({name: study.defaults_chosen for name, study in prepared.items()}),
         settings=merge.settings({name: study.settings for name, study in prepared.items()}),
         host_changes=merge.changes(study.host_changes for study in prepared.values()),
