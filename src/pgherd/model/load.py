@@ -57,7 +57,7 @@ class Load(Model):
     @classmethod
     def _scripts_need_pgbench(cls, data: Any) -> Any:
         if isinstance(data, dict) and data.get("driver", "pgbench") != "pgbench":
-            return {"scripts": (), "place": "outside", **data}
+            return {"scripts": (), "client_placement": "outside", **data}
         return data
 
     @property

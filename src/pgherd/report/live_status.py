@@ -108,7 +108,7 @@ class LiveTrialResult(Model):
     unit: str
     tainted: bool
     error: str | None
-    verdicts: list[Check] = Field(default_factory=list)
+    checks: list[Check] = Field(default_factory=list)
     passed: int = 0
 
 
@@ -522,7 +522,7 @@ def trial_result(result: TrialResult) -> LiveTrialResult:
         unit=unit.unit,
         tainted=result.tainted,
         error=result.error,
-        verdicts=not_passed,
+        checks=not_passed,
         passed=len(result.checks) - len(not_passed),
     )
 
