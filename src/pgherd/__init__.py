@@ -19,7 +19,7 @@ def open_run(run: str | os.PathLike[str], runs_dir: str | os.PathLike[str] = "pg
     """Open a run: its answer, findings, tables, trials and samples (see ``pgherd.store.open_run.Run``).
 
     Args:
-        run: path or name of a run's directory, an unambiguous part of its name, or 'last'.
+        run: path (a text with a slash) or name of a run's directory, an unambiguous part of its name, or 'last'.
         runs_dir: directory that contains the runs, for a name.
 
     Raises:
@@ -29,4 +29,4 @@ def open_run(run: str | os.PathLike[str], runs_dir: str | os.PathLike[str] = "pg
 
     from pgherd.store import open_run
 
-    return open_run.open_run(Path(run), Path(runs_dir))
+    return open_run.open_run(run if isinstance(run, str) else Path(run), Path(runs_dir))

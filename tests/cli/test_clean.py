@@ -1,4 +1,5 @@
 import json
+import os
 
 import pytest
 
@@ -43,3 +44,20 @@ def test_a_live_run_is_left_alone(runs, name, capsys):
 def test_golden_copies_go_only_when_asked(tmp_path, capsys):
     assert run(["clean", "--templates", "--runs-dir", str(tmp_path)]) == 0
     assert "No leftovers found" in capsys.readouterr().out
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_run_of_another_user_is_not_changed(runs, name, tmp_path, capsys):
+    """Its record would then belong to root, and a link in it would overwrite a file of root."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    directory = RunDirectory(runs / name)
+    directory.save(directory.record().model_copy(update={"state": "running"}))
+    directory.begin_trial("9999")
+    (directory.path / "run.json.tmp").symlink_to(secret)
+    for path in (directory.path, *directory.path.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    assert run(["clean", "--runs-dir", str(runs)]) == 0
+    assert f"left unchanged: run {name} belongs to user 'nobody'" in capsys.readouterr().out
+    assert directory.record().state == "running" and (directory.path / "run.json").stat().st_uid == 65534
+    assert (directory.path / "trials/9999.partial").exists() and secret.read_text() == "secret"

@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 
 import pytest
@@ -68,3 +69,30 @@ def test_a_failure_leaves_no_half_of_a_file(runs, name, monkeypatch):
     monkeypatch.setattr("pgherd.export.openmetrics_file.write", fail)
     assert run(["export", name, "--runs-dir", str(runs)]) == 1
     assert not list((runs / name).glob("openmetrics*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_run_of_another_user_is_exported_elsewhere_only(runs, name, tmp_path, capsys):
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    (runs / name / f".openmetrics.txt.{os.getpid()}.tmp").symlink_to(secret)
+    os.chown(runs / name, 65534, 65534)
+    assert run(["export", name, "--runs-dir", str(runs)]) == 2
+    assert "belongs to user 'nobody', and pgherd does not write into it; give --output FILE" in capsys.readouterr().err
+    assert run(["export", name, "--runs-dir", str(runs), "--output", str(tmp_path / "run.om")]) == 0
+    assert (tmp_path / "run.om").read_text().endswith("# EOF\n") and secret.read_text() == "secret"
+
+
+def test_output_of_a_driver_is_read_in_its_run_only(runs, name, tmp_path, capsys):
+    """A result of a foreign run names any file as a driver's output."""
+    directory = RunDirectory(runs / name)
+    for result in directory.results():
+        file = directory.path / "trials" / result.id / "trial.json"
+        document = json.loads(file.read_text())
+        for phase in document["phases"]:
+            for target in phase["targets"]:
+                target["raw"] = ["../../../elsewhere/stderr"]
+        file.write_text(json.dumps(document))
+    (runs / "elsewhere").mkdir()
+    os.mkfifo(runs / "elsewhere/stderr")
+    assert run(["export", name, "--runs-dir", str(runs), "--output", "-"]) == 0

@@ -258,3 +258,16 @@ def test_interrupt_from_the_keyboard():
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60)[1] == "pgherd: interrupted\n"
     assert process.returncode == 130
+
+
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_what_root_creates_is_not_for_others_to_write(monkeypatch, uid):
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(sys, "argv", ["pgherd", "--version"])
+    before = os.umask(0o002)
+    try:
+        with pytest.raises(SystemExit):
+            entry.main()
+        assert os.umask(0) == (0o022 if uid == 0 else 0o002), "users may share what is theirs with a group"
+    finally:
+        os.umask(before)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 from pathlib import Path
 
 import click
@@ -80,3 +81,28 @@ def test_runs_directory():
     assert json.loads(CliRunner().invoke(verb, ["--json"], env={"PGHERD_RUNS": "b"}).stdout) == {"runs": "b"}
     result = CliRunner().invoke(verb, ["--runs-dir", __file__])
     assert result.exit_code == 2 and "is a file" in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_default_directory_of_another_user_is_not_followed(tmp_path, monkeypatch):
+    """As git refuses a repository of another user (CVE-2022-24765)."""
+    command = click.command()(runs_option(lambda runs: click.echo(str(runs))))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PGHERD_RUNS", raising=False)
+
+    def call(*arguments, **environment):
+        return CliRunner().invoke(command, arguments, env=environment)
+
+    assert call().output == "pgherd-runs\n"
+    (tmp_path / "pgherd-runs").mkdir()
+    assert call().output == "pgherd-runs\n"
+    os.chown(tmp_path / "pgherd-runs", 65534, 65534)
+    assert str(call().exception) == "./pgherd-runs belongs to user 'nobody'; to use it, give --runs-dir pgherd-runs"
+    assert call("--runs-dir", "pgherd-runs").output == call(PGHERD_RUNS="pgherd-runs").output == "pgherd-runs\n"
+    assert call(SUDO_UID="65534").output == "pgherd-runs\n"
+    (tmp_path / "pgherd-runs").rename(tmp_path / "theirs")
+    (tmp_path / "ours").mkdir()
+    (tmp_path / "pgherd-runs").symlink_to("ours")
+    assert call().output == "pgherd-runs\n"
+    os.chown(tmp_path / "pgherd-runs", 65534, 65534, follow_symlinks=False)
+    assert "belongs to user 'nobody'" in str(call().exception)

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import shlex
 
@@ -36,7 +37,10 @@ def test_a_run_that_was_interrupted_is_overlaid_with_what_it_has(runs, name, tmp
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(["report", "nothing"], "no run 'nothing'"), (["report", "last", "--output", "x.html"], "--output applies to several runs")],
+    [
+        (["report", "nothing"], "no run 'nothing'"),
+        (["report", "last", "--output", "x.html"], "--output is a directory for the report of one run"),
+    ],
 )
 def test_what_cannot_be_reported_is_said(runs, name, capsys, arguments, message):
     assert run([*arguments, "--runs-dir", str(runs)]) == 2
@@ -86,3 +90,40 @@ def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs
         assert said.startswith("Resume this run" if goes_on else "Rerun on an idle machine")
         assert said.endswith(f" (steal){'; it reruns them within its time budget' if goes_on else ''}: {command}")
         assert command in (runs / name / "report.html").read_text()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_run_of_another_user_is_reported_elsewhere_only(runs, name, tmp_path, capsys):
+    """A run directory of somebody, with links to files of root in the places that are written."""
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    directory = RunDirectory(runs / name)
+    record = directory.record().model_copy(update={"state": "interrupted"})
+    directory.save(record)
+    (directory.path / "tables").mkdir()
+    for link in ("run.json.tmp", "report.html.tmp", "report.html", "report.json", "tables/databases.csv.tmp"):
+        (directory.path / link).symlink_to(secret)
+    for path in (directory.path, *directory.path.rglob("*")):
+        os.chown(path, 65534, 65534, follow_symlinks=False)
+    before = sorted((str(path), path.lstat().st_mtime_ns) for path in directory.path.rglob("*"))
+    assert run(["report", name, "--runs-dir", str(runs)]) == 2
+    assert f"run {name} belongs to user 'nobody', and pgherd does not write into it; --output DIR" in capsys.readouterr().err
+    assert run(["report", name, "--runs-dir", str(runs), "--output", str(tmp_path / "out"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["files"][0] == str(tmp_path / "out/report.html")
+    assert "<svg" in (tmp_path / "out/report.html").read_text() and list((tmp_path / "out/tables").glob("*.csv"))
+    assert sorted((str(path), path.lstat().st_mtime_ns) for path in directory.path.rglob("*")) == before
+    assert secret.read_text() == "secret"
+
+
+def test_links_in_a_run_of_ours_are_replaced(runs, name, tmp_path):
+    secret = tmp_path / "secret"
+    secret.write_text("secret")
+    for link in ("run.json.tmp", "report.html.tmp", "report.html"):
+        (runs / name / link).symlink_to(secret)
+    assert run(["report", name, "--runs-dir", str(runs)]) == 0
+    assert secret.read_text() == "secret" and (runs / name / "report.html").stat().st_size > 1000
+
+
+def test_a_directory_is_no_file_for_several_runs(runs, name, tmp_path, capsys):
+    assert run(["report", name, name, "--runs-dir", str(runs), "--output", str(tmp_path)]) == 2
+    assert "--output is a file for several runs" in capsys.readouterr().err

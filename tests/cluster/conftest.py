@@ -1,8 +1,12 @@
-"""A small cluster on loopback for the tests of its parts: a scheduler and two workers of ours in one thread of this process."""
+"""A small cluster on loopback for the tests of its parts: a scheduler and two workers of ours in one thread of this process.
+
+The usual one has TLS, which root requires. Another one without it is for what only ordinary users may do.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,11 +17,32 @@ import pytest
 
 @pytest.fixture(scope="module")
 def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The scheduler's address; its hosts are ``left`` (127.0.0.2) and ``right`` (127.0.0.3)."""
+    """The scheduler's address; its hosts are ``left`` (127.0.0.2) and ``right`` (127.0.0.3). The driver finds its certificates."""
+    from pgherd.cluster import certificates, scheduler_address
+
+    directory = tmp_path_factory.mktemp("certificates")
+    made = certificates.authority("loopback")
+    certificates.write_private(directory / certificates.AUTHORITY, made.certificate)
+    certificates.write_private(directory / certificates.MEMBER, made.issue("member"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(scheduler_address.TLS_DIRECTORY, str(directory))
+        with _cluster(tmp_path_factory, directory) as address:
+            yield address
+
+
+@pytest.fixture
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The address of another such cluster without TLS."""
+    with _cluster(tmp_path_factory, None) as address:
+        yield address
+
+
+@contextlib.contextmanager
+def _cluster(tmp_path_factory: pytest.TempPathFactory, tls: Path | None) -> Iterator[Any]:
     scratch = tmp_path_factory.mktemp("scratch")
     ready, done = threading.Event(), threading.Event()
     found: list[Any] = []
-    thread = threading.Thread(target=lambda: asyncio.run(_serve(scratch, found, ready, done)), name="loopback")
+    thread = threading.Thread(target=lambda: asyncio.run(_serve(scratch, tls, found, ready, done)), name="loopback")
     thread.start()
     try:
         assert ready.wait(60), "the scheduler on loopback did not come up"
@@ -29,16 +54,16 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         thread.join(60)
 
 
-async def _serve(scratch: Path, found: list[Any], ready: threading.Event, done: threading.Event) -> None:
+async def _serve(scratch: Path, tls: Path | None, found: list[Any], ready: threading.Event, done: threading.Event) -> None:
     from distributed import Security
-    from pgherd.cluster import dask_servers, dask_settings
+    from pgherd.cluster import dask_servers, dask_settings, scheduler_address
 
     dask_settings.configure()
     try:
-        plain = Security()
-        scheduler = await dask_servers.scheduler(plain, listen="127.0.0.1", protocol="tcp")
+        security = Security() if tls is None else scheduler_address.member_security(tls)
+        scheduler = await dask_servers.scheduler(security, listen="127.0.0.1", protocol="tcp" if tls is None else "tls")
         hosts = (("left", "127.0.0.2"), ("right", "127.0.0.3"))
-        workers = [await dask_servers.worker(scheduler.address, name, plain, str(scratch / name), listen=where) for name, where in hosts]
+        workers = [await dask_servers.worker(scheduler.address, name, security, str(scratch / name), listen=where) for name, where in hosts]
         found.append(scheduler.address)
     except BaseException as error:
         found.append(error)

@@ -17,6 +17,7 @@ import pytest
 from pgherd.cluster import bootstrap, bundle
 from pgherd.cluster.bootstrap import BootstrapError, act
 from pgherd.host import paths
+from pgherd.node import files
 
 
 def test_it_imports_nothing_but_the_standard_library():
@@ -33,6 +34,51 @@ def test_its_places_are_those_of_pgherd(monkeypatch, tmp_path):
             if variable is not None:
                 monkeypatch.setenv(name, variable)
         assert bootstrap._state() == paths.state_dir() and bootstrap._cache() == paths.cache_dir()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of another user need root")
+def test_only_the_environment_that_others_cannot_change_is_the_same(environment, tmp_path):
+    """The driver's path may be in a directory of another user of this host."""
+    place = tmp_path / "home/.venv/bin"
+    place.mkdir(parents=True)
+    (place / "python").write_text(FAKE)
+    (place / "python").chmod(0o755)
+    (place / "python.site/pgherd").mkdir(parents=True)
+    (place / "python.site/pgherd/__init__.py").write_text("__version__ = 7")
+    same = str(place / "python")
+    assert environment(b"", same=same) == same
+    for changed, restore in (
+        (lambda: os.chown(tmp_path / "home", 54321, 54321), lambda: os.chown(tmp_path / "home", 0, 0)),
+        (lambda: place.chmod(0o777), lambda: place.chmod(0o755)),
+    ):
+        changed()
+        assert not bootstrap._trusted(same) and not files.trusted(same, 0)
+        assert environment(b"", same=same) is None
+        restore()
+        assert bootstrap._trusted(same) and files.trusted(same, 0)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of another user need root")
+def test_root_uses_no_directory_that_another_user_can_change(monkeypatch, tmp_path):
+    os.chown(tmp_path, 54321, 54321)
+    for name, place in (("XDG_STATE_HOME", bootstrap._state), ("XDG_CACHE_HOME", bootstrap._cache)):
+        monkeypatch.setenv(name, str(tmp_path))
+        with pytest.raises(BootstrapError, match=f"unset {name}"):
+            place()
+
+
+def test_the_lock_for_environments_is_one_that_others_cannot_hold(tmp_path, monkeypatch):
+    (tmp_path / "lock").touch(0o644)
+    monkeypatch.setattr(bootstrap, "_LOCK_TIMEOUT_S", 0.1)
+    with bootstrap._readable(), bootstrap._locked(tmp_path):
+        assert (tmp_path / "lock").stat().st_mode & 0o777 == 0o600
+        with pytest.raises(BootstrapError, match="another pgherd has held .*lock for 0.1 s"), bootstrap._locked(tmp_path):
+            raise AssertionError("it is held")
+    (tmp_path / "lock").unlink()
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError), bootstrap._locked(tmp_path):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_an_old_python_is_told(monkeypatch):

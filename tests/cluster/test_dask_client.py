@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 import time
 from collections import Counter
@@ -144,12 +145,13 @@ def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monk
         assert made.hosts() == ("left", "right")
 
 
-def test_a_worker_elsewhere_without_tls_is_refused_and_not_found_again(loopback, monkeypatch):
-    monkeypatch.setattr(scheduler_address, "is_loopback", lambda host: host != "127.0.0.3")
-    with pytest.raises(UsageError, match=r"its worker tcp://127\.0\.0\.3:\d+ is not, and is unencrypted"):
-        dask_client.connect(loopback)
-    monkeypatch.undo()
-    with dask_client.connect(loopback) as made:
+def test_a_worker_elsewhere_without_tls_is_refused_and_not_found_again(plain, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with monkeypatch.context() as patch:
+        patch.setattr(scheduler_address, "is_loopback", lambda host: host != "127.0.0.3")
+        with pytest.raises(UsageError, match=r"its worker tcp://127\.0\.0\.3:\d+ is not, and is unencrypted"):
+            dask_client.connect(plain)
+    with dask_client.connect(plain) as made:
         monkeypatch.setattr(scheduler_address, "is_loopback", lambda host: host != "127.0.0.3")
         lost = made._members["right"]
         made._lose(lost, "for the test")
@@ -157,10 +159,21 @@ def test_a_worker_elsewhere_without_tls_is_refused_and_not_found_again(loopback,
         assert made.hosts() == ("left",)
 
 
-def test_where_nobody_answers(monkeypatch):
+def test_where_nobody_answers(loopback, monkeypatch):
     monkeypatch.setattr(dask_client, "CONNECT", 1.0)
-    with pytest.raises(UsageError, match=r"no Dask scheduler that accepts this certificate responds at tcp://127.0.0.1:9"):
-        dask_client.connect("tcp://127.0.0.1:9")
+    with pytest.raises(UsageError, match=r"no Dask scheduler that accepts this certificate responds at tls://127.0.0.1:9"):
+        dask_client.connect("tls://127.0.0.1:9")
+
+
+def test_root_speaks_to_no_scheduler_without_tls(monkeypatch):
+    """Whoever listens there has the driver run what it sends."""
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with socket.create_server(("127.0.0.1", 0)) as attacker:
+        attacker.settimeout(0.2)
+        with pytest.raises(UsageError, match="any user of this machine could listen there and run programs as root"):
+            dask_client.connect(f"tcp://127.0.0.1:{attacker.getsockname()[1]}")
+        with pytest.raises(TimeoutError):
+            attacker.accept()
 
 
 def _client(*workers):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from pgherd.cluster import certificates, cluster_file, scheduler_address
@@ -10,7 +12,8 @@ from pgherd.model.errors import UsageError
 
 
 @pytest.mark.parametrize("text", ["tcp://127.0.0.1:8786", "tcp://localhost:1", "tcp://[::1]:8786", "tls://10.0.0.1:8786", "tls://head:9"])
-def test_these_addresses_will_do(text):
+def test_these_addresses_will_do(text, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     scheduler_address.check(text)
     assert scheduler_address.find(text).address == text
 
@@ -34,8 +37,19 @@ def test_these_do_not(own_directories, text, why):
         scheduler_address.find(text)
 
 
-def test_workers_beyond_this_machine_have_tls_whatever_the_scheduler_s_address():
+@pytest.mark.parametrize("text", ["tcp://127.0.0.1:8786", "tcp://localhost:1", "tcp://[::1]:8786", "tcp://[::ffff:127.0.0.1]:1"])
+def test_root_takes_no_address_where_any_user_may_listen(text, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    with pytest.raises(UsageError, match="not encrypted, and pgherd runs as root|neither encrypted"):
+        scheduler_address.find(text)
+    with pytest.raises(UsageError, match="is unencrypted, and pgherd runs as root|is not, and is unencrypted"):
+        scheduler_address.check_workers("tls://127.0.0.1:8786", ["tls://127.0.0.2:4", text])
+    scheduler_address.check_workers("tls://127.0.0.1:8786", ["tls://127.0.0.2:4"])
+
+
+def test_workers_beyond_this_machine_have_tls_whatever_the_scheduler_s_address(monkeypatch):
     """A scheduler's port may be forwarded here; workers are talked to directly all the same."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     scheduler_address.check_workers("tcp://127.0.0.1:8786", ["tcp://127.0.0.2:4", "tls://10.0.0.1:4", "tcp://[::1]:4"])
     with pytest.raises(UsageError, match=r"its worker tcp://10\.0\.0\.1:4 and 1 more is not, and is unencrypted"):
         scheduler_address.check_workers("tcp://127.0.0.1:8786", ["tcp://127.0.0.2:4", "tcp://10.0.0.1:4", "tcp://10.0.0.2:4"])

@@ -96,6 +96,38 @@ def test_a_python_of_the_driver_s_version_is_taken_before_others(client, tmp_pat
     assert Ssh().run("db1", orders) == {"took": "another version"}
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="files of another user need root")
+@pytest.mark.parametrize("kind", ["ours", "their directory", "a writable directory", "a writable file", "their link", "a link to theirs"])
+def test_a_python_that_another_user_of_the_host_can_exchange_is_not_run(client, tmp_path, monkeypatch, kind):
+    """At the driver's path, a user of the host may have made one, which root would run."""
+    home = tmp_path / "home"
+    (home / "bin").mkdir(parents=True)
+    python = home / "bin/own python"
+    python.write_text('#!/bin/sh\necho \'{"took": "it"}\'\n')
+    python.chmod(0o755)
+    used = python
+    match kind:
+        case "their directory":
+            os.chown(home, 54321, 54321)
+        case "a writable directory":
+            home.chmod(0o777)
+        case "a writable file":
+            python.chmod(0o775)
+        case "their link":
+            used = tmp_path / "link"
+            used.symlink_to(python)
+            os.chown(used, 54321, 54321, follow_symlinks=False)
+        case "a link to theirs":
+            used = tmp_path / "link"
+            used.symlink_to(python)
+            os.chown(home, 54321, 54321)
+    monkeypatch.setattr("pgherd.cluster.ssh._REMOTE", _REMOTE.replace(shlex.quote(sys.executable), shlex.quote(str(used))))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    (tmp_path / "agent").mkdir()
+    answer = Ssh().run("db1", {"action": "log", "directory": str(tmp_path / "agent")})
+    assert ("took" in answer) == (kind == "ours")
+
+
 @pytest.mark.parametrize(
     "code, says, kind, why",
     [
@@ -145,3 +177,20 @@ def test_names_of_hosts():
 
 def test_a_host_s_name_in_its_cluster_is_without_the_user():
     assert [joined_name(host) for host in ("root@10.0.0.2", "db-3.example")] == ["10.0.0.2", "db-3.example"]
+
+
+TITLE = "\x1b]0;title\x07\x1b[2J"
+"""Sets a terminal's title and clears it."""
+
+
+@pytest.mark.parametrize(
+    "program", ["print(json.dumps({'failed': T}))", "print(T)", "print(T, file=sys.stderr)", "print(json.dumps({'log': [{T: T}]}))"]
+)
+def test_a_host_does_not_control_the_terminal(client, tmp_path, monkeypatch, program):
+    monkeypatch.setattr("pgherd.cluster.ssh.files", lambda package: tmp_path)
+    (tmp_path / "bootstrap.py").write_text(f"import json, sys; T = {TITLE!r}; {program}")
+    try:
+        told = str(Ssh().run("db1", {}))
+    except CapabilityError as error:
+        told = str(error)
+    assert "]0;title" in told and "\x1b" not in told and "\\x1b" not in told and "\x07" not in told

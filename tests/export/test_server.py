@@ -1,5 +1,7 @@
 import http.client
 import socket
+import threading
+import time
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
@@ -154,6 +156,27 @@ def test_one_that_goes_away_or_never_speaks_is_not_told_to_the_terminal(serve, m
                 pass
     assert get(server)[0] == 200
     assert capfd.readouterr().err == ""
+
+
+def test_idle_connections_of_others_cost_only_so_many_threads(serve, monkeypatch):
+    monkeypatch.setattr(metrics_server, "MAX_CONNECTIONS", 3)
+    server, before = serve(), threading.active_count()
+    port = int(server.url.rsplit(":", 1)[1].removesuffix("/metrics"))
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(20)]
+    try:
+        assert [client.recv(1) for client in idle[3:]] == [b""] * 17, "the others are closed"
+        assert threading.active_count() <= before + 3
+    finally:
+        for client in idle:
+            client.close()
+    deadline = time.monotonic() + 20
+    while True:  # the places become free again
+        try:
+            assert get(server)[0] == 200
+            break
+        except (OSError, http.client.HTTPException):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
 
 
 def test_what_fails_is_told_to_whoever_asks(serve, capfd):

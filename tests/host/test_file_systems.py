@@ -44,6 +44,8 @@ def test_a_loop_volume_is_mounted_and_goes_with_the_journal(journal, home):
     target = file_systems.make_loop(NODE, journal, str(home), "l", 80 * 2**20)
     mount = mounts.at(NODE, target)
     assert mount is not None and mount.kind == "ext4" and mount.source == loops.associated(home / "l.img")[0]
+    for option in (os.ST_NOSUID, os.ST_NODEV, os.ST_NOATIME):
+        assert os.statvfs(target).f_flag & option
     (Path(target) / "x").write_bytes(os.urandom(1000))
     file_systems.still_there(NODE, target)
     said = journal.play()
@@ -75,6 +77,7 @@ def test_a_device_is_formatted_and_empty_again_afterwards(tmp_path, journal, hom
     try:
         target = file_systems.make_on_device(NODE, journal, str(home), "d", device)
         assert mounts.at(NODE, target).source == device
+        assert os.statvfs(target).f_flag & os.ST_NOSUID and os.statvfs(target).f_flag & os.ST_NODEV
         with pytest.raises(UsageError, match="is mounted at"):
             require_empty(NODE, device)
         assert f"erased {device}" in journal.play()

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import journal as journals
-from pgherd.host import processes
+from pgherd.host import processes, shared_settings
 from pgherd.host.journal import Journal, clean, parse
-from pgherd.host.undo_actions import Kill, RemoveTree, Write
-from pgherd.model.errors import CapabilityError
+from pgherd.host.undo_actions import Kill, ReleaseSharedMemory, RemoveTree
+from pgherd.model.errors import CapabilityError, PgherdError
 from pgherd.node.local import LocalNode
 
 NODE = LocalNode()
@@ -22,22 +22,29 @@ NODE = LocalNode()
 OWNER = """
 import subprocess, sys, time
 from pathlib import Path
-from pgherd.host import processes
+from pgherd.host import processes, shared_settings
 from pgherd.host.journal import Journal
-from pgherd.host.undo_actions import Kill, Write
+from pgherd.host.undo_actions import Kill, ReleaseSetting
 from pgherd.node.local import LocalNode
 base = Path(sys.argv[1])
+shared_settings.LEDGER = base / "holds.json"
 node = LocalNode()
 journal = Journal.open(node, base / "state", "doomed")
 journal.make_tree(str(base / "work"))
 (base / "work/data").mkdir()
 child = subprocess.Popen(["sleep", "300"], start_new_session=True)
 journal.note(Kill(pid=child.pid, start=processes.start_time(node, child.pid)))
-journal.note(Write(path=str(base / "knob"), value="before"))
-(base / "knob").write_text("during")
+journal.note(ReleaseSetting(key="k"))
+shared_settings.choose(node, "k", str(base / "knob"), "during")
 print(child.pid, flush=True)
 time.sleep(300)
 """
+
+
+@pytest.fixture(autouse=True)
+def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(shared_settings, "LEDGER", tmp_path / "holds.json")
+    return tmp_path / "holds.json"
 
 
 def owner(base: Path) -> tuple[subprocess.Popen[str], int]:
@@ -84,10 +91,10 @@ def test_the_note_is_on_disk_before_the_change(tmp_path: Path, monkeypatch: pyte
     journal = Journal.open(NODE, tmp_path, "run")
     synced: list[int] = []
     monkeypatch.setattr(journals.os, "fsync", synced.append)
-    journal.note(Write(path="/x", value="1"))
+    journal.note(RemoveTree(path="/x"))
     assert synced == [journal._number]
     (path,) = (tmp_path / "journal").glob("*.jsonl")
-    assert '"kind": "write"' in path.read_text()
+    assert '"kind": "remove_tree"' in path.read_text()
 
 
 def test_play_goes_backwards_within_each_kind(tmp_path: Path) -> None:
@@ -132,7 +139,7 @@ def test_every_truncation_of_a_journal_reads(tmp_path: Path) -> None:
     """Torn anywhere, a journal gives a prefix of what was noted, and never an error."""
     journal = Journal.open(NODE, tmp_path, "run")
     for index in range(3):
-        journal.note(Write(path=f"/knob{index}", value="ü\n"))
+        journal.note(ReleaseSharedMemory(data_directory=f"/data{index}ü\n"))
     journal.done(2)
     (path,) = (tmp_path / "journal").glob("*.jsonl")
     text = path.read_text()
@@ -151,8 +158,8 @@ def test_a_torn_line_does_not_swallow_the_next(tmp_path: Path, monkeypatch: pyte
     with monkeypatch.context() as patch:
         patch.setattr(journals.os, "write", lambda number, data: write(number, data[:7]))  # the disk is full
         with pytest.raises(OSError, match="No space left"):
-            journal.note(Write(path="/lost", value=""))
-    journal.note(Write(path="/kept", value=""))
+            journal.note(RemoveTree(path="/lost"))
+    journal.note(RemoveTree(path="/kept"))
     (path,) = (tmp_path / "journal").glob("*.jsonl")
     assert [undo.path for undo in parse(path.read_text())[1].values()] == ["/kept"]
 
@@ -186,13 +193,14 @@ def test_an_empty_journal_goes_silently(tmp_path: Path) -> None:
     assert not (tmp_path / "journal/empty.jsonl").exists()
 
 
-def test_after_a_boot_pids_and_knobs_are_left_alone(tmp_path: Path) -> None:
+def test_after_a_boot_pids_and_knobs_are_left_alone(tmp_path: Path, ledger: Path) -> None:
     process, child = owner(tmp_path)
     process.kill()
     process.wait()
     try:
         (path,) = (tmp_path / "state/journal").glob("*.jsonl")
-        path.write_text(path.read_text().replace(processes.boot_id(NODE), "00000000-0000-0000-0000-000000000000"))
+        for file in (path, ledger):
+            file.write_text(file.read_text().replace(processes.boot_id(NODE), "00000000-0000-0000-0000-000000000000"))
         assert clean(NODE, tmp_path / "state") == [f"removed {tmp_path}/work (run doomed)"]
         assert processes.start_time(NODE, child) is not None
         assert (tmp_path / "knob").read_text() == "during"
@@ -242,3 +250,68 @@ with interruption.ended_by_signals():
     )
     assert done.stdout == "ended\n", done.stderr
     assert not list(tmp_path.glob("[ot][nw]*")) and not list((tmp_path / "state/journal").glob("*.jsonl"))
+
+
+STRANGER = 54321
+"""A uid without an account."""
+
+
+@pytest.fixture
+def forged(tmp_path: Path) -> Path:
+    """A journal that asks for the removal of a directory of ours, whose marker it knows."""
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / ".pgherd").write_text("id")
+    (precious / "file").touch()
+    owner = {"schema": "pgherd/journal/1", "journal": "id", "run": "r", "pid": 999_999_9, "start": 1, "boot": "x", "at": 0.0}
+    (tmp_path / "journal").mkdir(mode=0o700)
+    path = tmp_path / "journal/forged.jsonl"
+    path.write_text(json.dumps(owner) + "\n" + json.dumps({"id": 1, "undo": {"kind": "remove_tree", "path": str(precious)}}) + "\n")
+    path.chmod(0o600)
+    return path
+
+
+def test_the_forged_journal_would_be_played_if_it_were_ours(tmp_path: Path, forged: Path) -> None:
+    assert clean(NODE, tmp_path) == [f"removed {tmp_path}/precious (run r)"]
+
+
+@pytest.mark.parametrize("kind", ["another user's file", "another user's directory", "a writable file", "a writable directory", "a link"])
+def test_a_journal_that_others_can_write_is_not_played(tmp_path: Path, forged: Path, kind: str) -> None:
+    if os.geteuid() != 0 and "another user" in kind:
+        pytest.skip("files of another user need root")
+    match kind:
+        case "another user's file":
+            os.chown(forged, STRANGER, STRANGER)
+        case "another user's directory":
+            os.chown(forged.parent, STRANGER, STRANGER)
+        case "a writable file":
+            forged.chmod(0o620)
+        case "a writable directory":
+            forged.parent.chmod(0o777)
+        case "a link":
+            forged.rename(tmp_path / "elsewhere")
+            forged.symlink_to(tmp_path / "elsewhere")
+    (sentence,) = clean(NODE, tmp_path)
+    assert sentence.startswith(f"left {forged.parent if 'directory' in kind else forged} alone: ")
+    assert journals.running(NODE, tmp_path) == []
+    assert (tmp_path / "precious/file").exists()
+    if "directory" in kind:
+        with pytest.raises(PgherdError):
+            Journal.open(NODE, tmp_path, "run")
+
+
+def test_what_is_played_is_what_was_locked(tmp_path: Path, forged: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file of that name may be another one by then."""
+    lock = journals.try_lock
+
+    def exchanged(number: int) -> bool:
+        text = forged.read_text()
+        forged.unlink()
+        forged.write_text(text.replace("precious", "another"))
+        return lock(number)
+
+    (tmp_path / "another").mkdir()
+    (tmp_path / "another/.pgherd").write_text("id")
+    monkeypatch.setattr(journals, "try_lock", exchanged)
+    assert clean(NODE, tmp_path) == [f"removed {tmp_path}/precious (run r)"]
+    assert (tmp_path / "another").exists()

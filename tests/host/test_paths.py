@@ -35,6 +35,21 @@ def test_xdg_variables_win(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
     assert paths.cache_dir() == Path("/srv/cache/pgherd")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="directories of another user need root")
+@pytest.mark.parametrize("variable, place", [("XDG_STATE_HOME", paths.state_dir), ("XDG_CACHE_HOME", paths.cache_dir)])
+def test_root_uses_no_directory_that_another_user_can_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, place) -> None:
+    """As with ``sudo -E`` from an account that sets the variable."""
+    (tmp_path / "home/state").mkdir(parents=True)
+    monkeypatch.setenv(variable, str(tmp_path / "home/state"))
+    assert place() == tmp_path / "home/state/pgherd"
+    os.chown(tmp_path / "home", 54321, 54321)
+    with pytest.raises(CapabilityError, match=f"unset {variable} to use /var/"):
+        place()
+    monkeypatch.setenv(variable, str(tmp_path / "home/new/state"))
+    with pytest.raises(CapabilityError, match="other users can exchange files"):
+        place()
+
+
 def test_a_user_keeps_it_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)

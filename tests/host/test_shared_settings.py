@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 
 from pgherd.host import shared_settings
 from pgherd.host.huge_pages import SHARED, pool_file
+from pgherd.node.files import Directory
 
 SMALL = 2 * 2**20
 PATH = pool_file(SMALL)
@@ -166,3 +170,37 @@ def test_in_whatever_order_runs_begin_and_end_the_pool_is_what_it_was(
         for key in "abcd":
             shared_settings.give_back(node, key)
         assert node.total[SMALL] == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+def test_another_user_cannot_hold_up_the_ledger(fake_pools: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by the directory, which anybody may open in /run, nor by a file in it."""
+    ledger = Path(tempfile.mkdtemp(prefix="pgherd-test-")) / "holds.json"  # all may enter the directory around it
+    ledger.parent.chmod(0o755)
+    monkeypatch.setattr(shared_settings, "LEDGER", ledger)
+    node = fake_pools.PoolNode()
+    shared_settings.add(node, "a", PATH, 10, never)
+    user = ["setpriv", "--reuid=65534", "--clear-groups", "flock", "--exclusive"]
+    hold = [*user, "--no-fork", str(ledger.parent), "sh", "-c", "echo held; exec sleep 60"]
+    with subprocess.Popen(hold, stdout=subprocess.PIPE, text=True) as attacker:
+        try:
+            assert attacker.stdout is not None and attacker.stdout.readline() == "held\n"
+            shared_settings.add(node, "b", PATH, 10, never)
+        finally:
+            attacker.kill()
+    for file in (ledger, ledger.with_suffix(".lock")):
+        done = subprocess.run([*user, str(file), "true"], capture_output=True, text=True)
+        assert done.returncode != 0 and "Permission denied" in done.stderr, "it must not be possible to open it"
+    assert shared_settings.give_back(node, "a") and shared_settings.give_back(node, "b")
+    shutil.rmtree(ledger.parent)
+
+
+def test_a_lock_that_is_not_given_up_ends_with_the_name_of_its_holder(
+    ledger: Path, fake_pools: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = Directory.lock
+    monkeypatch.setattr(Directory, "lock", lambda self, name: lock(self, name, timeout=0.1))
+    node = fake_pools.PoolNode()
+    shared_settings.add(node, "a", PATH, 10, never)
+    with shared_settings._locked(node), pytest.raises(TimeoutError, match=f"holds.lock is locked by process {os.getpid()}"):
+        shared_settings.give_back(node, "a")

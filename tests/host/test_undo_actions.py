@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 
@@ -14,13 +15,13 @@ from pgherd.host.undo_actions import (
     UNDO,
     DetachLoop,
     Kill,
+    ReleaseSetting,
     ReleaseSharedMemory,
     RemoveCgroup,
     RemoveTree,
     UndoContext,
     Unmount,
     WipeFileSystem,
-    Write,
     absolute,
 )
 from pgherd.node.local import LocalNode
@@ -50,11 +51,10 @@ def test_a_tree_goes_only_with_its_own_journal(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     (tree / "data/base").mkdir(parents=True)
     (tree / MARKER).write_text("mine\n")
-    inner = RemoveTree(path=str(tree / "data"))
-    with pytest.raises(OSError, match="has no .pgherd file"):
-        inner.play(UndoContext(NODE, "other"))
-    assert inner.play(UndoContext(NODE, "mine")) == f"removed {tree}/data", "a directory around it carries the marker"
-    assert tree.exists()
+    for journal, path in (("other", tree), ("mine", tree / "data")):
+        with pytest.raises(OSError, match="has no .pgherd file"):
+            RemoveTree(path=str(path)).play(UndoContext(NODE, journal))
+    assert (tree / "data/base").exists(), "the marker of a directory around it is not its own"
     assert RemoveTree(path=str(tree)).play(UndoContext(NODE, "mine")) == f"removed {tree}"
     assert RemoveTree(path=str(tree)).play(UndoContext(NODE, "mine")) is None
 
@@ -111,14 +111,28 @@ def test_only_our_own_groups_are_removed(path: str) -> None:
         RemoveCgroup(paths=(path,))
 
 
-def test_write_restores_only_what_differs(tmp_path: Path) -> None:
-    knob = tmp_path / "nr_hugepages"
-    knob.write_text("512\n")
-    undo = Write(path=str(knob), value="0\n")
-    assert undo.play(UndoContext(NODE, "id", same_boot=False)) is None
-    assert undo.play(UndoContext(NODE, "id")) == f"wrote 0 back to {knob}"
-    assert undo.play(UndoContext(NODE, "id")) is None
-    assert Write(path=str(tmp_path / "gone"), value="0").play(UndoContext(NODE, "id")) is None
+@pytest.mark.parametrize("kind", ["another user's", "a link", "writable by others"])
+def test_a_marker_that_others_can_write_is_none(tmp_path: Path, kind: str) -> None:
+    if os.geteuid() != 0 and kind == "another user's":
+        pytest.skip("files of another user need root")
+    (tmp_path / "tree/data").mkdir(parents=True)
+    marker = tmp_path / "tree" / MARKER
+    marker.write_text("mine")
+    if kind == "another user's":
+        os.chown(marker, 54321, 54321)
+    elif kind == "a link":
+        marker.rename(tmp_path / "elsewhere")
+        marker.symlink_to(tmp_path / "elsewhere")
+    else:
+        marker.chmod(0o666)
+    with pytest.raises(OSError, match="has no .pgherd file"):
+        RemoveTree(path=str(tmp_path / "tree")).play(UndoContext(NODE, "mine"))
+    assert (tmp_path / "tree/data").exists()
+
+
+def test_no_undo_writes_to_any_path() -> None:
+    with pytest.raises(ValidationError):
+        UNDO.validate_python({"kind": "write", "path": "/etc/sudoers.d/x", "value": "mallory ALL=(ALL) NOPASSWD: ALL"})
 
 
 def test_a_missing_data_directory_has_nothing_to_release(tmp_path: Path) -> None:
@@ -129,7 +143,7 @@ def test_every_kind_survives_the_way_through_the_journal() -> None:
     for undo in (
         Kill(pid=5, start=6),
         RemoveCgroup(paths=("/sys/fs/cgroup/pgherd-a",)),
-        Write(path="/x", value="y"),
+        ReleaseSetting(key="k"),
         ReleaseSharedMemory(data_directory="/d"),
         RemoveTree(path="/t"),
     ):

@@ -14,8 +14,6 @@ import pytest
 
 from pgherd.analysis.io_pattern import burstiness, label
 from pgherd.host import block_devices, block_trace
-from pgherd.host.journal import Journal
-from pgherd.host.undo_actions import Write
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import Spool
@@ -48,17 +46,15 @@ def loop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if made.returncode != 0:
         pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
     path = made.stdout.strip()
-    journal = Journal.open(node, root / "state", "test")
     knob = f"/sys/block/{os.path.basename(path)}/queue/nomerges"
     before = node.read(knob)
     try:
         # Ordinary blocks first: reads of holes are no I/O, and the first write of a block costs the file system more.
         subprocess.run(["dd", "if=/dev/zero", f"of={path}", "bs=1M", f"count={SIZE >> 20}", "oflag=direct", "status=none"], check=True)
-        journal.note(Write(path=knob, value=before.decode()))
         node.write(knob, b"2")
         yield os.path.basename(path)
     finally:
-        journal.close()
+        node.write(knob, before)
         after = node.read(knob)
         subprocess.run(["losetup", "--detach", path], check=False)
     assert after == before, "merging is as it was"

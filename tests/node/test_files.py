@@ -1,4 +1,6 @@
+import grp
 import os
+import pwd
 import stat
 import subprocess
 from pathlib import Path
@@ -156,3 +158,141 @@ def test_link_of_another_user_reads_nothing_of_root(tmp_path):
     subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "ln", "-s", "/etc/shadow", "out"], cwd=shared, check=True)
     with Directory.open(shared) as directory, pytest.raises(UnsafeFileError):
         directory.read("out")
+
+
+@as_root
+def test_a_link_in_a_directory_of_another_user_is_not_trusted(tmp_path):
+    """Its target is root's, but the link can name another one tomorrow."""
+    tmp_path.chmod(0o755)
+    theirs, program = tmp_path / "theirs", tmp_path / "program"
+    program.write_text("")
+    theirs.mkdir()
+    (theirs / "link").symlink_to(program)
+    (tmp_path / "hop").symlink_to("theirs/link")
+    (tmp_path / "loop").symlink_to("loop")
+    assert files.trusted(theirs / "link", 0) and files.trusted(tmp_path / "hop", 0)
+    os.chown(theirs, NOBODY, NOBODY)
+    assert not files.trusted(theirs / "link", 0) and not files.trusted(tmp_path / "hop", 0)
+    os.chown(theirs, 0, 0)
+    os.chown(theirs / "link", NOBODY, NOBODY, follow_symlinks=False)
+    assert not files.trusted(theirs / "link", 0) and not files.trusted(tmp_path / "loop", 0)
+
+
+def test_lock_is_private_and_ends_with_a_message_that_names_its_holder(directory):
+    (directory.path / "lock").write_text("")
+    (directory.path / "lock").chmod(0o644)
+    with directory.lock("lock"):
+        assert stat.S_IMODE((directory.path / "lock").stat().st_mode) == 0o600
+        message = rf"lock is locked by process {os.getpid()} \("
+        with (
+            Directory.open(directory.path) as other,
+            pytest.raises(TimeoutError, match=message),
+            other.lock("lock", timeout=0.1),
+        ):
+            raise AssertionError("it is held")
+    with directory.lock("lock", timeout=0.1):
+        pass
+
+
+def test_lock_follows_no_link_and_takes_no_file_of_others(directory, tmp_path):
+    (directory.path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UnsafeFileError), directory.lock("link"):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+    (directory.path / "open").touch()
+    (directory.path / "open").chmod(0o666)
+    with pytest.raises(UnsafeFileError, match="other users can write"), directory.lock("open"):
+        pass
+
+
+@as_root
+def test_another_user_cannot_hold_a_lock(tmp_path):
+    tmp_path.chmod(0o755)
+    (tmp_path / "locks").mkdir(mode=0o755)
+    with Directory.open(tmp_path / "locks") as directory:
+        with directory.lock("lock"):
+            pass
+        attack = ["setpriv", "--reuid=65534", "--clear-groups", "flock", "--nonblock", str(tmp_path / "locks/lock"), "true"]
+        done = subprocess.run(attack, capture_output=True, text=True)
+        assert done.returncode != 0 and "Permission denied" in done.stderr
+        os.chown(tmp_path / "locks/lock", NOBODY, NOBODY)
+        with pytest.raises(UnsafeFileError, match="belongs to uid 65534"), directory.lock("lock"):
+            pass
+
+
+def test_file_below_a_directory_is_read_without_links(tmp_path):
+    (tmp_path / "run/a").mkdir(parents=True)
+    (tmp_path / "run/a/b").write_bytes(b"1")
+    (tmp_path / "secret").write_bytes(b"2")
+    (tmp_path / "run/link").symlink_to(tmp_path)
+    (tmp_path / "entry").symlink_to(tmp_path / "run")
+    assert files.read_below(tmp_path / "entry", "a/b") == b"1"
+    for name in ("link/secret", "../secret", "/etc/passwd", "a/../../secret", "a"):
+        with pytest.raises(UnsafeFileError):
+            files.read_below(tmp_path / "run", name)
+
+
+def test_new_file_replaces_the_old_one_at_the_end_only(directory, tmp_path):
+    (tmp_path / "a").write_bytes(b"old")
+    with directory.replacing("a") as number:
+        os.write(number, b"new")
+        assert directory.read("a") == b"old"
+    assert directory.read("a") == b"new"
+    with pytest.raises(ValueError, match="x"), directory.replacing("a") as number:
+        os.write(number, b"half")
+        raise ValueError("x")
+    assert directory.read("a") == b"new" and directory.names() == ["a"]
+
+
+def test_permissions_are_those_that_the_umask_leaves(tmp_path):
+    before = os.umask(0o027)
+    try:
+        files.write_file(tmp_path / "new/a", b"1")
+        with files.replacing(tmp_path / "b") as number:
+            os.write(number, b"2")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "new/a").stat().st_mode) == stat.S_IMODE((tmp_path / "b").stat().st_mode) == 0o640
+
+
+def test_head_of_a_file(tmp_path):
+    (tmp_path / "a").write_bytes(b"12345")
+    assert files.read_head(tmp_path / "a", 3) == b"123"
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UnsafeFileError):
+        files.read_head(tmp_path / "pipe", 3)
+
+
+def test_tree_is_copied_up_to_a_limit_and_without_links(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "a").mkdir(parents=True)
+    target.mkdir()
+    (source / "a/b").write_bytes(b"12345")
+    (source / "c").write_bytes(b"6")
+    with Directory.open(source) as old, Directory.open(target) as new:
+        assert files.copy_tree(old, new, 6) == 6 and (target / "a/b").read_bytes() == b"12345"
+        with pytest.raises(UnsafeFileError, match="more than"):
+            files.copy_tree(old, new, 5)
+        (source / "a/d").symlink_to("/etc/passwd")
+        with pytest.raises(UnsafeFileError, match="d is a link"):
+            files.copy_tree(old, new, 100)
+        assert files.copy_tree(old, new, 100, only=["c"]) == 1
+
+
+def test_caller_of_sudo_is_one_of_ours_for_root_only(monkeypatch):
+    monkeypatch.setenv("SUDO_UID", "1234")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert files.ours() == {0, 1234}
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert files.ours() == {1000}
+
+
+def test_group_of_one_member_is_private(monkeypatch):
+    account = pwd.struct_passwd(("ann", "x", 1000, 1000, "", "/", "/bin/sh"))
+    groups = {1000: grp.struct_group(("ann", "x", 1000, [])), 50: grp.struct_group(("staff", "x", 50, []))}
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: account)
+    monkeypatch.setattr(grp, "getgrgid", groups.__getitem__)
+    assert files._is_private_group(1000, 1000)
+    assert not files._is_private_group(50, 1000) and not files._is_private_group(1000, 0) and not files._is_private_group(7, 1000)
+    groups[1000] = grp.struct_group(("ann", "x", 1000, ["bob"]))
+    assert not files._is_private_group(1000, 1000)

@@ -220,3 +220,28 @@ def test_what_it_starts_has_the_limit_of_before():
     done = subprocess.run([*limited, sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     assert done.stdout == f"{['256', 'unlimited' if hard == INFINITY else str(hard)]}\n", done.stderr
+
+
+@pytest.mark.parametrize("end_session", [True, False])
+def test_the_rest_of_a_session_is_killed_before_its_leader_is_reaped(monkeypatch, tmp_path, end_session):
+    """Afterwards another process may have its pid, and lead a session of that number."""
+    states = []
+    end = process._end_session
+
+    def observed(pid):
+        states.append(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0])
+        end(pid)
+
+    monkeypatch.setattr(process, "_end_session", observed)
+    script = f"sleep 60 & echo $! > {tmp_path}/child; exit 3"
+    one = process.LocalProcess(Command(["sh", "-c", script], end_session=end_session))
+    assert one.wait(30) == 3 and one.poll() == 3
+    child = int((tmp_path / "child").read_text())
+    assert states == (["Z"] if end_session else [])
+    if end_session:
+        deadline = time.monotonic() + 10
+        while Path(f"/proc/{child}").exists() and Path(f"/proc/{child}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    else:
+        os.kill(child, 9)

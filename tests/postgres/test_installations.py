@@ -2,15 +2,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
-from pgherd.postgres import installations
+from pgherd.postgres import balloon_build, installations, settings_validation
 from pgherd.postgres.installations import (
     TOOLS,
     Installation,
@@ -250,3 +252,40 @@ def test_a_real_installation_has_one(node, installation):
     assert len(digest) == 64 and digest == substance(node, installation)
     others = {other.bin: substance(node, other) for other in installations.find_all(node) if other.version != installation.version}
     assert digest not in others.values()
+
+
+FAKE = """#!/bin/sh
+[ "$1" = --version ] && echo "postgres (PostgreSQL) 16.1"
+id -u >> "$0.uids"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="programs of another user need root")
+def test_root_runs_no_program_that_another_user_can_exchange():
+    """``--pg-bin`` and the PATH may name a directory of another user, and the version is asked for at once."""
+    top = Path(tempfile.mkdtemp(prefix="pgherd-test-"))  # all may enter the directories around it
+    try:
+        top.chmod(0o755)
+        directory = top / "bin"
+        directory.mkdir()
+        for tool in installations.TOOLS:
+            (directory / tool).write_text(FAKE)
+            (directory / tool).chmod(0o755)
+        program = directory / "postgres"
+        assert installations.user_for(str(program)) is None
+        assert installations._at(LocalNode(), str(directory), None, None).version == "16.1"
+        assert set((directory / "postgres.uids").read_text().split()) == {"0"}
+
+        (directory / "postgres.uids").unlink()
+        os.chown(directory, 65534, 65534)
+        os.chown(program, 65534, 65534)
+        found = installations._at(LocalNode(), str(directory), None, None)
+        settings_validation.contexts(LocalNode(), found)
+        assert found.version == "16.1" and set((directory / "postgres.uids").read_text().split()) == {"65534"}
+        (directory / "pg_config").write_text(FAKE)
+        assert "other users can exchange" in balloon_build.missing(LocalNode(), found)
+        assert not (directory / "pg_config.uids").exists()
+        os.chown(program, 54321, 54321)
+        assert installations.user_for(str(program)) == server_account(), "a uid without an account"
+    finally:
+        shutil.rmtree(top)

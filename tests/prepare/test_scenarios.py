@@ -1,3 +1,6 @@
+import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,11 @@ def test_what_is_written_is_read_back(tmp_path):
         ("- 1", "a scenario is a mapping with 'study' and 'options', but this is a list"),
         ("", "a scenario is a mapping with 'study' and 'options', but this is a NoneType"),
         ("study: density\nschema: other/1", "'schema': input should be 'pgherd/scenario/1', but it is 'other/1'"),
+        ("study: &a density\ntitle: *a", "line 2: this is not YAML: aliases (*name) are not allowed"),
+        ("[" * 100_000, "this is no scenario: it is nested too deeply"),
+        ("a: 2020-13-01", "this is not YAML: month must be in 1..12"),
+        ("a: " + "9" * 100_000, "this is not YAML: Exceeds the limit"),
+        ("study: density\noptions: {duration: [" + "[[x], x, x, x, x, x, x, x], " * 1000 + "]}", "[[...], 'x', 'x', 'x', 'x', 'x', ...]"),
         ("study: density\noptions: {duration: 3}", "'duration': input should be a valid string, but it is 3"),
     ],
 )
@@ -86,3 +94,55 @@ def test_the_schema_of_a_study_has_its_options_and_none_that_it_rejects(name):
     properties = set(json_schema()["$defs"][name]["properties"])
     assert properties == set(model.model_fields) - set(model.LEFT_OUT)
     assert {one.name for one in declared(model)} <= properties
+
+
+def test_aliases_that_expand_without_end_are_refused_at_once(tmp_path):
+    """346 bytes took 50 s and 1.4 GB."""
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    path = tmp_path / "s.yaml"
+    path.write_text("\n".join([*lines, "study: *a8"]))
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="aliases") as caught:
+        read_scenario(path)
+    assert time.monotonic() - began < 2 and len(str(caught.value)) < 500
+
+
+def test_a_large_value_is_cut_in_the_message(tmp_path):
+    path = tmp_path / "s.yaml"
+    path.write_text("study: density\noptions: {" + "x" * 100_000 + ": 1}")
+    with pytest.raises(UsageError) as caught:
+        read_scenario(path)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "sparse"])
+def test_a_scenario_that_is_no_small_file(tmp_path, kind):
+    path = tmp_path / "s.yaml"
+    if kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        path.touch()
+        os.truncate(path, 2**40)
+    with pytest.raises(
+        UsageError, match={"fifo": "a scenario is a mapping", "device": "no regular file", "sparse": "more than 262,144"}[kind]
+    ):
+        read_scenario(path)
+
+
+def test_a_scenario_may_come_from_a_pipe(tmp_path):
+    """As with 'pgherd run <(generate)' in bash."""
+    reading, writing = os.pipe()
+
+    def write():
+        time.sleep(0.2)
+        os.write(writing, b"study: density")
+        os.close(writing)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    assert read_scenario(Path(f"/proc/self/fd/{reading}")).study == "density"
+    writer.join()
+    os.close(reading)

@@ -48,7 +48,7 @@ def left(places):
     return [path for pattern in ("cache/pgherd/work/*", "state/pgherd/*/*.json*") for path in places.glob(pattern)]
 
 
-@pytest.mark.parametrize("place", ["journal._sync_directory", "reservation._choose", "paths.socket_root"])
+@pytest.mark.parametrize("place", ["journal.try_lock", "reservation._choose", "paths.socket_root"])
 def test_a_signal_while_it_is_made_leaves_nothing(places, place):
     script = f"""
 import os, pkgutil, signal

@@ -1,5 +1,9 @@
 import json
+import os
 
+import pytest
+
+from pgherd.store import live_state
 from pgherd.store.live_state import (
     FILE,
     LiveContainer,
@@ -56,7 +60,7 @@ def test_what_a_later_version_adds_is_passed_over(tmp_path):
 
 def test_at_the_end_nothing_is_left(tmp_path):
     write_live(tmp_path, STATE)
-    (tmp_path / f"{FILE}.tmp").touch()
+    (tmp_path / f".{FILE}.0123456789ab").touch()
     remove_live(tmp_path)
     remove_live(tmp_path)
     assert not list(tmp_path.iterdir())
@@ -100,3 +104,37 @@ def test_a_short_file_is_read_from_its_start(tmp_path):
     file = tmp_path / "f"
     file.write_bytes(b"a\nb\n")
     assert list(TailReader(file, recent=100)) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link", "sparse"])
+def test_what_is_no_file_of_lines_yields_nothing(tmp_path, kind):
+    file = tmp_path / "spool.jsonl"
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "link":
+        file.symlink_to("/etc/passwd")
+    else:
+        with open(file, "wb") as opened:
+            opened.truncate(2**40)
+    assert list(TailReader(file)) == [] and list(TailReader(file, recent=1000, always=b"{")) == []
+
+
+def test_a_file_of_more_than_can_be_read_at_once_is_read_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(live_state, "_MAX_BYTES_AT_ONCE", 1000)
+    monkeypatch.setattr(live_state, "_CHUNK_BYTES", 100)
+    file, lines = tmp_path / "spool.jsonl", [b"%09d" % i for i in range(1000)]
+    file.write_bytes(b"".join(line + b"\n" for line in lines))
+    reader = TailReader(file)
+    assert list(reader) == lines[:100] and list(reader) == lines[100:200]
+    assert [*TailReader(file, recent=50)][-4:] == lines[-4:], "the middle is passed over"
+
+
+def test_a_link_of_a_foreign_run_is_replaced_and_not_followed(tmp_path):
+    target = tmp_path / "target"
+    target.write_text("secret")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in (FILE, f"{FILE}.tmp"):
+        (run / name).symlink_to(target)
+    write_live(run, STATE)
+    assert target.read_text() == "secret" and read_live(run) == STATE

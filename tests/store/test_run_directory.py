@@ -2,7 +2,10 @@ import fcntl
 import json
 import os
 import shutil
+import stat
+import subprocess
 import time
+import tracemalloc
 
 import pytest
 
@@ -12,6 +15,10 @@ from pgherd.model.run import LoggedProposal, RunRecord
 from pgherd.model.trial import Trial
 from pgherd.store import run_directory
 from pgherd.store.run_directory import RunDirectory
+
+NOBODY = 65534
+AS_NOBODY = ("setpriv", "--reuid=65534", "--clear-groups")
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
 
 
 def record(name):
@@ -57,7 +64,7 @@ def test_an_unfinished_trial_does_not_count_and_is_dropped(run):
 
 
 def test_a_run_is_found_by_path_name_part_or_as_the_last(run, tmp_path):
-    for word in (str(run.path), run.name, run.name[-4:], "last"):
+    for word in (str(run.path), f"{run.path}/.", run.name, run.name[-4:], "last"):
         assert RunDirectory.find(word, tmp_path).name == run.name
 
 
@@ -184,3 +191,247 @@ def test_trials_are_numbered_beyond_those_that_are_there(run):
     run.begin_trial("0003")
     run.finish_trial(result(3))
     assert run.next_trial() == "0004"
+
+
+def give(path, uid=NOBODY):
+    """Give a directory with its contents to another user."""
+    for place in (path, *path.rglob("*")):
+        os.chown(place, uid, uid, follow_symlinks=False)
+
+
+def let_in(path):
+    """Let other users enter a directory of the test."""
+    for place in (path, *path.parents):
+        if place.stat().st_mode & 0o005 != 0o005:
+            place.chmod(0o755)
+
+
+@pytest.fixture
+def secret(tmp_path):
+    """A file that a run directory must not change."""
+    file = tmp_path / "secret"
+    file.write_text("secret")
+    yield file
+    assert file.read_text() == "secret"
+
+
+def test_names_come_before_paths(run, tmp_path, monkeypatch):
+    """A directory 'last' or one named as a run, which another user laid here, is not meant."""
+    here = tmp_path / "here"
+    other = RunDirectory.create(here / "elsewhere", "exec")
+    other.save(record(other.name))
+    monkeypatch.chdir(here)
+    for name in ("last", run.name[-4:]):
+        shutil.copytree(other.path, here / name)
+        assert RunDirectory.find(name, tmp_path).name == run.name
+        assert RunDirectory.find(f"./{name}", tmp_path).record() == record(other.name)
+    with pytest.raises(RunDirectoryError, match=r"a path of a run contains a slash: \./elsewhere"):
+        RunDirectory.find("elsewhere", tmp_path)
+
+
+@as_root
+def test_last_is_no_run_that_another_user_added(run, tmp_path):
+    later = tmp_path / "20991231-000000-exec-ffff"
+    shutil.copytree(run.path, later)
+    give(later)
+    assert RunDirectory.find("last", tmp_path).name == run.name
+    os.chown(tmp_path, NOBODY, NOBODY)
+    assert RunDirectory.find("last", tmp_path).name == later.name, "the user named the directory of another user"
+
+
+@as_root
+def test_a_link_of_another_user_is_no_run(run, tmp_path):
+    link = tmp_path / "20991231-000000-density-ffff"
+    link.symlink_to(run.path)
+    assert len(RunDirectory.all(tmp_path)) == 2
+    os.chown(link, NOBODY, NOBODY, follow_symlinks=False)
+    assert [found.name for found in RunDirectory.all(tmp_path)] == [run.name]
+
+
+def test_no_link_is_written_through(run, secret):
+    for name in ("run.json.tmp", "lock"):
+        (run.path / name).symlink_to(secret)
+    (run.path / "tables").mkdir()
+    (run.path / "tables/x.csv.tmp").symlink_to(secret)
+    (run.path / "tables/x.csv").symlink_to(secret)
+    run.save(record(run.name))
+    run.write("tables/x.csv", b"a,b")
+    assert (run.path / "tables/x.csv").read_bytes() == b"a,b"
+    with pytest.raises(PgherdError, match="lock is a link"), run.locked():
+        pass
+    (run.path / "figures").symlink_to(secret.parent)
+    with pytest.raises(PgherdError, match="figures is a link"):
+        run.write("figures/secret", b"changed")
+    with pytest.raises(PgherdError, match="figures is a link"):
+        run.remove("figures/secret")
+    run.begin_trial("0001")
+    (run.path / "trials/0001.partial/trial.json").symlink_to(secret)
+    run.finish_trial(result(1))
+    assert run.results() == [result(1)]
+
+
+def test_unfinished_trials_are_not_removed_through_a_link(run, tmp_path):
+    (tmp_path / "trials/0001.partial").mkdir(parents=True)
+    shutil.rmtree(run.path / "trials")
+    (run.path / "trials").symlink_to(tmp_path / "trials")
+    for change in (run.drop_partial, lambda: run.begin_trial("0001")):
+        with pytest.raises(PgherdError, match="trials is a link"):
+            change()
+    assert (tmp_path / "trials/0001.partial").exists()
+
+
+@as_root
+def test_a_run_of_another_user_is_not_written(run, tmp_path):
+    give(run.path)
+    os.utime(run.path, (1, 1))
+    for change in (
+        lambda: run.save(record(run.name)),
+        lambda: run.write("tables/x.csv", b""),
+        lambda: run.begin_trial("0001"),
+        lambda: run.finish_trial(result(1)),
+        run.drop_partial,
+        lambda: run.locked().__enter__(),
+    ):
+        with pytest.raises(RunDirectoryError, match="belongs to user 'nobody', and pgherd does not write into it"):
+            change()
+    run.discard_unless_begun()
+    (run.path / "run.json").unlink()
+    assert RunDirectory.drop_abandoned(tmp_path) == []
+    assert sorted(path.name for path in run.path.iterdir()) == ["trials"]
+
+
+@as_root
+def test_the_caller_of_sudo_is_no_other_user(run, monkeypatch):
+    give(run.path, 54321)
+    assert not run.is_ours() and "belongs to uid 54321" in (run.distrust() or "")
+    monkeypatch.setenv("SUDO_UID", "54321")
+    run.save(record(run.name))
+    assert run.is_ours()
+
+
+@as_root
+def test_what_others_can_change_is_known(run, tmp_path):
+    tmp_path.chmod(0o755)
+    assert run.distrust() is None
+    (run.path / "inputs/a").mkdir(parents=True)
+    script = run.path / "inputs/a/x.sql"
+    script.write_text("SELECT 1")
+    for path in (run.path / "run.json", run.path / "inputs/a", script, run.path / "trials"):
+        mode = path.stat().st_mode
+        path.chmod(0o777)
+        assert f"other users can write to {path} (mode 0777)" == run.distrust()
+        path.chmod(mode)
+        os.chown(path, NOBODY, NOBODY)
+        assert f"{path} belongs to user 'nobody'" == run.distrust()
+        os.chown(path, 0, 0)
+    tmp_path.chmod(0o777)
+    assert "other users can write to" in (run.distrust() or "")
+
+
+@as_root
+def test_a_lock_of_any_account_does_not_hold_a_run(run, tmp_path):
+    """Who can open a lock file can lock it."""
+    with run.locked():
+        assert stat.S_IMODE((run.path / "lock").stat().st_mode) == 0o600
+    let_in(tmp_path)
+    held = subprocess.run([*AS_NOBODY, "flock", "--nonblock", "--shared", run.path / "lock", "true"], capture_output=True, text=True)
+    assert held.returncode and "Permission denied" in held.stderr
+
+
+@as_root
+def test_another_user_sees_whether_a_run_is_alive(run, tmp_path):
+    let_in(tmp_path)
+
+    def alive():
+        pid = os.fork()
+        if pid == 0:
+            os.setgroups([])
+            os.setresuid(NOBODY, NOBODY, NOBODY)
+            os._exit(10 + run.alive())
+        return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+    with run.locked():
+        assert alive() == 11
+    assert alive() == 10
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device"])
+def test_special_files_hang_nobody(run, kind):
+    def lay(path):
+        path.unlink(missing_ok=True)
+        if kind == "fifo":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero")
+
+    lay(run.path / "lock")
+    assert not run.alive()
+    run.begin_trial("0001")
+    run.finish_trial(result(1))
+    lay(run.path / "trials/0001/trial.json")
+    with pytest.raises(RunDirectoryError, match="trial.json cannot be read"):
+        run.results()
+    lay(run.path / "run.json")
+    with pytest.raises(RunDirectoryError, match="run.json cannot be read"):
+        run.record()
+    assert RunDirectory.all(run.path.parent) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"a":' * 200_000, "[" + "0," * 2_000_000 + "0]", "[" + "{}," * 5_000_000 + "{}]"], ids=lambda text: text[:6]
+)
+def test_hostile_json_is_refused_in_little_time_and_memory(run, text):
+    run.begin_trial("0001")
+    run.finish_trial(result(1))
+    (run.path / "run.json").write_text(text)
+    (run.path / "trials/0001/trial.json").write_text('{"phases":' + text)
+    tracemalloc.start()
+    began = time.monotonic()
+    for read in (run.record, run.results):
+        with pytest.raises(RunDirectoryError, match="cannot be read"):
+            read()
+    assert time.monotonic() - began < 2 and tracemalloc.get_traced_memory()[1] < 200e6
+    tracemalloc.stop()
+
+
+def test_a_sparse_record_is_not_read(run):
+    os.truncate(run.path / "run.json", 2**40)
+    with pytest.raises(RunDirectoryError, match="more than 67,108,864 bytes"):
+        run.record()
+
+
+def test_a_trial_names_no_directory_but_its_own(run):
+    run.begin_trial("0001")
+    file = run.finish_trial(result(1)) / "trial.json"
+    file.write_text(file.read_text().replace('"0001"', '"../../secret"'))
+    with pytest.raises(RunDirectoryError, match=r"it is of trial '../../secret'"):
+        run.results()
+
+
+def test_a_copy_has_the_record_the_inputs_and_the_finished_trials(run, tmp_path):
+    (run.path / "inputs").mkdir()
+    (run.path / "inputs/x.sql").write_text("SELECT 1")
+    run.begin_trial("0001")
+    (run.finish_trial(result(1)) / "log").write_text("a log")
+    run.begin_trial("0002")
+    options = {"init": f"/there/{run.name}/inputs/x.sql", "scripts": [{"source": "/etc/x.sql"}], "a": f"/{run.name}/inputs/../../x"}
+    run.save(record(run.name).model_copy(update={"options": options}))
+    (run.path / "report.html").symlink_to("/etc/passwd")
+    copy = run.copied(tmp_path / "copies")
+    assert copy.path.parent == tmp_path / "copies" and copy.record().run == copy.name != run.name
+    assert copy.record().options == options | {"init": str(copy.path / "inputs/x.sql")}
+    assert copy.results() == [result(1)] and (copy.path / "trials/0001/log").read_text() == "a log"
+    assert sorted(str(path.relative_to(copy.path)) for path in copy.path.rglob("*") if path.is_file()) == [
+        "inputs/x.sql",
+        "run.json",
+        "trials/0001/log",
+        "trials/0001/trial.json",
+    ]
+
+
+def test_a_run_with_links_is_not_copied(run, tmp_path):
+    (run.path / "inputs").mkdir()
+    (run.path / "inputs/x.sql").symlink_to("/etc/shadow")
+    with pytest.raises(PgherdError, match=r"x\.sql is a link"):
+        run.copied(tmp_path / "copies")
+    assert not list((tmp_path / "copies").iterdir())

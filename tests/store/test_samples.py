@@ -1,9 +1,13 @@
+import os
+import time
 from functools import partial
 
+import duckdb
 import pytest
 
 from pgherd.distributed.merge_results import qualified
-from pgherd.store.samples import HostSamples, merge_samples, read_samples, write_samples
+from pgherd.model.errors import RunDirectoryError
+from pgherd.store.samples import HostSamples, check_files, escape, merge_samples, open_database, read_relation, read_samples, write_samples
 
 # ---- one host
 
@@ -113,3 +117,76 @@ def test_old_names_of_metrics_and_entities_are_read_as_those_of_today(tmp_path):
     assert sorted(read_samples(tmp_path, "cgroup_memory", "memory.refaults_file")) == refaults
     assert read_samples(tmp_path, "cgroup_memory", "memory.usage") == [(1.0, "run-cgroup", 10.0)]
     assert read_samples(tmp_path, "cgroup_memory", "memory.refault_file") == []
+
+
+# ---- files of another user
+
+
+def claim(directory, rows):
+    """Write a sample file of a few hundred bytes with ``rows`` equal rows."""
+    (directory / "samples").mkdir(exist_ok=True)
+    file = directory / "samples/cpu.parquet"
+    select = f"SELECT 1.0::DOUBLE AS t, 'host' AS entity, 2.0::DOUBLE AS \"cpu.user\" FROM range({rows})"
+    duckdb.sql(f"COPY ({select}) TO '{file}' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {rows})")
+    return file
+
+
+def test_more_rows_than_a_file_can_hold_are_not_read(tmp_path):
+    file = claim(tmp_path, 5_000_000)
+    assert file.stat().st_size < 2000
+    began = time.monotonic()
+    with pytest.raises(RunDirectoryError, match=r"cpu.parquet claims 5,000,000 rows in \d+ bytes"):
+        read_samples(tmp_path, "cpu", "cpu.user")
+    assert time.monotonic() - began < 2
+    claim(tmp_path, 50_000)
+    assert len(read_samples(tmp_path, "cpu", "cpu.user")) == 50_000, "an hour of a constant gauge is no claim"
+
+
+def test_a_day_of_constant_gauges_is_read(tmp_path):
+    rows = 20 * 86_400
+    (tmp_path / "samples").mkdir()
+    file = tmp_path / "samples/cpu.parquet"
+    select = "SELECT 1.7e9::DOUBLE + s AS t, 'container:c' || e AS entity, 2.0::DOUBLE AS x FROM range(86400) a(s), range(20) b(e)"
+    duckdb.sql(f"COPY ({select}) TO '{file}' (FORMAT parquet, COMPRESSION zstd)")
+    with open_database(threads=1) as database:
+        check_files(database, [str(file)])
+        assert read_relation(database, [str(file)]).aggregate("count(*)").fetchall() == [(rows,)]
+
+
+def test_names_are_no_patterns(tmp_path):
+    odd = tmp_path / "run[12]*?"
+    for directory, value in ((odd, 1.0), (tmp_path / "run1xx", 2.0)):
+        directory.mkdir()
+        write_samples(directory, [(1.0, "cpu", "host", {"cpu.user": value})])
+    assert read_samples(odd, "cpu", "cpu.user") == [(1.0, "host", 1.0)]
+    merge_samples([HostSamples(odd, 0.0, str)], tmp_path)
+    assert read_samples(tmp_path, "cpu", "cpu.user") == [(1.0, "host", 1.0)]
+    assert escape("/a[1]*?") == "/a[[]1][*][?]"
+
+
+@pytest.mark.parametrize("kind", ["fifo", "link"])
+def test_a_link_or_pipe_is_no_sample_file(tmp_path, kind):
+    (file,) = write_samples(tmp_path, [(1.0, "cpu", "host", {"cpu.user": 1.0})])
+    other = file.rename(tmp_path / "other.parquet")
+    if kind == "fifo":
+        os.mkfifo(file)
+    else:
+        file.symlink_to(other)
+    with open_database(threads=1) as database, pytest.raises(RunDirectoryError, match="samples cannot be read"):
+        check_files(database, [str(file)])
+
+
+def test_long_names_of_entities_are_cut_and_texts_are_no_values(tmp_path):
+    (tmp_path / "samples").mkdir()
+    file = tmp_path / "samples/cpu.parquet"
+    duckdb.sql(f"COPY (SELECT 1.0 AS t, repeat('x', 1000000) AS entity, 1 AS a, 'b' AS b) TO '{file}'")
+    assert read_samples(tmp_path, "cpu", "a") == [(1.0, "x" * 300, 1.0)]
+    with pytest.raises(duckdb.ConversionException):
+        read_samples(tmp_path, "cpu", "b")
+
+
+def test_memory_for_samples_is_limited_and_nothing_is_written():
+    with open_database(threads=1) as database:
+        assert database.execute("SELECT current_setting('memory_limit'), current_setting('temp_directory')").fetchall() == [
+            ("953.6 MiB", "")
+        ]

@@ -145,6 +145,10 @@ def test_what_a_foreign_record_names_is_not_run_from_the_page(made, monkeypatch,
     with pytest.raises(UsageError, match="cannot be resumed from this page"):
         made.resume(RunDirectory(runs / FIRST))
     record.write_text(json.dumps(document))
+    record.chmod(0o666)
+    with pytest.raises(UsageError, match="cannot be resumed from this page, because other users can write to"):
+        made.resume(RunDirectory(runs / FIRST))
+    record.chmod(0o644)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.raises(UsageError, match="cannot be resumed from this page"):
         made.resume(RunDirectory(runs / FIRST))
@@ -183,6 +187,45 @@ def test_no_other_process_is_ever_stopped(runs, holder):
     finally:
         bystander.kill()
         bystander.wait()
+
+
+def test_a_process_that_only_opened_the_lock_is_not_stopped(runs, holder):
+    with open(runs / FIRST / "lock") as opened:
+        bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=opened)
+    try:
+        write_live(runs / FIRST, LiveState(pid=bystander.pid, written=0.0))
+        with pytest.raises(PgherdError, match="does not execute it"):
+            stop(RunDirectory(runs / FIRST))
+        assert bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+def test_a_lock_that_is_a_link_to_a_device_stops_nothing(runs):
+    """Every process has /dev/null open, and any user can lock it."""
+    bystander = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL)
+    (runs / FIRST / "lock").unlink(missing_ok=True)
+    (runs / FIRST / "lock").symlink_to("/dev/null")
+    try:
+        write_live(runs / FIRST, LiveState(pid=bystander.pid, written=0.0))
+        with open("/dev/null") as null:
+            fcntl.flock(null, fcntl.LOCK_SH)
+            with pytest.raises(UsageError, match="not being executed"):
+                stop(RunDirectory(runs / FIRST))
+        assert not jobs._holds(bystander.pid, runs / FIRST / "lock") and bystander.poll() is None
+    finally:
+        bystander.kill()
+        bystander.wait()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files to another user")
+def test_a_process_of_another_user_than_the_run_is_not_stopped(runs, holder):
+    write_live(runs / FIRST, LiveState(pid=holder.pid, written=0.0))
+    os.chown(runs / FIRST, 65534, 65534)
+    with pytest.raises(PgherdError, match="does not execute it"):
+        stop(RunDirectory(runs / FIRST))
+    assert holder.poll() is None
 
 
 def test_nothing_to_stop(runs, holder):

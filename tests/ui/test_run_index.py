@@ -135,3 +135,16 @@ def test_few_are_kept(directory, tmp_path):
 def test_what_cannot_be_read_is_a_message(tmp_path):
     with pytest.raises(RunDirectoryError):
         RunCache().read(RunDirectory(tmp_path))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "deep"])
+def test_a_hostile_record_hides_no_other_run(runs_index, runs, kind):
+    file = runs / FIRST / "run.json"
+    file.unlink()
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "device":
+        file.symlink_to("/dev/zero")
+    else:
+        file.write_text("[" * 200_000)
+    assert [(summary.run, summary.state) for summary in runs_index.runs()] == [(SECOND, "finished"), (FIRST, "unreadable")]

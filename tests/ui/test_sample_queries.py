@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+import duckdb
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import PgherdError, UsageError
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import write_samples
 from pgherd.ui import sample_queries
@@ -180,3 +181,20 @@ def test_only_a_trial_is_one(directory, trial):
 
 def test_reading(directory):
     assert read_trial(trial_line(directory, "0002")) == directory.results()[1]
+
+
+def test_rows_that_a_file_cannot_hold_are_not_read(tmp_path):
+    (tmp_path / "samples").mkdir()
+    select = "SELECT 1.0::DOUBLE AS t, 'host' AS entity, 2.0::DOUBLE AS \"cpu.user\" FROM range(2000000)"
+    duckdb.sql(f"COPY ({select}) TO '{tmp_path}/samples/cpu.parquet' (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 2000000)")
+    for read in (lambda: choices(tmp_path), lambda: series(tmp_path, MetricChoice("cpu", "host", "cpu.user", 1))):
+        with pytest.raises(PgherdError, match=r"claims 2,000,000 rows"):
+            read()
+
+
+def test_a_directory_that_looks_like_a_pattern(tmp_path):
+    odd = tmp_path / "run[1]*"
+    odd.mkdir()
+    write_samples(odd, [(1000.0 + second, "cpu", "host", {"cpu.online": 2.0}) for second in range(3)])
+    (choice,) = choices(odd)
+    assert [value for _, _, value, _, _ in series(odd, choice).points] == [2.0, 2.0, 2.0]

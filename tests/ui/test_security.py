@@ -4,7 +4,7 @@ import socket
 
 import pytest
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 from starlette.testclient import TestClient
@@ -129,3 +129,12 @@ def test_every_answer_carries_the_headers(path):
 @pytest.mark.parametrize("address, expected", [("127.0.0.1", True), ("::1", True), ("192.0.2.7", False), ("0.0.0.0", False), ("::", False)])
 def test_loopback(address, expected):
     assert is_loopback(address) is expected
+
+
+def test_secrets_are_compared_in_constant_time(monkeypatch):
+    compared = []
+    monkeypatch.setattr("pgherd.ui.security.hmac.compare_digest", lambda given, wanted: compared.append((given, wanted)) or False)
+    policy = AccessPolicy.for_server("127.0.0.1", 8765)
+    cookie = {"type": "http", "headers": [(b"cookie", f"{policy.cookie}=c".encode())]}
+    assert not policy.accepts_token(policy.token) and not policy.accepts_form("f") and not policy.signed_in(HTTPConnection(cookie))
+    assert compared == [(policy.token.encode(),) * 2, (b"f", policy.form_token.encode()), (b"c", policy.session.encode())]

@@ -1,10 +1,16 @@
 from __future__ import annotations
 
+import contextlib
+import glob
 import http.client
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +118,86 @@ def test_a_port_that_is_taken(runs):
 def test_what_is_no_address_of_this_machine(runs, listen):
     with pytest.raises(UsageError, match="no address of this machine"):
         serve(runs, lambda where: None, listen=listen, port=0)
+
+
+OTHER = 65534
+"""Uid of another user of the machine."""
+
+
+@pytest.fixture
+def program(runs):
+    """``pgherd ui`` in a process of its own: its document."""
+    words = [sys.executable, "-P", "-m", "pgherd", "ui", "--port", "0", "--json", "--runs-dir", str(runs)]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            text = ""
+            for line in process.stdout:
+                text += line
+                if line == "}\n":
+                    break
+            yield json.loads(text)
+        finally:
+            process.kill()
+
+
+def as_another_user(address, requests):
+    """The answers to requests (method, path, headers, body) of a process with another uid: status, body, cookie."""
+    receiving, sending = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.setgroups([])
+            os.setresgid(OTHER, OTHER, OTHER)
+            os.setresuid(OTHER, OTHER, OTHER)
+            answers = []
+            for method, path, headers, body in requests:
+                connection = http.client.HTTPConnection(address[0], address[1], timeout=20)
+                connection.request(method, path, body=body, headers={"Host": f"127.0.0.1:{address[1]}", **headers})
+                answer = connection.getresponse()
+                answers.append((answer.status, answer.read().decode(errors="replace"), answer.headers.get("set-cookie")))
+            os.write(sending, json.dumps(answers).encode())
+        finally:
+            os._exit(0)
+    os.close(sending)
+    with open(receiving, "rb") as answers:
+        text = answers.read()
+    os.waitpid(pid, 0)
+    return json.loads(text)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="requests of another user need root")
+@pytest.mark.parametrize("host", ["127.0.0.1", "::ffff:127.0.0.1"])
+def test_another_user_of_the_machine_gets_nothing_without_the_token(program, runs, host):
+    """By an IPv4 address that an IPv6 socket names as little as by the plain one."""
+    port = int(program["address"].rstrip("/").rsplit(":", 1)[1])
+    origin = {"Origin": f"http://127.0.0.1:{port}", "Sec-Fetch-Site": "same-origin"}
+    form = {**origin, "Content-Type": "application/x-www-form-urlencoded"}
+    run = next(path.name for path in runs.iterdir() if path.is_dir())
+    paths = ("/", "/compare", "/start", "/start/compression", f"/runs/{run}", f"/runs/{run}/files/run.json", f"/runs/{run}/live")
+    wrong = {"Cookie": f"pgherd-session-{port}=wrong; pgherd-session=wrong"}
+    requests = [("GET", path, headers, None) for path in paths for headers in ({}, wrong)]
+    requests += [
+        ("POST", path, form, "seconds=5") for path in ("/start/compression", "/started", f"/runs/{run}/stop", f"/runs/{run}/resume")
+    ]
+    requests += [("GET", "/sign-in", {}, None), ("GET", "/sign-in?token=wrong", {}, None), ("POST", "/sign-in", form, "token=wrong")]
+    *guarded, form_page, by_address, by_form = as_another_user((host, port), requests)
+    for (status, body, cookie), (method, *_) in zip(guarded, requests, strict=False):
+        assert (status, body) == ((303, "") if method == "GET" else (401, "Sign in first.\n")) and cookie is None
+    assert [form_page[0], by_address[0], by_form[0]] == [200, 401, 401]
+    for _, body, cookie in (form_page, by_address, by_form):
+        assert cookie is None and not any(secret in body for secret in (run, program["token"], "form_token"))
+
+    ((status, _, cookie),) = as_another_user((host, port), [("GET", f"/sign-in?token={program['token']}", {}, None)])
+    assert status == 303, "whoever has been given the token may"
+    attributes = {word.strip().lower() for word in cookie.split(";")[1:]}
+    assert {"httponly", "samesite=strict"} <= attributes
+    ((status, body, _),) = as_another_user((host, port), [("GET", "/", {"Cookie": cookie.partition(";")[0]}, None)])
+    assert status == 200 and run in body
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="another user needs root")
+def test_the_token_is_not_in_the_process_list(program):
+    token = program["token"].encode()
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            assert token not in Path(path).read_bytes()

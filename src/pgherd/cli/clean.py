@@ -40,6 +40,9 @@ def command(templates: bool, runs: Path, as_json: bool) -> int:
     for directory in RunDirectory.all(runs):
         if directory.alive():
             continue
+        if not directory.is_ours():
+            messages.append(f"left unchanged: {directory.foreign_text()}")
+            continue
         remove_live(directory.path)
         dropped = directory.drop_partial()
         messages += [f"removed the unfinished trial {trial} of run {directory.name}" for trial in dropped]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ def command(run: str, output: str | None, runs: Path, as_json: bool) -> int:
     openmetrics' imports it into Prometheus, so that Grafana can show an old run (docs/howto/monitoring.md). RUN is a name, a
     part of one, a path, or 'last'."""
     from pgherd.export.openmetrics_file import write
+    from pgherd.node import files
     from pgherd.store.run_directory import RunDirectory
 
     directory = RunDirectory.find(run, runs)
@@ -37,20 +39,18 @@ def command(run: str, output: str | None, runs: Path, as_json: bool) -> int:
     if output == "-":
         write(directory.path, record, results, sys.stdout)
         return 0
+    if output is None and not directory.is_ours():
+        raise UsageError(f"{directory.foreign_text()}, and pgherd does not write into it; give --output FILE, or - for stdout")
     target = Path(output) if output is not None else directory.path / "openmetrics.txt"
     if target.exists() and not target.is_file():
         raise UsageError(f"{target} is no regular file; --output requires a file, or - for stdout")
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        file = open(temporary, "w", encoding="utf-8")  # noqa: SIM115 - only a failure to open it is a usage error
-    except OSError as error:
-        raise UsageError(f"{target} cannot be written: {error.strerror}; choose another --output") from None
-    try:
-        with file:
+    with contextlib.ExitStack() as stack:
+        try:
+            number = stack.enter_context(files.replacing(target))
+        except OSError as error:
+            raise UsageError(f"{target} cannot be written: {error.strerror}; choose another --output") from None
+        with open(number, "w", encoding="utf-8", closefd=False) as file:
             written = write(directory.path, record, results, file)
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
     if as_json:
         about = {"families": written.families, "samples": written.samples, "first": written.first, "last": written.last}
         print_document(

@@ -11,11 +11,13 @@ import click
 
 from pgherd.cli.output import answer_console, json_option, print_document
 from pgherd.model.errors import UsageError
+from pgherd.node.files import UnsafeFileError, read_input
 
 if TYPE_CHECKING:
     from pgherd.analysis.model_selection import ModelSelection
     from pgherd.model.analysis import Finding
 
+_MAX_FILE_BYTES = 16 * 2**20
 _LOADS = ("load", "n", "databases", "clients", "users", "processors", "threads", "connections")
 _THROUGHPUTS = ("throughput", "x", "tps", "measured", "qps", "ops")
 
@@ -66,9 +68,9 @@ def read_table(path: Path, load: str | None = None, throughput: str | None = Non
         UsageError: the file cannot be read, the columns are missing, or a cell is not a number above zero.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        text = read_input(path, _MAX_FILE_BYTES).decode("utf-8-sig")
+    except (OSError, UnicodeDecodeError, UnsafeFileError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text" if isinstance(error, ValueError) else error
         raise UsageError(f"cannot read {path}: {reason}") from None
     numbered = [(i, line) for i, line in enumerate(text.splitlines(), 1) if line.strip() and not line.lstrip().startswith("#")]
     if not numbered:

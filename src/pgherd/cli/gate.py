@@ -114,15 +114,15 @@ def command(
 
 def _write(result: Gate, junit: Path | None, markdown: Path | None) -> list[Path]:
     """Write the requested files, each completely or not at all."""
+    from pgherd.node import files
     from pgherd.report.gate_documents import to_junit, to_markdown
-    from pgherd.store.run_directory import RunDirectory
 
     written = []
     for path, text in ((junit, to_junit), (markdown, to_markdown)):
         if path is None:
             continue
         try:
-            RunDirectory(path.parent).write(path.name, text(result).encode())
+            files.write_file(path, text(result).encode())
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}; choose another path") from None
         written.append(path)

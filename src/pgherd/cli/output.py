@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from pgherd.model.errors import UsageError
 
@@ -97,6 +98,18 @@ def json_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def _require_own_default(context: click.Context, parameter: click.Parameter, runs: Path) -> Path:
+    """Return the directory of runs. Raise UsageError for a default directory of another user, who could choose what 'last' is."""
+    if parameter.name is not None and context.get_parameter_source(parameter.name) is ParameterSource.DEFAULT:
+        from pgherd.node import files
+
+        with suppress(FileNotFoundError):
+            for owner in (runs.lstat().st_uid, runs.stat().st_uid):
+                if owner not in files.ours() | {0}:
+                    raise UsageError(f"./{runs} belongs to {files.user_name(owner)}; to use it, give --runs-dir {runs}")
+    return runs
+
+
 def runs_option(function: Decorated) -> Decorated:
     """Add the directory of runs, passed as ``runs: Path``. The default is PGHERD_RUNS or ./pgherd-runs."""
     return click.option(
@@ -105,6 +118,7 @@ def runs_option(function: Decorated) -> Decorated:
         type=click.Path(file_okay=False, path_type=Path),
         envvar="PGHERD_RUNS",
         default=Path("pgherd-runs"),
+        callback=_require_own_default,
         show_default=True,
         show_envvar=True,
         metavar="DIR",

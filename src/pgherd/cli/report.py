@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 @click.option("--png", is_flag=True, help="Also write figures as PNG.")
 @click.option(
     "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Output file for several runs.  [default: overlay.html]",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Directory for the report of one run [default: the run's directory], or file for several runs [default: overlay.html].",
 )
 @runs_option
 @json_option
 def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, as_json: bool) -> int:
     """Write the HTML report of a run, or one page that overlays several runs. Only the directories of the runs are required,
-    no PostgreSQL and no access to the measured host. RUN is a name, a part of one, a path, or 'last'."""
+    no PostgreSQL and no access to the measured host. RUN is a name, a part of one, a path with a slash, or 'last'. The report
+    of another user's run requires --output."""
     from pgherd.report import write_report
     from pgherd.report.overlay import overlay
     from pgherd.store.run_directory import RunDirectory
@@ -41,19 +42,26 @@ def command(names: tuple[str, ...], png: bool, output: Path | None, runs: Path, 
     directories = [RunDirectory.find(name, runs) for name in names]
     if len(directories) > 1:
         target = output or Path("overlay.html")
+        if target.is_dir():
+            raise UsageError(f"--output is a file for several runs, but {target} is a directory")
         overlay([_concluded(directory) for directory in directories], target)
         written = [target]
     else:
-        if output is not None:
-            raise UsageError("--output applies to several runs; the report of one run is written to its directory")
         directory = directories[0]
+        if output is not None and (output.suffix == ".html" or (output.exists() and not output.is_dir())):
+            raise UsageError(f"--output is a directory for the report of one run, but {output} is the name of a file")
+        if output is None and not directory.is_ours():
+            raise UsageError(
+                f"{directory.foreign_text()}, and pgherd does not write into it; --output DIR writes the report to a directory"
+            )
         record, results = directory.standing(), directory.results()
         if not results:
             raise UsageError(f"run {directory.name} has no finished trial to report; resume it with 'pgherd resume {directory.name}'")
         if not directory.alive():
             record = _analysed(directory, record, results)
-            directory.save(record)
-        written = write_report.build(directory.path, record, results, png=png)
+            if output is None:
+                directory.save(record)
+        written = write_report.build(directory.path, record, results, png=png, output=output)
     if as_json:
         print_document({"schema": "pgherd/report/2", "runs": [directory.name for directory in directories], "files": written})
     else:

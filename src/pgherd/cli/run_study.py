@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from pydantic import ValidationError
 
 from pgherd import __version__
 from pgherd.cli import dry_run, metrics_options
@@ -34,7 +35,7 @@ from pgherd.runner.deploy.huge_pages import probe_huge_pages
 from pgherd.runner.live_writer import open_live_writer
 from pgherd.runner.loop import execute
 from pgherd.store.run_directory import RunDirectory
-from pgherd.study.registry import study_of
+from pgherd.study.registry import studies, study_of
 
 
 def run_study(
@@ -186,11 +187,22 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
             for line in clean(node, paths.state_dir()):  # a killed run leaves host changes, even after its last trial
                 watcher.note(line)
             if record.state != "finished":
-                options = study_of(record.study).options.model_validate(record.options)
+                options = _recorded_options(directory, record)
                 if environment.cluster is None:
                     record = resumed_on(record, gather(node), len(directory.results()))
                 record = _execute(node, directory, record, options, environment, watcher)
         return _conclude(directory, record, report=report, as_json=as_json)
+
+
+def _recorded_options(directory: RunDirectory, record: RunRecord) -> Model:
+    """Return the options in a record. Raises RunDirectoryError if this version does not have the study or its options."""
+    if record.study not in studies():
+        raise RunDirectoryError(f"run {directory.name} cannot be resumed: there is no study '{record.study}'")
+    try:
+        options: Model = study_of(record.study).options.model_validate(record.options)
+    except ValidationError as error:
+        raise RunDirectoryError(f"run {directory.name} cannot be resumed: option {scenarios.first_fault(error)}") from None
+    return options
 
 
 def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:

@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -29,7 +30,9 @@ from typing import IO, Any, Literal
 OLDEST = (3, 11)
 _STOP_TIMEOUT_S = 60.0
 """Seconds that an agent has to stop what it runs before it is killed."""
+_LOCK_TIMEOUT_S = 600.0
 _SETTLE_S = 0.3
+_MAX_LINKS = 40
 _NO_VENV = "its Python cannot create environments; install python3-venv"
 _MINOR = ".".join(map(str, sys.version_info[:2]))
 
@@ -115,7 +118,7 @@ def _log(orders: dict[str, Any]) -> dict[str, Any]:
 def _environment(orders: dict[str, Any]) -> str | None:
     """Return the Python for the agent, or None if the package must be sent first."""
     same: str = orders["same"]
-    if not orders.get("private") and _has(same, orders["version"]):
+    if not orders.get("private") and _trusted(same) and _has(same, orders["version"]):
         return same
     # Clusters share the libraries but not pgherd, because another cluster may use different files of the same version.
     libraries = _libraries(orders)
@@ -153,11 +156,26 @@ def _readable() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(agents: Path) -> Iterator[None]:
-    """Hold the lock for creating environments there."""
+    """Hold the lock for creating environments there. Only this user can open its file, so that no other can hold it.
+
+    Raises BootstrapError if it is not free for _LOCK_TIMEOUT_S.
+    """
     agents.mkdir(parents=True, exist_ok=True)
-    with open(agents / "lock", "w", encoding="utf-8") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    number = os.open(agents / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        os.fchmod(number, 0o600)
+        deadline = time.monotonic() + _LOCK_TIMEOUT_S
+        while True:
+            try:
+                fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise BootstrapError(f"another pgherd has held {agents / 'lock'} for {_LOCK_TIMEOUT_S:g} s; see 'lslocks'") from None
+                time.sleep(0.1)
         yield
+    finally:
+        os.close(number)
 
 
 def _libraries(orders: dict[str, Any]) -> Path:
@@ -226,6 +244,26 @@ def _text(path: Path) -> str:
         return ""
 
 
+def _trusted(path: str | Path) -> bool:
+    """Return the same as pgherd.node.files.trusted for this user, except that each group counts as others."""
+    place, remaining, links = "/", [*reversed(os.path.abspath(path).split("/"))], 0
+    while remaining:
+        place = os.path.normpath(f"{place}/{remaining.pop()}")
+        try:
+            status = os.lstat(place)
+            target = os.readlink(place) if stat.S_ISLNK(status.st_mode) else None
+        except OSError:
+            return False
+        if status.st_uid not in (0, os.geteuid()) or links > _MAX_LINKS:
+            return False
+        if target is not None:
+            links, place = links + 1, "/" if target.startswith("/") else os.path.dirname(place)
+            remaining += reversed(target.split("/"))
+        elif status.st_mode & 0o022 and not (remaining and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
+            return False
+    return True
+
+
 def _has(python: str, version: str) -> bool:
     """Return whether this Python has this minor version, this version of pgherd, and Dask."""
     program = (
@@ -282,17 +320,24 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _state() -> Path:
-    """Return the same as pgherd.host.paths.state_dir."""
-    if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME"):
-        return Path("/var/lib/pgherd")
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "pgherd"
+    """Return the same as pgherd.host.paths.state_dir. Raises BootstrapError."""
+    return _home("XDG_STATE_HOME", "/var/lib/pgherd", ".local/state")
 
 
 def _cache() -> Path:
-    """Return the same as pgherd.host.paths.cache_dir."""
-    if os.geteuid() == 0 and not os.environ.get("XDG_CACHE_HOME"):
-        return Path("/var/cache/pgherd")
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pgherd"
+    """Return the same as pgherd.host.paths.cache_dir. Raises BootstrapError."""
+    return _home("XDG_CACHE_HOME", "/var/cache/pgherd", ".cache")
+
+
+def _home(variable: str, system: str, personal: str) -> Path:
+    chosen = os.environ.get(variable)
+    if os.geteuid() == 0 and not chosen:
+        return Path(system)
+    path = Path(chosen or Path.home() / personal) / "pgherd"
+    existing = next(place for place in (path, *path.parents) if os.path.lexists(place) or place == place.parent)
+    if os.geteuid() == 0 and not _trusted(existing):
+        raise BootstrapError(f"{variable} selects {path}, where users other than root can exchange files; unset {variable} there")
+    return path
 
 
 def _main(orders: dict[str, Any]) -> None:

@@ -24,6 +24,7 @@ from pgherd.cluster import scheduler_address as addresses
 from pgherd.cluster.interfaces import LOST_AFTER, HostClockOffset, HostLost, RemoteObject, RoundTrip, combine, named
 from pgherd.cluster.scheduler_address import SchedulerAddress
 from pgherd.model.errors import CapabilityError, PgherdError, TrialError, UsageError
+from pgherd.model.text import clean
 
 if TYPE_CHECKING:
     from pgherd.cluster.object_host import HostActor
@@ -459,4 +460,5 @@ def _client(place: addresses.SchedulerAddress) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    """Return the first line of an error, which may be a host's."""
+    return clean(str(error).splitlines()[0]) if str(error) else type(error).__name__

@@ -77,6 +77,11 @@ def check(address: str) -> None:
         port = None
     if parts.scheme not in SCHEMES or not parts.hostname or port is None:
         raise UsageError(f"'{address}' is not a Dask scheduler's address; write tls://HOST:PORT (tcp:// on this machine only)")
+    if is_loopback(parts.hostname) and not is_private(address):
+        raise UsageError(
+            f"{address} is not encrypted, and pgherd runs as root: any user of this machine could listen there and run programs as root. "
+            "Use a tls:// address, as 'pgherd cluster start' does, or run pgherd as an ordinary user"
+        )
     if not is_private(address):
         raise UsageError(
             f"{address} is neither encrypted nor on this machine: anyone who can reach it can run programs on every host. Use a tls:// "
@@ -85,7 +90,7 @@ def check(address: str) -> None:
 
 
 def check_workers(scheduler: str, workers: Iterable[str]) -> None:
-    """Require TLS to workers, unless they are on this machine.
+    """Require TLS to workers, unless they are on this machine and this user is not root.
 
     Workers are connected directly, even if the scheduler's port is forwarded to this machine or it listens on every
     address. Raises UsageError.
@@ -93,6 +98,11 @@ def check_workers(scheduler: str, workers: Iterable[str]) -> None:
     unencrypted = [worker for worker in workers if not is_private(worker)]
     if unencrypted:
         more = f" and {len(unencrypted) - 1} more" if len(unencrypted) > 1 else ""
+        if is_loopback(urlsplit(unencrypted[0]).hostname or ""):
+            raise UsageError(
+                f"the worker {unencrypted[0]}{more} is unencrypted, and pgherd runs as root: any user of this machine can run programs "
+                "there. Start scheduler and workers with Dask's TLS settings, and give the tls:// address"
+            )
         raise UsageError(
             f"the scheduler {scheduler} is on this machine, but its worker {unencrypted[0]}{more} is not, and is unencrypted: anyone who "
             "can reach it can run programs there. Start scheduler and workers with Dask's TLS settings, and give the tls:// address"
@@ -100,9 +110,13 @@ def check_workers(scheduler: str, workers: Iterable[str]) -> None:
 
 
 def is_private(address: str) -> bool:
-    """Return whether traffic to an address is private: by TLS, or because it does not leave this machine."""
+    """Return whether traffic to an address is private: by TLS, or because it does not leave this machine.
+
+    For root only TLS is: any user of this machine can listen on a port of loopback, or connect to one, and both ends run what the
+    other sends.
+    """
     parts = urlsplit(address)
-    return parts.scheme == "tls" or is_loopback(parts.hostname or "")
+    return parts.scheme == "tls" or (is_loopback(parts.hostname or "") and os.geteuid() != 0)
 
 
 def is_loopback(host: str) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 
 from pgherd.model.deployment import HOST_NAME
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.model.text import clean
 
 CONNECT = 10
 """Timeout of the connection in seconds."""
@@ -29,12 +30,23 @@ _CHUNK = 1 << 20
 """Bytes per write. A host that accepts them is not silent."""
 _MAJOR, _MINOR = sys.version_info[:2]
 
-_REMOTE = (
+# A Python in a directory that other users of the host can change is theirs: at the driver's path there may be anything. So the file,
+# each directory and link on its way, and what it resolves to must belong to root or the user, without write permission for others.
+# (A directory with the sticky bit, such as /tmp, will do for what is in it.) Without find(1) or readlink(1) nothing is trusted.
+_TRUSTED = (
+    "safe() { place=$1; while :; do "
+    r'[ -n "$(find "$place" -prune \( -user 0 -o -user "$(id -u)" \) '
+    r'\( -type l -o ! -perm -020 ! -perm -002 -o -type d -perm -1000 \) 2>/dev/null)" ] || return 1; '
+    '[ "$place" = / ] && return 0; place=${place%/*}; place=${place:-/}; done; }; '
+    'trusted() { case "$1" in /*) safe "$1" && safe "$(readlink -f -- "$1")" ;; esac; }; '
+)
+
+_REMOTE = _TRUSTED + (
     f"alike() {{ \"$1\" -I -c 'import sys; sys.exit(sys.version_info[:2] != ({_MAJOR}, {_MINOR}))' </dev/null >/dev/null 2>&1; }}; "
     'there() { command -v "$1" >/dev/null 2>&1; }; '
     "for wanted in alike there; do "
     f"for python in {shlex.quote(sys.executable)} python{_MAJOR}.{_MINOR} python3.13 python3.12 python3.11 python3.14 python3; do "
-    'if "$wanted" "$python"; then '
+    'if trusted "$python" && "$wanted" "$python"; then '
     'exec "$python" -I -c \'import json, sys; orders = json.loads(sys.stdin.buffer.readline()); '
     'exec(compile(orders.pop("program"), "bootstrap", "exec"), {"__name__": "bootstrap", "orders": orders})\'; '
     "fi; done; done; exit 127"
@@ -162,14 +174,24 @@ def _answer(host: str, out: bytes, err: str) -> dict[str, Any]:
             answer = json.loads(line)
         except ValueError:
             continue
-        if isinstance(answer, dict) and "failed" in answer:
-            raise CapabilityError(f"host {host}: {answer['failed']}")
         if isinstance(answer, dict):
-            return answer
+            told: dict[str, Any] = cleaned(answer)
+            if "failed" in told:
+                raise CapabilityError(f"host {host}: {told['failed']}")
+            return told
     output = _last_line(err) or _last_line(out.decode(errors="replace")) or "no output"
     raise CapabilityError(f"host {host} sent an unexpected answer: {output}")
 
 
 def _last_line(text: str) -> str:
     lines = [line for line in text.strip().splitlines() if line.strip()]
-    return lines[-1].strip() if lines else ""
+    return clean(lines[-1].strip()) if lines else ""
+
+
+def cleaned(value: Any) -> Any:
+    """Return a value of JSON from a host whose texts cannot control a terminal."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(name): cleaned(item) for name, item in value.items()}
+    return [cleaned(item) for item in value] if isinstance(value, list | tuple) else value

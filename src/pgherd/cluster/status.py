@@ -11,6 +11,8 @@ from typing import Any
 
 from pgherd.cluster import dask_client, host_differences
 from pgherd.cluster.interfaces import HostClockOffset, HostLost
+from pgherd.cluster.ssh import cleaned
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes
 
 DRIVER = "this machine"
@@ -95,9 +97,18 @@ def read_status(cluster: str) -> ClusterState:
 
 
 def _state(host: str, address: str, status: Any, offset: HostClockOffset | None, software: Any) -> HostState:
+    """Return the state of a host, whose texts are foreign: workers choose their names, and hosts what they answer."""
     if isinstance(status, HostLost):
-        return HostState(host, address, status.why, None, None, None, None, {})
-    versions_there = software if isinstance(software, dict) else {}
+        return HostState(clean(host), clean(address), clean(status.why), None, None, None, None, {})
+    told = cleaned({**status, "software": software if isinstance(software, dict) else {}})
     return HostState(
-        host, address, None, status["driver"], offset, status["memory"], status["cpu"], versions_there, status.get("labels", {})
+        clean(host),
+        clean(address),
+        None,
+        told["driver"],
+        offset,
+        told["memory"],
+        told["cpu"],
+        told["software"],
+        told.get("labels", {}),
     )

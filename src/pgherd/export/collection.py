@@ -11,16 +11,17 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from pgherd.drivers.pgbench_output import ProgressLine, read_progress
 from pgherd.metrics import qemu_process, run_metrics
 from pgherd.metrics.openmetrics import CounterTotals, Sample, target_labels
 from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
 from pgherd.metrics.spool import LatestReadings
+from pgherd.model.errors import PgherdError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.node import files
 from pgherd.store.live_state import LiveState, LiveTrial, TailReader, output_dir, read_live, spool_file
+from pgherd.store.run_directory import RunDirectory
 
 FRESH = 15.0
 """Maximum age of a reading that is served, in seconds. A driver or container that has ended has no newer ones."""
@@ -84,8 +85,8 @@ class MetricsCollector:
             if name not in self._read_trials:
                 self._read_trials.add(name)
                 try:
-                    yield TrialResult.model_validate_json((self._run / "trials" / name / "trial.json").read_bytes())
-                except (OSError, ValidationError):
+                    yield RunDirectory(self._run).result(name)
+                except PgherdError:
                     continue  # the analysis of the run reports it
 
     def _begin(self, trial: LiveTrial) -> None:
@@ -157,9 +158,10 @@ class MetricsCollector:
                 if target.driver != "pgbench" or stderr is None:
                     continue
                 try:
-                    lines = read_progress((self._run / "trials" / result.id / stderr).read_text(errors="replace"))
-                except OSError:
+                    output = files.read_below(self._run, f"trials/{result.id}/{stderr}")
+                except (OSError, PgherdError):
                     continue
+                lines = read_progress(output.decode(errors="replace"))
                 read = self._lines_read.get((int(result.id), number, target.target), 0)
                 # The stored output of another host has the times of that host's clock.
                 remaining = [replace(line, at=line.at - target.clock_ahead) for line in lines[read:]]

@@ -17,10 +17,11 @@ from pgherd.metrics import run_metrics
 from pgherd.metrics.openmetrics import END, CounterTotals, Family, Sample, target_labels, text_of
 from pgherd.metrics.registry import metrics
 from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
-from pgherd.model.errors import RunDirectoryError
+from pgherd.model.errors import PgherdError, RunDirectoryError
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.store.samples import read_relation
+from pgherd.node import files
+from pgherd.store.samples import check_files, open_database, read_relation
 
 if TYPE_CHECKING:
     import duckdb
@@ -170,21 +171,25 @@ def _outputs(run: Path, result: TrialResult, phase: PhaseResult) -> Iterator[tup
     for target in phase.targets:
         stderr = next((name for name in target.raw if name.endswith("/stderr")), None)
         if target.driver == "pgbench" and stderr is not None:
-            file = run / "trials" / result.id / stderr
-            yield target.target, target.clock_ahead, file.read_text(errors="replace") if file.is_file() else ""
+            try:
+                text = files.read_below(run, f"trials/{result.id}/{stderr}").decode(errors="replace")
+            except (OSError, PgherdError):
+                text = ""
+            yield target.target, target.clock_ahead, text
 
 
 def _sampled(record: RunRecord, metric_labels: MetricLabels, directories: list[Path]) -> Iterator[tuple[Family, Iterator[Sample]]]:
     """Yield the samplers' readings by family. Each family is a query over the files of all trials."""
     import duckdb
 
-    with duckdb.connect(config={"threads": 1}) as database:
-        files: dict[str, list[str]] = {}
+    with open_database(threads=1) as database:
+        sample_files: dict[str, list[str]] = {}
         for directory in directories:
             for file in sorted(directory.glob("*.parquet")) if directory.is_dir() else ():
-                files.setdefault(file.stem, []).append(str(file))
+                sample_files.setdefault(file.stem, []).append(str(file))
         try:
-            yield from _of_files(database, metric_labels, files)
+            check_files(database, [file for paths in sample_files.values() for file in paths])
+            yield from _of_files(database, metric_labels, sample_files)
         except duckdb.Error as error:
             raise RunDirectoryError(f"cannot read the samples of run {record.run}: {error}") from None
 

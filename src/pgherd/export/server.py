@@ -32,6 +32,8 @@ MIN_INTERVAL = 0.5
 MIN_TOKEN_LENGTH = 16
 """Characters."""
 _IDLE_SECONDS = 10.0
+MAX_CONNECTIONS = 16
+"""At the same time. Any user of this host may connect, and each connection is a thread of the process that measures."""
 _POLL_SECONDS = 0.5
 """Interval at which the idle server checks for its end."""
 
@@ -199,6 +201,27 @@ def _refused(start: Start, status: HTTPStatus, reason: str, *headers: tuple[str,
 
 class _HttpServer(ThreadingMixIn, WSGIServer):
     daemon_threads = True
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        self._free = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        super().__init__(*arguments, **named)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread, or close the connection if there are too many."""
+        if not self._free.acquire(blocking=False):
+            self.shutdown_request(request)
+            return
+        try:
+            super().process_request(request, client_address)
+        except BaseException:
+            self._free.release()
+            raise
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._free.release()
 
     def server_bind(self) -> None:
         """Bind without the look-up of this host's name, which may take seconds."""

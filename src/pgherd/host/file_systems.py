@@ -30,6 +30,8 @@ HEAD_BYTES = 2**20
 
 _COMMAND_TIMEOUT_S = 600.0
 _MKFS = ("mkfs.ext4", "-q", "-F", "-m", "0", "-E", "lazy_itable_init=0,lazy_journal_init=0")
+_MOUNT_OPTIONS = "noatime,nosuid,nodev"
+"""Nothing on a volume needs set-user-id programs or device files, and its files belong to the servers' user."""
 _UNKNOWN_DATA = "data of an unknown kind in its first megabyte"
 
 
@@ -73,7 +75,7 @@ def make_loop(node: Node, journal: Journal, home: str, name: str, size: int) -> 
     if not device:
         device = _run(node, ("losetup", "--find", "--show", "--", image), f"{label}: no loop device is available").strip()
     journal.note(Unmount(target=target, source=device))
-    _run(node, ("mount", "-t", "ext4", "-o", "noatime", "--", device, target), f"{label} cannot be mounted at {target}")
+    _run(node, ("mount", "-t", "ext4", "-o", _MOUNT_OPTIONS, "--", device, target), f"{label} cannot be mounted at {target}")
     return target
 
 
@@ -94,7 +96,7 @@ def make_on_device(node: Node, journal: Journal, home: str, name: str, device: s
     journal.note(WipeFileSystem(device=device, mark=mark))
     _run(node, (*_MKFS, "-U", mark, "--", device), f"{label}: cannot create a file system on it")
     journal.note(Unmount(target=target, source=device))
-    _run(node, ("mount", "-t", "ext4", "-o", "noatime", "--", device, target), f"{label} cannot be mounted at {target}")
+    _run(node, ("mount", "-t", "ext4", "-o", _MOUNT_OPTIONS, "--", device, target), f"{label} cannot be mounted at {target}")
     return target
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import threading
@@ -26,11 +25,13 @@ from pgherd.host.undo_actions import MARKER, UNDO, RemoveTree, Undo, UndoContext
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError
 from pgherd.node import interruption
+from pgherd.node.files import MAX_BYTES, Directory, UnsafeFileError, read_all, try_lock
 from pgherd.node.protocol import Node
 
 SCHEMA: Literal["pgherd/journal/1"] = "pgherd/journal/1"
 _DIRECTORY = "journal"
-_LOCK = ".lock"
+LOCK = ".lock"
+"""File in a directory of state that is locked while its files are created or examined."""
 
 
 class JournalOwner(Model):
@@ -81,24 +82,25 @@ class Journal:
             at=node.now(),
         )
         directory = state_dir / _DIRECTORY
-        path = directory / f"{run}-{owner.pid}-{owner.journal[:8]}.jsonl"
+        name = f"{run}-{owner.pid}-{owner.journal[:8]}.jsonl"
         journal: Journal | None = None
         try:
             with interruption.undisturbed():  # otherwise Ctrl-C could leave an open journal
                 directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-                with locked(directory / _LOCK):
-                    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o600)
-                    fcntl.flock(number, fcntl.LOCK_EX)
-                    journal = cls(node, path, number, owner, {})
-                    journal._append(owner.model_dump(by_alias=True))
-                _sync_directory(directory)
+                with open_own(directory) as handle:
+                    with handle.lock(LOCK):
+                        number = handle.descriptor(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+                        try_lock(number)  # nobody else can have it: the file is new
+                        journal = cls(node, directory / name, number, owner, {})
+                        journal._append(owner.model_dump(by_alias=True))
+                    os.fsync(handle.number)
         except KeyboardInterrupt:
             if journal is not None:
                 journal.close()
             raise
         except OSError as error:
             raise CapabilityError(
-                f"the undo journal can't be written to {directory}: {error.strerror}; set XDG_STATE_HOME to a writable directory"
+                f"the undo journal can't be written to {directory}: {error.strerror or error}; set XDG_STATE_HOME to a writable directory"
             ) from error
         return journal
 
@@ -165,7 +167,7 @@ class Journal:
         for number in self._order():
             try:
                 sentence = self.undo(number)
-            except OSError as error:
+            except (OSError, UnsafeFileError) as error:
                 sentence = f"not undone: {_reason(error)}"
             if sentence:
                 messages.append(sentence)
@@ -206,39 +208,47 @@ def clean(node: Node, state_dir: Path) -> list[str]:
     Raises CapabilityError if the state directory is not readable.
     """
     messages: list[str] = []
-    for path in _files(state_dir):
-        try:
-            with locked(path.parent / _LOCK):  # excludes journals that their owner has not locked yet
-                number = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
-                free = _try_lock(number)
-            messages += _clean_one(node, path, number, free)
-        except FileNotFoundError:
-            continue  # the owner has just closed it
-        except OSError as error:
-            messages.append(f"left {path} alone: {_reason(error)}")
+    try:
+        with _journals(state_dir) as directory:
+            for name in _names(directory):
+                path = directory.path / name
+                try:
+                    with directory.lock(LOCK):  # excludes journals that their owner has not locked yet
+                        number = directory.own_descriptor(name, os.O_RDWR | os.O_APPEND)
+                        free = try_lock(number)
+                    messages += _clean_one(node, path, number, free)
+                except FileNotFoundError:
+                    continue  # the owner has just closed it
+                except (OSError, UnsafeFileError) as error:
+                    messages.append(f"left {path} alone: {_reason(error)}")
+    except FileNotFoundError:
+        pass  # there has been no run yet
+    except UnsafeFileError as error:
+        messages.append(f"left {state_dir / _DIRECTORY} alone: {error}")
     return messages + sweep(node) + shared_settings.sweep(node)
 
 
 def running(node: Node, state_dir: Path) -> list[str]:
     """Return the names of the runs (and their preparations) with a running owner."""
     names = []
-    for path in _files(state_dir):
-        with contextlib.suppress(OSError, ValueError):
-            owner, _ = parse(path.read_text(errors="replace"))
-            if owner is not None and owner.alive(node):
-                names.append(owner.run)
+    with contextlib.suppress(FileNotFoundError, UnsafeFileError), _journals(state_dir) as directory:
+        for name in _names(directory):
+            with contextlib.suppress(OSError, ValueError, UnsafeFileError):
+                owner, _ = parse(directory.read(name, owner=os.geteuid()).decode(errors="replace"))
+                if owner is not None and owner.alive(node):
+                    names.append(owner.run)
     return names
 
 
 def _clean_one(node: Node, path: Path, number: int, free: bool) -> list[str]:
-    """Undo one journal, whose file is open.
+    """Undo one journal, whose file is open. It is read by its descriptor, because its path may name another file by now.
 
     It is also locked if ``free``, that is, without an owner's lock.
     """
-    text = path.read_text(errors="replace")
     try:
+        text = read_all(number, MAX_BYTES, str(path)).decode(errors="replace")
         owner, entries = parse(text)
-    except ValueError as error:
+    except (ValueError, UnsafeFileError) as error:
         os.close(number)
         return [f"left {path} alone: {error}"]
     if not free or (owner is not None and owner.alive(node)):
@@ -286,42 +296,33 @@ def _records(text: str) -> Iterable[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file during the block.
+def open_own(directory: Path) -> Iterator[Directory]:
+    """Open a directory of state, which must belong to this user and not be writable by others.
 
-    The file is created if missing.
+    Raises:
+        OSError: it is missing, or not accessible.
+        UnsafeFileError: others could put files there.
     """
-    number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with Directory.open(os.path.realpath(directory)) as handle:
+        handle.require_own()
+        yield handle
+
+
+@contextlib.contextmanager
+def _journals(state_dir: Path) -> Iterator[Directory]:
+    """Open the directory of journals. Raises FileNotFoundError, UnsafeFileError, and CapabilityError if it is not readable."""
     try:
-        fcntl.flock(number, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(number)
+        with open_own(state_dir / _DIRECTORY) as directory:
+            yield directory
+    except PermissionError as error:
+        raise CapabilityError(f"{state_dir / _DIRECTORY} can't be read: {error.strerror}; run this as the user who ran pgherd") from error
 
 
-def _try_lock(number: int) -> bool:
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
+def _names(directory: Directory) -> list[str]:
+    return [name for name in directory.names() if name.endswith(".jsonl")]
 
 
-def _files(state_dir: Path) -> list[Path]:
-    directory = state_dir / _DIRECTORY
-    try:
-        return sorted(directory.glob("*.jsonl")) if directory.is_dir() else []
-    except OSError as error:
-        raise CapabilityError(f"{directory} can't be read: {error.strerror}; run this as the user who ran pgherd") from error
-
-
-def _reason(error: OSError) -> str:
-    return f"{error.strerror}: {error.filename}" if error.strerror and error.filename else str(error)
-
-
-def _sync_directory(directory: Path) -> None:
-    number = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.strerror}: {error.filename}"
+    return str(error)

@@ -1,7 +1,8 @@
 """Directories of pgherd (state, cache, work, sockets), and free TCP ports.
 
 State (journal, reservations) and cache (data directory templates) follow the XDG base directory specification. For root
-they are in /var unless the XDG variables are set, because the user that servers run as cannot enter root's home.
+they are in /var unless the XDG variables are set, because the user that servers run as cannot enter root's home. Root uses no XDG
+directory in which other users could exchange files: what is in it is undone, executed and given to servers.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import pwd
 import secrets
 import socket
 import stat
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import platformdirs
@@ -20,6 +21,7 @@ import platformdirs
 from pgherd.host.journal import Journal
 from pgherd.host.undo_actions import PREFIX
 from pgherd.model.errors import CapabilityError
+from pgherd.node.files import distrust
 from pgherd.node.protocol import Node
 
 SOCKET_PATH_MAX = 107
@@ -29,17 +31,29 @@ SOCKET_ROOT_MAX = 48
 
 
 def state_dir() -> Path:
-    """Return the directory of journals and reservations, which may not exist yet."""
-    if os.geteuid() == 0 and not os.environ.get("XDG_STATE_HOME"):
-        return Path("/var/lib/pgherd")
-    return platformdirs.user_state_path("pgherd")
+    """Return the directory of journals and reservations, which may not exist yet. Raises CapabilityError."""
+    return _home("XDG_STATE_HOME", Path("/var/lib/pgherd"), platformdirs.user_state_path)
 
 
 def cache_dir() -> Path:
-    """Return the directory of data directory templates, which may not exist yet."""
-    if os.geteuid() == 0 and not os.environ.get("XDG_CACHE_HOME"):
-        return Path("/var/cache/pgherd")
-    return platformdirs.user_cache_path("pgherd")
+    """Return the directory of data directory templates, which may not exist yet. Raises CapabilityError."""
+    return _home("XDG_CACHE_HOME", Path("/var/cache/pgherd"), platformdirs.user_cache_path)
+
+
+def _home(variable: str, system: Path, personal: Callable[[str], Path]) -> Path:
+    """Return the directory that an XDG variable selects. Raises CapabilityError for root if other users can change it."""
+    if os.geteuid() != 0:
+        return personal("pgherd")
+    if not os.environ.get(variable):
+        return system
+    path = personal("pgherd")
+    existing = next(place for place in (path, *path.parents) if os.path.lexists(place) or place == place.parent)
+    if (reason := distrust(existing, 0)) is not None:
+        raise CapabilityError(
+            f"{variable} selects {path}, where other users can exchange files ({reason}), and pgherd runs as root; "
+            f"unset {variable} to use {system}, or select a directory that only root can change"
+        )
+    return path
 
 
 def unreachable(path: str | Path, account: str | None) -> str | None:

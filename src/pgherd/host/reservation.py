@@ -7,7 +7,6 @@ owner's end, even after SIGKILL. Users have separate state directories, so runs 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -16,14 +15,15 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from pgherd.host.journal import locked
+from pgherd.host.journal import LOCK, open_own
 from pgherd.model.base import Model
 from pgherd.model.errors import CapabilityError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.units import format_bytes
+from pgherd.node.files import Directory, UnsafeFileError, read_all, try_lock
 
 _DIRECTORY = "reservations"
-_LOCK = ".lock"
+_MAX_BYTES = 2**16
 
 
 class Reservation(Model):
@@ -64,24 +64,24 @@ def reserve(
             f"{format_bytes(memory)} of memory were requested, but this host has {format_bytes(facts.memory)}; reduce --memory"
         )
     directory = state_dir / _DIRECTORY
-    path = directory / f"{run}-{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
+    name = f"{run}-{os.getpid()}-{uuid.uuid4().hex[:8]}.json"
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with locked(directory / _LOCK):
-            others = _live(directory)
+        with open_own(directory) as handle, handle.lock(LOCK):
+            others = _live(handle)
             _check(run, cores, memory, facts, others)
             reservation = Reservation(run=run, pid=os.getpid(), cores=cores, memory=memory, cpus=_choose(cores, available, others))
-            number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            fcntl.flock(number, fcntl.LOCK_EX)
+            number = handle.descriptor(name, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+            try_lock(number)  # nobody else can have it: the file is new
             os.write(number, reservation.model_dump_json().encode())
     except OSError as error:
         raise CapabilityError(
-            f"the reservation can't be written to {directory}: {error.strerror}; set XDG_STATE_HOME to a writable directory"
+            f"the reservation can't be written to {directory}: {error.strerror or error}; set XDG_STATE_HOME to a writable directory"
         ) from error
     try:
         yield reservation
     finally:
-        path.unlink(missing_ok=True)
+        (directory / name).unlink(missing_ok=True)
         os.close(number)
 
 
@@ -90,28 +90,29 @@ def live(state_dir: Path) -> list[Reservation]:
     directory = state_dir / _DIRECTORY
     if not directory.is_dir():
         return []
-    with locked(directory / _LOCK):
-        return _live(directory)
+    with open_own(directory) as handle, handle.lock(LOCK):
+        return _live(handle)
 
 
-def _live(directory: Path) -> list[Reservation]:
+def _live(directory: Directory) -> list[Reservation]:
     """Return reservations with a locked file, and remove the other files.
 
     The directory must be locked.
     """
     reservations = []
-    for path in sorted(directory.glob("*.json")):
+    for name in directory.names():
+        if not name.endswith(".json"):
+            continue
         try:
-            number = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        except FileNotFoundError:
-            continue  # the owner has just ended
+            number = directory.own_descriptor(name, os.O_RDWR)
+        except (FileNotFoundError, UnsafeFileError):
+            continue  # the owner has just ended, or it is no reservation of ours
         try:
-            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            with contextlib.suppress(ValidationError):
-                reservations.append(Reservation.model_validate_json(path.read_bytes()))
-        else:
-            path.unlink(missing_ok=True)
+            if try_lock(number):
+                directory.remove(name)
+            else:
+                with contextlib.suppress(ValidationError, UnsafeFileError):
+                    reservations.append(Reservation.model_validate_json(read_all(number, _MAX_BYTES, name)))
         finally:
             os.close(number)
     return reservations

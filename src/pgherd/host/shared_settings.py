@@ -12,7 +12,6 @@ a boot empties, and exists only while there are holds.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 import posixpath
 from collections.abc import Callable, Iterator
@@ -23,6 +22,7 @@ from pydantic import ValidationError
 from pgherd.host import processes
 from pgherd.host.kernel_files import active_word
 from pgherd.model.base import Model
+from pgherd.node.files import Directory, UnsafeFileError
 from pgherd.node.protocol import Node
 
 LEDGER = Path("/run/pgherd-holds.json")
@@ -119,7 +119,9 @@ def sweep(node: Node) -> list[str]:
             for key in [key for knob in list(ledger.knobs.values()) for key, hold in knob.holds.items() if not _alive(node, hold)]:
                 messages += _give_back(node, ledger, key)
     except OSError as error:
-        messages.append(f"not undone: {error.strerror}: {error.filename or LEDGER}")
+        messages.append(f"not undone: {error.strerror or error}: {error.filename or LEDGER}")
+    except UnsafeFileError as error:
+        messages.append(f"not undone: {error}")
     return messages
 
 
@@ -182,21 +184,19 @@ def _alive(node: Node, hold: SettingUse) -> bool:
 
 @contextlib.contextmanager
 def _locked(node: Node) -> Iterator[SettingsLedger]:
-    """Provide the ledger under a lock.
+    """Provide the ledger under a lock, which other users cannot hold: they cannot open its file.
 
     A ledger from an earlier boot, or with syntax errors, counts as empty.
+
+    Raises TimeoutError with the name of the process that holds the lock.
     """
-    number = os.open(LEDGER.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)  # locking the directory needs no lock file
-    try:
-        fcntl.flock(number, fcntl.LOCK_EX)
+    with Directory.open(LEDGER.parent) as directory, directory.lock(f"{LEDGER.stem}.lock"):
         boot = processes.boot_id(node)
         ledger = SettingsLedger(boot=boot, knobs={})
         with contextlib.suppress(FileNotFoundError, ValidationError):
-            stored = SettingsLedger.model_validate_json(LEDGER.read_bytes())
+            stored = SettingsLedger.model_validate_json(directory.read(LEDGER.name, owner=os.geteuid()))
             ledger = stored if stored.boot == boot else ledger
         yield ledger
-    finally:
-        os.close(number)
 
 
 def _save(ledger: SettingsLedger) -> None:
@@ -204,6 +204,5 @@ def _save(ledger: SettingsLedger) -> None:
     if not ledger.knobs:
         LEDGER.unlink(missing_ok=True)
         return
-    new = LEDGER.with_suffix(".new")
-    new.write_bytes(ledger.model_dump_json().encode())
-    new.replace(LEDGER)
+    with Directory.open(LEDGER.parent) as directory:
+        directory.write(LEDGER.name, ledger.model_dump_json().encode())

@@ -19,6 +19,7 @@ from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 
 from pgherd.host import mounts, processes, shared_memory, shared_settings, swap_areas
 from pgherd.model.base import Model
+from pgherd.node.files import Directory, UnsafeFileError
 from pgherd.node.protocol import Command, Node
 
 MARKER = ".pgherd"
@@ -28,6 +29,7 @@ PREFIX = "pgherd-"
 PROGRAMS = ("postgres", "pgbench", "psql", "initdb", "cp", "fio")
 """Programs that pgherd starts in its directories. Others there, such as a user's shell, are left running."""
 
+_MAX_MARKER_BYTES = 100
 _END_TIMEOUT_S = 5.0
 _UNMOUNT_TIMEOUT_S = 10.0
 """Servers and drivers end with their pgherd, but take a moment, during which a mount is busy."""
@@ -131,24 +133,6 @@ class RestoreSubtree(Model):
         elif not controllers:
             return None
         return f"restored cgroup {self.group}"
-
-
-class Write(Model):
-    """Restore the previous value of a kernel setting."""
-
-    rank: ClassVar[int] = 2
-    kind: Literal["write"] = "write"
-    path: str
-    value: str
-
-    def play(self, scene: UndoContext) -> str | None:
-        """Without effect after a boot, which resets kernel settings."""
-        if not scene.same_boot or not scene.node.exists(self.path):
-            return None
-        if scene.node.read(self.path).decode(errors="replace").strip() == self.value.strip():
-            return None
-        scene.node.write(self.path, self.value.encode())
-        return f"wrote {self.value.strip()} back to {self.path}"
 
 
 class ReleaseSetting(Model):
@@ -303,9 +287,9 @@ class WipeFileSystem(Model):
 class RemoveTree(Model):
     """Remove a directory that this run created.
 
-    The directory or one of its parents must contain the marker file with the journal's identifier. An empty directory
-    may also lack it, because the marker is written just after the directory. Before the removal, the directory is renamed
-    to include the journal's identifier, because an interrupted removal may already have deleted the marker.
+    The directory itself must contain the marker file with the journal's identifier, and the file must be ours. An empty
+    directory may also lack it, because the marker is written just after the directory. Before the removal, the directory is
+    renamed to include the journal's identifier, because an interrupted removal may already have deleted the marker.
     """
 
     rank: ClassVar[int] = 5
@@ -334,22 +318,19 @@ class RemoveTree(Model):
         return f"removed {self.path}"
 
     def _marked(self, scene: UndoContext) -> bool:
-        path = self.path
-        while path != "/":
-            try:
-                if scene.node.read(f"{path}/{MARKER}").decode(errors="replace").strip() == scene.journal:
-                    return True
-            except OSError:
-                pass
-            path = posixpath.dirname(path)
-        return False
+        try:
+            with Directory.open(self.path) as tree:
+                number = tree.own_descriptor(MARKER)
+        except (OSError, UnsafeFileError):
+            return False
+        with open(number, "rb") as marker:
+            return marker.read(_MAX_MARKER_BYTES).decode(errors="replace").strip() == scene.journal
 
 
 Undo = (
     Kill
     | RemoveCgroup
     | RestoreSubtree
-    | Write
     | ReleaseSetting
     | ReleaseSharedMemory
     | RemoveZram

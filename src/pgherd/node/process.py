@@ -95,12 +95,15 @@ class LocalProcess:
             for number in files:
                 os.close(number)
         self.pid = self._popen.pid
+        self._command = command
         self._usage: resource.struct_rusage | None = None
         self._lock = threading.Lock()
 
     def poll(self) -> int | None:
         with self._lock:  # of concurrent calls, the kernel returns the status to one only
             if self._popen.returncode is None:
+                if self._command.end_session and _has_ended(self.pid):
+                    _end_session(self.pid)
                 try:
                     pid, status, usage = os.wait4(self.pid, os.WNOHANG)
                 except ChildProcessError:
@@ -129,6 +132,20 @@ class LocalProcess:
     @property
     def cpu_seconds(self) -> float | None:
         return None if self._usage is None else self._usage.ru_utime + self._usage.ru_stime
+
+
+def _has_ended(pid: int) -> bool:
+    """Return whether a child has ended, without reaping it: until then no other process gets its pid."""
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return False
+
+
+def _end_session(pid: int) -> None:
+    """Kill what a process left behind in its session. Mostly there is nothing. Without pkill(1) it remains."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run(["pkill", "-KILL", "--session", str(pid)], stdin=subprocess.DEVNULL, capture_output=True, timeout=_CLEANUP_TIMEOUT_S)
 
 
 def _await_end(pid: int, timeout: float | None) -> None:

@@ -32,6 +32,7 @@ class Command:
         join: files (``cgroup.procs``) into which the process writes itself before exec, so that its group is charged.
         cpus: affinity.
         user: operating system user, or None for that of pgherd.
+        end_session: whether the rest of its session is killed when it ends. Its processes are in a session of their own.
         groups: further groups of ``user``, as names or numbers.
         death_signal: signal (a name such as KILL or QUIT) at the end of the node's process.
         stdout: file to append to, or None for no output. ``run`` captures the output instead.
@@ -49,6 +50,7 @@ class Command:
     stdout: str | None = None
     stderr: str | None = None
     groups: tuple[str, ...] = ()
+    end_session: bool = False
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from pathlib import Path
 from pgherd.host.paths import unreachable
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres.installations import Installation
+from pgherd.postgres.installations import Installation, user_for
 
 NAME = "pg_balloon"
 _SHIPPED = ("Makefile", f"{NAME}.control", f"{NAME}--1.0.sql", "src")
@@ -143,6 +143,8 @@ def missing(node: Node, installation: Installation) -> str:
     """Describe the first missing build requirement and its package. Return '' if the library can be built."""
     package = f"postgresql-server-dev-{installation.major} on Debian, postgresql{installation.major}-devel on Fedora"
     where = f"PostgreSQL {installation.version} in {installation.bin}"
+    if user_for(installation.tool("pg_config")) is not None:
+        return f"other users can exchange the programs of {where}, and root would run them: use an installation of root"
     reported = _output(node, installation.tool("pg_config"), "--version")
     if reported is None:
         return f"{where} has no pg_config: install {package}"

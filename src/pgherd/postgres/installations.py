@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
 import os
+import pwd
 import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.files import trusted
 from pgherd.node.protocol import Command, Node
 
 SUPPORTED = range(15, 19)
@@ -136,12 +140,28 @@ def _directories(node: Node) -> list[str]:
     return list(dict.fromkeys(os.path.normpath(directory) for directory in directories if directory.startswith("/")))
 
 
+def user_for(program: str) -> str | None:
+    """Return the user to run a PostgreSQL program as, or None for that of pgherd.
+
+    Root runs no program that another user can exchange. Such a program runs as its owner, who can enter its directory. If root
+    owns it, it runs as the user of servers.
+    """
+    if os.geteuid() != 0 or not os.path.exists(program) or trusted(program, 0):
+        return None
+    owner = os.stat(program).st_uid
+    with contextlib.suppress(KeyError):
+        if owner != 0:
+            return pwd.getpwuid(owner).pw_name
+    return server_account()
+
+
 def _read(node: Node, directory: str) -> Installation | None:
     """Return the installation in a directory, or None if it is not a complete PostgreSQL."""
     if not all(node.exists(os.path.join(directory, tool)) for tool in TOOLS):
         return None
     try:
-        completed = node.run(Command([os.path.join(directory, "postgres"), "--version"]), timeout=10)
+        program = os.path.join(directory, "postgres")
+        completed = node.run(Command([program, "--version"], user=user_for(program)), timeout=10)
     except OSError:
         return None
     match = re.match(r"postgres \(PostgreSQL\) ((\d+)\S*)(.*)", completed.out)
@@ -165,7 +185,7 @@ def extras_of(libraries: str) -> frozenset[str]:
 def libraries(node: Node, program: str) -> list[tuple[str, str]]:
     """Return (name, path) of the shared objects that a program loads. The list is empty without ldd."""
     try:
-        output = node.run(Command(["ldd", program]), timeout=10).out
+        output = node.run(Command(["ldd", program], user=user_for(program)), timeout=10).out
     except OSError:
         return []
     return re.findall(r"^\s*(\S+) => (/\S.*?) \(0x", output, flags=re.MULTILINE)
@@ -176,7 +196,8 @@ def library_dirs(node: Node, installation: Installation) -> list[str]:
     prefix = os.path.dirname(installation.bin)
     directories = [os.path.join(prefix, "lib"), os.path.join(prefix, "lib", "postgresql")]
     try:
-        pg_config = node.run(Command([installation.tool("pg_config"), "--pkglibdir"]), timeout=10)
+        program = installation.tool("pg_config")
+        pg_config = node.run(Command([program, "--pkglibdir"], user=user_for(program)), timeout=10)
         directories = [pg_config.out.strip(), *directories] if pg_config.code == 0 else directories
     except OSError:
         pass  # pg_config belongs to the development package

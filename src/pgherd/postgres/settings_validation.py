@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres import configuration
-from pgherd.postgres.installations import Installation
+from pgherd.postgres.installations import Installation, user_for
 from pgherd.postgres.instance import initdb
 
 _MESSAGE = re.compile(r"(LOG|WARNING|ERROR|FATAL|PANIC|DETAIL|HINT):  (.*)")
@@ -22,7 +22,8 @@ def contexts(node: Node, installation: Installation) -> dict[str, str]:
 
     Developer options are missing.
     """
-    return parse_contexts(node.run(Command([installation.tool("postgres"), "--describe-config"])).out)
+    program = installation.tool("postgres")
+    return parse_contexts(node.run(Command([program, "--describe-config"], user=user_for(program))).out)
 
 
 def parse_contexts(described: str) -> dict[str, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,23 @@ from pydantic import ValidationError
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.study import Scenario
+from pgherd.node.files import UnsafeFileError, read_input
 from pgherd.postgres.external_server import redact
 from pgherd.study.registry import studies, study_of
+
+_MAX_BYTES = 256 * 2**10
+_MAX_TEXT = 200
+_short = reprlib.Repr()
+_short.maxlevel, _short.maxstring, _short.maxother, _short.maxlong = 2, _MAX_TEXT, _MAX_TEXT, _MAX_TEXT
+
+
+class _Loader(yaml.SafeLoader):
+    """Loader without aliases, because a few lines of them expand to any size."""
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases (*name) are not allowed", self.peek_event().start_mark)  # type: ignore[no-untyped-call]
+        return super().compose_node(parent, index)
 
 
 def read_scenario(path: Path) -> Scenario:
@@ -22,14 +38,20 @@ def read_scenario(path: Path) -> Scenario:
         UsageError: the file cannot be read, is not YAML, or contains an option or value that the study does not accept.
     """
     try:
-        document = yaml.safe_load(path.read_text())
+        document = yaml.load(read_input(path, _MAX_BYTES).decode(), Loader=_Loader)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
+    except UnsafeFileError as error:
+        raise UsageError(str(error)) from None
+    except RecursionError:
+        raise UsageError(f"{path}: this is no scenario: it is nested too deeply") from None
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not a text file"
         raise UsageError(f"{path}{where}: this is not YAML: {problem}") from None
+    except ValueError as error:  # such as a date in month 13
+        raise UsageError(f"{path}: this is not YAML: {error}") from None
     if not isinstance(document, dict):
         raise UsageError(f"{path}: a scenario is a mapping with 'study' and 'options', but this is a {type(document).__name__}")
     try:
@@ -60,14 +82,14 @@ def request(study: str, options: dict[str, Any], where: str = "the command line"
 def first_fault(error: ValidationError) -> str:
     """Return pydantic's first error as one sentence: the option, the error and the rejected value."""
     fault = error.errors()[0]
-    where = ".".join(str(part) for part in fault["loc"]) or "the whole"
+    where = ".".join(str(part) for part in fault["loc"])[:_MAX_TEXT] or "the whole"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     if fault["type"] == "extra_forbidden":
         return f"'{where}' is not an option; check its spelling{more}"
     if fault["type"] == "missing":
         return f"'{where}' is missing{more}"
     message = fault["msg"].removeprefix("Value error, ")
-    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact(repr(fault['input']))}{more}"
+    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact(_short.repr(fault['input']))}{more}"
 
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:

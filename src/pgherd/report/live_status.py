@@ -10,16 +10,18 @@ import shlex
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Protocol
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from pgherd.drivers.registry import read_rates, tells
 from pgherd.metrics.registry import metric
 from pgherd.metrics.spool import Spool
 from pgherd.model.analysis import Check, Grade
 from pgherd.model.base import Model
+from pgherd.model.errors import RunDirectoryError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import MIXED, TrialResult, counted, counted_by
 from pgherd.model.run import RunRecord
@@ -399,14 +401,10 @@ class LiveRun:
 
     def _read_results(self) -> None:
         """Read the trials that have ended since the last call. An unreadable one is skipped, because it may be about to be removed."""
-        for file in sorted((self.directory.path / "trials").glob("*/trial.json")):
-            name = file.parent.name
-            if name in self._results or name.endswith(".partial"):
-                continue
-            try:
-                self._results[name] = trial_result(TrialResult.model_validate_json(file.read_bytes()))
-            except (OSError, ValidationError):
-                continue
+        for name in self.directory.trial_names():
+            if name not in self._results:
+                with suppress(RunDirectoryError):
+                    self._results[name] = trial_result(self.directory.result(name))
 
 
 def run_state(record: RunRecord, directory: RunDirectory, alive: bool, now: float) -> State:

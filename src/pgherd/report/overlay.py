@@ -11,10 +11,10 @@ from typing import Any
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.node import files
 from pgherd.report import formatting, html_model, html_render, run_differences
 from pgherd.report.formatting import MISSING, Cell, clean, finite
 from pgherd.report.html_model import CellText, Table
-from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies
 from pgherd.study.study import SideBySide
 
@@ -31,7 +31,7 @@ def overlay(runs: Sequence[Run], out: Path) -> Path:
         raise UsageError("no run given; name two or more, such as 'pgherd report RUN1 RUN2'")
     text = render(runs)
     try:
-        RunDirectory(out.parent).write(out.name, text.encode())
+        files.write_file(out, text.encode())
     except OSError as error:
         raise UsageError(f"cannot write {out}: {error.strerror}; choose another file for the page") from None
     return out

@@ -82,7 +82,7 @@ def open_session(node: Node, run: str, environment: RunEnvironment, watcher: Run
             journal = Journal.open(node, state, run)
             stack.callback(journal.end, watcher.note)
         active_swap = None if environment.swap is None else swap.make(node, journal, environment.swap, str(paths.cache_dir()))
-        suffix = run[-4:]
+        suffix = f"{run[-4:]}-{journal.id[:8]}"  # runs at the same time may end in the same digits
         work = paths.work_tree(node, journal, run, account)
         sockets = Path(paths.socket_root(node, journal))
         swap_size = None if environment.swap is None else environment.swap.size

@@ -21,7 +21,6 @@ reads files and does not contact its process.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,11 +29,17 @@ from typing import BinaryIO, Final, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from pgherd.model.base import Model
+from pgherd.node import files
+from pgherd.node.files import Directory, UnsafeFileError
 
 FILE: Final = "live.json"
 SCHEMA: Final = "pgherd/live/1"
 SPOOL: Final = "spool.jsonl"
 TOLD: Final = "told"
+_MAX_STATE_BYTES = 16 * 2**20
+_CHUNK_BYTES = 4 * 2**20
+_MAX_BYTES_AT_ONCE = 64 * 2**20
+"""Maximum size of a file's part that one iteration of a reader reads. A longer part is read by later iterations."""
 
 
 class LivePhase(Model):
@@ -107,23 +112,25 @@ class LiveState(Model):
 def read_live(run: Path) -> LiveState | None:
     """Return the state in a run's directory, or None if there is none that this version can read."""
     try:
-        return LiveState.model_validate_json((run / FILE).read_bytes())
-    except (OSError, ValidationError):
+        return LiveState.model_validate_json(files.read_below(run, FILE, limit=_MAX_STATE_BYTES))
+    except (OSError, ValidationError, UnsafeFileError):
         return None
 
 
 def write_live(run: Path, state: LiveState) -> None:
     """Replace the state. Raises OSError, for example if the disk is full."""
-    temporary = run / f"{FILE}.tmp"
-    temporary.write_bytes(state.model_dump_json(by_alias=True).encode())
-    temporary.replace(run / FILE)
+    with Directory.open(os.path.realpath(run)) as directory:
+        directory.write(FILE, state.model_dump_json(by_alias=True).encode(), mode=None, sync=False)
 
 
 def remove_live(run: Path) -> None:
     """Remove the state of a run that has ended, if it exists."""
-    for name in (FILE, f"{FILE}.tmp"):
-        with contextlib.suppress(OSError):
-            (run / name).unlink()
+    try:
+        with Directory.open(os.path.realpath(run)) as directory:
+            for name in (FILE, *(name for name in directory.names() if name.startswith(f".{FILE}."))):  # also of a killed process
+                directory.remove(name)
+    except (OSError, UnsafeFileError):
+        return
 
 
 def spool_file(run: Path, trial: int) -> Path:
@@ -161,22 +168,35 @@ class TailReader:
         self._offset = 0
 
     def __iter__(self) -> Iterator[bytes]:
-        """Yield complete lines without their line ends. An incomplete last line follows in a later iteration."""
+        """Yield complete lines without their line ends. An incomplete last line follows in a later iteration.
+
+        A link or a special file yields nothing, and neither does a line of several megabytes.
+        """
         try:
-            with open(self._path, "rb") as file:
+            with files.open_regular(self._path) as number, open(number, "rb", closefd=False) as file:
                 if self._recent is not None and self._offset == 0:
-                    yield from self._skip(file, os.fstat(file.fileno()).st_size - self._recent)
-                file.seek(self._offset)
-                added = file.read()
-        except OSError:
+                    yield from self._skip(file, os.fstat(number).st_size - self._recent)
+                end = self._offset + _MAX_BYTES_AT_ONCE
+                while self._offset < end:
+                    file.seek(self._offset)
+                    complete, newline, _ = file.read(_CHUNK_BYTES).rpartition(b"\n")
+                    if not newline:
+                        return
+                    self._offset += len(complete) + 1
+                    yield from complete.split(b"\n")
+        except (OSError, UnsafeFileError):
             return
-        complete, end, _ = added.rpartition(b"\n")
-        self._offset += len(complete) + len(end)
-        yield from complete.split(b"\n") if end else ()
 
     def _skip(self, file: BinaryIO, until: int) -> Iterator[bytes]:
-        """Skip to the first line that starts at or after the offset. Yields the skipped lines with the prefix ``always``."""
-        while self._offset < until and (line := file.readline()).endswith(b"\n"):
+        """Skip to the first line that starts at or after the offset. Yields the skipped lines with the prefix ``always``.
+
+        Of a very large file the middle is not read.
+        """
+        head = min(until, _MAX_BYTES_AT_ONCE)
+        while self._offset < head and (line := file.readline(_CHUNK_BYTES)).endswith(b"\n"):
             self._offset += len(line)
             if self._always is not None and line.startswith(self._always):
                 yield line[:-1]
+        if head < until:
+            file.seek(until)
+            self._offset = until + len(file.readline(_CHUNK_BYTES))

@@ -6,6 +6,7 @@ installed. Relations belong to DuckDB's default connection, so that ``duckdb.sql
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +17,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.store.run_directory import RunDirectory
+from pgherd.store.samples import check_files, escape
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
@@ -148,7 +150,9 @@ class Run:
 
         if sampler not in self.samplers:
             raise UsageError(f"run {self.name} has no samples of '{sampler}'; its samplers are {', '.join(self.samplers) or 'none'}")
-        rows = default_connection().read_parquet([str(file) for file in self._files(sampler)], union_by_name=True, filename=True)
+        files = [str(file) for file in self._files(sampler)]
+        check_files(default_connection(), files)
+        rows = default_connection().read_parquet([escape(file) for file in files], union_by_name=True, filename=True)
         trial = FunctionExpression("regexp_extract", ColumnExpression("filename"), ConstantExpression(_TRIAL), ConstantExpression(1))
         return rows.select(trial.alias("trial"), StarExpression(exclude=["filename"]))
 
@@ -204,5 +208,8 @@ def _type(values: Sequence[object]) -> str:
 
 
 def open_run(run: str | Path, runs_dir: str | Path) -> Run:
-    """Return a run by its path, its name, an unambiguous part of its name, or 'last'. Raises RunDirectoryError."""
-    return Run(RunDirectory.find(str(run), Path(runs_dir)).path)
+    """Return a run by its path, its name, an unambiguous part of its name, or 'last'. Raises RunDirectoryError.
+
+    A text is a path if it contains a slash. A ``Path`` is one always.
+    """
+    return Run(RunDirectory.find(run if isinstance(run, str) else os.path.join(os.curdir, run), Path(runs_dir)).path)

@@ -2,6 +2,9 @@
 
 A trial is written into ``trials/NNNN.partial`` and renamed to ``trials/NNNN``, so that a directory with the final name is complete.
 ``run.json`` is replaced atomically. A flock on ``lock`` distinguishes a live run from one whose process was killed.
+
+A run directory may be from another user. Files in it are opened through a handle of the directory and without following links, and no
+method writes into a directory that is not the user's (``pgherd.node.files.ours``).
 """
 
 from __future__ import annotations
@@ -12,16 +15,21 @@ import os
 import re
 import secrets
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Any
 
 from pydantic import ValidationError
+from pydantic_core import from_json
 
 from pgherd.model.errors import PgherdError, RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
+from pgherd.node import files
+from pgherd.node.files import Directory, UnsafeFileError
 from pgherd.store import version_1
 
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
@@ -31,6 +39,13 @@ _STARTUP_S = 60.0
 
 KILLED = "its process was killed"
 _LOCK_ATTEMPTS, _LOCK_RETRY_S = 5, 0.05
+
+_MAX_JSON_VALUES = 1_000_000
+"""Maximum number of values in run.json or trial.json. A trial with a thousand databases has about 200,000."""
+_MAX_RESULTS_BYTES = 512 * 2**20
+"""Maximum size of all trial.json of a run."""
+_MAX_COPY_BYTES = 2**30
+"""Maximum size of a run that is copied."""
 
 
 class RunDirectory:
@@ -49,7 +64,9 @@ class RunDirectory:
         """
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{study}-{secrets.token_hex(2)}"
         try:
-            (root / name / "trials").mkdir(parents=True)
+            root.mkdir(parents=True, exist_ok=True)
+            (root / name).mkdir(mode=0o755)  # only this user may change it, with any umask
+            (root / name / "trials").mkdir(mode=0o755)
         except OSError as error:
             raise _root_error(root, error.strerror or str(error)) from None
         return cls(root / name)
@@ -65,22 +82,32 @@ class RunDirectory:
 
     @classmethod
     def find(cls, run: str, root: Path) -> RunDirectory:
-        """Find a run by its path, its name, or an unambiguous part of its name. 'last' is the newest.
+        """Find a run by its name, an unambiguous part of its name, or its path, which must contain a slash.
+
+        'last' is the newest run of this user or of the root's owner, because another user may add one to a shared root.
 
         Raises:
             RunDirectoryError: no run matches, or more than one.
         """
-        for candidate in (Path(run), root / run):
-            if (candidate / "run.json").is_file():
-                return cls(candidate)
-        names = [directory.path.name for directory in cls.all(root)]
-        matches = names[-1:] if run == "last" else [name for name in names if run in name]
+        if "/" in run or run in (".", ".."):
+            directory = cls(Path(run))
+            if not directory.has_record():
+                raise RunDirectoryError(f"{run} is not a run directory of pgherd: it has no run.json")
+            return directory
+        directories = cls.all(root)
+        if run == "last":
+            trusted = files.ours() | {root.stat().st_uid} if directories else set()
+            directories = [directory for directory in directories if directory.owner() in trusted][-1:]
+        elif run and cls(root / run).has_record():
+            return cls(root / run)
+        names = [directory.path.name for directory in directories]
+        matches = names if run == "last" else [name for name in names if run in name]
         if len(matches) == 1:
             return cls(root / matches[0])
         if matches:
             raise RunDirectoryError(f"'{run}' matches {len(matches)} runs in {root}: {', '.join(matches)}; name one of them")
         if Path(run).is_dir():
-            raise RunDirectoryError(f"{run} is not a run directory of pgherd: it has no run.json")
+            raise RunDirectoryError(f"no run '{run}' in {root}; a path of a run contains a slash: ./{run}")
         newest = f"; it has {', '.join(names[-3:])}" if names else "; it has none"
         raise RunDirectoryError(f"no run '{run}' in {root}{newest} (see 'pgherd list', or set --runs-dir)")
 
@@ -94,17 +121,20 @@ class RunDirectory:
         """Return all runs in the root, oldest first. Other files and directories are left out."""
         if not root.is_dir():
             return []
-        return [cls(path) for path in sorted(root.iterdir()) if _NAME.match(path.name) and (path / "run.json").is_file()]
+        return [cls(path) for path in sorted(root.iterdir()) if cls.is_name(path.name) and cls(path).has_record()]
 
     @classmethod
     def drop_abandoned(cls, root: Path) -> list[str]:
-        """Remove runs whose process was killed before it wrote run.json. Returns their names.
+        """Remove this user's runs whose process was killed before it wrote run.json. Returns their names.
 
         Runs younger than a minute are kept, because their process may still be about to write it.
         """
         removed = []
         for path in sorted(root.iterdir()) if root.is_dir() else []:
-            if _NAME.match(path.name) and not (path / "run.json").exists() and time.time() - path.stat().st_mtime > _STARTUP_S:
+            status = path.lstat()
+            if not cls.is_name(path.name) or not stat.S_ISDIR(status.st_mode) or status.st_uid not in files.ours():
+                continue
+            if not os.path.lexists(path / "run.json") and time.time() - status.st_mtime > _STARTUP_S:
                 shutil.rmtree(path, ignore_errors=True)
                 removed.append(path.name)
         return removed
@@ -112,6 +142,63 @@ class RunDirectory:
     @property
     def name(self) -> str:
         return self.path.resolve().name
+
+    def _open(self) -> Directory:
+        """Open the directory. It may be a link, but links in it are not followed."""
+        return Directory.open(os.path.realpath(self.path))
+
+    @contextmanager
+    def _open_to_write(self) -> Iterator[Directory]:
+        """Open the directory to change it. It is created if it is missing.
+
+        Raises:
+            RunDirectoryError: it belongs to another user.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with self._open() as directory:
+            if directory.owner() not in files.ours():
+                raise RunDirectoryError(f"{self.foreign_text(directory.owner())}, and pgherd does not write into it")
+            yield directory
+
+    def has_record(self) -> bool:
+        """Return True if there is a regular file ``run.json``, and the directory is no link of another user."""
+        try:
+            if stat.S_ISLNK((link := self.path.lstat()).st_mode) and link.st_uid not in files.ours() | {0}:
+                return False
+            return stat.S_ISREG((self.path / "run.json").lstat().st_mode)
+        except OSError:
+            return False
+
+    def owner(self) -> int:
+        """Return the uid that owns the directory. Raises OSError."""
+        return self.path.stat().st_uid
+
+    def is_ours(self) -> bool:
+        """Return True if the directory belongs to this user, so that pgherd may write into it."""
+        return self.owner() in files.ours()
+
+    def foreign_text(self, owner: int | None = None) -> str:
+        """Return text such as ``run NAME belongs to user 'nobody'``."""
+        return f"run {self.name} belongs to {files.user_name(self.owner() if owner is None else owner)}"
+
+    def distrust(self) -> str | None:
+        """Return why another user can choose what this run's record and input files contain, or None if none can."""
+        if not self.is_ours():
+            return f"it belongs to {files.user_name(self.owner())}"
+        real = Path(os.path.realpath(self.path))
+        for path in (real, real / "run.json", real / "trials", real / "inputs", *sorted((real / "inputs").rglob("*"))):
+            if os.path.lexists(path) and (reason := files.distrust(path, *files.ours())):
+                return reason
+        return None
+
+    def document(self) -> Any:
+        """Return the contents of ``run.json`` unchecked.
+
+        Raises:
+            OSError, PgherdError, ValueError: it cannot be read, or is no JSON.
+        """
+        with self._open() as directory:
+            return _json(directory.read("run.json"))
 
     def record(self) -> RunRecord:
         """Read ``run.json``.
@@ -121,10 +208,10 @@ class RunDirectory:
         """
         file = self.path / "run.json"
         try:
-            document = json.loads(file.read_text())
+            document = self.document()
         except FileNotFoundError:
             raise RunDirectoryError(f"{self.path} is not a run directory of pgherd: it has no run.json") from None
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, UnsafeFileError) as error:
             raise RunDirectoryError(f"{file} cannot be read ({error}); its finished trials are in {self.path}/trials") from None
         schema = document.get("schema") if isinstance(document, dict) else None
         if schema not in (SCHEMA, version_1.SCHEMA):
@@ -159,7 +246,7 @@ class RunDirectory:
 
     def discard_unless_begun(self) -> None:
         """Remove a run without proposals and trials, because it has no results."""
-        if not self.begun() and not list((self.path / "trials").glob("*/trial.json")):
+        if not self.begun() and not self.trial_names() and self.is_ours():
             shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, record: RunRecord) -> None:
@@ -168,15 +255,21 @@ class RunDirectory:
         self.write("run.json", record.model_dump_json(by_alias=True, indent=1).encode())
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file of the run atomically: temporary name, sync, rename."""
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(target.name + ".tmp")
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
+        """Write a file of the run atomically: temporary name, sync, rename. ``name`` may contain subdirectories.
+
+        Raises:
+            RunDirectoryError: the directory belongs to another user.
+            UnsafeFileError: a subdirectory is a link.
+            OSError: for example if the disk is full.
+        """
+        with self._open_to_write() as directory:
+            files.write_below(directory, name, data)
+
+    def remove(self, name: str) -> None:
+        """Remove a file in a subdirectory, if it exists. Raises as ``write``."""
+        parent, _, last = name.rpartition("/")
+        with self._open_to_write() as directory, suppress(FileNotFoundError), directory.directory(parent) as inner:
+            inner.remove(last)
 
     def next_trial(self) -> str:
         """Return the id of the next trial: above all existing ones, even if some have been removed by hand."""
@@ -185,29 +278,56 @@ class RunDirectory:
 
     def begin_trial(self, trial: str) -> Path:
         """Create an empty directory for the trial's raw files, with the name of an unfinished trial."""
-        path = self.path / "trials" / f"{trial}.partial"
-        shutil.rmtree(path, ignore_errors=True)
-        path.mkdir(parents=True)
-        return path
+        name = f"{trial}.partial"
+        with self._open_to_write() as directory, directory.directory("trials", create=True, mode=0o777) as trials:
+            with suppress(OSError):
+                trials.remove_tree(name)
+            os.mkdir(name, dir_fd=trials.number)
+        return self.path / "trials" / name
 
     def finish_trial(self, result: TrialResult) -> Path:
         """Write ``trial.json`` and rename the directory to its final name."""
-        partial = self.path / "trials" / f"{result.id}.partial"
-        partial.mkdir(parents=True, exist_ok=True)
-        with open(partial / "trial.json", "w") as file:
-            file.write(result.model_dump_json(indent=1))
-            file.flush()
-            os.fsync(file.fileno())
-        final = self.path / "trials" / result.id
-        partial.replace(final)
-        return final
+        name = f"{result.id}.partial"
+        with self._open_to_write() as directory, directory.directory("trials", create=True, mode=0o777) as trials:
+            with trials.directory(name, create=True, mode=0o777) as partial:
+                partial.write("trial.json", result.model_dump_json(indent=1).encode(), mode=None)
+            trials.rename(name, result.id)
+        return self.path / "trials" / result.id
 
     def drop_partial(self) -> list[str]:
         """Remove the directories of unfinished trials. Returns their ids."""
-        unfinished = sorted((self.path / "trials").glob("*.partial"))
-        for path in unfinished:
-            shutil.rmtree(path, ignore_errors=True)
-        return [path.name.removesuffix(".partial") for path in unfinished]
+        with self._open_to_write() as directory, suppress(FileNotFoundError), directory.directory("trials") as trials:
+            unfinished = [name for name in trials.names() if name.endswith(".partial")]
+            for name in unfinished:
+                with suppress(OSError):
+                    trials.remove_tree(name)
+            return [name.removesuffix(".partial") for name in unfinished]
+        return []
+
+    def trial_names(self) -> list[str]:
+        """Return the names of the directories of finished trials, in the order in which they ran."""
+        paths = sorted((self.path / "trials").glob("*/trial.json"))
+        return [path.parent.name for path in paths if not path.parent.name.endswith(".partial")]
+
+    def result(self, trial: str, *, limit: int = files.MAX_BYTES) -> TrialResult:
+        """Return a finished trial.
+
+        Raises:
+            RunDirectoryError: it cannot be read.
+        """
+        file = self.path / "trials" / trial / "trial.json"
+        try:
+            data = files.read_below(self.path, f"trials/{trial}/trial.json", limit=limit)
+            _check_size(data)
+            if version_1.is_former_trial(data):
+                data = json.dumps(version_1.trial_document(self.record().study, _json(data))).encode()
+            result = TrialResult.model_validate_json(data)
+            if result.id != trial:
+                raise ValueError(f"it is of trial '{result.id}'")
+        except (OSError, ValueError, KeyError, TypeError, UnsafeFileError) as error:
+            reason = f"{len(error.errors())} invalid fields" if isinstance(error, ValidationError) else str(error)
+            raise RunDirectoryError(f"{file} cannot be read ({reason}); remove its directory to continue without it") from None
+        return result
 
     def results(self) -> list[TrialResult]:
         """Return all finished trials in the order in which they ran.
@@ -215,19 +335,37 @@ class RunDirectory:
         Raises:
             RunDirectoryError: one of them cannot be read.
         """
-        results = []
-        for file in sorted((self.path / "trials").glob("*/trial.json")):
-            if file.parent.name.endswith(".partial"):
-                continue
-            try:
-                data = file.read_bytes()
-                if version_1.is_former_trial(data):
-                    data = json.dumps(version_1.trial_document(self.record().study, json.loads(data))).encode()
-                results.append(TrialResult.model_validate_json(data))
-            except (OSError, ValueError, KeyError, TypeError) as error:
-                reason = f"{len(error.errors())} invalid fields" if isinstance(error, ValidationError) else str(error)
-                raise RunDirectoryError(f"{file} cannot be read ({reason}); remove its directory to continue without it") from None
+        results, left = [], _MAX_RESULTS_BYTES
+        for trial in self.trial_names():
+            results.append(self.result(trial, limit=min(left, files.MAX_BYTES)))
+            left -= (self.path / "trials" / trial / "trial.json").stat().st_size
         return results
+
+    def copied(self, root: Path) -> RunDirectory:
+        """Copy the record, the input files and the finished trials to a new run directory, which only this user can change.
+
+        Paths of input files in the options name the copies. Raises PgherdError, also if the run has links or special files.
+        """
+        record = self.record()
+        if not self.is_name(f"00000000-000000-{record.study}-0000"):
+            raise RunDirectoryError(f"run {self.name} is of a study '{record.study}', which cannot be the name of a study")
+        copy = RunDirectory.create(root, record.study)
+        try:
+            with self._open() as source, copy._open_to_write() as target:
+                left = _MAX_COPY_BYTES
+                if source.exists("inputs"):
+                    with source.directory("inputs") as inputs, target.directory("inputs", create=True, mode=0o755) as kept:
+                        left -= files.copy_tree(inputs, kept, left)
+                names = self.trial_names()
+                if names:
+                    with source.directory("trials") as trials, target.directory("trials") as kept:
+                        left -= files.copy_tree(trials, kept, left, only=names)
+            options = _moved(record.options, f"/{record.run}/inputs/", copy.path.resolve() / "inputs")
+            copy.save(record.model_copy(update={"run": copy.name, "options": options}))
+        except BaseException:
+            shutil.rmtree(copy.path, ignore_errors=True)
+            raise
+        return copy
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -236,7 +374,8 @@ class RunDirectory:
         Raises:
             PgherdError: another process executes it.
         """
-        with open(self.path / "lock", "w") as file:
+        # Only this user and root can open the file, because anyone who can open it can lock it.
+        with self._open_to_write() as directory, directory.open_file("lock", os.O_RDWR | os.O_CREAT, 0o600) as file:
             for _ in range(_LOCK_ATTEMPTS):
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -249,13 +388,49 @@ class RunDirectory:
     def alive(self) -> bool:
         """Return True if a process currently executes the run."""
         try:
-            with open(self.path / "lock") as file:
+            with self._open() as directory, directory.open_file("lock") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except FileNotFoundError:
+        except (FileNotFoundError, UnsafeFileError):
             return False
+        except PermissionError:  # the run of another user
+            return self._locked_by_another()
         except OSError:
             return True
         return False
+
+    def _locked_by_another(self) -> bool:
+        """Return True if a process has the exclusive lock, from the kernel's list of locks (proc_locks(5)), which all users can read."""
+        try:
+            inode = (self.path / "lock").lstat().st_ino
+            lines = Path("/proc/locks").read_text().splitlines()
+        except OSError:
+            return True
+        # The device in this list is that of the file system, which differs from st_dev on btrfs.
+        return any(re.search(rf" FLOCK +ADVISORY +WRITE +\d+ [0-9a-f]+:[0-9a-f]+:{inode} ", line) for line in lines)
+
+
+def _json(data: bytes) -> Any:
+    """Return parsed JSON. Raises ValueError, also if it has too many values or is nested too deeply."""
+    _check_size(data)
+    return from_json(data)
+
+
+def _check_size(data: bytes) -> None:
+    """Raise ValueError if a JSON text has too many values to be parsed in reasonable memory."""
+    if sum(data.count(mark) for mark in (b"[", b"{", b",")) > _MAX_JSON_VALUES:
+        raise ValueError(f"it has more than {_MAX_JSON_VALUES:,} values")
+
+
+def _moved(value: Any, marker: str, inputs: Path) -> Any:
+    """Return options in which each path of an input file, recognised by ``marker``, is below ``inputs``."""
+    if isinstance(value, dict):
+        return {name: _moved(item, marker, inputs) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_moved(item, marker, inputs) for item in value]
+    if isinstance(value, str) and value.startswith("/") and marker in value:
+        below = PurePath(value.partition(marker)[2])
+        return value if ".." in below.parts else str(inputs / below)
+    return value
 
 
 def _root_error(root: Path, reason: str) -> UsageError:

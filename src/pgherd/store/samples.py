@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import csv
+import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pgherd.model.errors import RunDirectoryError
+from pgherd.node import files as node_files
 from pgherd.store.version_1 import ENTITIES, METRICS
 
 if TYPE_CHECKING:
@@ -20,6 +24,14 @@ _MAX_CELLS = 4000
 A CSV file costs 15 ms even for little data, which matters for a trial of two seconds. For many values, planning the
 statement takes longer than reading a file.
 """
+
+MAX_ROWS = 10_000_000
+"""Maximum number of rows of a sample file: a day of 115 entities."""
+_ROWS_PER_BYTE, _MIN_ROWS = 50, 100_000
+"""A file may have this many rows per byte, and the second number in any case. A constant gauge takes a tenth of a byte per row."""
+_MEMORY_LIMIT = "1GB"
+_MAX_ENTITY = 300
+"""Maximum length of an entity's name. The rest is cut."""
 
 Sample = tuple[float, str, str, dict[str, float]]
 """(seconds since the epoch, sampler, entity, metric → value)."""
@@ -86,7 +98,8 @@ def read_samples(directory: Path, sampler: str, metric: str) -> list[tuple[float
         return []
     import duckdb
 
-    with duckdb.connect(config={"threads": 1}) as database:
+    with open_database(threads=1) as database:
+        check_files(database, [str(file)])
         relation = read_relation(database, [str(file)])
         if metric not in relation.columns:
             return []
@@ -95,18 +108,56 @@ def read_samples(directory: Path, sampler: str, metric: str) -> list[tuple[float
     return [(float(t), str(entity), float(value)) for t, entity, value in rows]
 
 
+def open_database(threads: int) -> duckdb.DuckDBPyConnection:
+    """Return an in-memory database for sample files that may be from another user.
+
+    Its memory is limited, it writes nothing to disk, and it loads no extensions.
+    """
+    import duckdb
+
+    limits = {"memory_limit": _MEMORY_LIMIT, "temp_directory": ""}
+    return duckdb.connect(config={"threads": threads, **limits, "autoinstall_known_extensions": False, "autoload_known_extensions": False})
+
+
+def escape(file: str) -> str:
+    """Return the name of a file for DuckDB, which takes names as patterns."""
+    return re.sub(r"([*?\[])", r"[\1]", file)
+
+
+def check_files(database: duckdb.DuckDBPyConnection, files: Sequence[str]) -> None:
+    """Check sample files by their metadata, before their rows are read.
+
+    Raises:
+        RunDirectoryError: one is a link or no regular file, or claims more rows than pgherd writes into a file of its size.
+        duckdb.Error: one is no Parquet file.
+    """
+    for file in files:
+        try:
+            with node_files.open_regular(file) as number:
+                size = os.fstat(number).st_size
+        except (OSError, node_files.UnsafeFileError) as error:
+            raise RunDirectoryError(f"the samples cannot be read: {error}") from None
+        rows = sum(int(row[0]) for row in database.execute(_ROWS, {"file": escape(file)}).fetchall())
+        if rows > min(MAX_ROWS, max(_MIN_ROWS, size * _ROWS_PER_BYTE)):
+            raise RunDirectoryError(f"the samples cannot be read: {file} claims {rows:,} rows in {size:,} bytes")
+
+
+_ROWS = "SELECT any_value(row_group_num_rows) FROM parquet_metadata($file) GROUP BY row_group_id"
+
+
 def read_relation(database: duckdb.DuckDBPyConnection, files: Sequence[str]) -> duckdb.DuckDBPyRelation:
     """Return the rows of sample files, with names of today and a column ``filename``. All files are of one version of pgherd."""
     import duckdb
 
-    rows = database.read_parquet(list(files), union_by_name=True, filename=True)
+    rows = database.read_parquet([escape(file) for file in files], union_by_name=True, filename=True)
     entity = duckdb.SQLExpression(_ENTITY).alias("entity")
-    columns = [duckdb.ColumnExpression(column).alias(METRICS.get(column, column)) for column in rows.columns if column != "entity"]
-    return rows.select(entity, *columns)
+    values = [column for column in rows.columns if column not in ("entity", "filename")]
+    columns = [duckdb.ColumnExpression(column).cast("DOUBLE").alias(METRICS.get(column, column)) for column in values]
+    return rows.select(entity, *columns, duckdb.ColumnExpression("filename"))
 
 
-_ENTITY = "CASE split_part(entity, ':', 1) {} ELSE entity END".format(
-    " ".join(f"WHEN '{old}' THEN '{new}' || substr(entity, {len(old) + 1})" for old, new in ENTITIES.items())
+_ENTITY = "left(CASE split_part(entity, ':', 1) {} ELSE entity END, {})".format(
+    " ".join(f"WHEN '{old}' THEN '{new}' || substr(entity, {len(old) + 1})" for old, new in ENTITIES.items()), _MAX_ENTITY
 )
 
 
@@ -157,7 +208,7 @@ def _merged(database: duckdb.DuckDBPyConnection, files: Mapping[str, HostSamples
     """
     from duckdb import ColumnExpression as Column
 
-    rows = database.read_parquet(list(files), union_by_name=True, filename=True)
+    rows = database.read_parquet([escape(file) for file in files], union_by_name=True, filename=True)
     metrics = sorted(set(rows.columns) - {"t", "entity", "filename"})
     entities = rows.select(Column("filename"), Column("entity")).distinct().fetchall()
     cells: list[Any] = [(file, entity, files[file].rename(entity), files[file].ahead) for file, entity in entities]

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shlex
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -34,6 +36,8 @@ _MAX_JOBS = 200
 _PLAN_LIFETIME_S = 1800.0
 _TAIL_BYTES = 8000
 _LOG_LIFETIME_S = 7 * 86400.0
+_LOCKED = re.compile(r"^lock:.* FLOCK +ADVISORY +WRITE ", re.MULTILINE)
+"""Line of an exclusive lock in the kernel's description of an open file (proc_pid_fdinfo(5))."""
 
 
 @dataclass(frozen=True)
@@ -168,11 +172,11 @@ class Jobs:
         record = directory.record()
         if record.state == "finished":
             raise UsageError(f"run {directory.name} is finished: there is nothing to resume")
-        owner = (directory.path / "run.json").stat().st_uid
-        if owner != os.geteuid() or record.study not in study_forms():
+        distrust = directory.distrust()
+        if distrust is not None or record.study not in study_forms():
             # The record may come from a different user and may name any program to run.
             raise UsageError(
-                f"run {directory.name} (study {record.study}, owner uid {owner}) cannot be resumed from this page: "
+                f"run {directory.name} cannot be resumed from this page, because {distrust or f'it is of the study {record.study}'}: "
                 f"check its run.json, then use: pgherd resume {directory.name}"
             )
         job = self._spawn(f"pgherd resume {directory.name}", ["resume", str(directory.path.resolve())])
@@ -256,7 +260,8 @@ class Jobs:
 def stop(directory: RunDirectory) -> int:
     """Send SIGINT to the process that executes a run, so that it ends in order, and return its pid.
 
-    The pid is read from the run's live state. It is used only if that process has the run's lock file open.
+    The pid is read from the run's live state. It is used only if that process has locked the run's lock file and belongs to the owner of
+    the run's directory.
 
     Raises:
         UsageError: no process executes the run.
@@ -270,7 +275,7 @@ def stop(directory: RunDirectory) -> int:
     except OSError:
         raise UsageError(f"run {directory.name} has just ended") from None
     try:
-        if not _holds(state.pid, directory.path / "lock"):
+        if os.stat(f"/proc/{state.pid}").st_uid != directory.owner() or not _holds(state.pid, directory.path / "lock"):
             raise PgherdError(
                 f"run {directory.name} names process {state.pid}, but that process does not execute it: nothing was stopped; "
                 "stop the run where it was started"
@@ -286,15 +291,16 @@ def stop(directory: RunDirectory) -> int:
 
 
 def _holds(pid: int, lock: Path) -> bool:
-    """Return True if the process has the file open. Raises PermissionError if its open files are unreadable."""
-    lock_stat = lock.stat()
+    """Return True if the process has locked the file. Raises PermissionError if its open files are unreadable."""
+    lock_stat = lock.lstat()
+    if not stat.S_ISREG(lock_stat.st_mode):
+        return False
     for entry in os.scandir(f"/proc/{pid}/fd"):
         try:
-            entry_stat = entry.stat()
+            if os.path.samestat(entry.stat(), lock_stat) and _LOCKED.search(Path(f"/proc/{pid}/fdinfo/{entry.name}").read_text()):
+                return True
         except OSError:
             continue
-        if os.path.samestat(entry_stat, lock_stat):
-            return True
     return False
 
 

@@ -20,14 +20,12 @@ from typing import Any
 
 from pgherd.host import paths
 from pgherd.model.analysis import Grade
+from pgherd.model.errors import PgherdError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import refreshed
-
-LARGEST = 64 * 2**20
-"""Maximum size of a run.json in bytes. pgherd writes much smaller ones."""
 
 _MAX_TEXT = 400
 _MAX_HOSTS = 1000
@@ -116,7 +114,7 @@ class RunIndex:
         """Return the run of exactly this name, or None. The name is never used as a path."""
         names = {entry.name for entry in os.scandir(self.root)} if self.root.is_dir() and len(run) < 200 else set()
         directory = RunDirectory(self.root / run) if run in names else None
-        return directory if directory is not None and RunDirectory.is_name(run) and (directory.path / "run.json").is_file() else None
+        return directory if directory is not None and RunDirectory.is_name(run) and directory.has_record() else None
 
     def _refreshed(self, summary: Summary) -> Summary:
         """Update the parts of a summary that do not come from run.json."""
@@ -162,7 +160,7 @@ def _stamps(root: Path) -> dict[str, tuple[int, int]]:
         for entry in entries:
             if RunDirectory.is_name(entry.name):
                 with contextlib.suppress(OSError):
-                    status = os.stat(f"{entry.path}/run.json")
+                    status = os.stat(f"{entry.path}/run.json", follow_symlinks=False)
                     stamps[entry.name] = (status.st_mtime_ns, status.st_size)
     return stamps
 
@@ -170,11 +168,8 @@ def _stamps(root: Path) -> dict[str, tuple[int, int]]:
 def _summary(path: Path, name: str) -> Summary:
     """Read a summary with only the checks that the list requires. The page of the run reports other errors."""
     try:
-        if (path / "run.json").stat().st_size > LARGEST:
-            raise ValueError(f"run.json is larger than {LARGEST // 2**20} MB")
-        document = json.loads((path / "run.json").read_bytes())
-        return _from_document(document, path, name)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return _from_document(RunDirectory(path).document(), path, name)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, PgherdError) as error:
         reason = clean(error)[:_MAX_TEXT]
         return Summary(name, clean(name.split("-")[2]), "unreadable", _instant(name), answer=f"run.json cannot be read: {reason}")
 

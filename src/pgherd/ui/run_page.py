@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from pgherd.metrics.run_metrics import host_name
+from pgherd.node.files import UnsafeFileError, read_head
 from pgherd.report import formatting, html_model
 from pgherd.report.data_files import leading, notices
 from pgherd.report.formatting import clean
@@ -25,7 +26,7 @@ _SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data
 _TYPES = {".html": "text/html", ".svg": "image/svg+xml", ".png": "image/png", ".json": "application/json", ".csv": "text/csv"}
 _SERVED = re.compile(r"run\.json|report\.(html|json)|figures/[\w.-]+\.(svg|png)|tables/[\w.-]+\.csv|trials/\d+/trial\.json")
 _TITLE = re.compile(r'<text[^>]*font-weight="600"[^>]*>([^<]*)')
-_HEAD_CHARACTERS = 20_000
+_HEAD_BYTES = 20_000
 _LATEST_TRIALS = 12
 _REPORT_TIMEOUT_S = 45.0
 _REPORT_SETTLED_S = 1.5
@@ -129,8 +130,7 @@ def _figures(directory: RunDirectory) -> list[tuple[str, str]]:
 def _title(path: Path) -> str:
     """Return the title of a figure as its alternative text."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = _TITLE.findall(file.read(_HEAD_CHARACTERS))
-    except OSError:
+        lines = _TITLE.findall(read_head(path, _HEAD_BYTES).decode(errors="replace"))
+    except (OSError, UnsafeFileError):
         lines = []
     return clean(" ".join(lines[:3])) or f"figure {clean(path.stem)}"

@@ -17,15 +17,14 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
-
 from pgherd.metrics.registry import metrics
 from pgherd.metrics.sampler import SampledMetric
-from pgherd.model.errors import UsageError
+from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
+from pgherd.node.files import UnsafeFileError, read_head
 from pgherd.report.formatting import clean, point_text
 from pgherd.store.run_directory import RunDirectory
-from pgherd.store.samples import read_relation
+from pgherd.store.samples import check_files, escape, open_database, read_relation
 from pgherd.store.version_1 import ENTITIES, METRICS
 
 if TYPE_CHECKING:
@@ -42,9 +41,9 @@ _DECODER = json.JSONDecoder()
 
 _KINDS = """
 SELECT parse_filename(filename, true) AS sampler, split_part(entity, ':', 1) AS kind, count(DISTINCT entity) AS entities
-FROM read_parquet($files, filename = true, union_by_name = true) GROUP BY ALL ORDER BY ALL
+FROM read_parquet($patterns, filename = true, union_by_name = true) GROUP BY ALL ORDER BY ALL
 """
-_COLUMNS = "SELECT parse_filename(file_name, true) AS sampler, name FROM parquet_schema($files) WHERE name NOT IN ('t', 'entity')"
+_COLUMNS = "SELECT parse_filename(file_name, true) AS sampler, name FROM parquet_schema($patterns) WHERE name NOT IN ('t', 'entity')"
 
 _RATES = """
 CREATE TEMP TABLE shown AS
@@ -161,11 +160,12 @@ class TrialLine:
 def trial_lines(directory: RunDirectory) -> list[TrialLine]:
     """Return all finished trials in run order. Only the head of each file is read."""
     lines = []
-    for file in sorted((directory.path / "trials").glob("[0-9]*/trial.json")):
-        if file.parent.name.isdecimal():
-            point = _point(file)
+    for name in directory.trial_names():
+        if name.isdecimal():
+            trial = directory.path / "trials" / name
+            point = _point(trial / "trial.json")
             size = sum(value for value in point.values() if isinstance(value, int | float) and math.isfinite(value))
-            lines.append(TrialLine(file.parent.name, clean(point_text(point)), file.parent, size))
+            lines.append(TrialLine(name, clean(point_text(point)), trial, size))
     return lines
 
 
@@ -188,20 +188,19 @@ def read_trial(line: TrialLine) -> TrialResult:
         UsageError: its file cannot be read.
     """
     try:
-        return TrialResult.model_validate_json((line.directory / "trial.json").read_bytes())
-    except (OSError, ValidationError) as error:
+        return RunDirectory(line.directory.parent.parent).result(line.id)
+    except RunDirectoryError as error:
         raise UsageError(f"trial {line.id} cannot be read: {clean(str(error).splitlines()[0])}") from None
 
 
 def _point(file: Path) -> dict[str, int | float | str]:
     """Read the point from the head of the file. The rest, which may be long, is not read."""
     try:
-        with open(file, "rb") as opened:
-            head = opened.read(_HEAD_BYTES).decode(errors="replace")
+        head = read_head(file, _HEAD_BYTES).decode(errors="replace")
         begin = head.index('"point"')
         point, _ = _DECODER.raw_decode(head, head.index("{", begin))
         return {str(name): value for name, value in point.items() if isinstance(value, int | float | str)}
-    except (OSError, ValueError, AttributeError):
+    except (OSError, ValueError, AttributeError, RecursionError, UnsafeFileError):
         return {}
 
 
@@ -228,8 +227,10 @@ def choices(trial: Path) -> list[MetricChoice]:
         return []
     with _database().cursor() as database:
         try:
-            columns = database.execute(_COLUMNS, {"files": names}).fetchall()
-            kinds = database.execute(_KINDS, {"files": names}).fetchall()
+            check_files(database, names)
+            patterns = [escape(name) for name in names]
+            columns = database.execute(_COLUMNS, {"patterns": patterns}).fetchall()
+            kinds = database.execute(_KINDS, {"patterns": patterns}).fetchall()
         except Exception as error:
             raise _unreadable(error) from None
     by_sampler: dict[str, list[str]] = {}
@@ -263,6 +264,7 @@ def series(
         raise UsageError(f"trial {trial.name} has no samples of {choice.sampler}")
     with _database().cursor() as database:
         try:
+            check_files(database, [str(file)])
             relation = read_relation(database, [str(file)])
             if choice.name not in relation.columns:
                 raise UsageError(f"trial {trial.name} has no samples of {choice.name}")
@@ -305,11 +307,9 @@ def _fetch_row(database: duckdb.DuckDBPyConnection, statement: str, parameters: 
 def _database() -> duckdb.DuckDBPyConnection:
     """Return the in-memory database. It stays open, because opening takes longer than a query. Each request uses a separate cursor.
 
-    It uses two threads at most and loads no extensions.
+    It uses two threads at most.
     """
-    import duckdb
-
-    return duckdb.connect(config={"threads": 2, "autoinstall_known_extensions": False, "autoload_known_extensions": False})
+    return open_database(threads=2)
 
 
 def _unreadable(error: Exception) -> UsageError:

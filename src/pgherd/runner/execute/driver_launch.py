@@ -6,7 +6,7 @@ import contextlib
 import signal
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pgherd.drivers import registry as drivers
@@ -64,7 +64,7 @@ class RunningDriver:
     @classmethod
     def start(cls, launch: DriverCommand) -> RunningDriver:
         """Spawn the driver. Raises OSError if its program is missing."""
-        process = launch.node.spawn(launch.command)
+        process = launch.node.spawn(replace(launch.command, end_session=True))
         started = launch.node.now()
         running = cls(launch.target, launch.load, launch.driver, process, launch.output, launch.node, started, clock=launch.clock)
         running.program = launch.command.argv[0]
@@ -218,6 +218,11 @@ def end_all(running: list[RunningDriver]) -> None:
 
 
 def _end_session(driver: RunningDriver) -> None:
-    """Kill what a command left behind in its session, of which it was the leader. Mostly there is nothing."""
+    """Kill what a command left behind in its session in a guest, of which it was the leader. Mostly there is nothing.
+
+    On this machine, ``Command.end_session`` does it while no other process can have the leader's pid yet.
+    """
+    if driver.clock is None:
+        return
     with contextlib.suppress(OSError, TimeoutError):  # without pkill(1) it remains
         driver.node.run(Command(["pkill", "-KILL", "--session", str(driver.process.pid)]))

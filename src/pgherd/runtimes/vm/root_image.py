@@ -27,7 +27,7 @@ from pathlib import Path
 
 from pgherd.model.errors import CapabilityError
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres.installations import Installation, library_dirs
+from pgherd.postgres.installations import Installation, library_dirs, user_for
 from pgherd.runtimes.vm import initramfs
 from pgherd.runtimes.vm.disk_image import make_file_system
 from pgherd.runtimes.vm.initramfs import busybox
@@ -179,8 +179,9 @@ def _postgres_modules(tree: GuestTree, node: Node, installation: Installation) -
     for directory in library_dirs(node, installation):
         if os.path.isdir(directory) and os.path.realpath(directory) not in ("/usr/lib", "/lib", "/usr/local/lib", "/usr/lib64"):
             modules += [path for path in tree.add_all(directory, skip=_NO_MODULES) if path.endswith(".so")]
-    has_pg_config = os.path.exists(installation.tool("pg_config"))
-    share_dir = node.run(Command([installation.tool("pg_config"), "--sharedir"]), timeout=10).out.strip() if has_pg_config else ""
+    share_dir, pg_config = "", installation.tool("pg_config")
+    if os.path.exists(pg_config):
+        share_dir = node.run(Command([pg_config, "--sharedir"], user=user_for(pg_config)), timeout=10).out.strip()
     candidates = [share_dir, f"{prefix}/share", f"{prefix}/share/postgresql", f"/usr/share/postgresql/{installation.major}"]
     shares = [candidate for candidate in candidates if candidate and os.path.exists(f"{candidate}/postgres.bki")]
     if not shares:
