@@ -29,6 +29,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
 from pgherd.node import files
 from pgherd.node.files import Directory, UnsafeFileError
+from pgherd.store import version_1
 
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
 
@@ -44,9 +45,6 @@ _MAX_RESULTS_BYTES = 512 * 2**20
 """Maximum size of all trial.json of a run."""
 _MAX_COPY_BYTES = 2**30
 """Maximum size of a run that is copied."""
-
-_RENAMED_STUDIES = {"storage": "io-profile", "sizes": "database-size"}
-"""Studies in run directories by their former names."""
 
 
 class RunDirectory:
@@ -215,12 +213,12 @@ class RunDirectory:
         except (OSError, ValueError, UnsafeFileError) as error:
             raise RunDirectoryError(f"{file} cannot be read ({error}); its finished trials are in {self.path}/trials") from None
         schema = document.get("schema") if isinstance(document, dict) else None
-        if schema != SCHEMA:
+        if schema not in (SCHEMA, version_1.SCHEMA):
             raise RunDirectoryError(f"{file} has schema '{schema}', but this pgherd reads '{SCHEMA}'; use the pgherd that wrote it")
-        if document.get("study") in _RENAMED_STUDIES:
-            document["study"] = _RENAMED_STUDIES[document["study"]]
         try:
-            return RunRecord.model_validate(document)
+            return RunRecord.model_validate(document if schema == SCHEMA else version_1.run_document(document))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunDirectoryError(f"{file} is no record of a run: {error!r}") from None
         except ValidationError as error:
             location = ".".join(map(str, error.errors()[0]["loc"]))
             raise RunDirectoryError(f"{file} is no record of a run: {location}: {error.errors()[0]['msg']}") from None
@@ -251,7 +249,8 @@ class RunDirectory:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, record: RunRecord) -> None:
-        """Replace ``run.json`` and sync it. Raises OSError, for example if the disk is full."""
+        """Replace ``run.json`` and sync it, in the present schema. Raises OSError, for example if the disk is full."""
+        record = record.model_copy(update={"schema_": SCHEMA})
         self.write("run.json", record.model_dump_json(by_alias=True, indent=1).encode())
 
     def write(self, name: str, data: bytes) -> None:
@@ -319,10 +318,13 @@ class RunDirectory:
         try:
             data = files.read_below(self.path, f"trials/{trial}/trial.json", limit=limit)
             _check_size(data)
-            result = TrialResult.model_validate_json(data)
+            if version_1.is_former_trial(data):
+                result = TrialResult.model_validate(version_1.trial_document(self.record().study, from_json(data)))
+            else:
+                result = TrialResult.model_validate_json(data)
             if result.id != trial:
                 raise ValueError(f"it is of trial '{result.id}'")
-        except (OSError, ValueError, UnsafeFileError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UnsafeFileError) as error:
             reason = f"{len(error.errors())} invalid fields" if isinstance(error, ValidationError) else str(error)
             raise RunDirectoryError(f"{file} cannot be read ({reason}); remove its directory to continue without it") from None
         return result

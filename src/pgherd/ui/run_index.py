@@ -25,6 +25,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.report.formatting import clean
 from pgherd.store.run_directory import RunDirectory
+from pgherd.study.analyse_run import refreshed
 
 _MAX_TEXT = 400
 _MAX_HOSTS = 1000
@@ -245,7 +246,8 @@ class RunCache:
             if cached is not None and cached[0] == stamp:
                 self._runs.move_to_end(key)
                 return cached[1]
-        run = LoadedRun(directory, directory.record(), tuple(directory.results()))
+        results = tuple(directory.results())
+        run = LoadedRun(directory, refreshed(directory.record(), results), results)
         with self._lock:
             self._runs[key] = (stamp, run)
             while len(self._runs) > _CACHED_RUNS:
