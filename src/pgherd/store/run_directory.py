@@ -320,11 +320,12 @@ class RunDirectory:
             data = files.read_below(self.path, f"trials/{trial}/trial.json", limit=limit)
             _check_size(data)
             if version_1.is_former_trial(data):
-                data = json.dumps(version_1.trial_document(self.record().study, _json(data))).encode()
-            result = TrialResult.model_validate_json(data)
+                result = TrialResult.model_validate(version_1.trial_document(self.record().study, from_json(data)))
+            else:
+                result = TrialResult.model_validate_json(data)
             if result.id != trial:
                 raise ValueError(f"it is of trial '{result.id}'")
-        except (OSError, ValueError, KeyError, TypeError, UnsafeFileError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, UnsafeFileError) as error:
             reason = f"{len(error.errors())} invalid fields" if isinstance(error, ValidationError) else str(error)
             raise RunDirectoryError(f"{file} cannot be read ({reason}); remove its directory to continue without it") from None
         return result
