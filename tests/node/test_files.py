@@ -156,3 +156,27 @@ def test_link_of_another_user_reads_nothing_of_root(tmp_path):
     subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "ln", "-s", "/etc/shadow", "out"], cwd=shared, check=True)
     with Directory.open(shared) as directory, pytest.raises(UnsafeFileError):
         directory.read("out")
+
+
+@as_root
+def test_hard_link_to_a_file_of_somebody_else_is_not_opened(directory, tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    os.link(tmp_path / "secret", theirs / "a")
+    os.chown(theirs, NOBODY, NOBODY)
+    with Directory.open(theirs) as opened, pytest.raises(UnsafeFileError, match="a is a hard link to a file of uid 0"):
+        opened.read("a")
+    os.link(tmp_path / "secret", tmp_path / "b")
+    assert directory.read("b") == b"secret"
+
+
+def test_sticky_directory_is_safe_for_what_is_created_in_it(tmp_path):
+    sticky, shared = tmp_path / "sticky", tmp_path / "shared"
+    for path, mode in ((sticky, 0o1777), (shared, 0o777)):
+        path.mkdir()
+        path.chmod(mode)
+    above = files.trusted(tmp_path, os.geteuid())
+    assert files.trusted(sticky, os.geteuid(), inside=True) == above
+    assert not files.trusted(sticky, os.geteuid())
+    assert not files.trusted(shared, os.geteuid(), inside=True)

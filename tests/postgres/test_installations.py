@@ -250,3 +250,14 @@ def test_a_real_installation_has_one(node, installation):
     assert len(digest) == 64 and digest == substance(node, installation)
     others = {other.bin: substance(node, other) for other in installations.find_all(node) if other.version != installation.version}
     assert digest not in others.values()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_copy_does_not_keep_a_foreign_owner(node: LocalNode, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "postgres").write_text("#!/bin/sh")
+    for path in (tree / "postgres", tree):
+        os.chown(path, 54321, 54321)
+    installations._copy_trees(node, [str(tree)], str(tmp_path), str(tmp_path / "copy"))
+    assert {path.stat().st_uid for path in (tmp_path / "copy").rglob("*")} == {0}

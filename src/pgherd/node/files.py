@@ -30,7 +30,7 @@ class UnsafeFileError(PgherdError):
     """A file is a link, a device or a pipe, is too large, or belongs to another user."""
 
 
-def _require_name(name: str) -> str:
+def require_name(name: str) -> str:
     """Return ``name``. Raise UnsafeFileError if it is not a single name of a file."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise UnsafeFileError(f"'{name}' is not the name of a file; names from other programs must not contain a directory")
@@ -66,7 +66,7 @@ class Directory:
 
     def directory(self, name: str, *, create: bool = False, mode: int = 0o700) -> Directory:
         """Open a subdirectory, and create it first if ``create`` is set. Raises as ``open``."""
-        path = self.path / _require_name(name)
+        path = self.path / require_name(name)
         if create:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, mode, dir_fd=self.number)
@@ -83,7 +83,7 @@ class Directory:
     def exists(self, name: str) -> bool:
         """Return True if there is an entry of this name, even a dangling link."""
         try:
-            os.stat(_require_name(name), dir_fd=self.number, follow_symlinks=False)
+            os.stat(require_name(name), dir_fd=self.number, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return True
@@ -94,10 +94,13 @@ class Directory:
 
         Raises:
             FileNotFoundError, PermissionError: as ``os.open``.
-            UnsafeFileError: it is a link, or no regular file.
+            UnsafeFileError: it is a link, no regular file, or a hard link to a file of somebody else.
         """
-        number = _open_file(_require_name(name), self.number, flags, mode, str(self.path / name))
+        number = _open_file(require_name(name), self.number, flags, mode, str(self.path / name))
         try:
+            status = os.fstat(number)
+            if status.st_nlink > 1 and status.st_uid != self.owner():
+                raise UnsafeFileError(f"{self.path / name} is a hard link to a file of uid {status.st_uid}; pgherd does not open it")
             yield number
         finally:
             os.close(number)
@@ -120,7 +123,7 @@ class Directory:
                 raise UnsafeFileError(f"{self.path / name} belongs to uid {status.st_uid}, not to uid {owner}; it is not read")
             return read_all(number, limit, str(self.path / name))
 
-    def write(self, name: str, data: bytes, *, mode: int = 0o600, owner: tuple[int, int] | None = None) -> None:
+    def write(self, name: str, data: bytes, *, mode: int = 0o600, owner: tuple[int, int] | None = None, sync: bool = True) -> None:
         """Write a file atomically: a new file with a random name, its mode and owner set by handle, sync, rename.
 
         A link of this name is replaced and not followed.
@@ -130,8 +133,9 @@ class Directory:
             data: its contents.
             mode: its permissions.
             owner: uid and gid. None: those of this process.
+            sync: whether the file must survive a crash of the host.
         """
-        temporary = f".{_require_name(name)}.{secrets.token_hex(6)}"
+        temporary = f".{require_name(name)}.{secrets.token_hex(6)}"
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, 0o600, dir_fd=self.number)
         try:
             try:
@@ -139,7 +143,8 @@ class Directory:
                 os.fchmod(number, mode)
                 if owner is not None:
                     os.fchown(number, *owner)
-                os.fsync(number)
+                if sync:
+                    os.fsync(number)
             finally:
                 os.close(number)
             os.rename(temporary, name, src_dir_fd=self.number, dst_dir_fd=self.number)
@@ -150,17 +155,17 @@ class Directory:
 
     def rename(self, old: str, new: str) -> None:
         """Rename an entry within this directory."""
-        os.rename(_require_name(old), _require_name(new), src_dir_fd=self.number, dst_dir_fd=self.number)
+        os.rename(require_name(old), require_name(new), src_dir_fd=self.number, dst_dir_fd=self.number)
 
     def remove(self, name: str) -> None:
         """Remove a file, or the link itself. Nothing happens if it is missing."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(_require_name(name), dir_fd=self.number)
+            os.unlink(require_name(name), dir_fd=self.number)
 
     def remove_tree(self, name: str) -> None:
         """Remove a subdirectory with its contents, without following links. Nothing happens if it is missing."""
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(_require_name(name), dir_fd=self.number)
+            shutil.rmtree(require_name(name), dir_fd=self.number)
 
 
 def read_all(number: int, limit: int, name: str) -> bytes:
@@ -192,8 +197,8 @@ def read_file(path: Path | str, *, limit: int = MAX_BYTES, owner: int | None = N
         return directory.read(path.name, limit=limit, owner=owner)
 
 
-def trusted(path: Path | str, uid: int) -> bool:
-    """Return True if only root and ``uid`` can exchange what ``path`` names.
+def trusted(path: Path | str, uid: int, *, inside: bool = False) -> bool:
+    """Return True if only root and ``uid`` can exchange what ``path`` names, or with ``inside`` what they create in it.
 
     The file and each directory above it must belong to one of them, and other users must not be able to write there. A directory
     with the sticky bit (``/tmp``) counts as safe for what is in it, because others cannot rename it.
@@ -204,7 +209,7 @@ def trusted(path: Path | str, uid: int) -> bool:
             status = place.lstat()
         except OSError:
             return False
-        sticky = place != path and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        sticky = (inside or place != path) and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         if status.st_uid not in (0, uid) or (status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not sticky):
             return False
     return True
