@@ -1,4 +1,5 @@
 import json
+import os
 
 from pgherd.store.live_state import (
     FILE,
@@ -100,3 +101,10 @@ def test_a_short_file_is_read_from_its_start(tmp_path):
     file = tmp_path / "f"
     file.write_bytes(b"a\nb\n")
     assert list(TailReader(file, recent=100)) == [b"a", b"b"]
+
+
+def test_a_link_a_pipe_and_a_device_have_no_lines(tmp_path):
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    assert [list(TailReader(tmp_path / name, recent=100)) for name in ("link", "pipe", "device")] == [[], [], []]

@@ -30,6 +30,7 @@ from typing import BinaryIO, Final, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from pgherd.model.base import Model
+from pgherd.node.files import MAX_BYTES, Directory, UnsafeFileError
 
 FILE: Final = "live.json"
 SCHEMA: Final = "pgherd/live/1"
@@ -163,12 +164,16 @@ class TailReader:
     def __iter__(self) -> Iterator[bytes]:
         """Yield complete lines without their line ends. An incomplete last line follows in a later iteration."""
         try:
-            with open(self._path, "rb") as file:
+            with (
+                Directory.open(self._path.parent) as above,
+                above.open_file(self._path.name) as number,
+                open(number, "rb", closefd=False) as file,
+            ):
                 if self._recent is not None and self._offset == 0:
                     yield from self._skip(file, os.fstat(file.fileno()).st_size - self._recent)
                 file.seek(self._offset)
-                added = file.read()
-        except OSError:
+                added = file.read(MAX_BYTES)
+        except (OSError, UnsafeFileError):  # the user of the driver or the author of the run may exchange it
             return
         complete, end, _ = added.rpartition(b"\n")
         self._offset += len(complete) + len(end)
@@ -176,7 +181,7 @@ class TailReader:
 
     def _skip(self, file: BinaryIO, until: int) -> Iterator[bytes]:
         """Skip to the first line that starts at or after the offset. Yields the skipped lines with the prefix ``always``."""
-        while self._offset < until and (line := file.readline()).endswith(b"\n"):
+        while self._offset < until and (line := file.readline(MAX_BYTES)).endswith(b"\n"):
             self._offset += len(line)
             if self._always is not None and line.startswith(self._always):
                 yield line[:-1]
