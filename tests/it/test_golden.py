@@ -273,11 +273,11 @@ from pgherd.model.deployment import Database
 from pgherd.node.local import LocalNode
 from pgherd.postgres.templates import ensure
 from pgherd.postgres.installations import Installation
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 bin_, version, major, place, account = sys.argv[1:]
 node = LocalNode()
-contents = fillings(node, [Database(workload="script", init=place + "/slow.sql")])
+contents = loaders(node, [Database(workload="script", init=place + "/slow.sql")])
 installation = Installation(bin_, version, int(major), "system")
 ensure(node, installation, contents, account=account or None, cache_dir=place, socket_dir=place + "/s")
 """
