@@ -8,7 +8,8 @@ import random
 import re
 import shutil
 import signal
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +28,15 @@ def pytest_configure(config: pytest.Config) -> None:
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Temporary directory with a short path that any user can enter (pytest's is private)."""
+    path = Path(tempfile.mkdtemp(prefix="pgherd-test-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 HOST_WIDE = re.compile(
@@ -100,7 +110,7 @@ def _configured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
         if not cluster.exists():
             key = installation.bin, account
             if key not in made:
-                root = _enterable(tmp_path_factory.mktemp("validate"), account)
+                root = _enterable(tmp_path_factory.mktemp("validate"))
                 made[key] = Path(real(node, installation, {}, account, str(root)))
             for part in (cluster, cluster / "global"):
                 part.mkdir(mode=0o700)
@@ -114,13 +124,11 @@ def _configured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     return configured
 
 
-def _enterable(root: Path, owner: str | None = None) -> Path:
-    """The directory, which the servers' account can enter, or owns."""
+def _enterable(root: Path) -> Path:
+    """The directory, which the servers' account can enter."""
     for path in (root, *root.parents):
         if str(path).startswith("/tmp/") and path.owner() == "root" and os.geteuid() == 0:
             path.chmod(0o755)
-    if owner is not None:
-        shutil.chown(root, owner)
     return root
 
 

@@ -42,7 +42,7 @@ def made(cache, key="pg18.6-pgbench-10-0123456789ab", files=FILES, **changes):
         (home / "data" / path).write_bytes(data)
     (home / "data/pg_tblspc").mkdir(parents=True)
     sizes = {"bytes": sum(map(len, files.values())), "databases": {"bench": 5}, "parts": {"bench": {"tables": 3, "indexes": 2}}}
-    copy = Template(key, str(home), "18.6", ("pgbench-10",), True, made=5.0, seconds=9.0, owner="them", **sizes)
+    copy = Template(key, str(home), "18.6", ("pgbench-10",), True, made=5.0, seconds=9.0, **sizes)
     copy = replace(copy, **changes)
     (home / "golden.json").write_text(json.dumps({"schema": SCHEMA, **asdict(copy)}))
     return copy
@@ -60,7 +60,7 @@ def sent(outgoing, most):
 
 
 def left(cache):
-    return [name for name in os.listdir(cache / "golden") if not name.startswith(".lock-")]
+    return [name for name in os.listdir(cache / "golden") if name != ".locks"]
 
 
 @pytest.fixture
@@ -91,14 +91,14 @@ def test_a_copy_comes_whole_and_under_the_same_key(there, here, most):
     found = templates.at(NODE, str(here), copy.key)
     assert contents(found.data_dir) == FILES and (Path(found.data_dir) / "pg_tblspc").is_dir()
     assert (found.key, found.databases, found.parts, found.made, found.seconds) == (copy.key, copy.databases, copy.parts, 5.0, 9.0)
-    assert found.owner is None and found.path == str(here / "golden" / copy.key) and found.bytes > 0
+    assert found.path == str(here / "golden" / copy.key) and found.bytes > 0
     modes = {path.stat().st_mode & 0o777 for path in Path(found.data_dir).rglob("*")}
     assert modes == {0o600, 0o700} and Path(found.data_dir).stat().st_mode & 0o777 == 0o700
     assert left(here) == [copy.key]
 
 
 def being_made(cache, key):
-    lock = cache / "golden" / f".lock-{key}"
+    lock = cache / "golden/.locks" / key
     return lock.exists() and NODE.run(Command(["flock", "--exclusive", "--nonblock", str(lock), "true"])).code != 0
 
 

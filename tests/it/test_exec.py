@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -91,3 +92,17 @@ def test_it_can_be_watched_killed_and_gone_on_with(elsewhere):
     assert elsewhere.end(resumed).code in (0, 1)
     assert watched.code in (0, 1) and "takes 2" in watched.out, watched
     assert not list(elsewhere.run.glob("live.json*"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root could follow a link to what the command cannot read or change")
+@pytest.mark.parametrize("link", ["ended.json", "secret"])
+def test_links_of_a_command_lead_root_nowhere(elsewhere, link):
+    victim = elsewhere.root / "victim"
+    victim.write_text("kept secret")
+    victim.chmod(0o600)
+    script = f'ln -s {victim} "$(dirname "$(readlink /proc/$$/fd/1)")/{link}"'
+    ended = elsewhere("exec", "--repeats", "1", *SHORT, "--", "sh", "-c", script)
+    assert f"{link} is a link" in ended.err + ended.out, ended
+    assert victim.read_text() == "kept secret" and victim.stat().st_uid == 0
+    assert not list(elsewhere.run.glob(f"trials/*/drivers/*/*/{link}*"))
+    elsewhere.nothing_left()

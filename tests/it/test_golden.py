@@ -36,7 +36,7 @@ _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file_
 assert _spec and _spec.loader
 _shared = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_shared)
-node, account, place, installation = _shared.node, _shared.account, _shared.place, _shared.installation
+node, account, installation = _shared.node, _shared.account, _shared.installation
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,8 @@ def test_a_golden_copy_is_whole_stopped_and_the_accounts(made: Made, node, insta
     said = node.run(Command([installation.tool("pg_controldata"), golden.data_dir], user=None)).out
     assert [line.split(":")[1].strip() for line in said.splitlines() if line.startswith("Database cluster state")] == ["shut down"]
     assert not node.exists(f"{golden.data_dir}/postmaster.pid")
-    assert account is None or Path(golden.data_dir).owner() == account
-    assert [name for name in node.listdir(str(made.cache / "golden")) if not name.startswith(".lock-")] == [golden.key]
+    assert Path(golden.data_dir).owner() == Path("/proc/self").owner()
+    assert [name for name in node.listdir(str(made.cache / "golden")) if name != ".locks"] == [golden.key]
 
 
 def test_it_is_made_once(made: Made, node, installation: Installation, account: str | None) -> None:
@@ -209,7 +209,7 @@ def test_an_error_in_an_init_file_names_its_line_and_leaves_nothing(node, instal
         UsageError, match=r"init\.sql:3: ERROR:  invalid input syntax for type integer: \"b\".*correct the --init-script file"
     ):
         load(node, installation, account, place, Database(workload="script", init=str(init)))
-    assert [name for name in os.listdir(place / "golden") if not name.startswith(".lock-")] == []
+    assert [name for name in os.listdir(place / "golden") if name != ".locks"] == []
 
 
 def test_checksums_are_a_choice_and_recorded(node, installation: Installation, account: str | None, place: Path) -> None:
@@ -253,7 +253,7 @@ def test_torn_copies_are_discarded(node, installation: Installation, account: st
     (parent / key / "golden.json").write_text(json.dumps({"schema": "pgherd/golden/1"}))
     golden = load(node, installation, account, place, Database(scale=1))
     assert golden.databases["bench"] > 0
-    assert [name for name in os.listdir(parent) if not name.startswith(".lock-")] == [key]
+    assert [name for name in os.listdir(parent) if name != ".locks"] == [key]
 
 
 def test_a_loader_that_fails_is_told_with_its_words(node, installation: Installation, account: str | None, place: Path) -> None:
@@ -273,11 +273,11 @@ from pgherd.model.deployment import Database
 from pgherd.node.local import LocalNode
 from pgherd.postgres.templates import ensure
 from pgherd.postgres.installations import Installation
-from pgherd.workloads.registry import fillings
+from pgherd.workloads.registry import loaders
 
 bin_, version, major, place, account = sys.argv[1:]
 node = LocalNode()
-contents = fillings(node, [Database(workload="script", init=place + "/slow.sql")])
+contents = loaders(node, [Database(workload="script", init=place + "/slow.sql")])
 installation = Installation(bin_, version, int(major), "system")
 ensure(node, installation, contents, account=account or None, cache_dir=place, socket_dir=place + "/s")
 """
@@ -296,7 +296,7 @@ def test_a_builder_that_is_killed_leaves_no_server_and_is_cleaned_up_after(node,
         assert processes.wait_until(lambda: processes.start_time(node, pid) is None, 30)
         # The lock went with its holder, so what it guarded is seen to be dead.
         assert processes.wait_until(lambda: len(prune(node, str(place))) == 1, 10)
-        assert [name for name in os.listdir(place / "golden") if not name.startswith(".lock-")] == []
+        assert [name for name in os.listdir(place / "golden") if name != ".locks"] == []
     finally:
         builder.kill()
         builder.wait()
@@ -309,3 +309,26 @@ def _loading(node: LocalNode, place: Path) -> int | None:
         if len(lines) >= 8 and lines[7].strip() == "ready":
             return int(lines[0])
     return None
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root starts servers as another user")
+def test_sql_of_an_init_file_cannot_make_root_write_through_a_link(node, installation: Installation, account, place: Path) -> None:
+    """The server that loads the data runs whatever it likes as its user, beside its data, too, and leaves a process behind."""
+    victim, init = place / "victim", place / "init.sql"
+    victim.write_text("kept")
+    victim.chmod(0o600)
+    attack = f"ln -s {victim} ../golden.json; ln -s {victim} victim; ln -s /etc secrets; setsid sleep 30 >/dev/null 2>&1 & true"
+    init.write_text(f"CREATE TABLE a (x int);\nCOPY (SELECT 1) TO PROGRAM $$ {attack} $$;\n")
+    golden = load(node, installation, account, place, Database(workload="script", init=str(init)))
+    home = place / "home"
+    clone(node, golden, str(home), account)
+    assert victim.read_text() == "kept" and victim.owner() == "root" and Path("/etc").owner() == "root"
+    assert {path.owner() for path in Path(golden.path).rglob("*") if not path.is_symlink()} == {"root"}
+    assert home.owner() == account and os.readlink(home / "victim") == str(victim)
+    server = Instance(node, installation, str(home), str(place / "s"), account=account)
+    (home / "postgresql.conf").unlink()
+    (home / "postgresql.conf").symlink_to(victim)
+    server.write_settings({})
+    start_all([(server, (), None)])
+    stop_all([server])
+    assert victim.read_text() == "kept"

@@ -29,7 +29,7 @@ _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file_
 assert _spec and _spec.loader
 _shared = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_shared)
-node, account, place, installation = _shared.node, _shared.account, _shared.place, _shared.installation
+node, account, installation = _shared.node, _shared.account, _shared.installation
 
 SMALL = {"shared_buffers": "8MB", "max_connections": "20", "fsync": "off"}
 

@@ -296,3 +296,26 @@ def test_group_of_one_member_is_private(monkeypatch):
     assert not files._is_private_group(50, 1000) and not files._is_private_group(1000, 0) and not files._is_private_group(7, 1000)
     groups[1000] = grp.struct_group(("ann", "x", 1000, ["bob"]))
     assert not files._is_private_group(1000, 1000)
+
+
+def test_hard_link_to_a_file_of_somebody_else_is_not_opened(directory, tmp_path):
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (tmp_path / "secret").write_bytes(b"secret")
+    os.link(tmp_path / "secret", theirs / "a")
+    os.chown(theirs, NOBODY, NOBODY)
+    with Directory.open(theirs) as opened, pytest.raises(UnsafeFileError, match="a is a hard link to a file of uid 0"):
+        opened.read("a")
+    os.link(tmp_path / "secret", tmp_path / "b")
+    assert directory.read("b") == b"secret"
+
+
+def test_sticky_directory_is_safe_for_what_is_created_in_it(tmp_path):
+    sticky, shared = tmp_path / "sticky", tmp_path / "shared"
+    for path, mode in ((sticky, 0o1777), (shared, 0o777)):
+        path.mkdir()
+        path.chmod(mode)
+    above = files.trusted(tmp_path, os.geteuid())
+    assert files.trusted(sticky, os.geteuid(), inside=True) == above
+    assert not files.trusted(sticky, os.geteuid())
+    assert not files.trusted(shared, os.geteuid(), inside=True)

@@ -3,7 +3,10 @@ import subprocess
 
 import pytest
 
+from pgherd.node.files import UnsafeFileError
 from pgherd.node.local import LocalNode
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
 
 
 def test_files_are_written_whole_and_read_back(tmp_path):
@@ -42,3 +45,91 @@ def test_a_directory_that_is_still_written_to_goes_once_the_writer_has_ended(tmp
         LocalNode().remove_tree(str(doomed))
         writer.wait(30)
     assert not doomed.exists()
+
+
+@pytest.fixture
+def secret(place):
+    """A file of root's that others can neither read nor change."""
+    file = place / "secret"
+    file.write_text("secret")
+    file.chmod(0o600)
+    return file
+
+
+@pytest.fixture
+def theirs(place):
+    """A directory of nobody's in one of root's."""
+    directory = place / "theirs"
+    LocalNode().make_dir(str(directory), user="nobody")
+    return directory
+
+
+def unchanged(secret):
+    return secret.read_text() == "secret" and secret.owner() == "root" and secret.stat().st_mode & 0o777 == 0o600
+
+
+@as_root
+def test_a_file_for_another_user_replaces_the_link_that_this_user_laid(secret, theirs):
+    (theirs / "postgresql.conf").symlink_to(secret)
+    LocalNode().write(str(theirs / "postgresql.conf"), b"port = 1", user="nobody")
+    assert unchanged(secret)
+    assert not (theirs / "postgresql.conf").is_symlink() and (theirs / "postgresql.conf").read_text() == "port = 1"
+    assert (theirs / "postgresql.conf").owner() == "nobody" and os.listdir(theirs) == ["postgresql.conf"]
+
+
+@as_root
+def test_a_file_for_another_user_leaves_the_file_that_is_linked_hard(secret, theirs):
+    os.link(secret, theirs / "postgresql.conf")
+    LocalNode().write(str(theirs / "postgresql.conf"), b"port = 1", user="nobody")
+    assert unchanged(secret) and (theirs / "postgresql.conf").owner() == "nobody"
+
+
+def test_a_link_is_never_written_through(tmp_path):
+    (tmp_path / "target").write_text("kept")
+    (tmp_path / "link").symlink_to(tmp_path / "target")
+    with pytest.raises(OSError, match="symbolic links"):
+        LocalNode().write(str(tmp_path / "link"), b"x")
+    assert (tmp_path / "target").read_text() == "kept"
+
+
+@as_root
+@pytest.mark.parametrize("what", ["soft link", "hard link", "pipe", "endless"])
+def test_a_file_that_another_user_exchanged_is_not_read(secret, theirs, what):
+    file = theirs / "out"
+    if what == "soft link":
+        file.symlink_to(secret)
+    elif what == "hard link":
+        os.link(secret, file)
+    elif what == "pipe":
+        os.mkfifo(file)
+    else:
+        with open(file, "wb") as sparse:
+            sparse.truncate(2**40)
+    with pytest.raises(UnsafeFileError):
+        LocalNode().read_untrusted(str(file), 2**20)
+    file.unlink()
+    file.write_bytes(b"mine")
+    assert LocalNode().read_untrusted(str(file)) == b"mine"
+
+
+@as_root
+def test_a_directory_for_another_user_does_not_follow_its_link(place, theirs):
+    kept = place / "kept"
+    kept.mkdir(mode=0o755)
+    (place / "temp").symlink_to(kept)
+    with pytest.raises(UnsafeFileError, match="is a link"):
+        LocalNode().make_dir(str(place / "temp"), user="nobody")
+    with pytest.raises(UnsafeFileError, match="belongs to uid 65534, who could exchange temp for a link"):
+        LocalNode().make_dir(str(theirs / "temp"), user="nobody")
+    assert kept.owner() == "root" and kept.stat().st_mode & 0o777 == 0o755 and os.listdir(theirs) == []
+
+
+@as_root
+def test_a_directory_of_a_third_user_is_not_given_away(place):
+    (place / "a").mkdir()
+    os.chown(place / "a", 54321, 54321)
+    with pytest.raises(UnsafeFileError, match="belongs to uid 54321; it is not given to nobody"):
+        LocalNode().make_dir(str(place / "a"), user="nobody")
+    LocalNode().make_dir(str(place / "b"), mode=0o710, user="nobody")
+    LocalNode().make_dir(str(place / "b"), mode=0o700, user="nobody")
+    assert (place / "b").owner() == "nobody" and (place / "b").stat().st_mode & 0o777 == 0o700

@@ -26,15 +26,6 @@ def account() -> str | None:
     return server_account()
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """Temporary directory with a short path that any user can enter (pytest's is private)."""
-    path = Path(tempfile.mkdtemp(prefix="pgherd-test-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
-
-
 @pytest.fixture(scope="session", params=["system", "embedded"])
 def installation(request: pytest.FixtureRequest, node: LocalNode, account: str | None) -> Iterator[Installation]:
     """The newest system installation and the embedded one, executable for the account."""

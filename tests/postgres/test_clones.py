@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
-from pgherd.postgres.clones import clone, clone_all, drop_cache
+from pgherd.postgres.clones import clone, clone_all, drop_cache, give
 from pgherd.postgres.templates import Template
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
 
 
 class Refusing(LocalNode):
@@ -36,7 +39,7 @@ def copy(place: Path) -> Template:
     (data / "base").mkdir(parents=True, mode=0o700)
     (data / "PG_VERSION").write_text("15\n")
     (data / "base/1").write_bytes(os.urandom(400_000))
-    return Template("key", str(place / "golden/key"), "15.18", (), False, 410_000, {}, 1.0, 1.0, None, parts={})
+    return Template("key", str(place / "golden/key"), "15.18", (), False, 410_000, {}, 1.0, 1.0, parts={})
 
 
 def same(left: Path, right: Path) -> bool:
@@ -91,7 +94,7 @@ def test_after_a_failure_nothing_more_is_begun(copy: Template, place: Path) -> N
 
 
 def test_too_little_disk_for_all_is_said_before_the_first(node: LocalNode, copy: Template, place: Path) -> None:
-    large = Template("key", copy.path, "15.18", (), False, 2**58, {}, 1.0, 1.0, None, parts={})
+    large = Template("key", copy.path, "15.18", (), False, 2**58, {}, 1.0, 1.0, parts={})
     with pytest.raises(CapabilityError, match="cloning 4 servers needs"):
         clone_all(node, [(large, str(place / f"{number}")) for number in range(4)], None)
     assert not (place / "0").exists()
@@ -113,3 +116,50 @@ def test_the_page_cache_can_be_emptied(node: LocalNode, copy: Template, place: P
 
 def _cached(node: LocalNode, path: str) -> int:
     return int(node.run(Command(["fincore", "--bytes", "--noheadings", "--output", "RES", path])).out.split()[0])
+
+
+class Attacked(LocalNode):
+    """Node on which the servers' user acts during each ``cp``."""
+
+    def __init__(self, *attacks: str) -> None:
+        super().__init__()
+        self.attacks, self.codes = attacks, []
+
+    def run(self, command: Command, timeout: float = 60.0) -> Completed:
+        if command.argv[0] == "cp":
+            argv = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c"]
+            self.codes += [subprocess.run([*argv, attack], capture_output=True, timeout=30).returncode for attack in self.attacks]
+        return super().run(command, timeout)
+
+
+@as_root
+def test_nobody_can_enter_the_copy_before_it_is_complete(copy: Template, place: Path) -> None:
+    victim = place / "victim"
+    victim.write_text("kept")
+    node = Attacked(f"ln -s {victim} {place}/a/PG_VERSION")
+    clone(node, copy, str(place / "a"), "nobody")
+    assert node.codes and all(node.codes), "the servers' user could lay a link where the copy is written"
+    assert victim.read_text() == "kept" and victim.owner() == "root"
+    assert not (place / "a/PG_VERSION").is_symlink() and (place / "a").owner() == "nobody"
+
+
+@as_root
+def test_what_a_link_in_the_template_leads_to_keeps_its_owner(node: LocalNode, copy: Template, place: Path) -> None:
+    victim = place / "victim"
+    victim.mkdir()
+    (victim / "file").write_text("kept")
+    Path(copy.data_dir, "link").symlink_to(victim)
+    Path(copy.data_dir, "file").symlink_to(victim / "file")
+    clone(node, copy, str(place / "a"), "nobody")
+    assert victim.owner() == "root" and (victim / "file").owner() == "root"
+    assert os.lstat(place / "a/link").st_uid == 65534
+
+
+@as_root
+def test_a_wal_directory_that_lies_apart_is_given_with_its_data(node: LocalNode, copy: Template, place: Path) -> None:
+    clone(node, copy, str(place / "a"), None)
+    assert (place / "a").owner() == "root"
+    give(node, [str(place / "a")], "nobody")
+    assert {path.owner() for path in (place / "a").rglob("*")} == {"nobody"}
+    with pytest.raises(TrialError, match="cannot be given to user 'nobody'"):
+        give(node, [str(place / "gone")], "nobody")

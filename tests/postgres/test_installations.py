@@ -289,3 +289,14 @@ def test_root_runs_no_program_that_another_user_can_exchange():
         assert installations.user_for(str(program)) == server_account(), "a uid without an account"
     finally:
         shutil.rmtree(top)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_copy_does_not_keep_a_foreign_owner(node: LocalNode, tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    tree.mkdir()
+    (tree / "postgres").write_text("#!/bin/sh")
+    for path in (tree / "postgres", tree):
+        os.chown(path, 54321, 54321)
+    installations._copy_trees(node, [str(tree)], str(tmp_path), str(tmp_path / "copy"))
+    assert {path.stat().st_uid for path in (tmp_path / "copy").rglob("*")} == {0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from pgherd.node.protocol import Command
 from pgherd.postgres import configuration
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, checksums_default, initdb, initdb_arguments, stop_all
-from pgherd.postgres.tcp_access import TcpListener
+from pgherd.postgres.tcp_access import TcpAccess, TcpListener
 
 SCRIPTED = """#!{python}
 import os, signal, sys, time
@@ -185,3 +186,33 @@ def test_a_failed_initdb_reports_its_error(node: LocalNode, installation: Instal
     (data / "something").write_bytes(struct.pack("i", 1))
     with pytest.raises(TrialError, match=r"exists but is not empty"):
         initdb(node, installation, str(data), account=account)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+def test_settings_replace_links_of_the_servers_user(tmp_path: Path) -> None:
+    server = instance(tmp_path)
+    server.account, server.access = "nobody", TcpAccess("127.0.0.1", 1, "/x", "p")
+    victims = []
+    for name in ("postgresql.conf", "pg_hba.conf"):
+        victims.append(tmp_path / f"victim of {name}")
+        victims[-1].write_text("kept")
+        (tmp_path / "data" / name).symlink_to(victims[-1])
+    os.chown(tmp_path / "data", 65534, 65534)
+    server.write_settings({"work_mem": "64MB"})
+    assert [victim.read_text() for victim in victims] == ["kept", "kept"]
+    for name in ("postgresql.conf", "pg_hba.conf"):
+        file = tmp_path / "data" / name
+        assert not file.is_symlink() and file.owner() == "nobody" and file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("link", ["/etc/passwd", None])
+def test_a_lock_file_that_is_a_link_or_a_pipe_fails_the_start(tmp_path: Path, link: str | None) -> None:
+    server = instance(tmp_path, "time.sleep(60)")
+    path = tmp_path / "data/postmaster.pid"
+    path.symlink_to(link) if link else os.mkfifo(path)
+    server.start()
+    try:
+        with pytest.raises(TrialError, match="cannot be watched: .*postmaster.pid is (a link|no regular file)"):
+            server.ready()
+    finally:
+        server.kill()

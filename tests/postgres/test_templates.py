@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from pgherd.postgres import templates
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.templates import SCHEMA, Template, ensure, find, key_of, list_all, needed_bytes, prune
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
 V15 = Installation("/x/bin", "15.18", 15, "system", "15.18 (Debian 15.18-0+deb12u1)")
 
 
@@ -35,7 +37,7 @@ def make(cache: Path, key: str, **changes) -> Template:
     """Finished template with metadata and without data."""
     home = cache / "golden" / key
     (home / "data").mkdir(parents=True)
-    template = Template(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, None, parts={})
+    template = Template(key, str(home), "15.18", ("pgbench-10",), False, 10**8, {"bench": 10**8}, 1.0, 2.0, parts={})
     (home / "golden.json").write_text(json.dumps({"schema": SCHEMA, **asdict(replace(template, **changes))}))
     return replace(template, **changes)
 
@@ -97,7 +99,7 @@ def test_needed_bytes_cover_what_is_known() -> None:
 def test_too_little_disk_is_said_before_anything_is_made(node: LocalNode, tmp_path: Path) -> None:
     with pytest.raises(CapabilityError, match="a template needs .* TB"):
         ensure(node, V15, [Known(size_estimate=2**60)], account=None, cache_dir=str(tmp_path), socket_dir="/nowhere")
-    assert [name for name in os.listdir(tmp_path / "golden") if not name.startswith(".lock-")] == []
+    assert [name for name in os.listdir(tmp_path / "golden") if name != ".locks"] == []
 
 
 def test_list_and_prune(node: LocalNode, tmp_path: Path) -> None:
@@ -114,7 +116,8 @@ def test_prune_leaves_alone_what_is_being_made(node: LocalNode, tmp_path: Path) 
     key = "pg15-c-0123456789ab"
     unfinished = tmp_path / f"golden/.unfinished-{key}-01234567"
     unfinished.mkdir(parents=True)
-    with templates._locked(node, str(tmp_path / f"golden/.lock-{key}"), lambda line: None):
+    (tmp_path / "golden/.locks").mkdir(mode=0o700)
+    with templates._locked(node, str(tmp_path / f"golden/.locks/{key}"), lambda line: None):
         assert prune(node, str(tmp_path)) == []
     assert unfinished.exists()
     assert prune(node, str(tmp_path)) == [unfinished.name]
@@ -142,9 +145,10 @@ def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: Lo
         ):
             raise AssertionError("two builders at once")
         raise OSError("full")
-    assert os.listdir(tmp_path / "golden") == [f".lock-{key}"]
+    assert os.listdir(tmp_path / "golden") == [".locks"]
     with templates.assembling(node, str(tmp_path), key, 1, account=None) as unfinished:
         assert unfinished is not None
+        os.mkdir(os.path.join(unfinished, "data"), 0o700)
         templates.seal(node, unfinished, template)
         assert templates.at(node, str(tmp_path), key) is None, "it must not exist before the end"
     assert templates.at(node, str(tmp_path), key) == replace(template, path=str(tmp_path / "golden" / key))
@@ -152,3 +156,57 @@ def test_what_is_put_together_elsewhere_comes_to_be_whole_or_not_at_all(node: Lo
         assert unfinished is None, "it exists already"
     with pytest.raises(CapabilityError, match="a template needs"), templates.assembling(node, str(tmp_path), "k", 2**60, account=None):
         raise AssertionError("the disk space does not suffice")
+
+
+ATTACKER = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "--"]
+
+
+def as_nobody(*argv: object) -> int:
+    """Run a command as the servers' user would, and return its exit code."""
+    return subprocess.run([*ATTACKER, *map(str, argv)], capture_output=True, timeout=30).returncode
+
+
+@as_root
+def test_the_servers_user_cannot_lay_a_link_beside_the_data_while_they_are_loaded(node: LocalNode, place: Path) -> None:
+    victim = place / "victim"
+    victim.write_text("kept")
+    with templates.assembling(node, str(place), "k", 1, account="nobody") as unfinished:
+        assert unfinished is not None
+        data = os.path.join(unfinished, "data")
+        node.make_dir(data, user="nobody")
+        assert as_nobody("touch", f"{data}/1") == 0, "the server can write its data"
+        assert as_nobody("ln", "-s", victim, f"{unfinished}/golden.json") != 0
+        assert as_nobody("ln", "-s", victim, f"{unfinished}/log") != 0
+        assert as_nobody("mv", data, f"{unfinished}/other") != 0
+        os.symlink(victim, os.path.join(unfinished, "golden.json"))
+        with pytest.raises(OSError, match="symbolic links"):
+            templates.seal(node, unfinished, Template("k", unfinished, "15", (), False, 1, {}, 1.0, 1.0, parts={}))
+    assert victim.read_text() == "kept"
+
+
+@as_root
+@pytest.mark.parametrize("exchanged", ["home", "data", "link", "writable"])
+def test_a_template_that_another_user_can_change_is_not_used(node: LocalNode, place: Path, exchanged: str) -> None:
+    key = key_of(V15, [Known()], False)
+    make(place, key)
+    home = place / "golden" / key
+    assert find(node, V15, [Known()], str(place)) is not None
+    if exchanged == "link":
+        (home / "data").rmdir()
+        (home / "data").symlink_to("/etc")
+    elif exchanged == "writable":
+        home.chmod(0o777)
+    else:
+        os.chown(home if exchanged == "home" else home / "data", 65534, 65534)
+    assert find(node, V15, [Known()], str(place)) is None
+    assert list_all(node, str(place)) == []
+
+
+@as_root
+def test_nobody_else_can_hold_the_lock(node: LocalNode, place: Path) -> None:
+    with templates.assembling(node, str(place), "k", 1, account="nobody"):
+        lock = place / "golden/.locks/k"
+        assert lock.exists()
+    assert as_nobody("flock", "--nonblock", lock, "true") != 0
+    assert as_nobody("flock", "--nonblock", place / "golden/.locks", "true") != 0
+    assert subprocess.run(["flock", "--nonblock", lock, "true"]).returncode == 0

@@ -138,3 +138,10 @@ def test_a_link_of_a_foreign_run_is_replaced_and_not_followed(tmp_path):
         (run / name).symlink_to(target)
     write_live(run, STATE)
     assert target.read_text() == "secret" and read_live(run) == STATE
+
+
+def test_a_link_a_pipe_and_a_device_have_no_lines(tmp_path):
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "device").symlink_to("/dev/zero")
+    assert [list(TailReader(tmp_path / name, recent=100)) for name in ("link", "pipe", "device")] == [[], [], []]

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 
 from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
-from pgherd.node.protocol import Command, Node
+from pgherd.node.protocol import Node
 from pgherd.postgres import templates
-from pgherd.postgres.disk_space import patience, used_bytes
+from pgherd.postgres.disk_space import used_bytes
 from pgherd.postgres.installations import Installation, decisive, substance
 from pgherd.postgres.instance import checksums_default
 from pgherd.postgres.templates import Template
@@ -148,12 +148,7 @@ class TemplateReceiver:
         copy = self._manifest.template
         if self._number < len(self._manifest.files) or self._hash.hexdigest() != digest:
             raise TrialError(f"template {copy.key} was not received as sent")
-        local = replace(copy, owner=self._account, bytes=used_bytes(self._node, self._data))
-        if self._account is not None:
-            # Not before: a user who may rename files in it could redirect writes.
-            result = self._node.run(Command(["chown", "-R", f"{self._account}:", "--", self._unfinished]), timeout=patience(copy.bytes))
-            if result.code != 0:
-                raise TrialError(f"template {copy.key} cannot be given to user '{self._account}': {result.err.strip()}")
+        local = replace(copy, bytes=used_bytes(self._node, self._data))
         templates.seal(self._node, self._unfinished, local)
         self._open.close()
 

@@ -3,7 +3,7 @@
 ``Load.options``: ``argv`` (a JSON list of strings), ``env:NAME`` (an environment variable), ``cwd`` (the working directory), ``privileged``
 (1: run as pgherd's user instead of the servers' user), ``value:NAME`` (a regular expression that matches a number in the output).
 
-**End.** In a phase that lasts until its drivers end, pgherd writes ``ended.json`` (``CommandExit``) into the command's output directory,
+**End.** In a phase that lasts until its drivers end, pgherd adds ``ended.json`` (``CommandExit``) to the command's output files,
 with the instant and the exit code. In a phase that ends by the clock, the command must run until it gets SIGTERM. Any exit code is
 accepted then.
 

@@ -33,6 +33,16 @@ def start_time(node: Node, pid: int | str) -> int | None:
     return int(fields[19])
 
 
+def users(node: Node, pid: int | str) -> set[int]:
+    """Return the real, effective, saved and file system uid. The result is empty after the end of the process."""
+    try:
+        status = node.read(f"/proc/{pid}/status").decode(errors="replace")
+    except OSError:
+        return set()
+    line = next((line for line in status.splitlines() if line.startswith("Uid:")), "")
+    return {int(uid) for uid in line.split()[1:]}
+
+
 def boot_id(node: Node) -> str:
     """Return the kernel's identifier of this boot.
 

@@ -9,15 +9,20 @@ never started again.
 A process killed within dsm_create can leave a segment of zeros that is not listed. This takes place between the creation
 of the segment and its entry in the list (some milliseconds, while the system allocates the memory). Neither PostgreSQL
 nor this module can identify its owner.
+
+The user of the server can write anything into ``postmaster.pid`` and into the segments. Therefore only segments, files and
+processes of the user that owns the data directory are touched. That user could remove or end them without pgherd.
 """
 
 from __future__ import annotations
 
 import ctypes
+import os
 import struct
 from dataclasses import dataclass
 
 from pgherd.host import processes
+from pgherd.node.files import UnsafeFileError
 from pgherd.node.protocol import Command, Node
 
 _HEADER = struct.Struct("=iiQQI")
@@ -29,16 +34,19 @@ _CONTROL_MAGIC = 0x9A503D32
 _ITEM = struct.Struct("=II8x8x8x8x")
 """dsm_control_item (dsm.c): handle, reference count, first page, pages, private handle, pinned; 40 bytes."""
 _ITEMS_OFFSET = 16
+_MAX_LOCK_FILE_BYTES = 65536
 
 
 @dataclass(frozen=True)
 class Segment:
-    """System V segment of /proc/sysvipc/shm, with its number of attached processes."""
+    """System V segment of /proc/sysvipc/shm, with its number of attached processes, and the uids of its owner and maker."""
 
     key: int
     id: int
     creator: int
     attached: int
+    owner: int
+    maker: int
 
 
 def parse_lock_file(text: str) -> tuple[int, int, int] | None:
@@ -62,8 +70,8 @@ def parse_segments(text: str) -> list[Segment]:
     segments = []
     for line in text.splitlines()[1:]:
         fields = line.split()
-        if len(fields) > 6:
-            segments.append(Segment(int(fields[0]), int(fields[1]), int(fields[4]), int(fields[6])))
+        if len(fields) > 9:
+            segments.append(Segment(*(int(fields[column]) for column in (0, 1, 4, 6, 7, 9))))
     return segments
 
 
@@ -86,33 +94,37 @@ def release(node: Node, data_directory: str) -> str | None:
 
     Describe the action, or return None.
 
-    Only a segment whose key, id and creator all match ``postmaster.pid`` is removed. Raises OSError if a process
-    does not end or the segment can't be removed.
+    Only a segment whose key, id and creator all match ``postmaster.pid`` is removed, and only if it and the attached
+    processes belong to the owner of the data directory. Raises OSError if a process does not end or the segment can't be
+    removed.
     """
     try:
-        identity = parse_lock_file(node.read(f"{data_directory}/postmaster.pid").decode(errors="replace"))
+        owner = os.lstat(data_directory).st_uid
+        lock_file = node.read_untrusted(f"{data_directory}/postmaster.pid", _MAX_LOCK_FILE_BYTES)
+        identity = parse_lock_file(lock_file.decode(errors="replace"))
         table = node.read("/proc/sysvipc/shm").decode()
-    except OSError:
+    except (OSError, UnsafeFileError):
         return None
     if identity is None:
         return None
     pid, key, number = identity
 
     def segment_in(text: str) -> Segment | None:
-        return next((s for s in parse_segments(text) if (s.key, s.id, s.creator) == (key, number, pid)), None)
+        named = (key, number, pid, owner, owner)
+        return next((s for s in parse_segments(text) if (s.key, s.id, s.creator, s.owner, s.maker) == named), None)
 
     def current_segment() -> Segment | None:
         return segment_in(node.read("/proc/sysvipc/shm").decode())
 
     if segment_in(table) is None:
         return None
-    attached = attached_to(node, key, number)
+    attached = [pid for pid in attached_to(node, key, number) if processes.users(node, pid) == {owner}]
     processes.kill(node, attached)
     if not processes.wait_until(lambda: (segment := current_segment()) is None or segment.attached == 0):
         raise OSError(f"processes stay attached to shared memory segment {number} of {data_directory}")
     if current_segment() is None:
         return None
-    posix_count = _remove_posix(node, number)
+    posix_count = _remove_posix(node, number, owner)
     result = node.run(Command(("ipcrm", "-m", str(number))))
     if result.code and current_segment() is not None:
         raise OSError(f"shared memory segment {number} of {data_directory} can't be removed: {result.err.strip()}")
@@ -140,20 +152,27 @@ def attached_to(node: Node, key: int, number: int) -> list[int]:
     return pids
 
 
-def _remove_posix(node: Node, number: int) -> int:
-    """Remove the POSIX segments of a System V segment, and return their number."""
+def _remove_posix(node: Node, number: int, owner: int) -> int:
+    """Remove the POSIX segments of a System V segment that belong to ``owner``, and return their number."""
     control = _control_handle(number)
     if not control:
         return 0
     try:
-        handles = parse_control(node.read(f"/dev/shm/PostgreSQL.{control}"))
-    except OSError:
+        handles = parse_control(node.read_untrusted(f"/dev/shm/PostgreSQL.{control}"))
+    except (OSError, UnsafeFileError):
         return 0
     paths = [f"/dev/shm/PostgreSQL.{handle}" for handle in {*handles, control}]
-    present = [path for path in paths if node.exists(path)]
+    present = [path for path in paths if _owner(path) == owner]
     if present:
         node.run(Command(("rm", "-f", "--", *present)))
     return len(present)
+
+
+def _owner(path: str) -> int | None:
+    try:
+        return os.lstat(path).st_uid
+    except OSError:
+        return None
 
 
 def _control_handle(number: int) -> int:

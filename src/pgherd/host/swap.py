@@ -9,6 +9,7 @@ highest priority, so that it is filled first, and the run's cgroups are limited 
 from __future__ import annotations
 
 import contextlib
+import os
 import posixpath
 import re
 import uuid
@@ -21,6 +22,7 @@ from pgherd.host.undo_actions import RemoveSwapFile, RemoveZram
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes
+from pgherd.node.files import trusted
 from pgherd.node.protocol import Command, Node
 
 LEAST = 2**20
@@ -127,6 +129,11 @@ def _check_file(node: Node, swap: Swap) -> None:
         return  # the cache of pgherd, which is checked after its creation
     if not swap.path.startswith("/") or node.run(Command(("test", "-d", swap.path))).code:
         raise UsageError(f"the swap file cannot be in {swap.path}: that is no directory; choose one with --swap-dir")
+    if os.path.isdir(swap.path) and not trusted(swap.path, os.geteuid(), inside=True):
+        raise CapabilityError(
+            f"the swap file cannot be in {swap.path}: the directory or one above it belongs to another user, or others may write to it, so "
+            "they could exchange the file; choose a directory of root with --swap-dir"
+        )
     kind, free = _file_system(node, swap.path)
     base = kind.partition(".")[0]
     if base in _UNSUITABLE:

@@ -41,7 +41,7 @@ class UnsafeFileError(PgherdError):
     """A file is a link, a device or a pipe, is too large, or belongs to another user."""
 
 
-def _require_name(name: str) -> str:
+def require_name(name: str) -> str:
     """Return ``name``. Raise UnsafeFileError if it is not a single name of a file."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise UnsafeFileError(f"'{name}' is not the name of a file; names from other programs must not contain a directory")
@@ -77,7 +77,7 @@ class Directory:
 
     def directory(self, name: str, *, create: bool = False, mode: int = 0o700) -> Directory:
         """Open a subdirectory, and create it first if ``create`` is set. Raises as ``open``."""
-        path = self.path / _require_name(name)
+        path = self.path / require_name(name)
         if create:
             with contextlib.suppress(FileExistsError):
                 os.mkdir(name, mode, dir_fd=self.number)
@@ -94,7 +94,7 @@ class Directory:
     def exists(self, name: str) -> bool:
         """Return True if there is an entry of this name, even a dangling link."""
         try:
-            os.stat(_require_name(name), dir_fd=self.number, follow_symlinks=False)
+            os.stat(require_name(name), dir_fd=self.number, follow_symlinks=False)
         except FileNotFoundError:
             return False
         return True
@@ -105,17 +105,20 @@ class Directory:
 
         Raises:
             FileNotFoundError, PermissionError: as ``os.open``.
-            UnsafeFileError: it is a link, or no regular file.
+            UnsafeFileError: it is a link, no regular file, or a hard link to a file of somebody else.
         """
         number = self.descriptor(name, flags, mode)
         try:
+            status = os.fstat(number)
+            if status.st_nlink > 1 and status.st_uid != self.owner():
+                raise UnsafeFileError(f"{self.path / name} is a hard link to a file of uid {status.st_uid}; pgherd does not open it")
             yield number
         finally:
             os.close(number)
 
     def descriptor(self, name: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
         """Open a regular file and return its descriptor, which the caller closes. Raises as ``open_file``."""
-        return _open_file(_require_name(name), self.number, flags, mode, str(self.path / name))
+        return _open_file(require_name(name), self.number, flags, mode, str(self.path / name))
 
     def own_descriptor(self, name: str, flags: int = os.O_RDONLY) -> int:
         """Open a regular file that belongs to this user or root, and that no other user can write.
@@ -194,7 +197,7 @@ class Directory:
 
         A link of this name is replaced and not followed. After an error nothing is left of the new file. Arguments as in ``write``.
         """
-        temporary = f".{_require_name(name)}.{secrets.token_hex(6)}"
+        temporary = f".{require_name(name)}.{secrets.token_hex(6)}"
         created = 0o666 if mode is None else 0o600
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _NO_FOLLOW, created, dir_fd=self.number)
         try:
@@ -216,17 +219,17 @@ class Directory:
 
     def rename(self, old: str, new: str) -> None:
         """Rename an entry within this directory."""
-        os.rename(_require_name(old), _require_name(new), src_dir_fd=self.number, dst_dir_fd=self.number)
+        os.rename(require_name(old), require_name(new), src_dir_fd=self.number, dst_dir_fd=self.number)
 
     def remove(self, name: str) -> None:
         """Remove a file, or the link itself. Nothing happens if it is missing."""
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(_require_name(name), dir_fd=self.number)
+            os.unlink(require_name(name), dir_fd=self.number)
 
     def remove_tree(self, name: str) -> None:
         """Remove a subdirectory with its contents, without following links. Nothing happens if it is missing."""
         with contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(_require_name(name), dir_fd=self.number)
+            shutil.rmtree(require_name(name), dir_fd=self.number)
 
 
 def read_all(number: int, limit: int, name: str) -> bytes:
@@ -415,13 +418,15 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def trusted(path: Path | str, *uids: int) -> bool:
+def trusted(path: Path | str, *uids: int, inside: bool = False) -> bool:
     """Return True if only root and ``uids`` can exchange what ``path`` names (see ``distrust``)."""
-    return distrust(path, *uids) is None
+    return distrust(path, *uids, inside=inside) is None
 
 
-def distrust(path: Path | str, *uids: int) -> str | None:
-    """Return why users other than root and ``uids`` can exchange what ``path`` names, or None if they cannot.
+def distrust(path: Path | str, *uids: int, inside: bool = False) -> str | None:
+    """Return why users other than root and ``uids`` can exchange what ``path`` names, or with ``inside`` what they create in it.
+
+    None: they cannot.
 
     The file, each directory above it and each link on the way must belong to one of them, and other users must not be able to
     write there. A directory with the sticky bit (``/tmp``) counts as safe for what is in it, because others cannot rename it. A
@@ -445,7 +450,7 @@ def distrust(path: Path | str, *uids: int) -> str | None:
             place = "/" if target.startswith("/") else os.path.dirname(place)
             remaining += reversed(target.split("/"))
             continue
-        sticky = remaining and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        sticky = (inside or remaining) and stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
         group = status.st_mode & stat.S_IWGRP and not _is_private_group(status.st_gid, status.st_uid)
         if (group or status.st_mode & stat.S_IWOTH) and not sticky:
             return f"other users can write to {place} (mode {stat.S_IMODE(status.st_mode):04o})"

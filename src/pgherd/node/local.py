@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pgherd.node import process
 from pgherd.node.connections import Connections
+from pgherd.node.files import MAX_BYTES, Directory, UnsafeFileError, read_file
 from pgherd.node.protocol import Command, Completed, SampleSource
 
 if TYPE_CHECKING:
@@ -38,14 +39,21 @@ class LocalNode:
     def read(self, path: str) -> bytes:
         return Path(path).read_bytes()
 
+    def read_untrusted(self, path: str, limit: int = MAX_BYTES) -> bytes:
+        return read_file(path, limit=limit)
+
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
 
     def listdir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
-    def write(self, path: str, data: bytes) -> None:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    def write(self, path: str, data: bytes, *, user: str | None = None) -> None:
+        if user is not None:
+            with Directory.open(os.path.dirname(path)) as directory:
+                directory.write(os.path.basename(path), data, owner=_owner(user), sync=False)
+            return
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             written = os.write(number, data)
             if written != len(data):
@@ -54,11 +62,20 @@ class LocalNode:
             os.close(number)
 
     def make_dir(self, path: str, *, mode: int = 0o700, user: str | None = None) -> None:
-        os.makedirs(path, exist_ok=True)
-        os.chmod(path, mode)
-        if user is not None:
-            entry = pwd.getpwnam(user)
-            os.chown(path, entry.pw_uid, entry.pw_gid)
+        if user is None:
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, mode)
+            return
+        owner, (parent, name) = _owner(user), os.path.split(path.rstrip("/"))
+        os.makedirs(parent, exist_ok=True)
+        with Directory.open(os.path.realpath(parent)) as above:
+            if above.owner() not in (0, os.geteuid()):
+                raise UnsafeFileError(f"{parent} belongs to uid {above.owner()}, who could exchange {name} for a link; nothing is created")
+            with above.directory(name, create=True) as directory:
+                if directory.owner() not in (os.geteuid(), owner[0]):
+                    raise UnsafeFileError(f"{path} belongs to uid {directory.owner()}; it is not given to {user}")
+                os.fchmod(directory.number, mode)
+                os.fchown(directory.number, *owner)
 
     def remove_dir(self, path: str) -> None:
         os.rmdir(path)
@@ -95,3 +112,8 @@ class LocalNode:
         from pgherd.node.sampling import LocalSampling
 
         return LocalSampling(sources, spool, period, self._probes)
+
+
+def _owner(user: str) -> tuple[int, int]:
+    entry = pwd.getpwnam(user)
+    return entry.pw_uid, entry.pw_gid

@@ -19,6 +19,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from pgherd.node.files import MAX_BYTES
+
 CANNOT_RUN = (126, 127)
 """Exit codes for a missing or non-executable program, on nodes that start it by a shell (POSIX, 2.8.2)."""
 
@@ -164,20 +166,31 @@ class Node(Protocol):
 
     def read(self, path: str) -> bytes: ...
 
+    def read_untrusted(self, path: str, limit: int = MAX_BYTES) -> bytes:
+        """Read a file in a directory that another user can change. It must be a regular file of at most ``limit`` bytes.
+
+        Raises UnsafeFileError if it is not, or is a link to a file of somebody else.
+        """
+        ...
+
     def exists(self, path: str) -> bool: ...
 
     def listdir(self, path: str) -> list[str]:
         """Return the sorted names in a directory."""
         ...
 
-    def write(self, path: str, data: bytes) -> None:
-        """Write a file or a kernel setting in one write call; a new file gets mode 0600."""
+    def write(self, path: str, data: bytes, *, user: str | None = None) -> None:
+        """Write a file or a kernel setting in one write call; a new file gets mode 0600.
+
+        With ``user``, who can change the directory, a new file of that user replaces what is there. No link is followed.
+        """
         ...
 
     def make_dir(self, path: str, *, mode: int = 0o700, user: str | None = None) -> None:
         """Create a directory and its parents, if missing.
 
-        Mode and owner ``user`` apply to the last one.
+        Mode and owner ``user`` apply to the last one. A directory for ``user`` is not created in a directory of another user
+        (UnsafeFileError), who could exchange it for a link. Only the last directory of a path may belong to the servers' user.
         """
         ...
 

@@ -33,6 +33,8 @@ def clone(node: Node, golden: Template, destination: str, account: str | None) -
     The copy shares blocks if the file system supports it (reflink). An existing data directory is replaced, which resets
     a server to the state 'fresh'. Its server must be stopped.
 
+    The copy belongs to the current user until it is complete. Without ``account`` it stays so, and ``give`` is due.
+
     Raises:
         UsageError: The destination is neither empty nor a data directory.
         TrialError: The copy fails, for example because the disk is full.
@@ -43,16 +45,35 @@ def clone(node: Node, golden: Template, destination: str, account: str | None) -
             raise UsageError(f"{destination} is neither empty nor a PostgreSQL cluster and is not replaced; choose another directory")
         shared_memory.release(node, destination)
         node.remove_tree(destination)
-    node.make_dir(destination, mode=0o700, user=account)
+    node.make_dir(destination, mode=0o700)
     copy = Command(["cp", "-a", "--reflink=auto", "--", os.path.join(golden.data_dir, "."), destination])
     completed = node.run(copy, timeout=max(3600.0, patience(golden.bytes)))
-    if completed.code == 0 and account is not None and golden.owner != account:
-        completed = node.run(Command(["chown", "-R", f"{account}:", "--", destination]), timeout=600)
     if completed.code != 0:
         node.remove_tree(destination)
         reason = (completed.err.strip().splitlines() or ["no reason given"])[0]
         raise TrialError(f"the template {golden.key} cannot be copied to {destination}: {reason}")
+    try:
+        give(node, [destination], account)
+    except TrialError:
+        node.remove_tree(destination)
+        raise
     return time.monotonic() - began
+
+
+def give(node: Node, directories: Sequence[str], account: str | None) -> None:
+    """Give complete directories of the current user to ``account``; None keeps them. Links are not followed.
+
+    chown changes the top directory last. Until then it has mode 0700, so that ``account`` cannot exchange what is below.
+
+    Raises:
+        TrialError: The owner cannot be changed.
+    """
+    if account is None or not directories:
+        return
+    completed = node.run(Command(["chown", "-hR", f"{account}:", "--", *directories]), timeout=600)
+    if completed.code != 0:
+        reason = (completed.err.strip().splitlines() or ["no reason given"])[0]
+        raise TrialError(f"{directories[0]} cannot be given to user '{account}': {reason}")
 
 
 def clone_all(node: Node, jobs: Sequence[tuple[Template, str]], account: str | None, at_once: int = 2) -> float:

@@ -261,7 +261,8 @@ def _copy_trees(node: Node, trees: Sequence[str], common: str, home: str) -> Non
         for tree in trees:
             target = os.path.normpath(os.path.join(unfinished, os.path.relpath(tree, common)))
             node.make_dir(os.path.dirname(target), mode=0o755)
-            _run_copy_step(node, ["cp", "-a", "--reflink=auto", "-T", tree, target])
+            # The copy belongs to this user: servers of everybody run it, and its former owner must not change it.
+            _run_copy_step(node, ["cp", "-a", "--no-preserve=ownership", "--reflink=auto", "-T", tree, target])
         _run_copy_step(node, ["chmod", "-R", "a+rX,go-w", unfinished])
         _run_copy_step(node, ["sync", "-f", unfinished])
         moved = node.run(Command(["mv", "-T", "--", unfinished, home]))

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from pgherd.host import shared_memory
 from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.model.errors import TrialError, UsageError
+from pgherd.node.files import UnsafeFileError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import configuration, tcp_access
 from pgherd.postgres.installations import Installation
@@ -72,7 +73,8 @@ class Instance:
     superuser requires the password. ``conninfo`` and ``sql`` then use TCP, and drivers in the guest the socket. With
     ``opening`` it also listens on TCP with TLS for clients on other hosts, and pgherd still uses the socket.
 
-    The log file is ``log``, by default the path of the data directory with '.log' appended. ``write_settings`` replaces
+    The log file is ``log``, by default the path of the data directory with '.log' appended. The directory of the log must
+    not belong to ``account``, which could exchange the log for a link. ``write_settings`` replaces
     postgresql.conf completely, so that settings that initdb derived from the host have no effect.
     """
 
@@ -148,7 +150,7 @@ class Instance:
         """Write postgresql.conf with these settings and the private ones. It takes effect at ``start`` or ``reload``."""
         if self.access is not None or self._opening is not None:
             rules = tcp_access.HBA if self._opening is None else tcp_access.TLS_HBA
-            self.node.write(os.path.join(self.data_dir, "pg_hba.conf"), rules.encode())
+            self.node.write(os.path.join(self.data_dir, "pg_hba.conf"), rules.encode(), user=self.account)
         private = {
             "listen_addresses": "" if self.access is None else self.access.listen,
             "unix_socket_directories": self.socket_dir,
@@ -156,7 +158,8 @@ class Instance:
             "cluster_name": self.name,
             **({} if self._opening is None else self._opening.settings()),
         }
-        self.node.write(os.path.join(self.data_dir, "postgresql.conf"), configuration.write({**settings, **private}).encode())
+        text = configuration.write({**settings, **private})
+        self.node.write(os.path.join(self.data_dir, "postgresql.conf"), text.encode(), user=self.account)
 
     def start(self, join: tuple[str, ...] = (), cpus: tuple[int, ...] | None = None) -> None:
         """Spawn the postmaster into its container and return immediately. Call ``wait_ready`` to wait until it is ready.
@@ -190,7 +193,10 @@ class Instance:
         if not self.running:
             raise TrialError(f"server {self.name} {self.ending()} while starting; its log ends with:\n{self.log_tail(8)}")
         try:
-            lines = self.node.read(os.path.join(self.data_dir, "postmaster.pid")).decode(errors="replace").splitlines()
+            path = os.path.join(self.data_dir, "postmaster.pid")
+            lines = self.node.read_untrusted(path).decode(errors="replace").splitlines()
+        except UnsafeFileError as error:
+            raise TrialError(f"server {self.name} cannot be watched: {error}") from None
         except OSError:
             return False
         # Lines: pid, data directory, start time, port, socket directory, listen address, shared memory key, status.

@@ -54,7 +54,7 @@ def configured(node: Node, installation: Installation, settings: Mapping[str, st
     if not node.exists(os.path.join(cluster, "PG_VERSION")):
         node.remove_tree(cluster)
         initdb(node, installation, cluster, account=account)
-    node.write(os.path.join(cluster, "postgresql.conf"), configuration.write(settings).encode())
+    node.write(os.path.join(cluster, "postgresql.conf"), configuration.write(settings).encode(), user=account)
     return cluster
 
 

@@ -2,6 +2,9 @@
 
 A template is a directory ``golden/KEY`` of the cache. It contains ``data`` (a data directory, cleanly shut down and
 synced) and ``golden.json``. It is created by a rename, so it is either complete or absent.
+
+A finished template belongs to the user of pgherd, as does each directory around it. The servers' user owns ``data`` while
+its server loads it. Otherwise that user could exchange files for links, and root would follow them when it copies.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 
 from pgherd.host.undo_actions import end_in
 from pgherd.model.errors import CapabilityError, TrialError
+from pgherd.node.files import UnsafeFileError
 from pgherd.node.protocol import Command, DataLoader, Node
 from pgherd.postgres.disk_space import check_space, patience, require_enterable, used_bytes
 from pgherd.postgres.installations import Installation
@@ -25,6 +30,8 @@ from pgherd.postgres.instance import Instance, checksums_default, initdb
 
 SCHEMA = "pgherd/golden/1"
 _MARKER = "golden.json"
+_LOCKS = ".locks"
+"""Directory of the locks, which only the user of pgherd can enter: whoever can open a file can lock it."""
 _LOCKED_EXIT_CODE = 75
 """Exit code of flock(1) if another process holds the lock."""
 _EMPTY_CLUSTER_BYTES = 64 * 2**20
@@ -59,8 +66,8 @@ class Template:
     """Finished template.
 
     ``bytes`` is its disk usage. ``databases`` maps each database to its size in bytes (pg_database_size), and ``parts`` to
-    the bytes of its ``tables`` and ``indexes`` without system catalogs. ``made`` is in seconds since the epoch, ``seconds``
-    the duration of loading, and ``owner`` the user that owns the files.
+    the bytes of its ``tables`` and ``indexes`` without system catalogs. ``made`` is in seconds since the epoch and ``seconds``
+    the duration of loading.
     """
 
     key: str
@@ -72,7 +79,6 @@ class Template:
     databases: dict[str, int]
     made: float
     seconds: float
-    owner: str | None = None
     parts: dict[str, dict[str, int]] = field(kw_only=True)
 
     @property
@@ -161,8 +167,7 @@ def assembling(
     The body must call ``seal``. The directory is None if the template exists after all. A lock excludes other builders of
     the same template until the body ends. The directory is removed if the body fails.
 
-    With ``made_here`` this waits for other builders, and gives the directory to ``account``. Otherwise the directory
-    belongs to the current user.
+    With ``made_here`` this waits for other builders. The directory belongs to the current user, and ``account`` can enter it.
 
     Raises:
         CapabilityError: Fewer than ``needed`` bytes of disk are free, or the account cannot enter the cache.
@@ -171,7 +176,8 @@ def assembling(
     parent = os.path.join(cache_dir, "golden")
     node.make_dir(parent, mode=0o755)
     require_enterable(node, parent, account)
-    with _locked(node, os.path.join(parent, f".lock-{key}"), say, wait=made_here):
+    node.make_dir(os.path.join(parent, _LOCKS), mode=0o700)
+    with _locked(node, _lock(parent, key), say, wait=made_here):
         if at(node, cache_dir, key) is not None:
             yield None
             return
@@ -179,7 +185,7 @@ def assembling(
         check_space(node, parent, needed, "a template")
         unfinished = os.path.join(parent, f".unfinished-{key}-{uuid.uuid4().hex[:8]}")
         try:
-            node.make_dir(unfinished, mode=0o700, user=account if made_here else None)
+            node.make_dir(unfinished, mode=0o711)
             yield unfinished
             moved = node.run(Command(["mv", "-T", "--", unfinished, os.path.join(parent, key)]))
             if moved.code != 0:
@@ -217,9 +223,12 @@ def prune(node: Node, cache_dir: str, keep: Sequence[str] = ()) -> list[str]:
     """
     parent = os.path.join(cache_dir, "golden")
     removed: list[str] = []
-    for name in node.listdir(parent) if node.exists(parent) else []:
+    if not node.exists(parent):
+        return removed
+    node.make_dir(os.path.join(parent, _LOCKS), mode=0o700)
+    for name in node.listdir(parent):
         key = re.sub(r"^\.unfinished-|-[0-9a-f]{8}$", "", name) if name.startswith(".unfinished-") else name
-        if name.startswith(".lock-") or name in keep or not _lock_is_free(node, os.path.join(parent, f".lock-{key}")):
+        if name == _LOCKS or name in keep or not _lock_is_free(node, _lock(parent, key)):
             continue
         if _remove(node, parent, name, key):
             removed.append(name)
@@ -247,12 +256,20 @@ def _resolve(installation: Installation, checksums: bool | None) -> bool:
 
 def _read(node: Node, home: str) -> Template | None:
     try:
-        marker = json.loads(node.read(os.path.join(home, _MARKER)))
+        if not _is_ours(home) or not _is_ours(os.path.join(home, "data")):
+            return None
+        marker = json.loads(node.read_untrusted(os.path.join(home, _MARKER)))
         if marker.pop("schema") != SCHEMA:
             return None
         return Template(**{**marker, "path": home, "contents": tuple(marker["contents"])})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, UnsafeFileError, ValueError, KeyError, TypeError, AttributeError):
         return None  # absent, or of another format: it is created again
+
+
+def _is_ours(directory: str) -> bool:
+    """Return True for a directory in which only this user can exchange files."""
+    status = os.lstat(directory)
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _discard(node: Node, parent: str, key: str) -> None:
@@ -293,6 +310,12 @@ def _build(
         server.stop("immediate")
     if server.ending() != "ended with exit code 0":
         raise TrialError(f"the loading server {server.ending()}; its log ends with:\n{server.log_tail(8)}")
+    if account is not None:
+        # The directory itself first: what the load left running cannot enter it any more.
+        for recursive in ((), ("-R",)):
+            taken = node.run(Command(["chown", "-h", *recursive, "--", f"{os.geteuid()}:{os.getegid()}", data]), timeout=600)
+            if taken.code != 0:
+                raise TrialError(f"the template {key} cannot be taken from user '{account}': {taken.err.strip()}")
     template = Template(
         key=key,
         path=os.path.join(os.path.dirname(unfinished), key),
@@ -303,7 +326,6 @@ def _build(
         databases=sizes,
         made=node.now(),
         seconds=node.now() - started,
-        owner=account,
         parts=parts,
     )
     seal(node, unfinished, template)
@@ -343,7 +365,7 @@ def _locked(node: Node, path: str, say: Callable[[str], None], *, wait: bool = T
         while not _sleeps(node, holder.pid):
             if (code := holder.poll()) is not None:
                 if code == _LOCKED_EXIT_CODE:
-                    raise TrialError(f"the template {os.path.basename(path).removeprefix('.lock-')} is being created by another process")
+                    raise TrialError(f"the template {os.path.basename(path)} is being created by another process")
                 raise CapabilityError(f"{path} cannot be locked (flock ended with exit code {code}); check that the cache is writable")
             if not reported and time.monotonic() - started > 1.0:
                 say("waiting for another pgherd that creates the same template")
@@ -360,6 +382,10 @@ def _sleeps(node: Node, pid: int) -> bool:
         return node.read(f"/proc/{pid}/comm").strip() == b"sleep"
     except OSError:
         return False
+
+
+def _lock(parent: str, key: str) -> str:
+    return os.path.join(parent, _LOCKS, key)
 
 
 def _lock_is_free(node: Node, path: str) -> bool:

@@ -10,7 +10,6 @@ method writes into a directory that is not the user's (``pgherd.node.files.ours`
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 import secrets

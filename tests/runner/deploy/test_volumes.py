@@ -1,4 +1,6 @@
 import os
+import subprocess
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +11,7 @@ from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Completed
 from pgherd.runner.deploy import volumes as module
-from pgherd.runner.deploy.volumes import Volumes, check_directory, same_device, used_by, wal_bytes
+from pgherd.runner.deploy.volumes import Volumes, check_directory, same_device, used_by, wal_bytes, wal_directories
 
 NODE = LocalNode()
 GB = 2**30
@@ -47,7 +49,7 @@ def test_servers_lie_apart_in_one_directory_that_goes_with_the_run(tmp_path, jou
     (root,) = set(theirs.iterdir()) - {theirs / "precious"}
     assert [place for one in made for place in one] == [str(root / "001"), str(root / "002")]
     assert (tmp_path / "2" / "pg_wal" / "1").read_text() == "2" and (tmp_path / "2" / "pg_wal").is_symlink()
-    assert (root / "001").stat().st_mode & 0o777 == 0o700
+    assert (root / "001").stat().st_mode & 0o777 == 0o711
     volumes.remove(made[0])
     assert not (root / "001").exists() and (root / "002" / "pg_wal" / "1").exists()
     journal.play()
@@ -169,3 +171,39 @@ def test_volumes_by_role():
     server = Server(bin="/pg", version="18", volumes={"wal": "fast"})
     deployment = Deployment(hosts=(Host(containers=(Container(name="a", servers=(server,)),)),), volumes=(other, wal))
     assert used_by(server, deployment) == {"wal": wal}
+
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act for another user")
+
+
+@AS_ROOT
+def test_the_servers_user_owns_the_leaves_only(place, tmp_path):
+    """Otherwise it could exchange a directory for a link before root creates the next one in it."""
+    journal = Journal.open(NODE, tmp_path / "state", "run")
+    (place / "v").mkdir()
+    volumes = Volumes(NODE, journal, "nobody")
+    one = Volume(name="v", path=str(place / "v"))
+    home = volumes.home(one, "001")
+    data = cluster(place, "1")
+    made = volumes.place({"data": one, "temp": one, "wal": one}, data, "001", [one])
+    assert {place.owner() for place in (Path(home), Path(home).parent)} == {"root"}
+    assert {(Path(home) / name).owner() for name in ("temp", "space")} == {"nobody"}
+    assert wal_directories(made) == [f"{home}/pg_wal"]
+    attack = ["setpriv", "--reuid=65534", "--clear-groups", "mv", f"{home}/temp", f"{home}/other"]
+    assert subprocess.run(attack, capture_output=True).returncode != 0
+    journal.play()
+    journal.close()
+
+
+@AS_ROOT
+@pytest.mark.parametrize(("owner", "mode", "refused"), [(0, 0o755, False), (65534, 0o755, True), (0, 0o777, True), (0, 0o1777, False)])
+def test_root_takes_no_volume_in_which_others_can_exchange_files(place, owner, mode, refused):
+    directory = place / "v"
+    directory.mkdir()
+    directory.chmod(mode)
+    os.chown(directory, owner, owner)
+    if not refused:
+        assert check_directory(NODE, str(directory), None, 0) > 0
+        return
+    with pytest.raises(CapabilityError, match="belongs to another user, or others may write to it"):
+        check_directory(NODE, str(directory), None, 0)

@@ -1,5 +1,6 @@
 """What is started for a phase's targets, and where; tests/runner/execute/test_phases.py starts it."""
 
+import os
 import signal
 import time
 from dataclasses import replace
@@ -198,7 +199,7 @@ def start(tmp_path):
 
 
 def ending(running):
-    return read_exit({ENDED: (running.output / ENDED).read_text()})
+    return read_exit({ENDED: running.files()[ENDED].decode()})
 
 
 def test_it_waits_for_the_last_and_keeps_how_each_ended(start):
@@ -219,7 +220,7 @@ def test_what_does_not_end_is_a_failure_that_says_what_to_do(start):
     one = start("sleep", "60")
     with pytest.raises(TrialError, match=r"command on local had not ended after 0\.2\d* s.*--timeout.*--duration"):
         module.wait_until_ended(LocalNode(), time.time() + 0.2, [one], OwnEndStage())
-    assert not (one.output / ENDED).exists()
+    assert ENDED not in one.files()
 
 
 def test_what_else_dies_meanwhile_fails_the_trial(start):
@@ -260,3 +261,57 @@ def test_what_cannot_be_ended_keeps_nobody_from_being_ended(start, monkeypatch):
 def test_nothing_to_wait_for_is_over_at_once():
     module.wait_until_ended(LocalNode(), time.time(), [], OwnEndStage())
     assert not list(Path.cwd().glob(ENDED))
+
+
+@pytest.mark.parametrize("what", ["soft link", "pipe", "endless", "directory"])
+def test_only_regular_files_of_a_bounded_size_are_kept(running, tmp_path, what):
+    one, _ = running
+    out = one.output / "secret"
+    if what == "soft link":
+        out.symlink_to("/etc/passwd")
+    elif what == "pipe":
+        os.mkfifo(out)
+    elif what == "directory":
+        out.mkdir()
+    else:
+        with open(out, "wb") as sparse:
+            sparse.truncate(2**40)
+    with pytest.raises(TrialError, match="the output of .* cannot be kept: .*secret"):
+        one.files()
+
+
+def test_the_end_of_a_command_is_not_written_through_its_link(start, tmp_path):
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    one = start("sh", "-c", f"ln -s {victim} {tmp_path}/local/ended.json; mkfifo {tmp_path}/local/stderr2")
+    module.wait_until_ended(LocalNode(), time.time() + 20, [one], OwnEndStage())
+    assert victim.read_text() == "kept"
+    with pytest.raises(TrialError, match="ended.json is a link"):
+        one.files()
+
+
+def test_last_words_are_not_read_through_a_link(running):
+    one, _ = running
+    (one.output / "stderr").unlink()
+    (one.output / "stderr").symlink_to("/etc/passwd")
+    assert one.last_words() == "(no output)"
+
+
+@pytest.mark.parametrize("name", ["../../../etc/x", "/etc/x", "..", "a/b", ""])
+def test_a_name_of_a_guest_is_no_path(running, monkeypatch, name):
+    one, _ = running
+    monkeypatch.setattr(one.node, "listdir", lambda path: [name], raising=False)
+    monkeypatch.setattr(one.node, "read_untrusted", lambda path, limit: b"x", raising=False)
+    with pytest.raises(TrialError, match="cannot be kept: .* is not the name of a file"):
+        one.files()
+
+
+def test_a_privileged_command_works_in_a_directory_of_its_own_user(tmp_path):
+    class Privileged(Stage):
+        account = "nobody"
+
+        def endpoint(self, target):
+            return replace(super().endpoint(target), privileged=True)
+
+    made = launches(LocalNode(), phase(**{"x/a/pg/bench": Load()}), Privileged({"x/a/pg/bench": NO_CONTAINER}), tmp_path)
+    assert made[0].output.stat().st_uid == os.geteuid() and made[0].command.user is None

@@ -13,7 +13,7 @@ import pytest
 from pgherd.metrics.spool import Spool
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, SampleSource
-from pgherd.runtimes.vm import agent_wire, guest_node
+from pgherd.runtimes.vm import agent_tasks, agent_wire, guest_node
 from pgherd.runtimes.vm.guest_node import GuestNode
 
 if TYPE_CHECKING:
@@ -384,3 +384,52 @@ def test_a_clock_that_is_right_is_left_alone(plain_guest, monkeypatch):
     monkeypatch.setattr(plain_guest, "ask", lambda operation, *rest, **more: (asked.append(operation), ask(operation, *rest, **more))[1])
     plain_guest.align_clock()
     assert set(asked) == {"ping"}
+
+
+def test_files_without_an_end_are_not_read(plain_guest, tmp_path):
+    (tmp_path / "zero").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "file").write_bytes(b"x" * 100)
+    with pytest.raises(OSError, match="has more than 3,000,000 bytes"):
+        plain_guest.read_untrusted(str(tmp_path / "zero"), 3_000_000)
+    with pytest.raises(OSError, match="Illegal seek"):
+        plain_guest.read_untrusted(str(tmp_path / "pipe"))
+    assert plain_guest.read_untrusted(str(tmp_path / "file"), 100) == b"x" * 100
+    with pytest.raises(OSError, match="has more than 99 bytes"):
+        plain_guest.read_untrusted(str(tmp_path / "file"), 99)
+
+
+def test_the_agent_writes_through_no_link(plain_guest, tmp_path):
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / "a").symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError):
+        plain_guest.write(str(tmp_path / "a"), b"x", user="nobody")
+    assert (tmp_path / "victim").read_text() == "kept"
+
+
+@pytest.mark.parametrize("name", [b"../../lib/modules/x.ko", b"/etc/x", b"..", b""])
+def test_names_from_a_guest_are_names(plain_guest, monkeypatch, name):
+    monkeypatch.setattr(plain_guest, "ask", lambda operation, *arguments: [b"fine", name])
+    with pytest.raises(OSError, match="is not the name of a file"):
+        plain_guest.listdir("/out")
+
+
+def test_pieces_of_a_guest_are_bounded(plain_guest, monkeypatch):
+    monkeypatch.setattr(plain_guest, "ask", lambda operation, *arguments: b"x" * (2 << 20))
+    with pytest.raises(OSError, match="has more than"):
+        plain_guest.read("/out")
+
+
+def test_readings_without_an_end_are_not_fetched(plain_guest, monkeypatch, tmp_path):
+    sampling = plain_guest.sample([], str(tmp_path / "spool"))
+    real, head = plain_guest.ask, agent_tasks.RECORD.pack(1, 0, 2**32 - 1)
+
+    def endless(operation, *arguments, **options):
+        return [1, 0, head + bytes(2**20)] if operation == "fetch" else real(operation, *arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(plain_guest, "ask", endless)
+        with pytest.raises(OSError, match="sends readings without end"):
+            sampling.fetch()
+    sampling._rest = b""
+    sampling.stop()

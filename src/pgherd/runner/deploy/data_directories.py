@@ -20,7 +20,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.postgres.templates import Template
 from pgherd.runner.deploy.transition_plan import ServerKey
-from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
+from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by, wal_directories
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import loaders
@@ -87,6 +87,9 @@ class DataDirectories:
             self._copy(requested, trial, tight, instances)
             for key, (_, server) in requested.items():
                 self._place(key, instances[key], server, trial)
+            for key, instance in instances.items():
+                wal = wal_directories(self._volume_directories.get(key, ()))
+                clones.give(self._node, [*wal, instance.data_dir], self._session.account)
         except BaseException:  # an incomplete copy must not fill the disk
             for key, instance in instances.items():
                 self.remove(key, instance)
@@ -165,7 +168,7 @@ class DataDirectories:
         if jobs:
             size = format_bytes(sum(template.bytes for template, _ in jobs))
             self._watcher.setup(f"copying {len(jobs)} databases ({size})")
-            clones.clone_all(self._node, jobs, self._session.account)
+            clones.clone_all(self._node, jobs, None)
             # If a server's buffers are smaller than its databases, it relies on the page cache. Pages that the copy left there
             # would be memory for which no container is charged.
             servers = [server for _, server in requested.values()]

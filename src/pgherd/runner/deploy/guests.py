@@ -160,12 +160,12 @@ class GuestDisks:
             disk_set.spaces[key] = TablespaceDirs(files.pop("temp", None), tuple(files.values()))
 
     def _home(self, disk_set: _DiskSet, volume: Volume | None, name: str, container: str) -> str:
-        """Return the directory of an image, which belongs to the user that QEMU runs as."""
+        """Return the directory of an image. The user that QEMU runs as can enter it, and owns only the image."""
         if volume is not None:
             home = self._volumes.home(volume, name)
         else:
             home = str(self._session.work / f"guest-{container}")
-            self._session.node.make_dir(home, mode=0o700, user=self._session.account)
+            self._session.node.make_dir(home, mode=0o711)
         if home not in disk_set.homes:
             disk_set.homes.append(home)
         return home
@@ -216,10 +216,11 @@ class GuestDisks:
         return self._with_owner(Disk(serial, image, mount, direct=direct_io.direct_io_works(home)))
 
     def _with_owner(self, disk: Disk) -> Disk:
-        """Give the image to the user that QEMU runs as."""
+        """Give the image to the user that QEMU runs as. Nobody else can read it."""
         account = self._session.account
-        if account is not None:
-            result = self._session.node.run(Command(["chown", f"{account}:", "--", disk.path]))
+        owner = [] if account is None else [["chown", "-h", f"{account}:", "--", disk.path]]
+        for argv in (["chmod", "0600", "--", disk.path], *owner):
+            result = self._session.node.run(Command(argv))
             if result.code != 0:
                 raise TrialError(f"the disk '{disk.serial}' of a guest cannot be given to user {account}: {result.err.strip()}")
         return disk

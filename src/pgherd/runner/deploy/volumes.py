@@ -15,6 +15,7 @@ from pgherd.host.undo_actions import PREFIX
 from pgherd.model.deployment import Deployment, Server, Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import format_bytes
+from pgherd.node.files import trusted
 from pgherd.node.protocol import Command, Node
 from pgherd.postgres import disk_space
 from pgherd.postgres.instance import Instance
@@ -49,6 +50,11 @@ def check_directory(node: Node, directory: str, account: str | None, needed: int
         reason = f" ({mount.target} is mounted read-only)" if mount is not None and mount.read_only else ""
         raise CapabilityError(f"{option} {directory} cannot be written to{reason}; make it writable, or choose another directory")
     blocked = paths.unreachable(directory, account)
+    if os.geteuid() == 0 and not trusted(directory, 0, inside=True):
+        raise CapabilityError(
+            f"{option} {directory}: it or a directory above it belongs to another user, or others may write to it, so they could "
+            "exchange files of this run for links that root follows; choose a directory of root"
+        )
     if blocked is not None:
         raise CapabilityError(f"{option} {directory}: servers run as '{account}', which cannot enter {blocked}; choose another directory")
     free = disk_space.free_bytes(node, directory)
@@ -58,6 +64,11 @@ def check_directory(node: Node, directory: str, account: str | None, needed: int
             f"{format_bytes(VOLUME_RESERVE)} must stay free; free some space, or choose another directory"
         )
     return free
+
+
+def wal_directories(directories: Sequence[str]) -> list[str]:
+    """Return the WAL directories in directories that ``Volumes.place`` returned."""
+    return [path for path in (f"{directory}/pg_wal" for directory in dict.fromkeys(directories)) if os.path.lexists(path)]
 
 
 def same_device(node: Node, first: str, second: str) -> bool:
@@ -107,6 +118,7 @@ class Volumes:
         """Move parts of a stopped server's cluster to its ``volumes`` (role → volume). Return the directories for
         ``remove``.
 
+        The cluster must still belong to the current user. ``wal_directories`` then names what ``clones.give`` must give away.
         Directories for temporary files and ``tablespaces`` are created here and used once the server runs
         (``populate``). The server's data must already be in their ``home``. ``name`` names the server's directories
         and must not have been used before.
@@ -167,8 +179,9 @@ class Volumes:
             create(instance, databases, spaces)
 
     def _server_directory(self, volume: Volume, name: str) -> str:
+        """Return a server's directory. The servers' user can enter it, and owns only directories in it."""
         directory = f"{self._root(volume)}/{name}"
-        self._node.make_dir(directory, mode=0o700, user=self._account)
+        self._node.make_dir(directory, mode=0o711)
         return directory
 
     def _space_directory(self, volume: Volume, name: str, kind: str) -> str:

@@ -27,10 +27,14 @@ from pgherd.metrics.spool import SpoolReading
 from pgherd.model.device_io import BlockRequest, Checkpoint, DeviceIo, DeviceRole, DeviceView, TraceCost
 from pgherd.model.errors import CapabilityError
 from pgherd.model.result import PhaseResult
+from pgherd.node.files import UnsafeFileError
 from pgherd.node.protocol import Command, Node
 
 TRACE = "block-trace.txt"
 """File of traced events as text in the trial's directory. It is compressed after reading."""
+
+MAX_LOG_BYTES = 2**30
+"""Maximum bytes of a server's log that is read."""
 
 Roles = dict[DeviceRole, list[str]]
 
@@ -176,8 +180,8 @@ class DeviceIoRecorder:
 
     def _log(self, path: str) -> list[str]:
         try:
-            return self._node.read(path).decode(errors="replace").splitlines()
-        except OSError:
+            return self._node.read_untrusted(path, MAX_LOG_BYTES).decode(errors="replace").splitlines()
+        except (OSError, UnsafeFileError):
             return []
 
     def _view(self, phase: PhaseResult, readings: Iterable[SpoolReading], logs: dict[str, list[str]]) -> DeviceIo:

@@ -19,12 +19,17 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import TargetResult
 from pgherd.model.units import format_seconds
 from pgherd.node import interruption
+from pgherd.node.files import UnsafeFileError, require_name
 from pgherd.node.protocol import ClockConverter, Command, Node, Process, SampleSource
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.workloads.user_script import carry
 
 # A driver's time limit exceeds the plan by this much. A signal ends it earlier; the limit applies only if this process dies.
 _SLACK_S = 60.0
+
+
+MAX_OUTPUT_BYTES = 2**30
+"""Maximum bytes of one driver's output."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,8 @@ class RunningDriver:
     """Started driver. Its instants are of the clock of ``node``, seconds since the epoch; ``clock`` converts those of a
     guest.
 
-    ``ended`` is 0 while it runs. ``told`` is the time of its stop signal, because guests receive the signal one after
-    the other. ``program`` is the start of its command line, once it has joined its cgroups.
+    ``ended`` is 0 while it runs, ``exit`` is set when it ends by itself. ``told`` is the time of its stop signal, because guests
+    receive the signal one after the other. ``program`` is the start of its command line, once it has joined its cgroups.
     """
 
     target: str
@@ -60,6 +65,7 @@ class RunningDriver:
     clock: ClockConverter | None = None
     told: float = 0.0
     program: str = ""
+    exit: CommandExit | None = None
 
     @classmethod
     def start(cls, launch: DriverCommand) -> RunningDriver:
@@ -91,21 +97,35 @@ class RunningDriver:
         return counted.model_copy(update={"first": self.clock.host(counted.first), "last": self.clock.host(counted.last)})
 
     def files(self) -> dict[str, bytes]:
-        """Return its output files by name. Raises OSError if they cannot be read, TrialError if its guest does not
-        respond.
+        """Return its output files by name, and ``ended.json`` of a driver that ended by itself.
+
+        Its user can lay links to anything into the output directory, or files without an end.
+
+        Raises:
+            OSError: they cannot be read.
+            TrialError: they are not regular files, or too large, or its guest does not respond.
         """
+        files: dict[str, bytes] = {}
+        remaining = MAX_OUTPUT_BYTES
         try:
-            return {name: self.node.read(str(self.output / name)) for name in self.node.listdir(str(self.output))}
+            for name in self.node.listdir(str(self.output)):
+                files[require_name(name)] = self.node.read_untrusted(str(self.output / name), remaining)
+                remaining -= len(files[name])
+        except UnsafeFileError as error:
+            raise TrialError(f"the output of {self.load.driver} on {self.target} cannot be kept: {error}") from None
         except OSError as error:
             if self.clock is None:
                 raise
             raise TrialError(f"the output of {self.load.driver} on {self.target} cannot be fetched from its guest: {error}") from None
+        if self.exit is not None:
+            files[ENDED] = self.exit.written()
+        return files
 
     def last_words(self) -> str:
         """Return the end of its output in one line, errors preferred."""
         try:
-            lines = self.node.read(str(self.output / "stderr")).decode(errors="replace").splitlines()
-        except OSError:
+            lines = self.node.read_untrusted(str(self.output / "stderr")).decode(errors="replace").splitlines()
+        except (OSError, UnsafeFileError):
             return "(no output)"
         errors = [line for line in lines if "error" in line.lower() or "fatal" in line.lower()]
         messages = [line for line in lines if not line.startswith("progress:")]
@@ -127,7 +147,8 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
             reach = reach.outside
         guest = reach.handle.node if inside else None
         runs_on = guest or node
-        runs_on.make_dir(str(output), mode=0o700, user=resolver.account)
+        user = None if reach.privileged else resolver.account
+        runs_on.make_dir(str(output), mode=0o700, user=user)
         endpoint = Endpoint(
             target, reach.bin, reach.host, reach.port, reach.database, reach.user, str(output), scale=reach.scale, directory=reach.directory
         )
@@ -142,7 +163,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
             cwd=str(output),
             join=reach.handle.join if inside and guest is None else (),
             cpus=reach.handle.cpus if inside and guest is None else None,
-            user=None if reach.privileged else resolver.account,
+            user=user,
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )
@@ -178,7 +199,7 @@ _STOP_TIMEOUT_S = 15.0
 def wait_until_ended(node: Node, until: float, running: list[RunningDriver], resolver: TargetResolver) -> None:
     """Wait until all drivers have ended (``Phase.until`` 'drivers'). Exit codes do not matter here; a check tests them.
 
-    ``ended.json`` next to each driver's output records when and how it ended.
+    ``RunningDriver.exit`` records when and how each ended.
 
     Raises:
         TrialError: a driver runs beyond the instant ``until``, or a server or guest has ended.
@@ -197,7 +218,7 @@ def wait_until_ended(node: Node, until: float, running: list[RunningDriver], res
                 code = driver.process.wait(min(remaining, _POLL_INTERVAL_S if len(waiting) == 1 else _SHARED_WAIT_S))
                 driver.ended = driver.node.now()
                 _end_session(driver)
-                driver.node.write(str(driver.output / ENDED), CommandExit(code, driver.ended).written())
+                driver.exit = CommandExit(code, driver.ended)
         resolver.check()
 
 

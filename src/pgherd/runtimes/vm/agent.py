@@ -165,7 +165,7 @@ class Agent:
 
     def do_read(self, path: bytes, start: int) -> Any:
         """Return a piece of a file from an offset. It is shorter than ``CHUNK_BYTES`` at the end of the file only."""
-        number = os.open(path, os.O_RDONLY)
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not stop the agent
         try:
             return pread(number, start, CHUNK_BYTES)
         finally:
@@ -173,7 +173,7 @@ class Agent:
 
     def do_write(self, path: bytes, data: bytes) -> Any:
         """Write with one call, and return the number of bytes written."""
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
             return os.write(number, data)
         finally:

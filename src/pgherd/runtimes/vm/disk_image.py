@@ -105,7 +105,8 @@ def pack_golden(
     """Pack a data directory template as ``data`` at the top of a disk.
 
     With ``wal`` its WAL becomes ``wal`` of another disk, which the guest mounts at ``wal_mount``. The template is only read: hard links
-    replace it, which take no space. ``scratch`` is a private directory on the cache's file system, and need not exist.
+    replace it, which take no space, or copies where it belongs to another user than ``account``.
+    ``scratch`` is a private directory on the cache's file system, and need not exist.
 
     Raises:
         CapabilityError, TrialError: as ``pack``.
@@ -135,7 +136,7 @@ def _staged(node: Node, directory: str, target: str, account: str) -> None:
     for options in [["-a", "--reflink=auto"]] if foreign else [["-al"], ["-a", "--reflink=auto"]]:
         completed = node.run(Command(["cp", *options, "-T", "--", directory, target]), timeout=_TIMEOUT_S)
         if completed.code == 0 and foreign:
-            completed = node.run(Command(["chown", "-R", f"{account}:", "--", target]), timeout=_TIMEOUT_S)
+            completed = node.run(Command(["chown", "-hR", f"{account}:", "--", target]), timeout=_TIMEOUT_S)
         if completed.code == 0:
             return
         node.remove_tree(target)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pgherd.node.connections import Connections
+from pgherd.node.files import MAX_BYTES, UnsafeFileError, require_name
 from pgherd.node.protocol import Command, Completed, SampleSource
 from pgherd.runtimes.vm import agent_client, guest_spool
 from pgherd.runtimes.vm.agent_client import CALL_TIMEOUT_S, AgentClient, GuestError, PendingCall
@@ -27,6 +28,12 @@ _WRITERS_END_S = 5.0
 
 _FETCH_SECONDS = 20.0
 """Interval between fetches of readings. Waiting readings take memory of the guest, and each fetch takes CPU of it."""
+
+_MAX_FILE_BYTES = 2**30
+"""Maximum bytes of a file of a guest, whose root user may send bytes without end."""
+
+_MAX_FETCH_BYTES = 64 * 2**20
+"""Maximum bytes of readings of one fetch, several times of what the agent keeps."""
 
 _ALIGNMENTS, _ALIGNMENT_SECONDS = 40, 0.25
 """Maximum number of clock adjustments until the clock is fast enough, and the observation time of each."""
@@ -136,19 +143,27 @@ class GuestNode:
     # ---- files
 
     def read(self, path: str) -> bytes:
-        data = self.ask("read", os.fsencode(path), 0)
-        pieces = [data]
-        while len(pieces[-1]) == CHUNK_BYTES:
+        return self.read_untrusted(path, _MAX_FILE_BYTES)
+
+    def read_untrusted(self, path: str, limit: int = MAX_BYTES) -> bytes:
+        pieces: list[bytes] = []
+        while not pieces or len(pieces[-1]) == CHUNK_BYTES:
             pieces.append(self.ask("read", os.fsencode(path), CHUNK_BYTES * len(pieces)))
+            if CHUNK_BYTES * (len(pieces) - 1) + len(pieces[-1]) > limit or len(pieces[-1]) > CHUNK_BYTES:
+                raise GuestError(f"{path} in guest {self.name} has more than {limit:,} bytes, and is not read")
         return b"".join(pieces)
 
     def exists(self, path: str) -> bool:
         return bool(self.ask("exists", os.fsencode(path)))
 
     def listdir(self, path: str) -> list[str]:
-        return sorted(os.fsdecode(name) for name in self.ask("listdir", os.fsencode(path)))
+        try:
+            return sorted(require_name(os.fsdecode(name)) for name in self.ask("listdir", os.fsencode(path)))
+        except UnsafeFileError as error:
+            raise GuestError(f"guest {self.name}: {error}") from None
 
-    def write(self, path: str, data: bytes) -> None:
+    def write(self, path: str, data: bytes, *, user: str | None = None) -> None:
+        """The file of a ``user`` is written in place: it exists, and the agent follows no link."""
         written = self.ask("write", os.fsencode(path), data)
         if written != len(data):
             raise GuestError(f"only {written} of {len(data)} bytes could be written to {path} in guest {self.name}; is the disk full?")
@@ -312,9 +327,12 @@ class GuestSampler:
     def fetch(self) -> None:
         """Move the waiting readings into the spool. Raises OSError when the guest has died or the spool cannot be written."""
         with self._lock:
-            remaining = True
+            remaining, fetched = True, 0
             while remaining:
                 remaining, lost, data = self._node.ask("fetch", self._handle)
+                fetched += len(data)
+                if fetched > _MAX_FETCH_BYTES or len(self._rest) > _MAX_FETCH_BYTES:
+                    raise GuestError(f"guest {self._node.name} sends readings without end")
                 complete_lines, self._rest = guest_spool.lines(self._rest + data)
                 self._spool.writelines(complete_lines)
                 self._spool.flush()
