@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pgherd.model.errors import CapabilityError, PgherdError, UsageError
-from pgherd.report.formatting import clean
+from pgherd.model.text import clean
 from pgherd.ui import compare_page, rendering, run_page, runs_page, samples_page, start_page
 from pgherd.ui.app_state import AppState, state_of
 from pgherd.ui.security import Guard

@@ -22,7 +22,7 @@ from pgherd.host import paths
 from pgherd.model.analysis import Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report.formatting import clean
+from pgherd.model.text import clean
 from pgherd.store.run_directory import RunDirectory
 
 LARGEST = 64 * 2**20

@@ -23,7 +23,8 @@ from pgherd.metrics.registry import metrics
 from pgherd.metrics.sampler import SampledMetric
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
-from pgherd.report.formatting import clean, point_text
+from pgherd.model.text import clean
+from pgherd.report.formatting import point_text
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import read_relation
 from pgherd.store.version_1 import ENTITIES, METRICS
