@@ -33,6 +33,7 @@ import click
 
 from pgherd import __version__
 from pgherd.model.errors import PgherdError
+from pgherd.model.text import clean
 
 VERBS: dict[str, dict[str, str]] = {
     "Studies": {
@@ -208,8 +209,9 @@ def _report_error(error: BaseException, *, as_json: bool) -> int:
     if os.environ.get("PGHERD_DEBUG") == "1":
         import traceback
 
-        traceback.print_exception(error)
+        click.echo(clean("".join(traceback.format_exception(error))), err=True, nl=False)
     message, code = _message(error)
+    message = clean(message)
     try:
         click.echo(message if isinstance(error, click.exceptions.NoArgsIsHelpError) else f"pgherd: {message}", err=True)
         if as_json:

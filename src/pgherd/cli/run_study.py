@@ -24,6 +24,7 @@ from pgherd.model.base import Model
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment, RunRecord
+from pgherd.model.text import clean as clean_text
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
@@ -152,7 +153,7 @@ def _confirm_formats(devices: Sequence[str], watcher: TerminalProgress) -> None:
     for device in devices:
         watcher.note(f"{device} will be formatted: all data on it is lost.")
         with watcher.paused():
-            typed = click.prompt(f"Type {device} to continue", default="", show_default=False, err=True)
+            typed = click.prompt(clean_text(f"Type {device} to continue"), default="", show_default=False, err=True)
         if typed.strip() != device:
             raise UsageError(f"'{typed.strip()}' is not {device}: nothing was formatted; start again and type the device's name")
 

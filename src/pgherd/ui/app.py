@@ -104,5 +104,5 @@ async def _pgherd_error(request: Request, error: Exception) -> Response:
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
-    traceback.print_exception(error, file=sys.stderr)
+    print(clean("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return _error(request, 500, f"{type(error).__name__}. The terminal of 'pgherd ui' shows the traceback.")
