@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.node import files
-from pgherd.node.files import Directory, UnsafeFileError
+from pgherd.node.files import Directory, UnsafeFileError, make_private
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -156,3 +156,21 @@ def test_link_of_another_user_reads_nothing_of_root(tmp_path):
     subprocess.run(["setpriv", "--reuid=65534", "--clear-groups", "ln", "-s", "/etc/shadow", "out"], cwd=shared, check=True)
     with Directory.open(shared) as directory, pytest.raises(UnsafeFileError):
         directory.read("out")
+
+
+def test_make_private_removes_the_rights_of_others_and_follows_no_link(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    outside.chmod(0o644)
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    for file, mode in ((tree / "a", 0o644), (tree / "inner" / "script", 0o755)):
+        file.write_text("x")
+        file.chmod(mode)
+    (tree / "link").symlink_to(outside)
+    (tree / "directory").symlink_to(tmp_path)
+    before = tmp_path.stat().st_mode
+    make_private(tree)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tree, tree / "a", tree / "inner", tree / "inner" / "script")}
+    assert modes == {"tree": 0o700, "a": 0o600, "inner": 0o700, "script": 0o700}
+    assert outside.stat().st_mode & 0o777 == 0o644 and tmp_path.stat().st_mode == before

@@ -185,3 +185,14 @@ def test_trials_are_numbered_beyond_those_that_are_there(run):
     run.begin_trial("0003")
     run.finish_trial(result(3))
     assert run.next_trial() == "0004"
+
+
+def test_no_other_user_reads_a_run(tmp_path):
+    before = os.umask(0)
+    try:
+        directory = RunDirectory.create(tmp_path / "runs", "density")
+        directory.write("run.json", b"{}")
+    finally:
+        os.umask(before)
+    assert directory.path.stat().st_mode & 0o777 == (directory.path / "trials").stat().st_mode & 0o777 == 0o700
+    assert (directory.path / "run.json").stat().st_mode & 0o777 == 0o600

@@ -18,7 +18,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pgherd.model.errors import UsageError
+from pgherd.model.text import HIDDEN
 from pgherd.node.protocol import Command, Node
+from pgherd.node.secrets import DSN_SECRETS, keep, kept, redact_dsn
 from pgherd.postgres.installations import SUPPORTED
 from pgherd.postgres.settings import DIFFERING, differing
 
@@ -35,18 +37,6 @@ _CONNECT_TIMEOUT_S = 10
 _SECRET_SETTING = re.compile(r"conninfo|_command$|password|passphrase|secret|token|(^|[._])(api)?_?key$")
 # Options that are passed separately (host, port, user, dbname), or resolved by connecting.
 _RESOLVED = ("password", "passfile", "service", "servicefile", "application_name", "options", "connect_timeout", "hostaddr")
-
-_SECRETS = ("password", "sslpassword", "oauth_client_secret")
-# The pattern matches too much rather than too little: only white space ends an unquoted value.
-_VALUE = r"'(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|\S)+"
-_ASSIGNED = re.compile(rf"(?is)\b({'|'.join(_SECRETS)})(\s*=\s*)({_VALUE})")
-_IN_URI = re.compile(r"(?i)(postgres(?:ql)?://[^\s/?#:@]*):\S*@")
-
-HIDDEN = "***"
-"""Replacement for passwords in records."""
-
-_passwords: dict[str, str] = {}
-"""Passwords by the DSN without them."""
 
 
 @dataclass(frozen=True)
@@ -94,29 +84,24 @@ def normalize_dsn(dsn: str, option: str = "--dsn") -> str:
         parameters = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.Error as error:
         raise UsageError(
-            f"{option} {redact(dsn)}: this is not a DSN ({redact(str(error).strip())}); write it as postgresql://USER@HOST/DATABASE or as "
-            "'host=HOST user=USER dbname=DATABASE'"
+            f"{option} {redact_dsn(dsn)}: this is not a DSN ({redact_dsn(str(error).strip())}); write it as "
+            "postgresql://USER@HOST/DATABASE or as 'host=HOST user=USER dbname=DATABASE'"
         ) from None
     password = parameters.pop("password", None)
-    hidden = sorted(set(parameters) & set(_SECRETS))
+    hidden = sorted(set(parameters) & set(DSN_SECRETS))
     if hidden:
         raise UsageError(
             f"{option}: {', '.join(hidden)} cannot be given in a DSN, because DSNs are recorded; use a key without it, or a service file"
         )
     plain = make_conninfo("", **parameters)
     if password not in (None, HIDDEN):
-        _passwords[plain] = str(password)
+        keep(plain, str(password))
     return plain
 
 
 def password_of(dsn: str) -> str | None:
     """Return the password that ``normalize_dsn`` removed from this DSN."""
-    return _passwords.get(dsn)
-
-
-def redact(text: str) -> str:
-    """Any text, such as a command line's word, with the passparameters of DSNs in it replaced by ``HIDDEN``."""
-    return _ASSIGNED.sub(rf"\1\2{HIDDEN}", _IN_URI.sub(rf"\1:{HIDDEN}@", text))
+    return kept(dsn)
 
 
 def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn") -> ExternalDatabaseInfo:
@@ -348,4 +333,4 @@ def _value(connection: psycopg.Connection[Any], statement: str, parameters: Sequ
 
 def _error_text(error: Exception) -> str:
     """Return the message of libpq or the server in one line, without passwords."""
-    return redact(" ".join(str(error).split()))
+    return redact_dsn(" ".join(str(error).split()))

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.study import Scenario
-from pgherd.postgres.external_server import redact
+from pgherd.node.secrets import redact_dsn
 from pgherd.study.registry import studies, study_of
 
 
@@ -67,7 +67,7 @@ def first_fault(error: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"'{where}' is missing{more}"
     message = fault["msg"].removeprefix("Value error, ")
-    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact(repr(fault['input']))}{more}"
+    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact_dsn(repr(fault['input']))}{more}"
 
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
@@ -82,7 +82,7 @@ def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
 def _plain(value: Any) -> Any:
     """Return a value without the password of a DSN, and tuples as lists, because YAML has no tuples."""
     if isinstance(value, str):
-        return redact(value)
+        return redact_dsn(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 

@@ -225,9 +225,18 @@ def _command_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     options = load.options
     directory = [f"--chdir={options['cwd']}"] if "cwd" in options else []
     timeout = [] if phase.until == "drivers" else ["timeout", f"{phase.warmup + phase.seconds:g}"]
-    words = ["LC_ALL=C", "TZ=UTC", *command.variables(load), *timeout, *command.command_of(load)]
-    # As in the run, PATH is the only inherited variable.
-    yield f'{join(["env", "-i", *directory])} PATH="$PATH" {join(words)}'
+    names = command.variables(load)
+    words = [*(f"{name}={value}" for name, value in (("LC_ALL", "C"), ("TZ", "UTC")) if name not in names), *timeout]
+    words += command.command_of(load)
+    if not names:  # As in the run, PATH is the only inherited variable.
+        yield f'{join(["env", "-i", *directory])} PATH="$PATH" {join(words)}'
+        return
+    yield comment(f"The run has not recorded the values of these variables; set them before: {', '.join(names)}.")
+    yield from (f': "${{{name}?is not set}}"; export {name}' for name in names)
+    yield "# As in the run, no other variable is inherited, except PATH. No value is in a command line, which all users can read."
+    yield "names() { env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/--unset=\\1/p'; }"
+    yield "# shellcheck disable=SC2046 # names"
+    yield f"{join(['env', *directory])} $(names | grep -vxE -e '--unset=({'|'.join(['PATH', *names])})') {join(words)}"
 
 
 def _command_results(result: TrialResult) -> Iterator[str]:

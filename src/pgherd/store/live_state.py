@@ -115,7 +115,8 @@ def read_live(run: Path) -> LiveState | None:
 def write_live(run: Path, state: LiveState) -> None:
     """Replace the state. Raises OSError, for example if the disk is full."""
     temporary = run / f"{FILE}.tmp"
-    temporary.write_bytes(state.model_dump_json(by_alias=True).encode())
+    with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(state.model_dump_json(by_alias=True).encode())
     temporary.replace(run / FILE)
 
 

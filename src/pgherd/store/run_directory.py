@@ -22,6 +22,7 @@ from pydantic import ValidationError
 from pgherd.model.errors import PgherdError, RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
+from pgherd.node.files import make_private
 
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
 
@@ -52,7 +53,9 @@ class RunDirectory:
         """
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{study}-{secrets.token_hex(2)}"
         try:
-            (root / name / "trials").mkdir(parents=True)
+            root.mkdir(parents=True, exist_ok=True)
+            (root / name).mkdir(mode=0o700)  # command lines, settings and output are for this user only
+            (root / name / "trials").mkdir(mode=0o700)
         except OSError as error:
             raise _root_error(root, error.strerror or str(error)) from None
         return cls(root / name)
@@ -174,7 +177,7 @@ class RunDirectory:
         target = self.path / name
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(target.name + ".tmp")
-        with open(temporary, "wb") as file:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
@@ -200,6 +203,7 @@ class RunDirectory:
             file.write(result.model_dump_json(indent=1))
             file.flush()
             os.fsync(file.fileno())
+        make_private(partial)
         final = self.path / "trials" / result.id
         partial.replace(final)
         return final
