@@ -74,7 +74,7 @@ def complete(node: LocalNode, **asked: Any) -> tuple[DensityOptions, Any]:
 @contextlib.contextmanager
 def opened(node: LocalNode, options: DensityOptions, prepared: Any, progress: RunObserver) -> Iterator[tuple[Deployer, RunSession]]:
     """A session with an empty fleet, as a run has it; all of it is taken back at the end."""
-    with open_session(node, f"benchmark-{secrets.token_hex(2)}", prepared.surroundings, progress) as live:
+    with open_session(node, f"benchmark-{secrets.token_hex(2)}", prepared.environment, progress) as live:
         fleet = Deployer(live, {options.pg_bin: runnable(node, options.pg_bin, options.pg_version, live)}, progress)
         try:
             yield fleet, live

@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("--more", action="store_true", help="add to the blocks of the last result, which had the same settings")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 40)
-    seconds, scale = (1.0, 1) if options.quick else (options.seconds, options.scale)
+    seconds, scale = (1.0, 1) if options.quick else (options.duration, options.scale)
     seed = outcome.seed_of(options)
     node = LocalNode()
     raw: list[dict[str, Any]] = []

@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--databases", type=int, nargs="+", metavar="N", help="numbers of databases  [default: 8 40; --quick: 3 8]")
     options = parser.parse_args()
     trials = options.pairs or (1 if options.quick else 3)
-    seconds = 5.0 if options.quick else options.seconds
+    seconds = 5.0 if options.quick else options.duration
     every = 1.0 if options.quick else options.every
     seed = outcome.seed_of(options)
     raw: list[dict[str, Any]] = []

@@ -217,7 +217,7 @@ def main() -> None:
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 6)
     warehouses = options.warehouses or (1 if options.quick else 10)
-    seconds = options.seconds or (3.0 if options.quick else 10.0)
+    seconds = options.duration or (3.0 if options.quick else 10.0)
     seed = outcome.seed_of(options)
     rng = random.Random(seed)
     raw: list[dict[str, Any]] = []

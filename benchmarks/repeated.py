@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--duration", type=float, help="length of each load  [default: 10; --quick: 2]")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 20)
-    seconds = options.seconds or (2.0 if options.quick else 10.0)
+    seconds = options.duration or (2.0 if options.quick else 10.0)
     seed = outcome.seed_of(options)
     raw: list[dict[str, Any]] = []
     before = outcome.cpu_seconds()

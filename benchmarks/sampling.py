@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("--databases", type=int, nargs="+", metavar="N", help="numbers of databases  [default: 8 40; --quick: 3 8]")
     options = parser.parse_args()
     trials = options.pairs or (2 if options.quick else 5)
-    seconds = 5.0 if options.quick else options.seconds
+    seconds = 5.0 if options.quick else options.duration
     seed = outcome.seed_of(options)
     raw: list[dict[str, Any]] = []
     settings: dict[str, Any] = {"seconds": seconds, "rate": options.rate, "scale": 1, "period": 1.0}

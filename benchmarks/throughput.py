@@ -53,7 +53,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=400, help="most blocks with --until  [default: 400]")
     options = parser.parse_args()
     pairs = options.pairs or (2 if options.quick else 60)
-    seconds = 2.0 if options.quick else options.seconds
+    seconds = 2.0 if options.quick else options.duration
     seed = outcome.seed_of(options)
     node = deployed.CountedNode()
     raw: list[dict[str, Any]] = []

@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 from pgherd.metrics.openmetrics import COMMON_LABELS, Family, families
 from pgherd.metrics.run_metrics import FAMILIES, LIVE_ONLY
 from pgherd.model.base import Model
-from pgherd.model.finding import Analysis, Finding, Thresholds, Verdict
+from pgherd.model.analysis import Analysis, Finding, Thresholds, Check
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
@@ -34,7 +34,7 @@ SHARED = {
     "compression and database-size": SampleRequest,
     "studies that run on a cluster": ClusterRequest,
 }
-MODELS = (RunRecord, Analysis, Finding, Trial, TrialResult, Verdict)
+MODELS = (RunRecord, Analysis, Finding, Trial, TrialResult, Check)
 
 
 def options() -> str:

@@ -15,7 +15,7 @@ def side(tps: float, ballooned: int = 0) -> ServerSample:
 
 
 def test_sizes_follow_from_the_containers():
-    demo = DemoOptions(host_memory=512 * MB, overcommitted=30)
+    demo = DemoOptions(memory=512 * MB, overcommitted=30)
     assert (demo.pool, demo.host) == (384 * MB, int(1024 * MB * 0.7)) and demo.scale == 20
 
 

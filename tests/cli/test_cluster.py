@@ -69,7 +69,7 @@ def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_director
     known = ClusterRecord(name="lab", id="1", address="tls://x:1", pid=1, start=2, hosts=(agent,), ssh_config="/my config")
     cluster_file.save(known)
     gone = status.HostState("a", "10.0.0.1", "it hangs", None, None, None, None, {})
-    monkeypatch.setattr(status, "look", lambda cluster: status.ClusterState(cluster, "tls://x:1", (gone,), ()))
+    monkeypatch.setattr(status, "read_status", lambda cluster: status.ClusterState(cluster, "tls://x:1", (gone,), ()))
     monkeypatch.setattr(start, "scheduler_lives", lambda known: True)
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
     assert code == 1 and "Restart the missing hosts: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'\n" in out
@@ -84,7 +84,7 @@ def test_labels_are_shown_where_there_are_any(own_directories, capsys, monkeypat
     from pgherd.cluster import status
 
     hosts = [status.HostState(name, "10.0.0.1", None, None, None, 1, 1.0, {}) for name in ("a", "b")]
-    monkeypatch.setattr(status, "look", lambda cluster: status.ClusterState(cluster, "tls://x:1", tuple(hosts), ()))
+    monkeypatch.setattr(status, "read_status", lambda cluster: status.ClusterState(cluster, "tls://x:1", tuple(hosts), ()))
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")
     assert code == 0 and "labels" not in out
     hosts[0].labels.update(disk="nvme", rack="2")

@@ -21,7 +21,7 @@ def test_without_namespaces_there_are_other_hosts(monkeypatch):
     def refuse(node):
         raise CapabilityError("need root")
 
-    monkeypatch.setattr(netns, "insist", refuse)
+    monkeypatch.setattr(netns, "require_root", refuse)
     assert values(network_check(LocalNode(), "3.12"))[::2] == ("limited", "need root")
 
 

@@ -41,7 +41,7 @@ CLUSTER = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a", "co
 
 
 def prepared(cluster, options=None):
-    return SimpleNamespace(options=options, surroundings=RunEnvironment(runtime="cgroup", cores=3, memory=1, cluster=cluster))
+    return SimpleNamespace(options=options, environment=RunEnvironment(runtime="cgroup", cores=3, memory=1, cluster=cluster))
 
 
 def trials(**host):

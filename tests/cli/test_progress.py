@@ -9,7 +9,7 @@ from pgherd.model.trial import Trial
 
 
 def trial(databases=8):
-    phase = {"warmup": 1, "duration": 9}
+    phase = {"warmup": 1, "seconds": 9}
     return Trial.model_validate({"point": {"databases": databases}, "deployment": {"hosts": []}, "phases": [phase]})
 
 

@@ -79,8 +79,8 @@ def test_targets_verdicts_and_files_are_shown(result):
     text = shown(result)
     for target in result.phases[0].targets:
         assert target.target in text
-    for verdict in result.verdicts:
-        assert verdict.check in text
+    for verdict in result.checks:
+        assert verdict.name in text
     assert "Raw files: /runs/r/trials/0001" in text
     assert f"pgherd show r {int(result.id)} --repro-script > repeat.sh; sh repeat.sh" in text
 

@@ -64,7 +64,9 @@ def test_where_the_clock_was_set_meanwhile_the_shortest_trip_counts():
 
 
 def test_the_clock_of_a_process_can_be_wrong_for_tests():
-    program = "from pgherd.cluster import remote; import time; true = time.time(); print(remote.skew_for_tests(), time.time() - true)"
+    program = (
+        "from pgherd.cluster import interfaces; import time; true = time.time(); print(interfaces.skew_for_tests(), time.time() - true)"
+    )
     environment = {**os.environ, module.SKEW: "-2.5"}
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True).stdout.split()
     assert float(said[0]) == -2.5 and float(said[1]) == pytest.approx(-2.5, abs=0.5)

@@ -162,7 +162,7 @@ def test_a_trial_from_end_to_end(agent):
     drove = agent.run(PART, "0001", time.time() + 0.2)
     assert drove.jump == 0.125 and 0.05 < drove.ready <= 0.2 and len(drove.spans) == 1
     counted = agent.results(PART, [(1.0, 2.0)], Thresholds())
-    assert (counted.phases[0].start, counted.verdicts, counted.kills) == (1.0, ["judged"], (KILL,))
+    assert (counted.phases[0].start, counted.checks, counted.kills) == (1.0, ["judged"], (KILL,))
     pieces, more = agent.collect()
     assert more is None and {piece.path: piece.data for piece in pieces} == {"drivers/stdout": b"tps " * 10, "samples/cpu.parquet": b""}
     agent.discard()

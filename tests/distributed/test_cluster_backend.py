@@ -54,7 +54,7 @@ class Agent:
             self.until.wait(20)
         spans, at = [], begin
         for phase in part.phases:
-            start = at + phase.ramp
+            start = at + phase.warmup
             spans.append(CommonWindow(at + self.late, max(start, at + self.late), start + phase.seconds, phase.seconds))
             at = start + phase.seconds
         return HostWindows(spans, 0.0, LEAD_S - 0.1)
@@ -130,7 +130,7 @@ class Notes(RunObserver):
 
 
 def cluster(**fields):
-    hosts = [{"name": name, "host_cores": cores, "host_memory": 100 * cores} for name, cores in (("a", 2), ("b", 2))]
+    hosts = [{"name": name, "cores": cores, "memory": 100 * cores} for name, cores in (("a", 2), ("b", 2))]
     return Cluster.model_validate({"address": "x", "hosts": hosts, **fields})
 
 
@@ -141,8 +141,8 @@ def trial(script="builtin:select-only", seconds=0.2):
         {
             "point": {"databases": 2},
             "deployment": {"hosts": [{"name": "local", "cores": 4, "containers": made}]},
-            "phases": [{"name": "p", "ramp": 0.1, "seconds": seconds, "loads": loads}],
-            "intents": ["cached"],
+            "phases": [{"name": "p", "warmup": 0.1, "seconds": seconds, "loads": loads}],
+            "validity_checks": ["cached"],
         }
     )
 
@@ -203,8 +203,8 @@ def test_a_trial_is_played_in_step_and_put_together(scene):
     assert phase.end - phase.start == pytest.approx(0.2, abs=1e-6) and phase.overlap == pytest.approx(1 - 0.004 / 0.2, abs=1e-6)
     assert phase.targets[0].first == pytest.approx(phase.targets[1].first, abs=1e-6)
     assert phase.metrics["host"] == {"cpu.user": 2.0} and phase.metrics["host:b"] == {"cpu.user": 1.0}
-    assert {kill.container for kill in played.memory_kills} == {"ax", "bx"}
-    verdicts = {one.check: one.result for one in played.verdicts}
+    assert {kill.container for kill in played.oom_kills} == {"ax", "bx"}
+    verdicts = {one.name: one.result for one in played.checks}
     assert verdicts == {"steal": "pass", "overlap": "pass", "clock-offset": "pass", "start-skew": "pass", "all-hosts-present": "pass"}
 
 
@@ -292,7 +292,7 @@ def test_hosts_that_begin_late_are_seen(scene):
     backend = scene()
     scene.engine.actors_of["b"].late = 0.15
     _, _, played = play(backend, scene)
-    verdicts = {one.check: one for one in played.verdicts}
+    verdicts = {one.name: one for one in played.checks}
     assert verdicts["start-skew"].result == "fail" and "b was the last" in verdicts["start-skew"].observed
     assert verdicts["overlap"].result == "fail" and played.phases[0].overlap == pytest.approx((0.15 - 0.004) / 0.2, abs=1e-6)
 
@@ -305,7 +305,7 @@ def test_targets_that_switch_apart_on_two_hosts_are_seen(scene):
         scene.engine.actors_of["b"].behind = behind
         _, _, played = play(backend, scene, asked)
         assert [one.skew for one in played.phases] == pytest.approx([behind + 0.004] * 2, abs=1e-6), "by the corrected clocks"
-        (found,) = [one for one in played.verdicts if one.check == "switch-skew"]
+        (found,) = [one for one in played.checks if one.name == "switch-skew"]
         assert found.result == result and found.observed.startswith(f"{1000 * behind + 4:.0f} ms (w"), found
         assert "b/db2/pg/bench the last, over all hosts" in found.observed
         scene.directory = scene.directory.with_name(f"after-{result}")
@@ -319,12 +319,12 @@ def test_a_clock_that_was_set_while_it_was_played_is_seen(scene):
     set_and_back, before = HostClockOffset(seconds=101.0, at=now + 1.0, **rough), HostClockOffset(seconds=99.0, at=now - 60.0, **rough)
     scene.engine.beats_of = {"a": [before], "b": [HostClockOffset(seconds=-50.01, at=now + 1.0, **rough)]}
     _, _, played = play(backend, scene)
-    assert next(one for one in played.verdicts if one.check == "clock-offset").result == "pass", "rough ones spoil nothing"
+    assert next(one for one in played.checks if one.name == "clock-offset").result == "pass", "rough ones spoil nothing"
     scene.engine.beats_of["a"].append(set_and_back)
     scene.directory = scene.directory.with_name("another")
     scene.directory.mkdir()
     _, _, played = play(backend, scene)
-    found = next(one for one in played.verdicts if one.check == "clock-offset")
+    found = next(one for one in played.checks if one.name == "clock-offset")
     assert found.result == "fail" and found.observed == "a: +100000.00 ms ± 980 ms, the least certain", found
 
 
@@ -358,13 +358,13 @@ def test_a_host_that_is_lost_taints_the_trial_and_the_run_goes_on_with_the_rest(
     with pytest.raises(TrialError, match="host b is lost: it hangs"):
         backend.run(placed, "0001", scene.directory, LIMITS, scene.watcher)
     failed = backend.failed(placed, LIMITS)
-    (verdict,) = failed.verdicts
-    assert (verdict.check, verdict.result) == ("all-hosts-present", "fail") and "it hangs" in verdict.why
+    (verdict,) = failed.checks
+    assert (verdict.name, verdict.result) == ("all-hosts-present", "fail") and "it hangs" in verdict.reason
     again = backend.placed(trial())
     assert [(host.name, len(host.containers)) for host in again.deployment.hosts] == [("a", 3)]
     backend.apply(again)
     played = backend.run(again, "0002", scene.directory, LIMITS, scene.watcher)
-    assert {one.check: one.result for one in played.verdicts}["all-hosts-present"] == "fail"
+    assert {one.name: one.result for one in played.checks}["all-hosts-present"] == "fail"
 
 
 def test_hosts_that_are_lost_one_after_the_other_end_no_run(scene, tmp_path):
@@ -376,7 +376,7 @@ def test_hosts_that_are_lost_one_after_the_other_end_no_run(scene, tmp_path):
     with pytest.raises(TrialError, match="host a is lost"):
         backend.apply(placed)
     scene.engine.lose("b")
-    assert {one.check: one.result for one in backend.failed(placed, LIMITS).verdicts} == {"all-hosts-present": "fail"}
+    assert {one.name: one.result for one in backend.failed(placed, LIMITS).checks} == {"all-hosts-present": "fail"}
 
 
 def test_a_host_that_comes_back_is_used_again(scene):
@@ -491,7 +491,7 @@ def test_a_command_that_ends_by_itself_may_take_as_long_as_it_may(scene):
         agent.collect = lambda at: ([], None)
     played = backend.run(backend.placed(asked), "0001", scene.directory, LIMITS, scene.watcher)
     assert [host for host, _ in timeouts] == ["a"] and timeouts[0][1] > 600, "host b has no command, and nothing to wait for"
-    assert "overlap" not in {one.check for one in played.verdicts}
+    assert "overlap" not in {one.name for one in played.checks}
 
 
 def served_from_another(scene):
@@ -511,9 +511,9 @@ def test_clients_on_a_host_of_their_own_are_told_the_way_and_their_counts_judged
     assert next(said[1] for said in clients.said if said[0] == "learn") == {"a/db1/pg/bench": "a way", "a/db2/pg/bench": "a way"}
     driven = {host: next(said[1] for said in agent.said if said[0] == "play") for host, agent in (("a", servers), ("b", clients))}
     assert driven["a"].phases[0].loads == {} and sorted(driven["b"].phases[0].loads) == ["a/db1/pg/bench", "a/db2/pg/bench"]
-    assert clients.counted[0].intents == () and clients.counted[1] is None
+    assert clients.counted[0].validity_checks == () and clients.counted[1] is None
     part, others = servers.counted
-    assert part.intents == placed.intents == ("cached",) and [[target.target for target in one] for one in others] == [
+    assert part.validity_checks == placed.validity_checks == ("cached",) and [[target.target for target in one] for one in others] == [
         ["a/db1/pg/bench", "a/db2/pg/bench"]
     ]
     (phase,) = played.phases
@@ -530,7 +530,7 @@ def test_of_hosts_that_take_turns_a_lost_one_is_missed_by_its_own_trials_only(sc
     pinned = pinned.model_copy(update={"deployment": pinned.deployment.model_copy(update={"hosts": hosts})})
     placed, _, played = play(backend, scene, pinned)
     assert [host.name for host in placed.deployment.hosts] == ["a"]
-    assert {one.check: one.result for one in played.verdicts}["all-hosts-present"] == "pass"
+    assert {one.name: one.result for one in played.checks}["all-hosts-present"] == "pass"
 
 
 def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
@@ -553,4 +553,4 @@ def test_a_trial_of_which_nothing_is_left_fails_at_once(scene):
 def test_whether_clients_on_a_host_of_their_own_were_the_limit_is_judged_there(scene):
     backend, servers, clients = served_from_another(scene)
     play(backend, scene, trial().model_copy(update={"validity_checks": ("cached", "not-client-bound")}))
-    assert clients.counted[0].intents == ("not-client-bound",) and servers.counted[0].intents == ("cached",)
+    assert clients.counted[0].validity_checks == ("not-client-bound",) and servers.counted[0].validity_checks == ("cached",)

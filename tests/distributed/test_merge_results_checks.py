@@ -33,18 +33,18 @@ def verdict(result, check="steal", severity="taint"):
 
 
 def named(found):
-    return {one.check: one for one in found}
+    return {one.name: one for one in found}
 
 
 def test_the_worst_host_decides_and_is_named():
     parts = {"a": [verdict("pass")], "b": [verdict("unknown")], "c": [verdict("fail")], "d": [verdict("fail")]}
     found = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.observed, found.why) == ("fail", "c: 3 %", "host c: because; so do d")
+    assert (found.result, found.observed, found.reason) == ("fail", "c: 3 %", "host c: because; so do d")
     del parts["c"], parts["d"]
     found = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.why) == ("unknown", "host b: because")
+    assert (found.result, found.reason) == ("unknown", "host b: because")
     found = named(host_verdicts.together({"a": [verdict("pass")], "b": [verdict("pass")]}, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.observed, found.why) == ("pass", "a: 3 %; 1 other host passed too", "")
+    assert (found.result, found.observed, found.reason) == ("pass", "a: 3 %; 1 other host passed too", "")
 
 
 def test_a_taint_is_worse_than_what_is_only_said():
@@ -57,7 +57,7 @@ def test_the_phases_that_failed_on_any_host_are_named():
         return [verdict("fail").model_copy(update={"failed_phases": phases})]
 
     def steal(**parts):
-        return named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"].failed_in
+        return named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"].failed_phases
 
     assert steal(a=failed("w1", "w2"), b=failed("w2", "w5"), c=[verdict("pass")]) == ("w1", "w2", "w5")
     assert steal(a=failed("w1"), b=failed()) == (), "b failed as a whole"
@@ -69,8 +69,10 @@ def test_overlap_is_judged_over_all_hosts():
     assert found.result == "fail" and found.observed.startswith(
         "90.0% of the period (steady), over all hosts, with their clocks known to 2 ms"
     )
-    assert found.failed_in == ("steady",)
-    assert named(host_verdicts.together(parts, [phase(0.90)], seen(), LIMITS))["overlap"].failed_in == (), "the only one is the whole trial"
+    assert found.failed_phases == ("steady",)
+    assert named(host_verdicts.together(parts, [phase(0.90)], seen(), LIMITS))["overlap"].failed_phases == (), (
+        "the only one is the whole trial"
+    )
 
 
 def switched(name, skew, *firsts):
@@ -125,7 +127,7 @@ def test_a_trial_without_a_host_is_tainted():
     parts = {"a": [verdict("pass")], "b": [verdict("pass")]}
     assert named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["all-hosts-present"].result == "pass"
     found = named(host_verdicts.together(parts, [phase()], seen(lost={"c": "no sign of life"}), LIMITS))["all-hosts-present"]
-    assert found.result == "fail" and found.observed == "2 of 3; missing c" and "no sign of life" in found.why
+    assert found.result == "fail" and found.observed == "2 of 3; missing c" and "no sign of life" in found.reason
 
 
 def test_one_host_is_not_compared_with_itself():
@@ -146,7 +148,7 @@ def part(*phases):
             "point": {"databases": 1},
             "deployment": {"hosts": [{"name": "a", "containers": [container]}]},
             "phases": [{"name": f"p{i}", "loads": own, "seconds": 10} for i, own in enumerate(loads)],
-            "intents": ["cpu-bound", "not-client-bound"],
+            "validity_checks": ["cpu-bound", "not-client-bound"],
         }
     )
 

@@ -22,7 +22,7 @@ from pgherd.runner.loop import has_no_load
 
 LOAD = {"scripts": [{"source": "builtin:select-only"}]}
 CLUSTER = Cluster.model_validate(
-    {"address": "x", "hosts": [{"name": "a", "host_cores": 2, "host_memory": 600}, {"name": "b", "host_cores": 1, "host_memory": 400}]}
+    {"address": "x", "hosts": [{"name": "a", "cores": 2, "memory": 600}, {"name": "b", "cores": 1, "memory": 400}]}
 )
 
 
@@ -32,7 +32,7 @@ def trial(containers=3, **host):
     return Trial.model_validate(
         {
             "point": {"databases": containers},
-            "deployment": {"hosts": [{"name": "local", "host_cores": 3, "host_memory": 1000, "containers": made, **host}]},
+            "deployment": {"hosts": [{"name": "local", "cores": 3, "memory": 1000, "containers": made, **host}]},
             "phases": [{"loads": loads}],
         }
     )

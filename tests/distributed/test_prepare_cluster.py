@@ -71,11 +71,11 @@ class Agent:
         return PreparedStudy(
             study=study,
             options=options,
-            surroundings=RunEnvironment(runtime="process", cores=6, memory=GB, run_as="postgres"),
+            environment=RunEnvironment(runtime="process", cores=6, memory=GB, run_as="postgres"),
             thresholds=Thresholds(),
             facts=self.met.facts,
             installation=Installation("/pg", "18.6", 18, "system"),
-            choices=("a choice",),
+            defaults_chosen=("a choice",),
             settings=(),
             host_changes=("a directory",),
             disk=self.disk,
@@ -116,12 +116,12 @@ def test_a_request_is_completed_on_the_first_host_for_all(engine):
     prepared, facts = prepare_over(engine, "density", asked(placement="pack", on_lost_host="stop"), dry=True)
     request = engine.actors_of["a"].asked
     assert [(host.name, host.cores, host.memory) for host in request.over] == [("a", 4, 8 * GB), ("b", 2, 8 * GB)]
-    cluster = prepared.surroundings.cluster
+    cluster = prepared.environment.cluster
     assert (cluster.address, cluster.placement, cluster.on_lost_host) == ("mine", "pack", "stop")
     assert cluster.hosts[0].labels == {"host": "a", "disk": "ssd"}
     assert list(facts) == ["a", "b"] and facts["b"].cores == 2
-    assert prepared.choices[0].startswith("2 hosts: a (4 cores, 8 GB), b (2 cores, 8 GB); containers are placed by 'pack'")
-    assert prepared.choices[-1] == "a choice"
+    assert prepared.defaults_chosen[0].startswith("2 hosts: a (4 cores, 8 GB), b (2 cores, 8 GB); containers are placed by 'pack'")
+    assert prepared.defaults_chosen[-1] == "a choice"
     assert prepared.confirm == ("on each of the 2 hosts (paths as on a): 99 pages",)
     assert prepared.host_changes == ("on each of the 2 hosts (paths as on a): a directory",)
     assert engine.actors_of["b"].asked is None
@@ -145,7 +145,7 @@ def test_the_user_s_files_go_there_and_their_names_come_back(engine, tmp_path):
 def test_hosts_that_differ_are_listed(engine):
     engine.met["b"] = greeting(kernel="5.10", cpu_model="old")
     prepared, _ = prepare_over(engine, "density", asked(), dry=True)
-    warnings = [choice for choice in prepared.choices if choice.startswith("Warning")]
+    warnings = [choice for choice in prepared.defaults_chosen if choice.startswith("Warning")]
     assert warnings == ["Warning: the hosts differ in kernel: a 6.1, b 5.10.", "Warning: the hosts differ in cpu_model: a , b old."]
 
 
@@ -260,13 +260,13 @@ def test_a_study_of_one_server_is_completed_by_the_host_that_carries_it(engine):
     prepared, facts = prepare_over(
         engine, "scaling", ScalingRequest(cluster="mine", placement="label:host=b", host_cores=2, clients=(1,)), dry=True
     )
-    request, cluster = engine.actors_of["b"].asked, prepared.surroundings.cluster
+    request, cluster = engine.actors_of["b"].asked, prepared.environment.cluster
     assert (request.cluster, request.over, request.placement) == (None, (), "spread"), "it knows of no cluster"
     assert (request.host_cores, request.clients, request.client_placement) == (2, (1,), "outside")
     assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("b", 6, GB)], "as that host completed it"
     assert (cluster.placement, cluster.on_lost_host, cluster.client, cluster.in_turn) == ("label:host=b", "stop", None, False)
     assert list(facts) == ["b"] and engine.actors_of["a"].asked is None
-    assert prepared.choices[:2] == (
+    assert prepared.defaults_chosen[:2] == (
         "1 host: b (6 cores, 1 GB).",
         "Host b runs the servers; a is not used. If it is lost, the run stops, and 'pgherd resume' continues it.",
     )
@@ -275,11 +275,11 @@ def test_a_study_of_one_server_is_completed_by_the_host_that_carries_it(engine):
 
 def test_its_clients_may_have_a_host_of_their_own(engine):
     prepared, facts = prepare_over(engine, "scaling", ScalingRequest(cluster="mine", client_host="a"), dry=True)
-    cluster = prepared.surroundings.cluster
+    cluster = prepared.environment.cluster
     assert [(host.name, host.cores) for host in cluster.hosts] == [("b", 6), ("a", 4)] and cluster.client == "a"
     assert engine.actors_of["b"].asked.client_placement == "outside" and engine.actors_of["b"].asked.client_host is None
     assert list(facts) == ["b", "a"]
-    assert prepared.choices[2].startswith("Clients run on host a, which runs no server")
+    assert prepared.defaults_chosen[2].startswith("Clients run on host a, which runs no server")
     engine.met["a"] = replace(greeting(), postgres=(("15.18", "/old"),))
     with pytest.raises(UsageError, match=r"PostgreSQL 18\.6, but a has 15\.18"):
         prepare_over(engine, "scaling", ScalingRequest(cluster="mine", client_host="a"), dry=True)
@@ -287,12 +287,12 @@ def test_its_clients_may_have_a_host_of_their_own(engine):
 
 def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_has(engine):
     prepared, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", variant=("x:work_mem=8MB",)), dry=True)
-    request, cluster = engine.actors_of["a"].asked, prepared.surroundings.cluster
+    request, cluster = engine.actors_of["a"].asked, prepared.environment.cluster
     assert (request.host_cores, request.host_memory, request.cluster) == (2, str(8 * GB), None)
     assert prepared.options.hosts == ("a", "b") and cluster.in_turn
     assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("a", 6, GB), ("b", 6, GB)]
     alone, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", placement="listed:*=b"), dry=True)
-    assert alone.options.hosts == ("b",) and not alone.surroundings.cluster.in_turn
+    assert alone.options.hosts == ("b",) and not alone.environment.cluster.in_turn
 
 
 def test_what_agents_cannot_deploy_is_refused(engine):

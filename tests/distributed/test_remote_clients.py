@@ -76,10 +76,10 @@ def test_two_runs_share_no_password_and_no_authority(tmp_path):
 
 
 def test_a_postgresql_without_tls_is_refused_with_what_helps(tmp_path, monkeypatch):
-    monkeypatch.setattr(remote_clients.validation, "no_tls", lambda *_: "SSL is not supported by this build")
+    monkeypatch.setattr(remote_clients.settings_validation, "no_tls", lambda *_: "SSL is not supported by this build")
     with pytest.raises(CapabilityError, match=r"18\.6 in /here/bin lacks it \(SSL is not supported.*--pg-bin, or omit --client-host"):
         require_tls(session(tmp_path, "a"), HERE)
-    monkeypatch.setattr(remote_clients.validation, "no_tls", lambda *_: "")
+    monkeypatch.setattr(remote_clients.settings_validation, "no_tls", lambda *_: "")
     require_tls(session(tmp_path, "c"), HERE)
 
 

@@ -246,7 +246,7 @@ def test_a_copy_that_nobody_asked_for_is_not_taken(carriers, there, here):
     with pytest.raises(TrialError, match=f"this host does not need template {key}"):
         b.borrow(manifest)
     b.lacks(PART)
-    evil = replace(manifest, golden=replace(manifest.golden, key=f"../{key}"))
+    evil = replace(manifest, template=replace(manifest.template, key=f"../{key}"))
     with pytest.raises(TrialError, match="this host does not need"):
         b.borrow(evil)
     with pytest.raises(TrialError, match="is gone"):

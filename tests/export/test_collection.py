@@ -108,7 +108,7 @@ def test_the_present_trial_and_phase(run):
     assert value(collection, "pgherd_trials_remaining") == 4
     assert value(collection, "pgherd_trial_planned_seconds") == 22
     run.live(7, phase=1, begun=0)
-    assert told(collection, "pgherd_phase_info")[0][0]["part"] == "ramp"
+    assert told(collection, "pgherd_phase_info")[0][0]["part"] == "warmup"
     run.live(7, phase=1, begun=-30)
     assert not told(collection, "pgherd_phase_info"), "its measured period is over"
 

@@ -78,8 +78,8 @@ def test_a_limit_is_set_at_the_near_end(journal):
 def test_killed_they_go_by_themselves_and_clean_finds_nothing(tmp_path):
     program = (
         "import sys, time; from pathlib import Path\n"
-        "from pgherd.host import namespaces; from pgherd.host.journal import Journal; from pgherd.node.local import LocalNode\n"
-        f"made = namespaces.make(LocalNode(), Journal.open(LocalNode(), Path({str(tmp_path)!r}), 'killed'))\n"
+        "from pgherd.host import netns; from pgherd.host.journal import Journal; from pgherd.node.local import LocalNode\n"
+        f"made = netns.make(LocalNode(), Journal.open(LocalNode(), Path({str(tmp_path)!r}), 'killed'))\n"
         "print(*(holder.pid for holder in made.holders), flush=True); time.sleep(60)\n"
     )
     process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)

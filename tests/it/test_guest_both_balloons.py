@@ -181,4 +181,4 @@ def test_the_guests_balloon_makes_the_databases_yield_and_both_give_back(up: Up)
         assert up.server.sql("SELECT pg_balloon_check()") == [(0,)]
     finally:
         manager.stop()
-    assert up.machine.running and not up.machine.memory_kills()
+    assert up.machine.running and not up.machine.oom_kills()

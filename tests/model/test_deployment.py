@@ -46,7 +46,7 @@ def test_a_link_between_hosts_is_named_by_both_ends():
 def test_what_is_not_asked_for_is_not_written_and_comes_back():
     for one, written in ((VmOptions(), {}), (VmOptions(merge=True, huge_page=2**21), {"huge_page": 2**21, "merge": True})):
         container = Container(name="a", runtime="vm", vm=one)
-        assert container.model_dump(mode="json")["guest"] == written
+        assert container.model_dump(mode="json")["vm"] == written
         assert Container.model_validate_json(container.model_dump_json()) == container
 
 

@@ -44,7 +44,7 @@ class Server:
 def look(monkeypatch):
     def make(**options):
         server = Server(**options)
-        monkeypatch.setattr(advice_facts, "External", lambda *args, **named: server)
+        monkeypatch.setattr(advice_facts, "ExternalServer", lambda *args, **named: server)
         facts = advice_facts.read_server_facts(LocalNode(), "host=h", "/nowhere")
         assert server.closed
         return facts

@@ -150,7 +150,7 @@ def _own(**asked):
 
 def test_order_entry_begins_fresh_is_logged_whole_and_says_what_it_is_not():
     options, choices = _own(workload="orders", check_consistency=True)
-    assert (options.workload, options.scale, options.state, options.sampling) == ("orders", 1, "fresh", 1.0)
+    assert (options.workload, options.scale, options.start_state, options.sampling) == ("orders", 1, "fresh", 1.0)
     assert not options.read_only and options.variables == {"base": "0"}
     assert options.load(3).options == {"define:base": "0"}
     assert [script.name for script in options.scripts][:2] == ["new-order", "new-order-rolled-back"]
@@ -160,9 +160,9 @@ def test_order_entry_begins_fresh_is_logged_whole_and_says_what_it_is_not():
 
 def test_what_the_user_says_goes_before_the_workloads_own():
     options, _ = _own(workload="orders", start_state="warm", scale=2, think_time=0.5)
-    assert (options.state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think": "0.5"})
+    assert (options.start_state, options.scale, options.variables) == ("warm", 2, {"base": "0", "think": "0.5"})
     options, choices = _own(workload="random-block", update_percent=0, zipf=1.2)
-    assert (options.workload, options.scale, options.state, options.read_only) == ("random-block", 256, "warm", True)
+    assert (options.workload, options.scale, options.start_state, options.read_only) == ("random-block", 256, "warm", True)
     assert options.variables == {"zipf": "1.2"} and not options.check_consistency
     assert not any("TPC" in choice for choice in choices)
 

@@ -17,7 +17,7 @@ def looked(monkeypatch):
         calls.append((dsn, writes))
         return FOUND
 
-    monkeypatch.setattr(servers.external, "look", look)
+    monkeypatch.setattr(servers.external_server, "read_database_info", look)
     return calls
 
 

@@ -190,7 +190,7 @@ def test_memory_is_rounded_to_what_qemu_can_be_told():
 
 def test_a_cache_below_the_guests_disks_is_said_and_no_working_set_is_measured_on_it(monkeypatch, tmp_path):
     cached = {str(tmp_path)}
-    monkeypatch.setattr(module.direct_io, "possible", lambda directory: directory not in cached)
+    monkeypatch.setattr(module.direct_io, "direct_io_works", lambda directory: directory not in cached)
     cache = tmp_path / "not" / "yet"
     assert "this host's page cache also holds the guests' disks" in page_cache(LocalNode(), "density", cache, ServerVolumes())[0]
     with pytest.raises(CapabilityError, match=r"the knee would not be visible.*--data-volume"):

@@ -43,10 +43,10 @@ BASE = RunEnvironment(runtime="vm", cores=2, memory=100, track=("process=sshd",)
 def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
     guests = VmMemoryPolicy(policy="virtio-balloon")
     other = BASE.model_copy(update={"runtime": "cgroup", "memory": 300, "vm_memory_policy": guests})
-    found = merge.surroundings({"a": BASE, "b": other})
+    found = merge.environment({"a": BASE, "b": other})
     assert (found.runtime, found.cores, found.memory, found.track) == ("cgroup", 2, 300, ("process=sshd",))
     assert found.vm_memory_policy == guests, "though the baseline has no guests"
-    assert merge.surroundings({"a": BASE}) == BASE
+    assert merge.environment({"a": BASE}) == BASE
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
 def test_what_a_run_has_once_cannot_differ(change, said):
     """All but the first would be measured in surroundings that they did not ask for."""
     with pytest.raises(UsageError, match=said):
-        merge.surroundings({"a": BASE, "b": BASE, "c": BASE.model_copy(update=change)})
+        merge.environment({"a": BASE, "b": BASE, "c": BASE.model_copy(update=change)})
 
 
 def test_variants_of_the_same_scripts_are_logged_alike():

@@ -14,11 +14,11 @@ OPTIONS = NetworkOptions(links=({"name": "b", "host": "b"},), host_cores=2)
 ONE = PreparedStudy(
     study="disk",
     options=OPTIONS,
-    surroundings=RunEnvironment(runtime="process", cores=2, memory=1),
+    environment=RunEnvironment(runtime="process", cores=2, memory=1),
     thresholds=Thresholds(),
     facts=HostFacts(hostname="a", kernel="6.1", cores=2, logical_cpus=2, memory=4, memory_available=2),
     installation=None,
-    choices=("fio 3.33.", "a file of 2 GB."),
+    defaults_chosen=("fio 3.33.", "a file of 2 GB."),
     settings=(),
     host_changes=("a file",),
     disk=3,
@@ -30,9 +30,9 @@ ONE = PreparedStudy(
 
 
 def test_what_all_say_is_said_once_and_what_some_say_with_their_names():
-    other = replace(ONE, choices=("fio 3.28.", "a file of 2 GB."), tools={"fio": "3.28"}, confirm=(), disk=4)
+    other = replace(ONE, defaults_chosen=("fio 3.28.", "a file of 2 GB."), tools={"fio": "3.28"}, confirm=(), disk=4)
     found = join_hosts({"a": ONE, "b": other}, same_options({"a": OPTIONS, "b": OPTIONS}))
-    assert found.choices == ("a: fio 3.33.", "a file of 2 GB.", "b: fio 3.28.")
+    assert found.defaults_chosen == ("a: fio 3.33.", "a file of 2 GB.", "b: fio 3.28.")
     assert found.host_changes == ("on each of the 2 hosts: a file",) and found.confirm == ("on a: a loop device",)
     assert found.typed == ("a:/dev/sdb", "b:/dev/sdb"), "each host's device is typed for itself"
     assert found.tools == {"fio": "3.33 on a, 3.28 on b"} and (found.disk, found.memory) == (7, 10)
@@ -40,7 +40,7 @@ def test_what_all_say_is_said_once_and_what_some_say_with_their_names():
 
 
 def test_one_account_is_used_on_all():
-    other = replace(ONE, surroundings=ONE.surroundings.model_copy(update={"run_as": "postgres"}))
+    other = replace(ONE, environment=ONE.environment.model_copy(update={"run_as": "postgres"}))
     with pytest.raises(UsageError, match="would run as different users: the agent's user on a, postgres on b; set --run-as"):
         join_hosts({"a": ONE, "b": other}, OPTIONS)
 

@@ -17,17 +17,17 @@ def options(**changes):
 
 
 def test_a_threshold_is_changed_and_the_rest_stays():
-    assert thresholds(("steal=0.1",)) == Thresholds(max_steal=0.1)
+    assert thresholds(("max_steal=0.1",)) == Thresholds(max_steal=0.1)
     assert thresholds(()) == Thresholds()
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stael=0.1", "no threshold 'stael'; use one of overlap"),
-        ("steal", "--threshold steal: '' is not a value for steal; its default is 0.02"),
-        ("steal=much", "'much' is not a value for steal"),
-        ("overlap=1.5", "'1.5' is not a value for overlap; its default is 0.95"),
+        ("stael=0.1", "no threshold 'stael'; use one of min_overlap"),
+        ("max_steal", "--threshold max_steal: '' is not a value for max_steal; its default is 0.02"),
+        ("max_steal=much", "'much' is not a value for max_steal"),
+        ("min_overlap=1.5", "'1.5' is not a value for min_overlap; its default is 0.95"),
     ],
 )
 def test_a_wrong_threshold_is_refused(text, message):

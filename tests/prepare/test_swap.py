@@ -88,7 +88,7 @@ def test_the_hosts_own_swap_is_named(able, monkeypatch):
 class Half:
     """What of a PreparedStudy matters here."""
 
-    surroundings: RunEnvironment
+    environment: RunEnvironment
     host_changes: tuple[str, ...] = ("groups",)
     confirm: tuple[str, ...] = ()
 
@@ -97,9 +97,9 @@ def test_swap_is_among_what_is_changed_and_confirmed():
     before = Half(RunEnvironment(runtime="cgroup", cores=2, memory=GB))
     swap = Swap(kind="file", size=GB, path="/srv")
     after = with_swap(before, swap)
-    assert after.surroundings.swap == swap
+    assert after.environment.swap == swap
     assert after.confirm == (describe_swap(swap),) and after.host_changes == ("groups", describe_swap(swap))
     assert "a swap file of 1 GB in /srv" in describe_swap(swap)
     nothing = with_swap(before, Swap(kind="none"))
-    assert nothing == replace(before, surroundings=before.surroundings.model_copy(update={"swap": Swap(kind="none")}))
+    assert nothing == replace(before, environment=before.environment.model_copy(update={"swap": Swap(kind="none")}))
     assert with_swap(before, None) is before

@@ -26,8 +26,8 @@ def world(monkeypatch, tmp_path):
         done.append("server down")
 
     found = SimpleNamespace(copy=None, done=done, pace=0.004, told=None)
-    monkeypatch.setattr(module.golden, "find", lambda *given: found.copy)
-    monkeypatch.setattr(module.golden, "ensure", lambda *given, **named: done.append("loaded") or COPY)
+    monkeypatch.setattr(module.templates, "find", lambda *given: found.copy)
+    monkeypatch.setattr(module.templates, "ensure", lambda *given, **named: done.append("loaded") or COPY)
     monkeypatch.setattr(module.clones, "rehearsal", rehearsal)
     monkeypatch.setattr(
         module.user_scripts, "dry_run", lambda server, name, scripts, **named: done.append(f"{len(scripts)} script tried on {name}")

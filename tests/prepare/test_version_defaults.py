@@ -23,7 +23,7 @@ def asked(own_directories, monkeypatch):
         found.append(installation.bin)
         return ServerDefaults(installation.version, {"jit": "on" if installation.major < 18 else "off"}, {})
 
-    monkeypatch.setattr(module.defaults, "of", of)
+    monkeypatch.setattr(module.version_differences, "read_from_server", of)
     monkeypatch.setattr(module.installations, "reachable_copy", lambda node, one, account, cache: one)
     return found
 

@@ -32,7 +32,7 @@ def test_what_guests_are_promised_reaches_their_containers():
     asked = DatabaseRequest(vm_memory_policy="virtio-balloon", vm_memory_min="200MB", vm_memory_shares=("db01=2", "db03=0.5"))
     minimum, shares = promises(asked, "vm")
     assert (minimum, shares) == (200 * MB, {"db01": 2.0, "db03": 0.5})
-    fields = {"guest_minimum": minimum, "guest_shares": shares}
+    fields = {"vm_memory_min": minimum, "vm_memory_shares": shares}
     options = DatabaseOptions(
         host_cores=1, host_memory=2**30, vcpus=1, container_memory=512 * MB, runtime="vm", pg_bin="/b", pg_version="18", **fields
     )

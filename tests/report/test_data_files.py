@@ -29,8 +29,8 @@ from pgherd.workloads.orders.workload import NOTICE
     ],
 )
 def test_orders_anywhere_in_the_options_is_said_once(options: dict[str, Any], said: list[str]) -> None:
-    assert notices(SimpleNamespace(options=options, resumed=[])) == said  # type: ignore[arg-type]
-    assert notices(SimpleNamespace(options=options, resumed=["elsewhere"])) == [*said, "elsewhere"]  # type: ignore[arg-type]
+    assert notices(SimpleNamespace(options=options, resumed_on_changed_host=[])) == said  # type: ignore[arg-type]
+    assert notices(SimpleNamespace(options=options, resumed_on_changed_host=["elsewhere"])) == [*said, "elsewhere"]  # type: ignore[arg-type]
 
 
 CELL = st.none() | st.text(max_size=20) | st.integers(-(10**9), 10**9) | st.floats(allow_nan=True)
@@ -125,7 +125,7 @@ def test_the_document_has_the_documented_fields(run8):
     assert read["tables"]["density"][0]["bottleneck"] == "cpu-quota"
     assert len(read["trials"]) == len(results)
     verdict = read["trials"][0]["checks"][0]
-    assert {"check", "result", "observed", "wanted", "why"} <= set(verdict)
+    assert {"name", "result", "observed", "expected", "reason"} <= set(verdict)
     assert [trial["id"] for trial in read["trials"] if trial["tainted"]] == [result.id for result in results if result.tainted]
     assert read["trials"][-1]["error"]
 

@@ -199,7 +199,7 @@ def test_sizes_are_exact(synthetic):
 
 def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, runs):
     def variants(seed: int, scale: int) -> dict:
-        return {"variants": [{"name": "a", "options": {"seed": seed, "memory": seed * 2**30, "scale": scale}}]}
+        return {"variants": [{"name": "a", "options": {"seed": seed, "host_memory": seed * 2**30, "scale": scale}}]}
 
     def warned(other: dict) -> list[str]:
         old, new = (
@@ -242,7 +242,7 @@ def test_another_host_is_another_platform(baseline, runs, synthetic):
 def test_a_run_that_was_resumed_on_another_host_says_so(baseline, runs):
     record = baseline.record
     analysis = record.analysis.model_copy(update={"grade": "B"})
-    other = runs(17_000.0, 2, resumed=["After 5 trials …"], analysis=analysis)
+    other = runs(17_000.0, 2, resumed_on_changed_host=["After 5 trials …"], analysis=analysis)
     warnings = gate(baseline, Run(other.name, other.record, [one for one in other.results if not one.tainted])).warnings
     assert warnings[0].startswith("The hosts differ (resumed): this compares two platforms")
     of_it = [warning for warning in warnings if warning.startswith(f"Run {other.name}")]

@@ -138,11 +138,11 @@ def trials(run8, *lists):
 def test_intent_comes_first_and_the_worst_of_several_verdicts_shows(run8):
     results = trials(
         run8,
-        [verdict("steal", "pass"), verdict("cached", "pass", "intent"), verdict("steal", "fail"), verdict("steal", "unknown")],
+        [verdict("steal", "pass"), verdict("cached", "pass", "validity"), verdict("steal", "fail"), verdict("steal", "unknown")],
         [verdict("steal", "pass")],
     )
     matrix = html_model.check_matrix(results)
-    assert matrix.checks == ("cached", "steal") and matrix.intents == 1
+    assert matrix.checks == ("cached", "steal") and matrix.validity_checks == 1
     (_, first), (_, second) = matrix.rows
     assert [cell.result for cell in first] == ["pass", "fail"] and first[1].symbol == "✗"
     assert "fail: steal was seen, expected less" in first[1].words and "unknown" in first[1].words
@@ -152,8 +152,8 @@ def test_intent_comes_first_and_the_worst_of_several_verdicts_shows(run8):
 def test_exceptions_say_errors_first_and_group_trials_that_failed_alike(run8):
     results = trials(
         run8,
-        [verdict("steal", "fail", why="the hypervisor took it")],
-        [verdict("steal", "fail", why="the hypervisor took it"), verdict("no-autovacuum", "unknown", severity="warn")],
+        [verdict("steal", "fail", reason="the hypervisor took it")],
+        [verdict("steal", "fail", reason="the hypervisor took it"), verdict("no-autovacuum", "unknown", severity="warn")],
         [verdict("steal", "pass")],
     )
     lines = html_model.exceptions([*results, run8[1][-1]])

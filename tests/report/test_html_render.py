@@ -97,7 +97,7 @@ def test_figures_have_captions_that_name_their_files_and_a_name_for_a_screen_rea
 def test_verdicts_are_a_matrix_with_what_was_observed_and_wanted(page8, run8):
     _, page = page8
     cells = [attrs for tag, attrs in page.tags if tag == "td" and attrs.get("class") in ("pass", "fail", "unknown")]
-    assert len(cells) == sum(len(result.verdicts) for result in run8[1])
+    assert len(cells) == sum(len(result.checks) for result in run8[1])
     assert any("5.1% of the host's cores, expected at most 2 %" in attrs["title"] for attrs in cells if attrs["class"] == "fail")
     assert "steal failed in trials" in page.text and "not finished" in page.text
 

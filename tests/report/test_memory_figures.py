@@ -172,7 +172,7 @@ def test_many_containers_are_one_band_each(tmp_path) -> None:
 
 def test_other_runs_miss_nothing(tmp_path) -> None:
     done = result(tmp_path, samples())
-    for given in (inputs(tmp_path, [done], swap=False, host_memory=400), inputs(None, [done])):
+    for given in (inputs(tmp_path, [done], swap=False, memory=400), inputs(None, [done])):
         with pytest.raises(FigureUnavailable) as reason:
             draw("memory", given)
         assert str(reason.value) == ""

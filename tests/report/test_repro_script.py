@@ -48,7 +48,7 @@ def container(name="db01", **changes):
 
 def result(*containers, phases=None, host=None, volumes=(), **changes):
     deployment = Deployment(
-        hosts=(Host(**{"host_cores": 4.0, "host_memory": 2**33} | (host or {}), containers=containers or (container(),)),), volumes=volumes
+        hosts=(Host(**{"cores": 4.0, "memory": 2**33} | (host or {}), containers=containers or (container(),)),), volumes=volumes
     )
     if phases is None:
         phases = (Phase(warmup=1, seconds=2.5, loads={"local/db01/pg/bench": Load(clients=2)}),)
@@ -441,7 +441,7 @@ def test_where_no_group_can_be_made_it_is_said(tmp_path, mounts):
 
 def test_swap_of_the_runs_own_is_said_not_made():
     def around(swap):
-        return record().model_copy(update={"environment": record().surroundings.model_copy(update={"swap": swap})})
+        return record().model_copy(update={"environment": record().environment.model_copy(update={"swap": swap})})
 
     text = script(result(), around(Swap(kind="zram", size=2**29)))
     assert "# In the run these servers had zram swap of 512 MB." in text and "mkswap" not in text

@@ -44,7 +44,7 @@ def test_what_a_hypervisor_took_since_boot_is_no_other_host(run8, synthetic):
 
 
 def test_a_run_that_went_on_on_another_host_is_not_of_the_host_it_began_on(run8):
-    found = differences([("a", run8[0]), ("b", changed(run8[0], resumed=["After 5 trials …"]))])["host facts"]
+    found = differences([("a", run8[0]), ("b", changed(run8[0], resumed_on_changed_host=["After 5 trials …"]))])["host facts"]
     assert [tuple(cell.text for cell in row) for row in found.rows] == [("resumed", "–", "After 5 trials …")]
 
 

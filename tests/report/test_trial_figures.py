@@ -38,7 +38,7 @@ def test_a_drifting_host_shows_as_drift(run8):
 
 def test_tainted_trials_neither_bend_the_line_nor_move_the_mean(run8):
     trials = [scaled(result, 1.0) for result in even(run8, 8)]
-    bad = next(result for result in run8[1] if result.tainted and result.error is None).verdicts
+    bad = next(result for result in run8[1] if result.tainted and result.error is None).checks
     trials[5] = scaled(trials[5], 0.5).model_copy(update={"checks": bad})
     assert trial_figures.order(inputs(run8, trials)).title.startswith("No drift beyond the scatter: +0.0 ± 0.0 %")
 

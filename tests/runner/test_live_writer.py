@@ -36,7 +36,7 @@ def trial(phases=2, until="clock"):
     container = {"name": "c01", "vcpus": 0.5, "cpu_mode": "quota", "memory": 2**30, "runtime": "cgroup"}
     free = {"name": "c02", "vcpus": 2, "cpu_mode": "none"}
     hosts = [{"name": "local", "containers": [container, free]}]
-    one = {"ramp": 1, "seconds": 9, "loads": {"local": Load(driver="command")}, "until": until}
+    one = {"warmup": 1, "seconds": 9, "loads": {"local": Load(driver="command")}, "until": until}
     return Trial.model_validate(
         {"point": {"databases": 8}, "deployment": {"hosts": hosts}, "phases": [{**one, "name": f"p{n}"} for n in range(phases)]}
     )

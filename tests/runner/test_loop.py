@@ -25,7 +25,7 @@ from pgherd.store.run_directory import RunDirectory
 def trial(repeat, may_die=False):
     phases = [{"name": "p", "seconds": 1, "loads": {}}]
     return Trial.model_validate(
-        {"point": {"databases": 1}, "repeat": repeat, "deployment": {"hosts": []}, "phases": phases, "may_die": may_die}
+        {"point": {"databases": 1}, "repeat": repeat, "deployment": {"hosts": []}, "phases": phases, "failure_expected": may_die}
     )
 
 
@@ -122,7 +122,7 @@ def test_a_busy_machine_s_run_names_the_command_that_measures_again(run, tmp_pat
     monkeypatch.setattr(backends.trial_checks, "judge", lambda *_: [busy])
     monkeypatch.setattr(Study, "analyse", lambda *_: Analysis(answer="tainted", grade="C"))
     run.save(run.record().model_copy(update={"command": ["pgherd", "density", "--points", "1,2"]}))
-    (said,) = execute(run, tmp_path).analysis.look_at
+    (said,) = execute(run, tmp_path).analysis.next_steps
     assert said.startswith("Rerun on an idle machine") and said.endswith("(background-cpu): pgherd density --points 1,2")
 
 
@@ -165,10 +165,10 @@ def test_a_failed_trial_is_recorded_and_the_run_goes_on(run, tmp_path):
 def test_what_is_ended_for_want_of_memory_is_a_finding_and_ends_no_run(run, tmp_path):
     backend = FakeBackend(tmp_path / "scratch", {number: TrialError(f"no {number}") for number in range(9)})
     kill = OomKill(container="a", processes=1, time=5.0)
-    backend.memory_kills = lambda: (kill,)
+    backend.oom_kills = lambda: (kill,)
     record = execute(run, tmp_path, Study(5, 5), backend=backend)
     assert record.state == "finished"
-    assert [result.memory_kills for result in run.results()] == [(kill,)] * 5
+    assert [result.oom_kills for result in run.results()] == [(kill,)] * 5
 
 
 def test_a_run_of_which_no_trial_succeeds_ends(run, tmp_path):

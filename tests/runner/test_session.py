@@ -55,7 +55,7 @@ import os, pkgutil, signal
 from unittest import mock
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
-from pgherd.model.run import Surroundings
+from pgherd.model.run import RunEnvironment
 from pgherd.runner.session import open_session
 from pgherd.runner.observer import RunObserver
 real = pkgutil.resolve_name("pgherd.host.{place}")
@@ -64,7 +64,7 @@ def interrupted(*args, **named):
     return real(*args, **named)
 try:
     with mock.patch("pgherd.host.{place}", interrupted), interruption.ended_by_signals():
-        with open_session(LocalNode(), {RUN!r}, Surroundings(runtime="process", cores=1, memory={GB}), RunObserver()):
+        with open_session(LocalNode(), {RUN!r}, RunEnvironment(runtime="process", cores=1, memory={GB}), RunObserver()):
             print("begun")
 except KeyboardInterrupt:
     print("ended")

@@ -71,6 +71,6 @@ def test_what_is_judged_by_speed_is_unknown_there():
 @pytest.mark.parametrize("check", ["cpu-bound", "io-bound", "not-client-bound", "rate-achieved"])
 def test_nothing_of_speed_passes_there_either(check):
     """Nor is it a pass where a phase of several fell short."""
-    for told in ({"result": "pass"}, {"result": "fail", "failed_in": ("p",)}):
+    for told in ({"result": "pass"}, {"result": "fail", "failed_phases": ("p",)}):
         (found,) = discount_checks([Check(name=check, kind="validity", observed="99 %", expected="95 %", **told)], [phase(1.0)])
         assert (found.result, found.reason, found.failed_phases) == ("unknown", EMULATION_REASON, ())

@@ -77,7 +77,7 @@ def test_the_phases_of_those_that_go_on_are_one_trials(options: Build, simulate:
 def test_a_failed_check_names_all_phases_in_which_it_failed(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=1500)
     results = simulate(given, taint=lambda trial: "steal" if trial.repeat == 1 else None).all(planned(given))
-    some = [v.model_copy(update={"result": "fail", "failed_phases": ("w0021",)}) if v.check == "steal" else v for v in results[2].verdicts]
+    some = [v.model_copy(update={"result": "fail", "failed_phases": ("w0021",)}) if v.name == "steal" else v for v in results[2].checks]
     (whole,) = join_continuations([*results[:2], results[2].model_copy(update={"checks": some})])
     assert checks(whole)["steal"] == ("fail", (*(f"w{i:04d}" for i in range(10, 20)), "w0021"))
     assert checks(whole)["overlap"] == ("pass", ())
@@ -87,7 +87,7 @@ def test_a_failed_check_names_all_phases_in_which_it_failed(options: Build, simu
 def test_what_could_not_be_seen_once_is_not_passed(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=1200)
     first, second = simulate(given).all(planned(given))
-    unseen = [v.model_copy(update={"result": "unknown"}) if v.check == "steal" else v for v in first.verdicts]
+    unseen = [v.model_copy(update={"result": "unknown"}) if v.name == "steal" else v for v in first.checks]
     (whole,) = join_continuations([first.model_copy(update={"checks": unseen}), second])
     assert checks(whole)["steal"] == ("unknown", ())
 
@@ -95,7 +95,7 @@ def test_what_could_not_be_seen_once_is_not_passed(options: Build, simulate: Any
 def test_what_taints_is_not_hidden_by_what_was_only_said_before(options: Build, simulate: Any) -> None:
     given = options(soak_seconds=1200)
     results = simulate(given, taint=lambda trial: "steal").all(planned(given))
-    said = [v.model_copy(update={"severity": "warn"}) for v in results[0].verdicts]
+    said = [v.model_copy(update={"severity": "warn"}) for v in results[0].checks]
     (whole,) = join_continuations([results[0].model_copy(update={"checks": said}), results[1]])
     assert whole.tainted and join_continuations(results)[0].tainted
 

@@ -119,7 +119,7 @@ def test_the_run_is_found_by_its_reservation(made, monkeypatch, runs):
         state.mkdir(parents=True)
         with open(state / f"{FIRST}-{job.process.pid}-x.json", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            json.dump({"run": FIRST, "pid": job.process.pid, "host_cores": 1.0, "host_memory": 1}, file)
+            json.dump({"run": FIRST, "pid": job.process.pid, "cores": 1.0, "memory": 1}, file)
             file.flush()
             assert made.job(job.id).run is None  # it has not yet said that it runs
             record = runs / FIRST / "run.json"

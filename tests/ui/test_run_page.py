@@ -28,8 +28,8 @@ def test_a_finished_run(client, runs):
 
 
 def test_an_interrupted_run_can_be_gone_on_with(client, runs):
-    surroundings = {"runtime": "process", "host_cores": 1.0, "host_memory": 2**30}
-    change(runs, state="interrupted", analysis=None, error="interrupted by the user", surroundings=surroundings)
+    environment = {"runtime": "process", "cores": 1.0, "memory": 2**30}
+    change(runs, state="interrupted", analysis=None, error="interrupted by the user", environment=environment)
     text = client.get(f"/runs/{FIRST}").text
     assert "No answer: this run was interrupted by" in text and f"/runs/{FIRST}/resume" in text
 

@@ -50,7 +50,7 @@ def run(day: int, **more) -> Summary:
 RUNS = [
     run(31, grade="A", host="a", answer="Holds 40 databases."),
     run(31, grade="C", host="b", study="scaling"),
-    run(30, host="a", start_state="failed"),
+    run(30, host="a", state="failed"),
 ]
 
 

@@ -17,7 +17,7 @@ FIRST = "20260131-120000-density-0001"
 DOCUMENT = {
     "schema": "pgherd/plan/2",
     "deployment": {"hosts": [{"containers": [{}, {}]}]},
-    "trials": [{"trial": "databases=1#0", "state": "warm", "seconds": 6.0, "intents": ["cached"]}],
+    "trials": [{"trial": "databases=1#0", "state": "warm", "seconds": 6.0, "validity_checks": ["cached"]}],
     "max_trials": 5,
     "seconds": 6.0,
     "disk_bytes": 2**30,

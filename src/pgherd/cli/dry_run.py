@@ -39,7 +39,7 @@ def document(prepared: PreparedStudy, proposal: Proposal) -> dict[str, Any]:
         "memory_bytes": prepared.memory,
         "host_changes": list(prepared.host_changes),
         "needs_confirmation": list(prepared.confirm),
-        "defaults_chosen": list(prepared.choices),
+        "defaults_chosen": list(prepared.defaults_chosen),
         "settings": [
             {"name": setting.name, "value": setting.value, "default": setting.default, "reason": setting.why}
             for setting in prepared.settings
@@ -56,7 +56,7 @@ def show(console: Console, prepared: PreparedStudy, proposal: Proposal) -> None:
 
     for line in _study_lines(prepared, trials):
         echo(line)
-    for choice in prepared.choices:
+    for choice in prepared.defaults_chosen:
         echo(f"  {choice}")
     for line in host_lines(prepared, trials):
         echo(line)
@@ -81,7 +81,7 @@ def _time(trials: Sequence[Trial]) -> str:
 
 def _study_lines(prepared: PreparedStudy, trials: Sequence[Trial]) -> list[str]:
     if (study_lines := study_of(prepared.study).hook("prepare", "plan_lines")) is not None:
-        lines: list[str] = study_lines(prepared.options, trials, prepared.surroundings.vm_memory_policy)
+        lines: list[str] = study_lines(prepared.options, trials, prepared.environment.vm_memory_policy)
         return lines
     return _deployments(trials) if trials[0].phases else [f"Probe '{trials[0].probe}', without load."]
 
@@ -170,7 +170,7 @@ def deployment(prepared: PreparedStudy, trials: Sequence[Trial]) -> Deployment |
     """Return the deployment of the first trial on its hosts. Raises UsageError if the containers cannot be placed."""
     if not trials:
         return None
-    cluster = prepared.surroundings.cluster
+    cluster = prepared.environment.cluster
     if cluster is None:
         return trials[0].deployment
     try:
@@ -181,7 +181,7 @@ def deployment(prepared: PreparedStudy, trials: Sequence[Trial]) -> Deployment |
 
 def host_tasks(prepared: PreparedStudy, trials: Sequence[Trial]) -> dict[str, list[str]]:
     """Return host of a cluster → its tasks except servers, over all trials. Empty for a run on this host."""
-    cluster = prepared.surroundings.cluster
+    cluster = prepared.environment.cluster
     tasks: dict[str, dict[str, None]] = {} if cluster is None else {host.name: {} for host in cluster.hosts}
     sends: dict[tuple[str, str], set[str]] = {}
     for trial in trials if tasks else ():
@@ -207,14 +207,14 @@ def host_tasks(prepared: PreparedStudy, trials: Sequence[Trial]) -> dict[str, li
 
 def disk_location(prepared: PreparedStudy) -> str:
     """Return a suffix for the disk space of a plan: with databases on several hosts it is that of the fullest one."""
-    cluster = prepared.surroundings.cluster
+    cluster = prepared.environment.cluster
     several = cluster is not None and len(cluster.carriers) > 1 and prepared.installation is not None
     return " on the host with the most data" if several else ""
 
 
 def host_lines(prepared: PreparedStudy, trials: Sequence[Trial]) -> list[str]:
     """Return a line for each host of a cluster, or none for a run on this host. Raises as ``deployment``."""
-    cluster, deployed = prepared.surroundings.cluster, deployment(prepared, trials)
+    cluster, deployed = prepared.environment.cluster, deployment(prepared, trials)
     if cluster is None or deployed is None:
         return []
     if not any(host.containers for host in deployed.hosts):

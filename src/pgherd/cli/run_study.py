@@ -112,11 +112,11 @@ def _run(
     RunDirectory.check_root(runs)
     watcher.setup("checking this host")
     prepared, facts = complete(node, study, request)
-    for choice in prepared.choices:
+    for choice in prepared.defaults_chosen:
         watcher.note(choice)
     confirm_changes(prepared.confirm, watcher.note, watcher.paused)
     _confirm_formats(prepared.typed, watcher)
-    if prepared.surroundings.cluster is None:
+    if prepared.environment.cluster is None:
         probe_huge_pages(node, prepared.huge_pages)
     directory = RunDirectory.create(runs, study)
     begun.append(directory)
@@ -126,7 +126,7 @@ def _run(
             run=directory.name,
             study=study,
             options=kept.model_dump(mode="json"),
-            environment=prepared.surroundings,
+            environment=prepared.environment,
             thresholds=prepared.thresholds,
             command=["pgherd", *secrets.redact_arguments(sys.argv[1:])],
             started=time.time(),
@@ -135,10 +135,10 @@ def _run(
             postgres=_installations(study, kept, node) or prepared.postgres,
             tools=prepared.tool_versions(),
             inputs=digests,
-            defaults_chosen=list(prepared.choices),
+            defaults_chosen=list(prepared.defaults_chosen),
         )
         directory.save(record)
-        return directory, _execute(node, directory, record, kept, prepared.surroundings, watcher)
+        return directory, _execute(node, directory, record, kept, prepared.environment, watcher)
     except BaseException:
         directory.discard_unless_begun()
         raise

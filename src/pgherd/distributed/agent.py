@@ -137,7 +137,7 @@ class HostResult:
     """One host's share of a trial's results."""
 
     phases: list[PhaseResult]
-    verdicts: list[Check]
+    checks: list[Check]
     kills: tuple[OomKill, ...]
 
 

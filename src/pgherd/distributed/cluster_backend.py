@@ -158,7 +158,7 @@ class ClusterBackend:
         phases = merge_results.merge({host: share.phases for host, share in counted.items()}, windows, clocks)
         self._collect(list(parts), directory, clocks, windows[0].start)
         seen = ClusterObservations(windows, clocks, self._missing(trial), trial.open_ended)
-        checks = merge_results.together({host: share.verdicts for host, share in counted.items()}, phases, seen, thresholds)
+        checks = merge_results.together({host: share.checks for host, share in counted.items()}, phases, seen, thresholds)
         return TrialOutcome(phases, checks, merge_results.kills({host: share.kills for host, share in counted.items()}, clocks))
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
@@ -168,7 +168,7 @@ class ClusterBackend:
         parts = {host: host_part for host, host_part in self._parts(trial, send=False).items() if host in self._pool.hosts()}
         counted: dict[str, HostResult] = self._pool.each("failed", {h: (p, thresholds) for h, p in parts.items()}, timeout=_CALL_TIMEOUT_S)
         self._lead = min(2 * max(self._lead, LEAD_S), MAX_LEAD_S)
-        checks = merge_results.worst_of({host: share.verdicts for host, share in counted.items() if share.verdicts})
+        checks = merge_results.worst_of({host: share.checks for host, share in counted.items() if share.checks})
         if missing := self._missing(trial):
             checks.append(merge_results.all_hosts(list(parts), missing))
         return TrialOutcome((), checks, merge_results.kills({host: share.kills for host, share in counted.items()}, Clocks()))

@@ -163,7 +163,7 @@ def prepare_over(engine: ClusterClient, study: str, asked: ClusterRequest, *, dr
         first_trials = study_of(prepared.study).propose(prepared.options, []).trials if prepared.installation is not None else ()
         _require_installations(prepared, first_trials, {host.name: greetings[host.name] for host in used})
         if use != "together":
-            budget = {"cores": prepared.surroundings.cores, "memory": prepared.surroundings.memory}
+            budget = {"cores": prepared.environment.cores, "memory": prepared.environment.memory}
             used = [host.model_copy(update=budget) if host in roles.carry else host for host in used]
         cluster = _cluster(use, asked, roles, tuple(used))
         if prepared.installation is not None and not by_each:  # the host that completed the request has checked itself
@@ -197,8 +197,8 @@ def prepare_over(engine: ClusterClient, study: str, asked: ClusterRequest, *, dr
     return (
         replace(
             prepared,
-            surroundings=prepared.surroundings.model_copy(update={"cluster": cluster}),
-            choices=(*sentences, *prepare_hosts.describe_roles(use, roles, hosts), *prepared.choices),
+            environment=prepared.environment.model_copy(update={"cluster": cluster}),
+            defaults_chosen=(*sentences, *prepare_hosts.describe_roles(use, roles, hosts), *prepared.defaults_chosen),
         ),
         facts,
     )
@@ -316,7 +316,7 @@ def _require_disk_space(prepared: PreparedStudy, shares: Mapping[str, tuple[int,
 def _require_volumes(pool: AgentPool, prepared: PreparedStudy, shares: Mapping[str, tuple[int, int]]) -> None:
     """Require that these hosts have the volumes for parts of the servers, with space for their share."""
     if prepared.holds:
-        run_as = prepared.surroundings.run_as
+        run_as = prepared.environment.run_as
         arguments = {
             name: (tuple(holding.part(containers, maximum) for holding in prepared.holds), run_as)
             for name, (containers, maximum) in shares.items()

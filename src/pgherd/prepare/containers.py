@@ -195,11 +195,11 @@ def with_swap(prepared: PreparedStudy, swap: Swap | None) -> PreparedStudy:
     """Return the study with this swap in its surroundings, in its host changes, and in the changes that the user must confirm."""
     if swap is None:
         return prepared
-    surroundings = prepared.surroundings.model_copy(update={"swap": swap})
+    surroundings = prepared.environment.model_copy(update={"swap": swap})
     if swap.kind == "none":
-        return replace(prepared, surroundings=surroundings)
+        return replace(prepared, environment=surroundings)
     change = describe_swap(swap)
-    return replace(prepared, surroundings=surroundings, host_changes=(*prepared.host_changes, change), confirm=(*prepared.confirm, change))
+    return replace(prepared, environment=surroundings, host_changes=(*prepared.host_changes, change), confirm=(*prepared.confirm, change))
 
 
 def describe_swap(swap: Swap) -> str:

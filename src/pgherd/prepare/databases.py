@@ -234,7 +234,7 @@ def complete(
     return PreparedStudy(
         study=study,
         options=options,
-        surroundings=RunEnvironment(
+        environment=RunEnvironment(
             runtime=preparation.runtime,
             run_as=workspace.account,
             cores=share.cores,
@@ -246,7 +246,7 @@ def complete(
         thresholds=preparation.measurement.thresholds,
         facts=facts,
         installation=preparation.servers.installation,
-        choices=(*told, *disk.volumes.choices),
+        defaults_chosen=(*told, *disk.volumes.choices),
         settings=settings.rows,
         host_changes=tuple(dict.fromkeys((*changes, *confirm))),
         disk=disk.bytes,

@@ -221,7 +221,7 @@ def host_changes(
             for size, pages in page_counts.items()
             if huge_pages.may_reserve(node, size)
         ]
-    if any(one.guest is not None and one.guest.merge for guests in together for one in guests):
+    if any(one.vm is not None and one.vm.merge for guests in together for one in guests):
         ksm.check(node)
         if not ksm.running(node):
             changes.append(f"merging of equal pages (KSM) switched on while guests run ({ksm.RUN})")

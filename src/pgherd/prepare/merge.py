@@ -27,10 +27,10 @@ Options = TypeVar("Options", bound=Model)
 COMMON = {
     "run_as": "the user that servers run as (--run-as)",
     "track": "the list of tracked processes and cgroups (--track)",
-    "trace": "tracing of block requests (--trace-io)",
+    "trace_io": "tracing of block requests (--trace-io)",
     "swap": "the run's swap (--swap)",
 }
-"""Field of the surroundings that has one value per run → its label in messages."""
+"""Field of the environment that has one value per run → its label in messages."""
 
 
 def choices(by_variant: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
@@ -86,8 +86,8 @@ def _logged(options: Options, fractions: Mapping[object, Sequence[float]]) -> Op
     return options
 
 
-def surroundings(by_variant: Mapping[str, RunEnvironment]) -> RunEnvironment:
-    """Return the surroundings of a run of all variants, based on the first variant (the baseline).
+def environment(by_variant: Mapping[str, RunEnvironment]) -> RunEnvironment:
+    """Return the environment of a run of all variants, based on the first variant (the baseline).
 
     The budget is the largest budget of all variants.
 
@@ -164,7 +164,7 @@ def join_hosts(prepared: Mapping[str, PreparedStudy], options: Model) -> Prepare
         UsageError: the hosts would start programs as different users.
     """
     first = next(iter(prepared.values()))
-    users = {host: part.surroundings.run_as or "the agent's user" for host, part in prepared.items()}
+    users = {host: part.environment.run_as or "the agent's user" for host, part in prepared.items()}
     if len(set(users.values())) > 1:
         raise UsageError(
             f"programs would run as different users: {versions_text(users)}; set --run-as to a user that all hosts have, "
@@ -174,7 +174,7 @@ def join_hosts(prepared: Mapping[str, PreparedStudy], options: Model) -> Prepare
     return replace(
         first,
         options=options,
-        choices=choices({host: part.choices for host, part in prepared.items()}),
+        defaults_chosen=choices({host: part.defaults_chosen for host, part in prepared.items()}),
         host_changes=_changes({host: part.host_changes for host, part in prepared.items()}),
         confirm=_changes({host: part.confirm for host, part in prepared.items()}),
         typed=tuple(f"{host}:{device}" for host, part in prepared.items() for device in part.typed),

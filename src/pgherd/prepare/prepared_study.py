@@ -39,11 +39,11 @@ class PreparedStudy:
 
     study: str
     options: Model
-    surroundings: RunEnvironment
+    environment: RunEnvironment
     thresholds: Thresholds
     facts: HostFacts
     installation: Installation | None
-    choices: tuple[str, ...]
+    defaults_chosen: tuple[str, ...]
     settings: tuple[SettingRow, ...]
     host_changes: tuple[str, ...]
     disk: int

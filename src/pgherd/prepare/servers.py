@@ -248,7 +248,7 @@ def differing_defaults(node: Node, prepared: Mapping[str, PreparedStudy]) -> dic
         node,
         installed[variants[0]],
         {variant: installed[variant] for variant in variants[1:]},
-        account=first.surroundings.run_as,
+        account=first.environment.run_as,
         checksums=getattr(options[0], "data_checksums", None),
         settings={setting for study_options in options for setting in getattr(study_options, "settings", {})},
     )

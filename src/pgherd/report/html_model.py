@@ -277,7 +277,7 @@ class CheckMatrix:
     """Checks (validity first) and, per trial in the given order, one cell for each."""
 
     checks: tuple[str, ...]
-    intents: int
+    validity_checks: int
     rows: tuple[tuple[TrialResult, tuple[CheckCell, ...]], ...]
 
 
@@ -287,7 +287,7 @@ def check_matrix(results: Sequence[TrialResult]) -> CheckMatrix:
     for result in results:
         for verdict in result.checks:
             kinds.setdefault(verdict.name, verdict.kind)
-    checks = tuple(sorted(kinds, key=lambda check: kinds[check] != "intent"))
+    checks = tuple(sorted(kinds, key=lambda check: kinds[check] != "validity"))
     rows = []
     for result in results:
         cells = []
@@ -296,7 +296,7 @@ def check_matrix(results: Sequence[TrialResult]) -> CheckMatrix:
             text = "; ".join(map(_check_text, verdicts)) if verdicts else "not checked"
             cells.append(CheckCell(verdicts[0].result if verdicts else "", text))
         rows.append((result, tuple(cells)))
-    return CheckMatrix(checks, sum(kind == "intent" for kind in kinds.values()), tuple(rows))
+    return CheckMatrix(checks, sum(kind == "validity" for kind in kinds.values()), tuple(rows))
 
 
 def exceptions(results: Sequence[TrialResult]) -> list[str]:

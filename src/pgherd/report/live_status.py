@@ -106,7 +106,7 @@ class LiveTrialResult(Model):
     unit: str
     tainted: bool
     error: str | None
-    verdicts: list[Check] = Field(default_factory=list)
+    checks: list[Check] = Field(default_factory=list)
     passed: int = 0
 
 
@@ -524,7 +524,7 @@ def trial_result(result: TrialResult) -> LiveTrialResult:
         unit=unit.unit,
         tainted=result.tainted,
         error=result.error,
-        verdicts=not_passed,
+        checks=not_passed,
         passed=len(result.checks) - len(not_passed),
     )
 

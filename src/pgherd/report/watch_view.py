@@ -204,8 +204,8 @@ def _result(trial: LiveTrialResult) -> Text:
 
 
 def _checks(trial: LiveTrialResult) -> str:
-    failed = [f"{v.name} ({clean(v.observed)}, expected {clean(v.expected)})" for v in trial.verdicts if v.taints]
-    unknown = [v.name for v in trial.verdicts if v.result == "unknown" and v.severity == "taint"]
+    failed = [f"{v.name} ({clean(v.observed)}, expected {clean(v.expected)})" for v in trial.checks if v.taints]
+    unknown = [v.name for v in trial.checks if v.result == "unknown" and v.severity == "taint"]
     if failed:
         return f"tainted: {'; '.join(failed)}"
     if unknown:

@@ -146,8 +146,8 @@ def _trial(
         transition=transition,
         error=error,
         phases=list(outcome.phases),
-        checks=list(outcome.verdicts),
-        oom_kills=outcome.memory_kills,
+        checks=list(outcome.checks),
+        oom_kills=outcome.oom_kills,
     )
 
 

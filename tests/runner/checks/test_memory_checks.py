@@ -30,7 +30,7 @@ def test_the_worst_second_of_all_phases_decides():
     assert "1.50% too much in the worst of 9 seconds: containers 80 MB + unallocated 20 MB of 100 MB" in found[ACCOUNTED].observed
     failed = verdicts(trial(), [phase(0.001), phase(0.03)], ())[ACCOUNTED]
     assert (failed.result, failed.severity) == ("fail", "warn")
-    assert "3.00% missing" in failed.observed and failed.why
+    assert "3.00% missing" in failed.observed and failed.reason
 
 
 def test_the_threshold_can_be_changed():

@@ -92,7 +92,7 @@ def test_a_period_that_outlasted_its_plan_fails():
         ("not-client-bound", changed(f"driver:{TARGET}", cpu__usage=0.95), {}),
         ("overlap", GOOD, {"overlap": 0.9}),
         ("no-failed-transactions", GOOD, {"failed": 3}),
-        ("steal", changed("host", cpu__steal=0.5), {}),
+        ("steal", changed("host", cpu__max_steal=0.5), {}),
         ("background-cpu", changed("host", cpu__user=2.5), {}),
         ("background-cpu", changed("host", cpu__user=2.5) | {"platform:balloon-manager": {"cpu.usage": 1.6}}, {}),  # a part of pgherd's
         ("no-checkpoint", changed("server:c1/pg", checkpoint__timed=0.1), {}),
@@ -103,7 +103,7 @@ def test_a_period_that_outlasted_its_plan_fails():
 def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more):
     verdict = checks_of(metrics, **more)[check]
     assert verdict.result == "fail"
-    assert verdict.observed and verdict.wanted and verdict.why
+    assert verdict.observed and verdict.expected and verdict.reason
 
 
 def test_a_full_host_is_cpu_bound_though_no_container_is():
@@ -137,7 +137,7 @@ def pages_verdict(settings, transparent, mapped, huge):
 def test_servers_must_lie_on_the_pages_that_were_asked_for(settings, transparent, mapped, huge, result):
     verdict = pages_verdict(settings, transparent, mapped, huge)
     assert verdict.result == result and verdict.kind == "validity" and verdict.severity == "taint"
-    assert bool(verdict.why) == (result != "pass") and verdict.observed and verdict.wanted
+    assert bool(verdict.reason) == (result != "pass") and verdict.observed and verdict.expected
 
 
 @pytest.mark.parametrize("settings", [{}, {"huge_pages": "try"}, {"huge_pages": "off"}])
@@ -176,7 +176,7 @@ def test_reads_of_others_pass_io_bound_where_transactions_are_slow_and_cached_is
 def test_a_checkpoint_in_a_writing_load_is_said_with_its_reason():
     load = Load(scripts=(Script(source="builtin:tpcb-like"),))
     verdict = checks_of(changed("server:c1/pg", checkpoint__timed=0.1), load=load)["no-checkpoint"]
-    assert verdict.severity == "warn" and "the load writes" in verdict.wanted
+    assert verdict.severity == "warn" and "the load writes" in verdict.expected
 
 
 def test_the_worst_phase_decides():
@@ -218,7 +218,7 @@ def two_containers(metrics, intents=("cpu-bound", "cached")):
 def test_one_that_was_not_seen_passes_no_more_than_all():
     found = two_containers(GOOD)
     assert (found["cpu-bound"].result, found["cached"].result) == ("unknown", "unknown")
-    assert found["cpu-bound"].why.startswith("c2: ") and found["cached"].why.startswith("c2/pg: ")
+    assert found["cpu-bound"].reason.startswith("c2: ") and found["cached"].reason.startswith("c2/pg: ")
     seen = GOOD | {"container:c2": GOOD["container:c1"], "server:c2/pg": GOOD["server:c1/pg"]}
     assert {v.result for v in two_containers(seen).values() if v.kind == "validity"} == {"pass"}
     low = two_containers(changed("container:c1", cpu__usage=0.5) | {"server:c1/pg": {"db.blks_hit": 1.0, "db.blks_read": 9.0}})
@@ -283,7 +283,7 @@ def test_what_is_not_seen_of_somebody_elses_server_is_unknown():
     results = {name: verdict.result for name, verdict in found.items()}
     unseen = ("cpu-bound", "io-bound", "steal", "background-cpu")
     assert {name for name, result in results.items() if result == "unknown"} == set(unseen)
-    assert all("is external" in found[name].why or "cannot account" in found[name].why for name in unseen)
+    assert all("is external" in found[name].reason or "cannot account" in found[name].reason for name in unseen)
     assert results["cached"] == results["not-client-bound"] == results["no-failed-transactions"] == results["no-checkpoint"] == "pass"
 
 
@@ -323,8 +323,8 @@ def test_targets_that_switch_together_pass():
 def test_skew_within_the_ramp_is_said_and_taints_nothing():
     found = skew_verdict(phases_of(0.25, 0.04))
     assert (found.result, found.severity) == ("fail", "warn")
-    assert "250 ms (p0)" in found.observed and "≤ 100 ms" in found.wanted
-    assert found.failed_in == ("p0",)
+    assert "250 ms (p0)" in found.observed and "≤ 100 ms" in found.expected
+    assert found.failed_phases == ("p0",)
 
 
 def test_skew_within_what_is_counted_taints():
@@ -339,7 +339,7 @@ def test_a_phase_whose_skew_counts_matters_more_than_a_larger_one_that_does_not(
 
 
 def test_the_limit_of_skew_can_be_changed_and_single_phases_have_none():
-    assert skew_verdict(phases_of(0.25, 0.04), switch_skew=0.3).result == "pass"
+    assert skew_verdict(phases_of(0.25, 0.04), max_switch_skew=0.3).result == "pass"
     assert skew_verdict(phases_of(0.25)) is None
 
 
@@ -355,7 +355,12 @@ def judged(check, *values, options=None):
     hosts = [f"h{number}" for number in range(len(values))]
     loads = {host: Load(driver="command", options=options or {"argv": '["true"]'}) for host in hosts}
     trial = Trial.model_validate(
-        {"point": {}, "deployment": {"hosts": [{"name": host} for host in hosts]}, "phases": [{"loads": loads}], "intents": ["exit-code"]}
+        {
+            "point": {},
+            "deployment": {"hosts": [{"name": host} for host in hosts]},
+            "phases": [{"loads": loads}],
+            "validity_checks": ["exit-code"],
+        }
     )
     targets = [
         TargetResult(target=host, driver="command", transactions=1, throughput=1, first=0, last=1, values=own)
@@ -373,7 +378,7 @@ def test_exit_code_0_passes():
 @pytest.mark.parametrize(("code", "words"), [(3.0, "exit code 3 on h1"), (-9.0, "signal 9 on h1")])
 def test_any_other_fails(code, words):
     verdict = judged("exit_code", {"exit_code": 0.0}, {"exit_code": code})
-    assert verdict.result == "fail" and verdict.observed == words and "stderr" in verdict.why
+    assert verdict.result == "fail" and verdict.observed == words and "stderr" in verdict.reason
 
 
 def test_one_that_was_told_to_end_has_run_until_then():
@@ -402,6 +407,6 @@ def test_how_long_it_lasts_is_judged_of_no_open_ended_trial():
     phase = PhaseResult(phase="command", start=0, end=1, overlap=0.4, targets=[target])
     checks = {}
     for seconds in (None, 60.0):
-        trial = propose(ExecOptions(command=("true",), cores=2, duration=seconds), []).trials[0]
+        trial = propose(ExecOptions(command=("true",), host_cores=2, duration=seconds), []).trials[0]
         checks[seconds] = {verdict.name for verdict in trial_checks.judge(trial, [phase], COMMANDS_FACTS, Thresholds(), 0.0)}
     assert checks[60.0] - checks[None] == {"overlap", "on-schedule"} and "exit-code" in checks[None]

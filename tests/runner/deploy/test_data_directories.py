@@ -53,8 +53,8 @@ def housing(tmp_path, monkeypatch):
         made.append(checksums)
         return Template("key", str(tmp_path / "golden"), "18.1", ("pgbench",), True, 3, {"bench": 3}, 0.0, 0.0, parts={})
 
-    monkeypatch.setattr(module.golden, "ensure", ensure)
-    monkeypatch.setattr(module, "fillings", lambda *_: [])
+    monkeypatch.setattr(module.templates, "ensure", ensure)
+    monkeypatch.setattr(module, "loaders", lambda *_: [])
     monkeypatch.setattr(module.clones, "drop_cache", lambda node, directories: dropped.extend(directories))
     journal = Journal.open(NODE, tmp_path / "state", "run")
     session = RunSession(NODE, gather(NODE), journal, None, None, tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")

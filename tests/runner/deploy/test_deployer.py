@@ -131,8 +131,8 @@ def deployer(session, monkeypatch):
     monkeypatch.setattr(data_directories, "Instance", Pretended)
     monkeypatch.setattr(module, "start_all", start_all)
     monkeypatch.setattr(module, "stop_all", stop_all)
-    monkeypatch.setattr(data_directories.golden, "ensure", lambda *_, **__: GOLDEN)
-    monkeypatch.setattr(data_directories, "fillings", lambda *_: [])
+    monkeypatch.setattr(data_directories.templates, "ensure", lambda *_, **__: GOLDEN)
+    monkeypatch.setattr(data_directories, "loaders", lambda *_: [])
     monkeypatch.setattr(
         data_directories.clones, "clone_all", lambda node, jobs, account: Pretended.events.extend(("clone", data) for _, data in jobs)
     )
@@ -280,7 +280,7 @@ def test_no_server_is_warmed_in_memory_that_was_taken_away(deployer, session, mo
     for name in ("change_budget", "empty"):
         monkeypatch.setattr(Rooms, name, lambda self, *given, name=name: Pretended.events.append((name, f"{given}")), raising=False)
     around = RunEnvironment(runtime="cgroup", cores=2, memory=800, swap=Swap(kind="zram", size=1))
-    deployer._budget = MemoryBudget(replace(session, surroundings=around, swap=ActiveSwap("/dev/zram1", 1, 1)))
+    deployer._budget = MemoryBudget(replace(session, environment=around, swap=ActiveSwap("/dev/zram1", 1, 1)))
 
     def short(*names):
         whole = trial(*names, runtime="cgroup")

@@ -56,7 +56,7 @@ class Pretended:
 
 @pytest.fixture
 def attached(tmp_path, monkeypatch):
-    monkeypatch.setattr(module, "External", Pretended)
+    monkeypatch.setattr(module, "ExternalServer", Pretended)
     for name in ("refuses", "gone"):
         monkeypatch.setattr(Pretended, name, set())
     monkeypatch.setattr(Pretended, "let_go", [])

@@ -58,7 +58,7 @@ def test_a_move_that_fails_leaves_nothing_of_the_server(tmp_path, journal, their
     def full(*_):
         raise TrialError("no space left")
 
-    monkeypatch.setattr(module.disk, "move_wal", full)
+    monkeypatch.setattr(module.disk_space, "move_wal", full)
     with pytest.raises(TrialError, match="no space"):
         Volumes(NODE, journal, None).place(volume(theirs), cluster(tmp_path, "1"), "001")
     assert not list(theirs.glob("*/001"))

@@ -69,7 +69,7 @@ def test_a_trial_of_one_host_is_played_where_the_fleet_is(tmp_path, monkeypatch)
     assert seen["resolver"] is deployer and seen["watched"] == ["watched"] and seen["scratch"] == tmp_path / "out" / "0001"
     assert not seen["scratch"].exists(), "what drivers wrote there has been moved or is not wanted"
     assert found.phases[0].metrics == {"server:a/pg": {"pages.size": 4096.0}, "host": {"cpu.user": 1.0, "more": 1.0}}
-    assert list(found.verdicts) == [0.25, (KILL,)] and found.memory_kills == (KILL,)
+    assert list(found.checks) == [0.25, (KILL,)] and found.oom_kills == (KILL,)
     assert backend.probe(TRIAL) == {"database_bytes": 1.0} and backend.settings("x") == {"work_mem": "x"}
 
 
@@ -81,7 +81,7 @@ def test_a_trial_that_failed_leaves_nothing_and_no_trust(tmp_path, monkeypatch):
         backend.run(TRIAL, "0001", tmp_path, Thresholds(), RunObserver())
     assert not seen["scratch"].exists()
     found = backend.failed(TRIAL, Thresholds())
-    assert deployer.distrusted and found.memory_kills == (KILL,) and list(found.verdicts) == [(KILL,)] and not found.phases
+    assert deployer.distrusted and found.oom_kills == (KILL,) and list(found.checks) == [(KILL,)] and not found.phases
 
 
 def test_consistency_is_checked_where_it_was_asked_for(tmp_path):
@@ -99,6 +99,6 @@ def test_consistency_is_checked_where_it_was_asked_for(tmp_path):
 def test_what_was_up_for_the_phases_alone_is_ended_before_anything_is_read(tmp_path):
     deployer, order = FakeDeployer(tmp_path), []
     deployer.stop_phase_targets = lambda: order.append("stopped")
-    deployer.memory_kills = lambda: order.append("kills") or ()
+    deployer.oom_kills = lambda: order.append("kills") or ()
     completed(deployer, TRIAL, [])
     assert order == ["stopped", "kills"]

@@ -245,7 +245,7 @@ def test_huge_pages_are_reserved_while_the_guest_runs_and_its_memory_lies_on_the
 
 def test_pages_are_merged_from_the_first_guest_that_wants_it_to_the_end(runtime, images, monkeypatch):
     switched, undone = [], []
-    monkeypatch.setattr(module.same_page_merging, "switch_on", lambda node, journal: switched.append(1) or 9)
+    monkeypatch.setattr(module.ksm, "switch_on", lambda node, journal: switched.append(1) or 9)
     monkeypatch.setattr(runtime._journal, "undo", undone.append)
     for name in ("a", "b"):
         container = Container(name=name, runtime="vm", vm=VmOptions(merge=True))

@@ -165,10 +165,10 @@ def test_what_cannot_be_is_refused_before_anything_starts(tmp_path: Path) -> Non
 
 def test_what_the_guests_kernel_ended_for_want_of_memory_is_read_from_its_console(start: Callable[..., VirtualMachine]) -> None:
     machine = start()
-    assert machine.memory_kills() == []
+    assert machine.oom_kills() == []
     with open(machine.places.log, "a") as log:
         log.write("[   12.3] Out of memory: Killed process 211 (postgres) total-vm:812345kB, anon-rss:1kB\r\n")
-    assert machine.memory_kills() == ["postgres"]
+    assert machine.oom_kills() == ["postgres"]
 
 
 def test_qemu_runs_as_the_account_that_is_named(tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch) -> None:

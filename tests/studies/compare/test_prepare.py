@@ -34,7 +34,7 @@ def _without_validation(own_directories, monkeypatch):
 
 
 def prepared(**asked):
-    return prepare(LocalNode(), CompareRequest(**{"host_memory": "2GB", **asked}), dry=True)
+    return prepare(LocalNode(), CompareRequest(**{"memory": "2GB", **asked}), dry=True)
 
 
 def options_of(found, name):
@@ -50,8 +50,10 @@ def test_one_variant_is_compared_with_the_request_without_changes():
     trials = variants.block_trials(options, 0)
     assert {trial.state for trial in trials} == {"restarted"} and len(trials) == 3
     assert all(trial.deployment == trials[0].deployment for trial in trials)
-    assert "Difference: protocol is prepared in base, simple in simple." in found.choices
-    assert sum("PostgreSQL" in choice and "from" in choice for choice in found.choices) == 1, "what goes for all variants is said once"
+    assert "Difference: protocol is prepared in base, simple in simple." in found.defaults_chosen
+    assert sum("PostgreSQL" in choice and "from" in choice for choice in found.defaults_chosen) == 1, (
+        "what goes for all variants is said once"
+    )
 
 
 def test_the_first_of_several_variants_is_the_baseline():
@@ -85,7 +87,7 @@ def test_versions_are_compared_with_what_differs_by_itself():
     assert found.options.in_slices
     assert found.options.defaults and all(set(values) == {"old", "new"} for values in found.options.defaults.values())
     assert not {setting for variant in found.options.variants for setting in variant.options["settings"]} & set(found.options.defaults)
-    assert any(choice.startswith("Defaults that differ between versions: ") for choice in found.choices)
+    assert any(choice.startswith("Defaults that differ between versions: ") for choice in found.defaults_chosen)
     assert not prepared(variant=("x:jit=off",)).options.defaults
 
 
@@ -95,8 +97,10 @@ def test_what_reads_stands_side_by_side_and_takes_turns():
     assert found.options.in_slices and found.options.max_blocks >= 25, "many blocks within the default budget"
     assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-a-a", "simple"]
     assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
-    assert any(choice.startswith("Variants are interleaved in time slices: 3 servers run at once, base twice") for choice in found.choices)
-    assert found.memory <= found.surroundings.memory, "limits that nobody asked for are lowered until all fit"
+    assert any(
+        choice.startswith("Variants are interleaved in time slices: 3 servers run at once, base twice") for choice in found.defaults_chosen
+    )
+    assert found.memory <= found.environment.memory, "limits that nobody asked for are lowered until all fit"
     one = prepared(variant=("simple:protocol=simple",), interleave="trials")
     assert not one.options.in_slices and one.disk < found.disk
 
@@ -114,7 +118,7 @@ def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
 
 
 def test_limits_of_the_run():
-    found = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("steal=0.5",))
+    found = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("max_steal=0.5",))
     assert found.options.max_blocks == 30 and found.options.precision == 0.01 and found.options.equivalence_margin == 0.05
     assert found.thresholds.steal == 0.5 == found.options.thresholds.steal
     assert found.options.time_budget > 260, "who names blocks wants them run"
@@ -123,7 +127,7 @@ def test_limits_of_the_run():
 
 def test_what_is_left_to_other_programs_is_said_where_something_is():
     def said(**asked):
-        return [choice for choice in prepared(variant=("x:jit=off",), **asked).choices if " vCPU of " in choice]
+        return [choice for choice in prepared(variant=("x:jit=off",), **asked).defaults_chosen if " vCPU of " in choice]
 
     assert said(host_cores=2) == ["1 vCPU of 2 for the server and its clients; other programs use the rest."]
     assert not said(host_cores=1), "it has all that the run may use"
@@ -133,7 +137,7 @@ def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
     """Pairs all of one sign are rarer than 5 % from six on (2·2⁻⁶ = 0.031), than each of two variants' 2.5 % from seven (0.016)."""
 
     def warned(blocks, *variants):
-        return [said for said in prepared(variant=variants, max_blocks=blocks).choices if "cannot establish a difference" in said]
+        return [said for said in prepared(variant=variants, max_blocks=blocks).defaults_chosen if "cannot establish a difference" in said]
 
     assert warned(5, "x:jit=off") == [
         "Warning: 5 blocks cannot establish a difference of any size: an error rate of 5 % requires at least 6; "
@@ -314,7 +318,7 @@ def test_guests_of_all_arms_share_memory_by_one_policy():
     with pytest.raises(UsageError, match=r"\(vm_idle_tax 0.75\) in 'a' and .* \(vm_idle_tax 0\) in 'b'"):
         prepared(scenarios=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))
     found = prepared(scenarios=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
-    assert found.surroundings.guest_memory.policy == "virtio-balloon", "though the baseline has no guests"
+    assert found.environment.vm_memory_policy.policy == "virtio-balloon", "though the baseline has no guests"
 
 
 def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):
@@ -372,6 +376,6 @@ def _with_free_memory(read, free):
 def test_a_disk_variant_measures_each_test_once_and_not_twice_the_depth():
     volume = DiskVolume(volume=Volume(name="disk0", path="/mnt"), size=2**30)
     options = prepare_compare_module._measured_once(
-        CompareRequest(), DiskOptions(volumes=(volume,), host_cores=1, host_memory=2**30), "warm", False
+        CompareRequest(), DiskOptions(volumes=(volume,), host_cores=1, memory=2**30), "warm", False
     )
     assert (options.repeats, options.double_iodepth) == (1, False)

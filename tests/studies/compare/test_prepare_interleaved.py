@@ -83,7 +83,7 @@ def test_not_where_a_state_is_asked_for_or_memory_is_short():
     made = {"a": plain, "b": plain}
     assert "--start-state fresh" in chosen(made, start_state="fresh").explanation
     assert chosen(made, start_state="warm").in_slices
-    short = dataclasses.replace(plain, surroundings=plain.surroundings.model_copy(update={"memory": 300 * 2**20}))
+    short = dataclasses.replace(plain, environment=plain.environment.model_copy(update={"memory": 300 * 2**20}))
     assert "of memory at once, and the host's budget is 300 MB" in chosen({"a": short, "b": short}).explanation
 
 

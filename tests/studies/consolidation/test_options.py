@@ -12,7 +12,7 @@ def test_configured_memory_is_the_same_in_every_layout(make_options):
 
 def test_a_rate_leaves_its_part_of_the_configured_memory(make_options):
     options = make_options()
-    assert options.available_memory(0) == options.memory, "undercommitted: the whole budget"
+    assert options.available_memory(0) == options.host_memory, "undercommitted: the whole budget"
     assert options.available_memory(0.3) == pytest.approx(0.7 * 8192 * MB)
 
 

@@ -40,7 +40,7 @@ def prepared(**asked):
 @pytest.fixture(autouse=True)
 def _settings_are_taken(monkeypatch):
     """That PostgreSQL refuses what it does not take is tested elsewhere, and asking it each time takes long."""
-    monkeypatch.setattr(servers.validation, "validate", lambda *_: None)
+    monkeypatch.setattr(servers.settings_validation, "validate", lambda *_: None)
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def test_a_plain_request_is_e4_in_small():
     options = found.options
     assert (options.schemes, options.shared_buffers_percent, options.overcommit, options.repeats) == (LAYOUTS[:3], (25, 75), (0.0,), 1)
     assert options.plan == ((30, 2, 30, 2), (2, 30, 2, 30))
-    assert (options.workload, options.client_place, options.state) == ("orders", "outside", "fresh")
+    assert (options.workload, options.client_placement, options.start_state) == ("orders", "outside", "fresh")
     assert options.share == GB and options.scale == 6, "a database of three quarters of its memory, as 3 GB in 4 GB"
     assert int(options.settings["max_connections"]) >= 64 + 5, "old and new clients overlap at a border"
     assert found.study == "consolidation"
-    assert any("not comparable with published TPC results" in choice for choice in found.choices)
+    assert any("not comparable with published TPC results" in choice for choice in found.defaults_chosen)
 
 
 def test_memory_follows_from_warehouses_and_the_other_way_round():
@@ -79,8 +79,8 @@ def test_memory_follows_from_warehouses_and_the_other_way_round():
 
 @pytest.mark.parametrize(("workload", "choice"), [("orders", "Scale 6 (warehouses): about "), ("select-only", "Scale 50: about ")])
 def test_a_chosen_scale_is_among_the_choices(workload, choice):
-    assert any(line.startswith(choice) for line in prepared(schemes=("dedicated",), workload=workload).choices)
-    assert not any(line.startswith("Scale") for line in prepared(schemes=("dedicated",), workload=workload, scale=1).choices)
+    assert any(line.startswith(choice) for line in prepared(schemes=("dedicated",), workload=workload).defaults_chosen)
+    assert not any(line.startswith("Scale") for line in prepared(schemes=("dedicated",), workload=workload, scale=1).defaults_chosen)
 
 
 def test_repeats_are_blocks():
@@ -90,9 +90,9 @@ def test_repeats_are_blocks():
 
 def test_the_host_has_little_more_than_is_configured_unless_asked_for():
     found = prepared(schemes=("dedicated",), host_memory=None, scale=1)
-    assert found.options.configured < found.options.memory <= found.options.configured * 11 / 8
-    assert found.surroundings.memory == found.options.memory
-    assert prepared(schemes=("dedicated",), scale=1).options.memory == 2 * GB
+    assert found.options.configured < found.options.host_memory <= found.options.configured * 11 / 8
+    assert found.environment.memory == found.options.host_memory
+    assert prepared(schemes=("dedicated",), scale=1).options.host_memory == 2 * GB
 
 
 def test_the_budget_must_hold_what_is_configured():
@@ -105,7 +105,7 @@ def test_the_budget_must_hold_what_is_configured():
 def test_without_control_groups_memory_cannot_be_short():
     with pytest.raises(CapabilityError, match="--overcommit above 0 needs the cgroup runtime"):
         prepared(schemes=("dedicated",), overcommit=(0.3,))
-    assert any("the memory of containers is not limited" in choice for choice in prepared(schemes=("dedicated",)).choices)
+    assert any("the memory of containers is not limited" in choice for choice in prepared(schemes=("dedicated",)).defaults_chosen)
 
 
 @pytest.mark.parametrize(
@@ -157,18 +157,18 @@ class TestWithControlGroups:
 
     def test_swap_is_made_where_memory_is_short_and_confirmed(self):
         found = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert found.options.swap == Swap(kind="zram", size=GB) == found.surroundings.swap
+        assert found.options.swap == Swap(kind="zram", size=GB) == found.environment.swap
         (change,) = found.confirm
         assert change.startswith("compressed swap in memory (zram) of 1 GB, switched on during the run")
         assert change in found.host_changes
         plain = prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,))
-        assert plain.surroundings.swap == Swap(kind="none") and plain.confirm == ()
+        assert plain.environment.swap == Swap(kind="none") and plain.confirm == ()
 
     def test_swap_as_asked(self):
         found = prepared(
             runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,), swap="file", swap_size="64MB", swap_dir="/mnt"
         )
-        assert found.surroundings.swap == Swap(kind="file", size=64 * MB, path="/mnt")
+        assert found.environment.swap == Swap(kind="file", size=64 * MB, path="/mnt")
         with pytest.raises(UsageError, match="--swap-size 64MB is set, but the run creates no swap"):
             prepared(runtime="cgroup", schemes=("dedicated",), swap="none", swap_size="64MB")
 
@@ -178,8 +178,8 @@ class TestWithControlGroups:
 
         monkeypatch.setattr(containers.host_swap, "check", refuse)
         found = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert found.surroundings.swap == Swap(kind="none")
-        assert any("no module zram" in choice for choice in found.choices)
+        assert found.environment.swap == Swap(kind="none")
+        assert any("no module zram" in choice for choice in found.defaults_chosen)
         with pytest.raises(CapabilityError, match="no module zram"):
             prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,), swap="zram")
 
@@ -187,15 +187,15 @@ class TestWithControlGroups:
         found = prepared(
             runtime="cgroup", schemes=("dedicated",), overcommit=(0.55,), shared_buffers_percent=(75,), swap="none", busy_clients=5
         )
-        assert any("at 55% and 75 % buffers the kernel kills servers" in choice for choice in found.choices)
+        assert any("at 55% and 75 % buffers the kernel kills servers" in choice for choice in found.defaults_chosen)
 
     def test_the_safe_overcommitment_is_said_before_anything_starts(self):
         found = prepared(
             runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
         )
-        assert any("316 MB in total leave 708 MB of 1 GB unused: overcommitment is safe up to 69%" in c for c in found.choices)
+        assert any("316 MB in total leave 708 MB of 1 GB unused: overcommitment is safe up to 69%" in c for c in found.defaults_chosen)
         unknown = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert any("the maximum safe overcommitment is not known" in choice for choice in unknown.choices)
+        assert any("the maximum safe overcommitment is not known" in choice for choice in unknown.defaults_chosen)
 
     def test_a_budget_below_the_working_sets_is_refused(self):
         with pytest.raises(UsageError, match=r"--overcommit 0.8 leaves 205 MB, but the working sets need 316 MB: above 69%"):
@@ -214,15 +214,16 @@ class TestWithControlGroups:
     def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
         monkeypatch.setattr(module.hosts, "warn_of_read_ahead", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
         assert (
-            "looked at True" in prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,)).choices
+            "looked at True"
+            in prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,)).defaults_chosen
         )
-        assert "looked at True" not in prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,)).choices
+        assert "looked at True" not in prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,)).defaults_chosen
 
     def test_a_container_that_cannot_hold_its_server_is_refused(self):
         with pytest.raises(UsageError, match="layout dedicated with 75 % buffers and 200 clients needs at least"):
             prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(75,), memory="128MB", busy_clients=200)
         found = prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(75,))
-        assert any("layout dedicated with 75 % buffers and 30 clients may need" in choice for choice in found.choices)
+        assert any("layout dedicated with 75 % buffers and 30 clients may need" in choice for choice in found.defaults_chosen)
 
 
 @pytest.fixture
@@ -253,12 +254,17 @@ class TestInGuests:
     def test_guests_get_their_memory_and_how_they_share_it(self):
         found = in_guests(overcommit=(0.3,), vm_memory_policy="virtio-balloon")
         options = found.options
-        assert (options.runtime, options.container_memory, options.cpu_mode, options.client_place) == ("vm", 512 * MB, "none", "outside")
-        assert found.surroundings.guest_memory.policy == "virtio-balloon" and found.surroundings.swap.kind == "zram"
+        assert (options.runtime, options.container_memory, options.cpu_mode, options.client_placement) == (
+            "vm",
+            512 * MB,
+            "none",
+            "outside",
+        )
+        assert found.environment.vm_memory_policy.policy == "virtio-balloon" and found.environment.swap.kind == "zram"
         assert any(change.startswith("virtual machines (QEMU)") for change in found.host_changes)
 
     def test_the_host_needs_room_for_their_hypervisors_too(self):
-        assert in_guests(host_memory=None).options.memory >= module.budget_for(2, 512 * MB, OWN)
+        assert in_guests(host_memory=None).options.host_memory >= module.budget_for(2, 512 * MB, OWN)
         with pytest.raises(UsageError, match=r"1 GB of configured memory and need 1.15 GB with their guests' hypervisors"):
             in_guests(host_memory="1GB")
 
@@ -267,8 +273,8 @@ class TestInGuests:
         answers = iter((OWN, 104 * MB))
         monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: next(answers))
         found = in_guests(memory=None, host_memory="1GB")
-        assert found.surroundings.guest_memory.overhead == OWN and next(answers) == 104 * MB
-        assert any("estimated memory of each QEMU process without its guest's memory: 64 MB" in choice for choice in found.choices)
+        assert found.environment.vm_memory_policy.overhead == OWN and next(answers) == 104 * MB
+        assert any("estimated memory of each QEMU process without its guest's memory: 64 MB" in choice for choice in found.defaults_chosen)
 
     def test_a_default_memory_leaves_it(self):
         options = in_guests(memory=None, host_memory="1GB").options
@@ -287,7 +293,7 @@ class TestInGuests:
 
     def test_without_swap_it_is_said_what_happens_to_guests(self):
         found = in_guests(overcommit=(0.3,), swap="none")
-        assert any("the kernel kills guests" in choice for choice in found.choices)
+        assert any("the kernel kills guests" in choice for choice in found.defaults_chosen)
 
     def test_without_control_groups_memory_cannot_be_short(self, monkeypatch):
         monkeypatch.setattr(module.guests, "in_groups", lambda *_: False)
@@ -376,7 +382,7 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
         capsys.readouterr()
         asked = [ConsolidationRequest(**{**read_scenario(one).options, "seed": 1}) for one in (file, ROOT / scenario)]
         one, other = (prepare(LocalNode(), request, dry=True) for request in asked)
-        assert one.options == other.options and one.surroundings == other.surroundings
+        assert one.options == other.options and one.environment == other.environment
         seconds = sum(trial.seconds() for trial in planned(one.options))
         assert seconds / (3600 if unit == "hours" else 86400) == pytest.approx(float(number), rel=0.1), "as the page says"
 

@@ -15,7 +15,7 @@ def prepared(**asked):
 def test_a_plain_request_is_completed(own_directories):
     found = prepared()
     assert found.options.scales == (1, 2, 5, 10, 20, 50) and found.options.pg_version == found.installation.version
-    assert found.surroundings.runtime == "process", "no control group is needed where nothing runs"
+    assert found.environment.runtime == "process", "no control group is needed where nothing runs"
     assert 800e6 < found.disk < 1e9, "the largest one decides, since they come one at a time"
     assert not own_directories.joinpath("cache").exists()
 

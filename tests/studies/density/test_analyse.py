@@ -296,7 +296,7 @@ def test_what_could_not_be_checked_is_not_grade_a(options: Build, simulate: Any)
     given = options()
     results, _ = simulate(given).until_stop()
     results = [
-        r.model_copy(update={"checks": [v.model_copy(update={"result": "unknown"}) if v.check == "cached" else v for v in r.verdicts]})
+        r.model_copy(update={"checks": [v.model_copy(update={"result": "unknown"}) if v.name == "cached" else v for v in r.checks]})
         for r in results
     ]
     analysis = STUDY.analyse(given, results)

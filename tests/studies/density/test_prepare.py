@@ -23,15 +23,15 @@ def test_a_plain_request_is_completed_for_this_host():
     assert options.databases[0] == 1 and options.fraction(options.databases[-1]) > 1
     assert options.single_database_repeats > options.repeats
     assert options.settings["shared_buffers"]
-    assert options.container_memory is None or options.container_memory * options.databases[-1] <= options.memory
-    assert any("PostgreSQL" in line for line in found.choices) and any("core" in line.lower() for line in found.choices)
+    assert options.container_memory is None or options.container_memory * options.databases[-1] <= options.host_memory
+    assert any("PostgreSQL" in line for line in found.defaults_chosen) and any("core" in line.lower() for line in found.defaults_chosen)
     assert options.time_budget is not None
 
 
 def test_over_small_hosts_no_default_is_larger_than_one_of_them():
     hosts = tuple(Host(name=f"h{number}", cores=2.0, memory=2**31) for number in range(40))
     options = prepared(over=hosts, cluster="c").options
-    assert options.vcpus <= 2 and options.cores == 80 and options.databases[-1] >= 40
+    assert options.vcpus <= 2 and options.host_cores == 80 and options.databases[-1] >= 40
 
 
 def test_the_same_seed_gives_the_same_options():
@@ -106,9 +106,9 @@ def test_databases_that_fit_into_memory_are_no_io_bound_ones(monkeypatch):
     usage = type(shutil.disk_usage("/"))
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10**15, 0, 10**15))
     words = "fits into .* memory of .*, and the trials are not I/O-bound; give --scale"
-    small, large = (prepared(bound_by="io", runtime="process", scale=scale, databases=(1,)).choices for scale in (1, 10**6))
+    small, large = (prepared(bound_by="io", runtime="process", scale=scale, databases=(1,)).defaults_chosen for scale in (1, 10**6))
     assert any(re.search(words, line) for line in small) and not any(re.search(words, line) for line in large)
-    assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, databases=(1,)).choices)
+    assert not any(re.search(words, line) for line in prepared(runtime="process", scale=1, databases=(1,)).defaults_chosen)
 
 
 def test_more_databases_than_the_disk_holds_are_refused(monkeypatch):
@@ -123,5 +123,5 @@ def test_settings_of_the_users_own_are_taken_over(tmp_path):
     conf.write_text("work_mem = 12MB\nport = 5433\n")
     found = prepared(settings_from=str(conf), set=("random_page_cost=1.1",))
     assert found.options.settings["work_mem"] == "12MB" and found.options.settings["random_page_cost"] == "1.1"
-    assert any("Left out of --settings-from: port" in line for line in found.choices)
+    assert any("Left out of --settings-from: port" in line for line in found.defaults_chosen)
     assert {row.name: row.why for row in found.settings}["work_mem"] == "from --settings-from"

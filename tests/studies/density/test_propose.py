@@ -201,9 +201,9 @@ def test_a_soak_is_trials_of_ten_windows_that_go_on_from_each_other(options: Bui
     assert [len(trial.phases) for trial in trials] == [10, 10, 10, 10, 10, 10, 5]
     assert [phase.name for phase in phases] == [f"w{i:04d}" for i in range(65)]
     assert {phase.seconds for phase in phases} == {60}
-    assert [phase.ramp for phase in phases] == [5 if i % 10 == 0 else 1 for i in range(65)], "after an interruption servers are cold"
+    assert [phase.warmup for phase in phases] == [5 if i % 10 == 0 else 1 for i in range(65)], "after an interruption servers are cold"
     assert len({frozenset(phase.loads) for phase in phases}) == 1
-    assert [(trial.goes_on, trial.state) for trial in trials] == [(False, "fresh"), *([(True, "warm")] * 6)]
+    assert [(trial.continues_previous, trial.state) for trial in trials] == [(False, "fresh"), *([(True, "warm")] * 6)]
     results, stop = simulate(given).until_stop()
     assert len(results) == 7
     assert "soak" in stop

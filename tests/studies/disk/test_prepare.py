@@ -48,15 +48,15 @@ def test_a_plain_request_measures_where_the_servers_data_would_lie(own_directori
     assert found.options.volumes[0].volume.path == str(own_directories / "cache" / "pgherd")
     assert found.installation is None and found.tools == {"fio": "3.33"} and found.tool_versions()["fio"] == "3.33"
     assert not (own_directories / "cache").exists(), "a dry run makes nothing"
-    assert any("choose others with --volume" in choice for choice in found.choices)
+    assert any("choose others with --volume" in choice for choice in found.defaults_chosen)
     assert found.confirm == () and found.typed == ()
 
 
 def test_requests_are_traced_where_that_is_asked_for_and_possible(monkeypatch):
     monkeypatch.setattr(block_trace, "refused", lambda node: "")
     found = prepared(trace_io=True)
-    assert found.surroundings.trace and any("perf traces block requests" in choice for choice in found.choices)
-    assert not prepared().surroundings.trace
+    assert found.environment.trace_io and any("perf traces block requests" in choice for choice in found.defaults_chosen)
+    assert not prepared().environment.trace_io
     monkeypatch.setattr(block_trace, "refused", lambda node: "perf is not installed")
     with pytest.raises(CapabilityError, match="--trace-io: perf is not installed"):
         prepared(trace_io=True)
@@ -80,7 +80,7 @@ def test_volumes_are_looked_at_and_left_as_they_are(place):
     assert found.options.rate_iops == (70, 30) and "mix" in found.options.tests and found.options.iodepth == 4
     assert list(place.iterdir()) == [] and f"private directory below {place}" in found.host_changes[0]
     if one.devices:
-        assert any("are on the same device" in choice for choice in found.choices)
+        assert any("are on the same device" in choice for choice in found.defaults_chosen)
 
 
 def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
@@ -88,7 +88,7 @@ def test_a_loop_volume_is_a_change_that_is_asked_about_and_marked(place):
         pytest.skip("loop volumes need root")
     found = prepared(volume=(f"loop:128MB@{place}",))
     assert len(found.confirm) == 1 and "loop device" in found.confirm[0]
-    assert found.options.volumes[0].loopback and any("is a loop device" in choice for choice in found.choices)
+    assert found.options.volumes[0].loopback and any("is a loop device" in choice for choice in found.defaults_chosen)
     assert found.options.volumes[0].size <= 0.85 * 128 * 2**20
 
 

@@ -13,7 +13,7 @@ from pgherd.studies.exec.study import STUDY
 @pytest.fixture
 def options():
     def make(**changes):
-        return ExecOptions.model_validate({"command": ("make", "-j2"), "cores": 2} | changes)
+        return ExecOptions.model_validate({"command": ("make", "-j2"), "host_cores": 2} | changes)
 
     return make
 
@@ -30,8 +30,8 @@ def results(options):
             if number in failed:
                 found.append(TrialResult(**ran, error="it had not ended after 10 min"))
                 continue
-            took = duration * (1 + spread * (number - 2)) if asked.seconds is None else asked.seconds
-            told = {"duration_seconds": took, "exit_code": float(number in tainted)} if asked.seconds is None else {}
+            took = duration * (1 + spread * (number - 2)) if asked.duration is None else asked.duration
+            told = {"duration_seconds": took, "exit_code": float(number in tainted)} if asked.duration is None else {}
             told |= {f"value:{name}": value * (1 + spread * (number - 2)) for name, value in (values or {}).items()}
             targets = [
                 TargetResult(

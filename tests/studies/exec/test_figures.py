@@ -12,7 +12,7 @@ RATE = {"name": "rate", "pattern": "x", "unit": "MB/s"}
 
 
 def inputs(seen=True, told=True, **changes):
-    options = ExecOptions.model_validate({"command": ("make",), "cores": 2} | changes)
+    options = ExecOptions.model_validate({"command": ("make",), "host_cores": 2} | changes)
     results = []
     for number, trial in enumerate(STUDY.propose(options, []).trials):
         took = 4 + 0.1 * number

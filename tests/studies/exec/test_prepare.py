@@ -17,10 +17,10 @@ def prepared(*command, **asked):
 def test_a_plain_command_is_completed():
     found = prepared("sleep", "1")
     options = found.options
-    assert options.command == ("sleep", "1") and options.seconds is None and options.timeout == 600 and options.repeats == 5
+    assert options.command == ("sleep", "1") and options.duration is None and options.timeout == 600 and options.repeats == 5
     assert options.cwd == "/" and not options.as_root and options.hosts == ("local",)
     assert found.installation is None and found.disk == 0 and "all changes by the command" in found.host_changes[0]
-    assert any("Working directory /" in text for text in found.choices) and any("sleep 1" in text for text in found.choices)
+    assert any("Working directory /" in text for text in found.defaults_chosen) and any("sleep 1" in text for text in found.defaults_chosen)
 
 
 def test_everything_that_can_be_said():
@@ -39,7 +39,7 @@ def test_everything_that_can_be_said():
         ExtractedValue(name="n", pattern="[0-9]+"),
     )
     assert options.env == {"A": "***", "EMPTY": "***"}
-    assert (options.seconds, options.ramp, options.repeats, options.time_budget) == (30, 5, 7, 600)
+    assert (options.duration, options.warmup, options.repeats, options.time_budget) == (30, 5, 7, 600)
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_program_is_looked_for_from_its_directory(tmp_path):
 def test_without_a_directory_it_is_ours(monkeypatch):
     monkeypatch.chdir("/usr")
     found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
-    assert found.options.cwd == "/usr" and "cannot enter" not in found.choices[0]
+    assert found.options.cwd == "/usr" and "cannot enter" not in found.defaults_chosen[0]
 
 
 def test_a_current_directory_that_the_user_cannot_enter_is_replaced_unless_it_was_given(tmp_path, monkeypatch):
@@ -102,7 +102,7 @@ def test_a_current_directory_that_the_user_cannot_enter_is_replaced_unless_it_wa
     try:
         found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
         assert found.options.cwd == "/"
-        assert found.choices[0].startswith("Working directory /") and found.choices[0].endswith(f"cannot enter {private}.")
+        assert found.defaults_chosen[0].startswith("Working directory /") and found.defaults_chosen[0].endswith(f"cannot enter {private}.")
         for asked in ({"cwd": str(private)}, {"cwd": "."}, {"command": ("./tool",)}):
             with pytest.raises(UsageError, match=f"cannot enter {private}, the working directory"):
                 prepare(LocalNode(), ExecRequest(**{"command": ("sleep",), **asked}), True)

@@ -6,9 +6,9 @@ def test_one_that_ends_by_itself_ends_its_phase(options):
     proposal = propose(options(timeout=30.0), [])
     assert [trial.key() for trial in proposal.trials] == [f"hosts=1#{repeat}" for repeat in range(5)]
     (phase,) = proposal.trials[0].phases
-    assert phase.until == "drivers" and phase.seconds == 30 and phase.ramp == 0 and set(phase.loads) == {"local"}
+    assert phase.until == "drivers" and phase.seconds == 30 and phase.warmup == 0 and set(phase.loads) == {"local"}
     assert proposal.trials[0].open_ended and proposal.trials[0].seconds() == 0
-    assert proposal.trials[0].intents == ("exit-code",)
+    assert proposal.trials[0].validity_checks == ("exit-code",)
 
 
 def test_one_that_runs_on_is_ended_by_the_clock(options):
@@ -18,7 +18,7 @@ def test_one_that_runs_on_is_ended_by_the_clock(options):
 
 def test_values_have_to_be_found(options):
     trial = propose(options(extract=({"name": "rate", "pattern": "x"},)), []).trials[0]
-    assert trial.intents == ("exit-code", "values-extracted")
+    assert trial.validity_checks == ("exit-code", "values-extracted")
 
 
 def test_every_host_does_it_in_the_same_phase(options):

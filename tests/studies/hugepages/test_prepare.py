@@ -124,7 +124,7 @@ def test_a_request_is_completed_for_this_host(prepared):
     assert variant["huge_page_bytes"] == options.reserved_pages("2MB") * 2**21
     assert options.of("none")["transparent_huge_pages"] is False
     assert any("pages of 2MB" in change for change in prepared.confirm) and set(prepared.confirm) <= set(prepared.host_changes)
-    assert any("TLB" in choice for choice in prepared.choices)
+    assert any("TLB" in choice for choice in prepared.defaults_chosen)
     assert not os.path.exists(shared_settings.LEDGER) or "prepare" not in shared_settings.LEDGER.read_text()
 
 

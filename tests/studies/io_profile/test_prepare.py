@@ -26,14 +26,14 @@ def test_one_server_several_checkpoints_long():
     (variant,) = found.options.variants
     assert variant.options["settings"]["checkpoint_timeout"] == "30s" and variant.options["seconds"] == 95
     assert not variant.options["read_only"] and variant.options["state"] == "fresh"
-    assert any("one device" in choice or "Data on" in choice for choice in found.choices)
+    assert any("one device" in choice or "Data on" in choice for choice in found.defaults_chosen)
 
 
 def test_memory_is_twice_the_database_where_it_can_be_limited():
     found = prepared(scale=50)
     memory = found.options.variants[0].options["container_memory"]
     if memory is None:
-        assert any("memory is not limited" in choice for choice in found.choices)
+        assert any("memory is not limited" in choice for choice in found.defaults_chosen)
     else:
         assert memory == pytest.approx(2 * 756 * 2**20, rel=0.1)
 
@@ -82,12 +82,12 @@ def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of(
 )
 def test_how_many_checkpoints_a_trial_holds_is_told(asked, said):
     found = prepared(**{"scale": 1, "compare_setting": "full_page_writes=on,off", **asked})
-    told = [choice for choice in found.choices if choice.startswith("checkpoint_timeout 30 s: ")]
+    told = [choice for choice in found.defaults_chosen if choice.startswith("checkpoint_timeout 30 s: ")]
     assert [choice.endswith(f"{said}.") for choice in told] == ([] if said is None else [True]), told
 
 
 def test_beyond_the_memory():
-    if prepared(scale=5).surroundings.runtime != "cgroup":
+    if prepared(scale=5).environment.runtime != "cgroup":
         pytest.skip("memory is limited by control groups, and none can be made here")
     found = prepared(memory_ratio=3.0, memory="256MB")
     (variant,) = found.options.variants
@@ -97,7 +97,7 @@ def test_beyond_the_memory():
     assert {one.options["settings"]["shared_buffers"] for one in variants} == {variant.options["settings"]["shared_buffers"]}
     assert {(one.options["partitions"], one.options["scale"]) for one in variants} == {(2, 768)}
     refused = block_trace.refused(NODE)
-    assert found.surroundings.trace == (not refused) and found.options.trace_unavailable == refused
+    assert found.environment.trace_io == (not refused) and found.options.trace_unavailable == refused
 
 
 @pytest.mark.parametrize(

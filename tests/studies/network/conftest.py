@@ -14,7 +14,7 @@ from pgherd.studies.network.study import STUDY
 @pytest.fixture
 def options():
     def make(**changes):
-        return NetworkOptions(**{"links": (Link(name="db2", host="db2"),), "streams": (1, 2, 4, 8), "cores": 2} | changes)
+        return NetworkOptions(**{"links": (Link(name="db2", host="db2"),), "streams": (1, 2, 4, 8), "host_cores": 2} | changes)
 
     return make
 

@@ -95,9 +95,9 @@ def test_what_is_no_rate_is_said(text):
 
 
 def test_namespaces_say_what_they_change(monkeypatch):
-    monkeypatch.setattr(module.namespaces, "insist", lambda node: None)
+    monkeypatch.setattr(module.netns, "require_root", lambda node: None)
     found = prepared(netns=True, netns_rate="200M")
-    assert "two network namespaces" in found.host_changes[0] and any("limited to 200 Mbit/s" in text for text in found.choices)
+    assert "two network namespaces" in found.host_changes[0] and any("limited to 200 Mbit/s" in text for text in found.defaults_chosen)
     with pytest.raises(UsageError, match="between 0.01ms and 10s"):
         prepared(netns=True, netns_delay="1h")
 
@@ -117,7 +117,7 @@ def test_a_cluster_s_hosts_are_linked_each_to_every_other():
     assert [link.target for link in found.links] == ["a/b", "a/c", "b/a", "b/c", "c/a", "c/b"] and found.hosts == ("a", "b", "c")
     assert {link.target: link.host for link in found.links}["a/c"] == "192.0.2.1"
     assert "in trials that send to this host" in prepared(over=(host("a"), host("b")), port=free_port()).host_changes[0]
-    joined = module.over_hosts({"a": found, "b": found.model_copy(update={"iperf3_version": "3.1", "cores": 1})})
+    joined = module.over_hosts({"a": found, "b": found.model_copy(update={"iperf3_version": "3.1", "host_cores": 1})})
     assert joined.host_cores == 1 and joined.iperf3_version.endswith("3.1 on b") and joined.links == found.links
 
 

@@ -66,7 +66,7 @@ class Server(SimulatedRun):
         start = started + phase.warmup
         clients = int(trial.point["clients"])
         tps = self.shapes[str(trial.point.get("variant", ""))](clients) * rng.gauss(1, self.noise) * (0.7 if why else 1.0)
-        verdicts = [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.validity_checks]
+        verdicts = [verdict(intent, "fail" if why == intent else "pass", "validity") for intent in trial.validity_checks]
         verdicts += [verdict("steal", "fail" if why == "steal" else "pass"), verdict("overlap")]
         return TrialResult(
             id=name,

@@ -24,9 +24,9 @@ def prepared(**asked):
 def test_a_plain_request_is_one_server_with_all_cores():
     found = prepared()
     options = found.options
-    assert options.clients[0] == 1 and options.clients[-1] >= 2 * options.cores
-    assert (options.vcpus, options.cpu_mode, options.container_memory) == (options.cores, "none", None)
-    assert options.client_place == "outside" and options.refine and options.variants == ()
+    assert options.clients[0] == 1 and options.clients[-1] >= 2 * options.host_cores
+    assert (options.vcpus, options.cpu_mode, options.container_memory) == (options.host_cores, "none", None)
+    assert options.client_placement == "outside" and options.refine and options.variants == ()
     assert int(options.settings["max_connections"]) >= options.max_clients + 5, "a peak past the planned clients can be looked for"
     assert options.time_budget >= sum(trial.seconds() for trial in planned(options))
     assert found.study == "scaling"
@@ -50,14 +50,14 @@ def test_limits_that_were_asked_for_hold():
 def test_clients_for_which_memory_is_too_small_are_left_out_and_that_is_said():
     found = prepared(vcpus=1, runtime="process", scale=1, host_memory="70MB")
     assert 1 <= found.options.clients[-1] < 4
-    assert any(choice.startswith(f"At most {found.options.clients[-1]} client") for choice in found.choices)
-    assert not any(choice.startswith("At most") for choice in prepared(vcpus=1, runtime="process").choices)
+    assert any(choice.startswith(f"At most {found.options.clients[-1]} client") for choice in found.defaults_chosen)
+    assert not any(choice.startswith("At most") for choice in prepared(vcpus=1, runtime="process").defaults_chosen)
 
 
 def test_a_load_that_writes_gets_as_many_branches_as_clients():
     found = prepared(workload="tpcb-like", vcpus=1, clients=(1, 30))
     assert found.options.scale == 30
-    assert any(choice.startswith("Scale 30: each transaction of tpcb-like updates one of 30 branches") for choice in found.choices)
+    assert any(choice.startswith("Scale 30: each transaction of tpcb-like updates one of 30 branches") for choice in found.defaults_chosen)
     assert prepared(workload="tpcb-like", clients=(1, 30), scale=5).options.scale == 5
     assert prepared(clients=(1, 30)).options.scale == 10, "a load that only reads needs no more"
 
@@ -68,12 +68,14 @@ def test_variants_share_all_but_what_they_change():
     base, odd = (variant.options for variant in options.variants)
     assert (base.settings["work_mem"], odd.settings["work_mem"], odd.settings["jit"]) == ("6MB", "8MB", "off")
     assert (base.protocol, odd.protocol, base.scale, odd.scale) == ("prepared", "simple", 10, 3)
-    assert (base.seed, base.memory, base.cores) == (odd.seed, odd.memory, odd.cores) == (options.seed, options.memory, options.cores)
+    assert (
+        (base.seed, base.memory, base.cores) == (odd.seed, odd.memory, odd.cores) == (options.seed, options.host_memory, options.host_cores)
+    )
     assert "jit" not in base.settings
     jit = next(row for row in found.settings if row.name == "jit")
     assert (jit.value, jit.why) == ("base: the default; odd: off", "differs between the variants")
     assert "max_wal_senders" in {row.name for row in found.settings}
-    assert len([choice for choice in found.choices if choice.startswith("PostgreSQL")]) == 1, "what holds for all is said once"
+    assert len([choice for choice in found.defaults_chosen if choice.startswith("PostgreSQL")]) == 1, "what holds for all is said once"
 
 
 def test_variants_that_say_the_same_in_other_words_are_refused():
@@ -110,7 +112,7 @@ def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
 
     monkeypatch.setattr(servers, "differences", differences)
     found = prepared(variant=("old", "new:jit=off"), clients=(1, 2))
-    assert "Defaults that differ between versions: io_method is – in old, worker in new." in found.choices
+    assert "Defaults that differ between versions: io_method is – in old, worker in new." in found.defaults_chosen
     assert "jit" in asked["settings"], "what is set differs in no default"
 
 

@@ -107,7 +107,7 @@ def test_no_dip_is_reported_only_if_the_data_show_it(analysed):
 
 
 def test_flat_curves_have_no_working_set(analysed):
-    analysis = analysed(vary=("memory",), host_memory={30: 1.0, 2: 1.0}, max_container=360, refine=False)
+    analysis = analysed(vary=("memory",), memory={30: 1.0, 2: 1.0}, max_container=360, refine=False)
     assert analysis.findings["working_set.30"].value is None
     assert "the knee, if any, is below" in analysis.findings["working_set.30"].note
     assert analysis.findings["headroom"].value is None
@@ -126,7 +126,7 @@ def test_a_size_out_of_memory_is_a_point_and_no_failure(analysed):
 
 
 def test_a_cliff(analysed):
-    analysis = analysed(vary=("memory",), host_memory={30: 1.0, 2: 1.0}, lives=163.0)
+    analysis = analysed(vary=("memory",), memory={30: 1.0, 2: 1.0}, lives=163.0)
     finding = analysis.findings["working_set.2"]
     assert finding.low < 163 <= finding.value == finding.high
     assert finding.confidence is None
@@ -155,7 +155,7 @@ def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
 
 
 def test_a_deviation_from_e7_is_reported(analysed):
-    analysis = analysed(host_memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), time_budget=500.0)
+    analysis = analysed(memory={30: 80.0, 2: 80.0}, memory_sizes=(72, 100, 150, 200, 250), time_budget=500.0)
     assert any("deviation" in warning for warning in analysis.warnings)
     assert any("deviation" in str(row["from"]) for row in analysis.tables["extra_memory"])
 

@@ -84,7 +84,7 @@ def test_without_a_knee_the_largest_or_the_smallest_size_is_used(server, options
     own = options()
     curve = SweepCurve("memory", 30)
     trials = [trial_at(own, curve, size, 0, 0, "planned") for size in own.memory_sizes]
-    extra, why = extra_memory(own, server(own, host_memory={30: 900.0}).all(trials), 30)
+    extra, why = extra_memory(own, server(own, memory={30: 900.0}).all(trials), 30)
     assert extra == 350 - 64 and why.startswith("largest container") and why.endswith("a deviation")
-    extra, why = extra_memory(own, server(own, host_memory={30: 1.0}, noise=0.001).all(trials), 30)
+    extra, why = extra_memory(own, server(own, memory={30: 1.0}, noise=0.001).all(trials), 30)
     assert extra == 69 and why.startswith("smallest container") and why.endswith("a deviation")

@@ -26,7 +26,7 @@ def test_a_plain_request():
     found = prepared(host_memory="2GB")
     options = found.options
     assert options.clients == (30, 2) and options.vary == ("memory", "shared-buffers")
-    assert options.workload == "random-block" and options.read_only and options.state == "restarted"
+    assert options.workload == "random-block" and options.read_only and options.start_state == "restarted"
     assert options.shared_buffers == pytest.approx(options.database_size / 2, abs=1)
     assert options.memory_sizes[0] > options.shared_buffers and options.memory_sizes[-1] > options.shared_buffers + options.database_size
     assert any(0.45 <= options.shared_buffers / size <= 0.55 for size in options.memory_sizes), "the dip is looked for"
@@ -34,17 +34,17 @@ def test_a_plain_request():
     assert options.refine and options.extra_memory is None
     assert options.time_budget <= 270, "a default run ends within five minutes"
     assert found.study == "working-set"
-    assert any("swap" in choice.lower() for choice in found.choices)
+    assert any("swap" in choice.lower() for choice in found.defaults_chosen)
 
 
 def test_swap_is_made_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: None)
     found = prepared(host_memory="2GB", scale=32, swap="file", memory_sizes=("200MB", "100MB"), vary=("memory",))
-    assert found.options.swap == found.surroundings.swap
-    assert found.surroundings.swap.kind == "file" and found.surroundings.swap.size >= 200 << 20
+    assert found.options.swap == found.environment.swap
+    assert found.environment.swap.kind == "file" and found.environment.swap.size >= 200 << 20
     (change,) = found.confirm
     assert change.startswith("a swap file of ") and change in found.host_changes
-    assert not any("No swap" in choice for choice in found.choices)
+    assert not any("No swap" in choice for choice in found.defaults_chosen)
 
 
 @pytest.mark.parametrize(("size", "swap", "warned"), [("24MB", "file", True), ("24MB", "none", False), ("48MB", "file", False)])
@@ -54,12 +54,12 @@ def test_with_swap_containers_too_small_to_be_warmed_are_told(monkeypatch, size,
     found = prepared(
         host_memory="2GB", scale=32, shared_buffers="64MB", swap=swap, memory_sizes=(size,), vary=("memory",), clients=(2,), warmup="1s"
     )
-    assert any(said.startswith("Warning: 24 MB of memory is less than the") for said in found.choices) is warned
+    assert any(said.startswith("Warning: 24 MB of memory is less than the") for said in found.defaults_chosen) is warned
 
 
 def test_the_hosts_swap_is_used_unless_something_else_is_said():
-    assert prepared(host_memory="2GB", scale=32).surroundings.swap is None
-    assert prepared(host_memory="2GB", scale=32, swap="none").surroundings.swap == Swap(kind="none"), "nor may they use the host's"
+    assert prepared(host_memory="2GB", scale=32).environment.swap is None
+    assert prepared(host_memory="2GB", scale=32, swap="none").environment.swap == Swap(kind="none"), "nor may they use the host's"
     with pytest.raises(UsageError, match="--swap-size 1GB is set, but the run creates no swap"):
         prepared(host_memory="2GB", scale=32, swap_size="1GB")
 
@@ -82,11 +82,11 @@ class TestInGuests:
     def test_a_guest_is_booted_for_every_size(self):
         found = prepared(runtime="vm", host_memory="2GB", scale=64)
         options = found.options
-        assert (options.runtime, options.state, options.min_container) == ("vm", "fresh", 160)
+        assert (options.runtime, options.start_state, options.min_container) == ("vm", "fresh", 160)
         assert options.vcpus == int(options.vcpus) and options.cpu_mode == "none"
         assert options.max_container == 2048 * 0.98 // 1 - 64, "the hypervisor's own memory is the host's too"
         assert options.memory_sizes[0] >= options.shared_buffers + GUEST_SYSTEM_MB
-        assert any("Guests have no swap" in choice for choice in found.choices)
+        assert any("Guests have no swap" in choice for choice in found.defaults_chosen)
 
     @pytest.mark.parametrize(
         ("asked", "words"),
@@ -103,9 +103,9 @@ class TestInGuests:
 
 
 def test_what_writes_begins_afresh():
-    assert prepared(update_percent=25, host_memory="2GB", scale=32).options.state == "fresh"
-    assert prepared(workload="orders", scale=1, host_memory="2GB").options.state == "fresh"
-    assert prepared(workload="select-only", host_memory="2GB").options.state == "restarted"
+    assert prepared(update_percent=25, host_memory="2GB", scale=32).options.start_state == "fresh"
+    assert prepared(workload="orders", scale=1, host_memory="2GB").options.start_state == "fresh"
+    assert prepared(workload="select-only", host_memory="2GB").options.start_state == "restarted"
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_other_runtimes_cannot_limit_memory():
 
 def test_an_explicit_null_leaves_the_default_and_the_preset_as_they_are():
     options = prepared(warmup=None, repeats=None, host_memory="2GB", scale=32).options
-    assert (options.ramp, options.repeats) == (1.5, 1)
+    assert (options.warmup, options.repeats) == (1.5, 1)
     given = {"preset": "E7", "workload": "random-block", "scale": 32, "shared_buffers": "16MB", "host_memory": "2GB"}
     options = prepared(**given, warmup=None, repeats=None, clients=None).options
-    assert (options.ramp, options.repeats, options.clients) == (60, 2, (30, 2))
+    assert (options.warmup, options.repeats, options.clients) == (60, 2, (30, 2))

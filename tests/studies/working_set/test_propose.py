@@ -34,8 +34,8 @@ def test_the_container_is_as_large_as_the_point_says(options):
         assert container.name == CONTAINER
         assert container.memory == trial.point["memory"] * 2**20
         assert container.servers[0].settings["shared_buffers"] == f"{trial.point['shared_buffers']}MB"
-        assert trial.state == options().state
-        assert trial.may_die and trial.looks == ("buffers",)
+        assert trial.state == options().start_state
+        assert trial.failure_expected and trial.final_readings == ("buffers",)
 
 
 def test_goes_on_near_the_knee(server, options):
@@ -106,7 +106,7 @@ def test_sizes_out_of_memory_are_not_tried_again(server, options):
 def test_a_cliff_is_bisected(server, options):
     """The server is equally fast at every size with enough memory, so that the run searches the smallest one."""
     own = options(vary=("memory",), time_budget=900.0)
-    results, _ = server(own, host_memory={30: 1.0, 2: 1.0}, lives=163.0).until_stop()
+    results, _ = server(own, memory={30: 1.0, 2: 1.0}, lives=163.0).until_stop()
     for clients in (30, 2):
         measured = SweepTrials(SweepCurve("memory", clients), results)
         assert measured.knee.kind == "cliff"
@@ -116,14 +116,14 @@ def test_a_cliff_is_bisected(server, options):
 
 def test_a_knee_beyond_the_largest_size_is_searched_there(server, options):
     own = options(vary=("memory",), time_budget=1500.0)
-    results, _ = server(own, host_memory={30: 700.0, 2: 500.0}).until_stop()
+    results, _ = server(own, memory={30: 700.0, 2: 500.0}).until_stop()
     assert max(sizes(results, "memory", 30)) > 700
     assert SweepTrials(SweepCurve("memory", 30), results).knee.kind == "knee"
 
 
 def test_never_beyond_what_the_host_has(server, options):
     own = options(time_budget=1500.0, max_container=400)
-    results, stop = server(own, host_memory={30: 900.0, 2: 900.0}).until_stop()
+    results, stop = server(own, memory={30: 900.0, 2: 900.0}).until_stop()
     assert max(r.trial.point["memory"] for r in results) <= 400
     assert stop
 

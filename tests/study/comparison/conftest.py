@@ -103,7 +103,7 @@ class Simulator(SimulatedRun):
             )
         why = self.taint(trial)
         verdicts = [verdict("steal", "fail" if why == "steal" else "pass")]
-        verdicts += [verdict(intent, "fail" if why == intent else "pass", "intent") for intent in trial.validity_checks]
+        verdicts += [verdict(intent, "fail" if why == intent else "pass", "validity") for intent in trial.validity_checks]
         return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, checks=verdicts)
 
 

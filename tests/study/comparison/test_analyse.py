@@ -27,7 +27,9 @@ def test_a_difference_is_told_with_its_interval(options, simulate):
     assert first["better_direction"] == "higher" and first["ratio_to_baseline"] == ratio and first["aa_ratio"].value == aa_ratio.value
     assert first["baseline"].value == pytest.approx(10_000, rel=0.02) and first["value"].unit == "tps"
     assert row(found, "other", "p95")["conclusion"] == "slower" and row(found, "other", "cpu_per_tx")["conclusion"] == "higher cost"
-    assert any(text.startswith("other differs significantly from base in other metrics: CPU per transaction +2") for text in found.look_at)
+    assert any(
+        text.startswith("other differs significantly from base in other metrics: CPU per transaction +2") for text in found.next_steps
+    )
     assert len(found.tables["blocks"]) == len(results)
     assert found.tables["differences"] == [{"option": "protocol", "base": "prepared", "other": "simple"}]
     assert found.figures["series"]["metrics"]["throughput"]["values"]["other"]
@@ -65,7 +67,7 @@ def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
     )
     assert any(
         text.startswith(f"A run that is likely to decide: --max-blocks {14 + first['blocks_needed']} --time-budget ")
-        for text in found.look_at
+        for text in found.next_steps
     )
 
 
@@ -95,7 +97,7 @@ def test_tainted_throughout_is_an_indication(options, simulate):
 
 def test_an_unknown_check_is_no_pass(options, simulate):
     results, _ = simulate(options(), truth={"other": 0.8}).until_stop()
-    blind = [r.model_copy(update={"checks": [v.model_copy(update={"result": "unknown"}) for v in r.verdicts]}) for r in results]
+    blind = [r.model_copy(update={"checks": [v.model_copy(update={"result": "unknown"}) for v in r.checks]}) for r in results]
     found = analyse(options(), blind)
     assert found.grade == "B" and any("Could not be checked here" in warning for warning in found.warnings)
 

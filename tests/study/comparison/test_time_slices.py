@@ -34,7 +34,7 @@ def test_context_switches_are_those_of_its_turns(made, simulate):
         "context_switches": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)
     }
     unseen = [
-        target.model_copy(update={"slices": [turn.model_copy(update={"switches": None}) for turn in target.turns]})
+        target.model_copy(update={"slices": [turn.model_copy(update={"switches": None}) for turn in target.slices]})
         for target in result.phases[0].targets
     ]
     blind = result.model_copy(update={"phases": [result.phases[0].model_copy(update={"targets": unseen})]})

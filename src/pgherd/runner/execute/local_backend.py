@@ -26,8 +26,8 @@ class TrialOutcome:
     """Results of a trial's phases. A failed trial has only OOM kills and their checks."""
 
     phases: Sequence[PhaseResult] = ()
-    verdicts: Sequence[Check] = ()
-    memory_kills: tuple[OomKill, ...] = ()
+    checks: Sequence[Check] = ()
+    oom_kills: tuple[OomKill, ...] = ()
 
 
 class Backend(Protocol):

@@ -69,7 +69,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
             by_variant[name] = registry.prepare(node, study, variant_request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
-    surroundings = merge.surroundings({name: prepared.surroundings for name, prepared in by_variant.items()})
+    surroundings = merge.environment({name: prepared.environment for name, prepared in by_variant.items()})
     baseline = next(iter(by_variant))
     plan = prepare_interleaved.choose(request, requests, by_variant, metric)
     state: State = "warm" if plan.in_slices else _state(request, by_variant)
@@ -332,12 +332,12 @@ def _merged(
     return PreparedStudy(
         study="compare",
         options=options,
-        surroundings=surroundings,
+        environment=surroundings,
         thresholds=options.thresholds,
         facts=first.facts,
         installation=first.installation,
         tools=first.tools,
-        choices=(*merge.choices({name: prepared.choices for name, prepared in by_variant.items()}), *sentences),
+        defaults_chosen=(*merge.choices({name: prepared.defaults_chosen for name, prepared in by_variant.items()}), *sentences),
         settings=merge.settings({name: prepared.settings for name, prepared in by_variant.items()}),
         host_changes=merge.changes(prepared.host_changes for prepared in by_variant.values()),
         confirm=merge.changes(prepared.confirm for prepared in by_variant.values()),

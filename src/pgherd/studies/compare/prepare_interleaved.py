@@ -141,7 +141,7 @@ def _memory_limits(requests: Mapping[str, Model], prepared: Mapping[str, Prepare
     A limit that the user sets stays. The other variants share the remaining memory, because default limits are generous.
     """
     baseline = next(iter(prepared))
-    budget = min(variant.surroundings.memory for variant in prepared.values())
+    budget = min(variant.environment.memory for variant in prepared.values())
     limits = {name: _options(variant).container_memory for name, variant in prepared.items()}
     fixed = {name: variant.memory for name, variant in prepared.items() if limits[name] is None or getattr(requests[name], "memory", None)}
     times = {name: 2 if name == baseline else 1 for name in prepared}

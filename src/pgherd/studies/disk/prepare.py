@@ -76,13 +76,13 @@ def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
     return PreparedStudy(
         study="disk",
         options=options,
-        surroundings=RunEnvironment(
+        environment=RunEnvironment(
             runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY * len(disks)), trace_io=request.trace_io
         ),
         thresholds=limits,
         facts=facts,
         installation=None,
-        choices=(*_choices(request, options, engines), *traced),
+        defaults_chosen=(*_choices(request, options, engines), *traced),
         settings=(),
         host_changes=tuple(changes),
         confirm=tuple(change for disk, change in zip(disks, changes, strict=True) if disk.volume.kind == "loop"),

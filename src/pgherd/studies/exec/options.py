@@ -52,7 +52,7 @@ class ExecOptions(StudyOptions):
     as_root: bool = False
     extract: tuple[ExtractedValue, ...] = ()
     hosts: tuple[str, ...] = Field(("local",), min_length=1)
-    cores: float = Field(gt=0)
+    host_cores: float = Field(gt=0)
     duration: float | None = Field(None, gt=0)
     warmup: float = Field(0.0, ge=0)
     timeout: float = Field(TIMEOUT, gt=0)
@@ -69,7 +69,7 @@ class ExecOptions(StudyOptions):
 
     def deployment(self) -> Deployment:
         """Return the deployment: the hosts without a server."""
-        return Deployment(hosts=tuple(Host(name=name, cores=self.cores) for name in self.hosts))
+        return Deployment(hosts=tuple(Host(name=name, cores=self.host_cores) for name in self.hosts))
 
     def load(self) -> Load:
         """Return the load: the command, which is the same on each host."""

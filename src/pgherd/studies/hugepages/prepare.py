@@ -65,7 +65,9 @@ def prepare(node: Node, request: HugepagesRequest, dry: bool) -> PreparedStudy:
     counted = (
         f"TLB misses and page walks by perf: {', '.join(perf.events)}." if perf.events else f"TLB misses are not measured: {perf.why_not}."
     )
-    return replace(prepared, study="hugepages", options=options, choices=(*prepared.choices, *scale_notes, *omitted, counted))
+    return replace(
+        prepared, study="hugepages", options=options, defaults_chosen=(*prepared.defaults_chosen, *scale_notes, *omitted, counted)
+    )
 
 
 def _scale(request: HugepagesRequest, facts: HostFacts) -> tuple[int | None, list[str]]:

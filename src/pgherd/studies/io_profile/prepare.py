@@ -76,7 +76,9 @@ def prepare(node: Node, request: IoProfileRequest, dry: bool) -> PreparedStudy:
         checkpoint_timeout=timeout,
         trace_unavailable=untraced,
     )
-    return replace(prepared, study="io-profile", options=options, choices=(*prepared.choices, *notes, *_devices(node, options)))
+    return replace(
+        prepared, study="io-profile", options=options, defaults_chosen=(*prepared.defaults_chosen, *notes, *_devices(node, options))
+    )
 
 
 def _fields(request: IoProfileRequest, facts: HostFacts, variants: Sequence[str], *, trace: bool) -> tuple[dict[str, Any], list[str]]:

@@ -63,11 +63,11 @@ def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:
     return PreparedStudy(
         study="network",
         options=options,
-        surroundings=RunEnvironment(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
+        environment=RunEnvironment(runtime="process", run_as=account, cores=cores, memory=min(facts.memory, MEMORY)),
         thresholds=limits,
         facts=facts,
         installation=None,
-        choices=tuple(_choices(options)),
+        defaults_chosen=tuple(_choices(options)),
         settings=(),
         host_changes=_changes(request),
         disk=0,

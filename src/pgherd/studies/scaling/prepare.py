@@ -49,7 +49,7 @@ def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
     merged = _merge(variants)
     require_different(node, "variant", requests, {variant.name: variant.options for variant in _scaling(merged).variants})
     defaults = servers.describe_defaults(servers.differing_defaults(node, variants))
-    return _with_budget(replace(merged, choices=(*merged.choices, *defaults)))
+    return _with_budget(replace(merged, defaults_chosen=(*merged.defaults_chosen, *defaults)))
 
 
 def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
@@ -158,8 +158,8 @@ def _merge(prepared: Mapping[str, PreparedStudy]) -> PreparedStudy:
     return replace(
         base,
         options=ScalingOptions(**fields, variants=variants),
-        surroundings=merge.surroundings({name: study.surroundings for name, study in prepared.items()}),
-        choices=merge.choices({name: study.choices for name, study in prepared.items()}),
+        environment=merge.environment({name: study.environment for name, study in prepared.items()}),
+        defaults_chosen=merge.choices({name: study.defaults_chosen for name, study in prepared.items()}),
         settings=merge.settings({name: study.settings for name, study in prepared.items()}),
         host_changes=merge.changes(study.host_changes for study in prepared.values()),
         confirm=merge.changes(study.confirm for study in prepared.values()),
