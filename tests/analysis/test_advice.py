@@ -39,7 +39,12 @@ def test_a_host_in_good_practice_has_nothing_to_change_and_one_thing_unseen():
     ("check", "changes", "outcome", "words"),
     [
         ("io-scheduler", {"disks": (HardwareDevice(name="sda", schedulers=("mq-deadline", "none")),)}, "change", "none > /sys/block/sda"),
-        ("io-scheduler", {"disks": (HardwareDevice(name="sda", driver="vmw_pvscsi", schedulers=("cfq", "noop")),)}, "change", "echo noop >"),
+        (
+            "io-scheduler",
+            {"disks": (HardwareDevice(name="sda", driver="vmw_pvscsi", schedulers=("cfq", "noop")),)},
+            "change",
+            "echo noop >",
+        ),
         ("io-scheduler", {"disks": (HardwareDevice(name="vda", driver="virtio_blk"),)}, "unknown", ""),
         ("io-scheduler", {"disks": ()}, "unknown", ""),
         ("paravirtual-drivers", {"disks": (HardwareDevice(name="sda", driver="storvsc_host"),), "cards": ()}, "ok", ""),

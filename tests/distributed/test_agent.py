@@ -54,7 +54,7 @@ class FakeDeployer:
     def readings(self):
         return {}
 
-    def memory_kills(self):
+    def oom_kills(self):
         return (KILL,)
 
     def stop_phase_targets(self):

@@ -23,7 +23,7 @@ def load(*words, **options):
 
 def test_it_is_found_by_name_and_runs_outside_of_containers():
     assert registry.driver("command") is DRIVER
-    assert load().place == "outside" and load().scripts == ()
+    assert load().client_placement == "outside" and load().scripts == ()
 
 
 def test_words_reach_the_command_as_they_are():

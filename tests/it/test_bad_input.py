@@ -131,7 +131,7 @@ def test_run_directories_that_cannot_be_read(pgherd, finished):
     damages = [
         (whole[: len(whole) // 2], "run.json cannot be read"),
         ("", "run.json cannot be read"),
-        ('{"schema": "other/1"}', "has schema 'other/1', but this pgherd reads 'pgherd/run/1'"),
+        ('{"schema": "other/1"}', "has schema 'other/1', but this pgherd reads 'pgherd/run/2'"),
         ("[1, 2]", "has schema 'None'"),
         (json.dumps({**json.loads(whole), "trials": 7}), "run.json is no record of a run: trials"),
     ]

@@ -52,9 +52,9 @@ def test_surroundings_hold_the_largest_budget_and_open_control_groups_first():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"trace": True}, "block requests .--trace-io. is the same for a whole run, but it is off in 'a', on in 'c'"),
+        ({"trace_io": True}, "block requests .--trace-io. is the same for a whole run, but it is off in 'a', on in 'c'"),
         ({"run_as": "postgres"}, "but it is the host's default in 'a', postgres in 'c'"),
-        ({"platform": ()}, "but it is process=sshd in 'a', none in 'c'"),
+        ({"track": ()}, "but it is process=sshd in 'a', none in 'c'"),
         ({"swap": Swap(kind="zram", size=2**30)}, "the run's swap .--swap. is .* the host's default in 'a', zram of 1 GB in 'c'"),
     ],
 )

@@ -159,7 +159,7 @@ def test_exceptions_say_errors_first_and_group_trials_that_failed_alike(run8):
     lines = html_model.exceptions([*results, run8[1][-1]])
     assert lines[0].startswith("Trial 0025 did not finish")
     assert lines[1] == "steal failed in trials 0000, 0001: steal was seen in trial 0000; expected: less (the hypervisor took it)."
-    assert lines[2] == "vacuums unknown in trial 0001 (warning only): vacuums was seen; expected: less."
+    assert lines[2] == "no-autovacuum unknown in trial 0001 (warning only): no-autovacuum was seen; expected: less."
     assert len(lines) == 3
 
 

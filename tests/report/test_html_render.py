@@ -60,7 +60,7 @@ def test_the_answer_is_the_heading_and_the_grade_says_what_it_means(page8, run8)
 def test_sections_stand_in_the_order_in_which_a_reader_needs_them(page8):
     ids = [attrs["id"] for tag, attrs in page8[1].tags if tag == "h2"]
     assert ids == [
-        *("warnings", "look", "figures", "verdicts", "findings", "choices", "host", "settings", "versions", "repeat"),
+        *("warnings", "look", "figures", "checks", "findings", "choices", "host", "settings", "versions", "repeat"),
         *("raw", "proposals", "timing"),
     ]
 

@@ -36,7 +36,7 @@ def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, 
     [
         ({"settings": {"a": "1", "wal_compression": "lz4"}}, "wal-compression"),
         ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "separate-wal-device"),
-        ({"checksums": False}, "data-checksums"),
+        ({"data_checksums": False}, "data-checksums"),
         ({"settings": {"a": "1", "checkpoint_completion_target": "0.5"}}, "checkpoint-completion-target"),
     ],
 )

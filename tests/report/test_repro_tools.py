@@ -190,7 +190,7 @@ def test_command_the_caller_s_environment_does_not_reach_it(tmp_path):
 
 
 def test_command_one_that_is_ended_by_the_clock_is_here_too():
-    assert "timeout 12 sleep 60" in command_script(command_result("sleep", "60", seconds=10.0, ramp=2.0), RECORD)
+    assert "timeout 12 sleep 60" in command_script(command_result("sleep", "60", duration=10.0, warmup=2.0), RECORD)
     assert "timeout" not in command_script(command_result("sleep", "60"), RECORD)
 
 

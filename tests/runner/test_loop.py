@@ -75,7 +75,7 @@ class FakeBackend:
     def mark_unhealthy(self):
         self.distrusted += 1
 
-    def memory_kills(self):
+    def oom_kills(self):
         return ()
 
 

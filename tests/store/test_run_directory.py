@@ -77,11 +77,11 @@ def test_an_ambiguous_part_is_refused(run, tmp_path):
     ("text", "message"),
     [
         ("", "cannot be read"),
-        ('{"schema": "pgherd/run/1", "ru', "cannot be read"),
+        ('{"schema": "pgherd/run/2", "ru', "cannot be read"),
         ('{"hello": 1}', "has schema 'None'"),
         ("[]", "has schema 'None'"),
-        ('{"schema": "pgherd/run/99"}', "has schema 'pgherd/run/99', but this pgherd reads 'pgherd/run/1'"),
-        ('{"schema": "pgherd/run/1"}', "is no record of a run: run: Field required"),
+        ('{"schema": "pgherd/run/99"}', "has schema 'pgherd/run/99', but this pgherd reads 'pgherd/run/2'"),
+        ('{"schema": "pgherd/run/2"}', "is no record of a run: run: Field required"),
     ],
 )
 def test_truncated_or_foreign_records_are_told_in_one_message(run, text, message):

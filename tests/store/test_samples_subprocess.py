@@ -19,7 +19,8 @@ def test_the_same_is_written(tmp_path):
 
 
 def test_the_engine_stays_out_of_the_process_that_asks(tmp_path):
-    program = f"import pathlib, sys; from pgherd.store.samples_subprocess import *; write_samples_apart(pathlib.Path({str(tmp_path)!r}), {ROWS!r})"
+    program = "import pathlib, sys; from pgherd.store.samples_subprocess import *; "
+    program += f"write_samples_apart(pathlib.Path({str(tmp_path)!r}), {ROWS!r})"
     said = subprocess.run([sys.executable, "-P", "-c", f"{program}; print('duckdb' in sys.modules)"], capture_output=True, text=True)
     assert said.stdout == "False\n", said
     assert (tmp_path / "samples/cpu.parquet").is_file()

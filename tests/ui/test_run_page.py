@@ -89,7 +89,7 @@ def test_several_hosts_are_shown_each_and_together(client, running, runs):
     (facts,) = record["hosts"].values()
     hosts = {name: {**facts, "logical_cpus": 2} for name in ("db1", "db2")}
     over = {"address": "default", "hosts": [{"name": name} for name in hosts]}
-    change(runs, hosts=hosts, surroundings={"runtime": "cgroup", "host_cores": 4.0, "host_memory": 2**30, "cluster": over})
+    change(runs, hosts=hosts, environment={"runtime": "cgroup", "cores": 4.0, "memory": 2**30, "cluster": over})
     now = time.time()
     lines = [{"sources": [[sampler, f"host:{name}", "read on", name, ""] for name in hosts for sampler in ("cpu", "memory")], "first": 0}]
     for number in range(len(hosts)):

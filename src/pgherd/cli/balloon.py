@@ -212,13 +212,13 @@ def _run_demo(
 
     node = LocalNode()
     log = DemoLog(options, installation.version)
-    surroundings = RunEnvironment(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=options.host, swap=swap)
+    environment = RunEnvironment(runtime="cgroup", run_as=run_as, cores=cores or gather(node).cores, memory=options.host, swap=swap)
     name = f"{time.strftime('%Y%m%d-%H%M%S')}-balloon-{secrets.token_hex(2)}"
     try:
         with (
             interruption.ended_by_signals(),
             DemoView(progress_console(), options) as view,
-            open_session(node, name, surroundings, view) as opened,
+            open_session(node, name, environment, view) as opened,
         ):
             run_demo(opened, installation, options, view, view.show, log)
     except KeyboardInterrupt:

@@ -89,6 +89,7 @@ def command(
     from pgherd.report.gate import gate
     from pgherd.report.gate_metrics import MetricLimit, Run, default_metric
     from pgherd.store.run_directory import RunDirectory
+    from pgherd.study.analyse_run import refreshed
 
     allowed = regression(max_regression)
     limits = [parse_metric(text, allowed) for text in metrics]
@@ -98,7 +99,8 @@ def command(
 
     def read(name: str) -> Run:
         directory = RunDirectory.find(name, runs)
-        return Run(directory.name, directory.record(), directory.results())
+        results = directory.results()
+        return Run(directory.name, refreshed(directory.record(), results), results)
 
     old, new = read(baseline), read(run)
     result = gate(old, new, limits or [MetricLimit(default_metric(new.record), allowed)])

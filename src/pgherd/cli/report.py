@@ -13,7 +13,7 @@ from pgherd import __version__
 from pgherd.cli.output import answer_console, json_option, print_document, run_named, runs_option
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
-from pgherd.model.run import RunRecord
+from pgherd.model.run import SCHEMA, RunRecord
 from pgherd.study.registry import study_of
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _analysed(directory: RunDirectory, record: RunRecord, results: list[TrialRes
 
     It keeps the present analysis if this version made it from all results, or if another version defined its options.
     """
-    if record.analysis is not None and record.state == "finished" and record.pgherd == __version__:
+    if record.analysis is not None and record.state == "finished" and record.pgherd == __version__ and record.schema_ == SCHEMA:
         return record
     study = study_of(record.study)
     try:

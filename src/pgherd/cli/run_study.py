@@ -177,9 +177,9 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
         PgherdError: the run is being executed, its record is unreadable, or this host no longer has what it requires.
     """
     record = directory.record()
-    surroundings = record.environment
-    if surroundings is None:
-        raise RunDirectoryError(f"run {directory.name} cannot be resumed: its run.json has no 'surroundings'; start a new run")
+    environment = record.environment
+    if environment is None:
+        raise RunDirectoryError(f"run {directory.name} cannot be resumed: its run.json has no 'environment'; start a new run")
     with interruption.ended_by_signals(), metrics_options.serving(), _resumable() as begun:
         begun.append(directory)
         node = LocalNode()
@@ -191,9 +191,9 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
             if record.state != "finished":
                 options = study_of(record.study).options.model_validate(record.options)
                 secrets.take_variables(tuple(getattr(options, "env", ())))
-                if surroundings.cluster is None:
+                if environment.cluster is None:
                     record = resumed_on(record, gather(node), len(directory.results()))
-                record = _execute(node, directory, record, options, surroundings, watcher)
+                record = _execute(node, directory, record, options, environment, watcher)
         return _conclude(directory, record, report=report, as_json=as_json)
 
 
@@ -217,12 +217,12 @@ def resumed_on(record: RunRecord, now: HostFacts, done: int) -> RunRecord:
 
 
 def _execute(
-    node: LocalNode, directory: RunDirectory, record: RunRecord, options: Model, surroundings: RunEnvironment, watcher: TerminalProgress
+    node: LocalNode, directory: RunDirectory, record: RunRecord, options: Model, environment: RunEnvironment, watcher: TerminalProgress
 ) -> RunRecord:
     with (
         directory.locked(),
         open_live_writer(directory.path, watcher) as writer,
-        open_backend(node, directory.name, record, surroundings, writer) as (backend, study),
+        open_backend(node, directory.name, record, environment, writer) as (backend, study),
     ):
         metrics_options.show(directory.path, record)
         return execute(directory, record, study, options, backend, record.thresholds, writer)

@@ -44,9 +44,11 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
     """
     from pgherd.report import data_files, terminal
     from pgherd.store.run_directory import RunDirectory
+    from pgherd.study.analyse_run import refreshed
 
     directory = RunDirectory.find(run, runs)
-    record, results = directory.standing(), directory.results()
+    results = directory.results()
+    record = refreshed(directory.standing(), results)
     if trial is None:
         if repro_script:
             raise UsageError(f"--repro-script requires a trial; run {directory.name} has {_trial_range(len(results))}")

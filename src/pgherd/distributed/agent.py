@@ -213,7 +213,7 @@ class HostAgent:
         """Require that these huge pages (size in bytes → number) are available at once. Raises CapabilityError."""
         self._do(lambda: probe_huge_pages(self._node, pages))
 
-    def open(self, run: str, surroundings: RunEnvironment, postgres: dict[str, str]) -> list[str]:
+    def open(self, run: str, environment: RunEnvironment, postgres: dict[str, str]) -> list[str]:
         """Open the run's session here. Return notes on the cleanup of killed runs.
 
         ``postgres`` maps bin directories, as trials name them, to the required version. If this host has that version
@@ -223,7 +223,7 @@ class HostAgent:
             UsageError: this host lacks that version.
             CapabilityError: as ``runner.session.open_session``.
         """
-        return self._do(lambda: self._begin(run, surroundings, postgres))
+        return self._do(lambda: self._begin(run, environment, postgres))
 
     def keep_variables(self, values: dict[str, str]) -> None:
         """Keep the values of the run's variables for commands, until the run ends. They are not recorded."""
@@ -340,18 +340,18 @@ class HostAgent:
         file.write_bytes(data)
         return str(file)
 
-    def _begin(self, run: str, surroundings: RunEnvironment, postgres: dict[str, str]) -> list[str]:
+    def _begin(self, run: str, environment: RunEnvironment, postgres: dict[str, str]) -> list[str]:
         self._close()
         notes = clean(self._node, paths.state_dir())
         self._called_off.clear()
         self._observer = _CallObserver(self._called_off)
         try:
-            self._session = self._open.enter_context(open_session(self._node, run, surroundings, self._observer))
+            self._session = self._open.enter_context(open_session(self._node, run, environment, self._observer))
             self._runnable = {bin_: self._installation(bin_, version, self._session) for bin_, version in postgres.items()}
-            if surroundings.listen is not None:
+            if environment.listen is not None:
                 for installation in self._runnable.values():
                     require_tls(self._session, installation)
-                self._opened = ServerAccess(self._session, surroundings.listen)
+                self._opened = ServerAccess(self._session, environment.listen)
                 self._session = replace(self._session, opening=self._opened.opening)
             self._deployer = Deployer(self._session, self._runnable, self._observer)
             self._carrier = TemplateTransfer(self._node, self._runnable, str(paths.cache_dir()), self._session.account)
@@ -446,7 +446,7 @@ class HostAgent:
     def _failed(self, part: Trial, limits: Thresholds) -> HostResult:
         self._called_off.clear()
         self._discard()
-        kills = self._open_fleet().memory_kills()
+        kills = self._open_fleet().oom_kills()
         self._open_fleet().mark_unhealthy()
         return HostResult([], memory_checks.judge(part, [], kills, limits), kills)
 

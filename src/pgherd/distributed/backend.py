@@ -47,7 +47,7 @@ def complete(node: Node, study: str, asked: Model, *, dry: bool = False) -> tupl
 
 @contextlib.contextmanager
 def open_backend(
-    node: Node, run: str, record: RunRecord, surroundings: RunEnvironment, writer: LiveWriter
+    node: Node, run: str, record: RunRecord, environment: RunEnvironment, writer: LiveWriter
 ) -> Iterator[tuple[Backend, RunnableStudy[Any]]]:
     """Open the backend of a run, and yield it with the study to run on it. Close it on exit.
 
@@ -57,8 +57,8 @@ def open_backend(
         TrialError: a host of the run is missing.
     """
     study = study_of(record.study)
-    if surroundings.cluster is None:
-        with open_session(node, run, surroundings, writer) as opened:
+    if environment.cluster is None:
+        with open_session(node, run, environment, writer) as opened:
             usable = {bin_: runnable(node, bin_, version, opened) for bin_, version in record.postgres.items()}
             deployer = Deployer(opened, usable, writer)
             writer.output = lambda number: deployer.scratch / f"{number:04d}"
@@ -67,12 +67,12 @@ def open_backend(
             finally:
                 deployer.close()
         return
-    with contextlib.closing(_connect(surroundings.cluster.address, surroundings.cluster.tls)) as engine:
-        backend = ClusterBackend(AgentPool(engine), surroundings.cluster, run, surroundings, record.postgres, writer)
+    with contextlib.closing(_connect(environment.cluster.address, environment.cluster.tls)) as engine:
+        backend = ClusterBackend(AgentPool(engine), environment.cluster, run, environment, record.postgres, writer)
         writer.output = partial(reported_dir, writer.run)
         try:
             backend.open()
-            yield backend, ClusterStudy(study, surroundings.cluster)
+            yield backend, ClusterStudy(study, environment.cluster)
         finally:
             backend.close()
 

@@ -60,14 +60,14 @@ class ClusterBackend:
     """
 
     def __init__(
-        self, pool: AgentPool, cluster: Cluster, run: str, surroundings: RunEnvironment, postgres: Mapping[str, str], watcher: RunObserver
+        self, pool: AgentPool, cluster: Cluster, run: str, environment: RunEnvironment, postgres: Mapping[str, str], watcher: RunObserver
     ) -> None:
         """Args:
-        surroundings: those of all hosts together.
+        environment: those of all hosts together.
         postgres: installations required by the run: bin directory → version.
         """
         self._pool, self._cluster, self._run = pool, cluster, run
-        self._surroundings, self._postgres, self._watcher = surroundings, dict(postgres), watcher
+        self._surroundings, self._postgres, self._watcher = environment, dict(postgres), watcher
         self._lead = LEAD_S
         self._named_hosts: frozenset[str] = frozenset()
         self._files: dict[str, dict[str, str]] = {}
@@ -214,10 +214,10 @@ class ClusterBackend:
             self._pool.all("keep_variables", dict.fromkeys(present, (self._variables,)), timeout=_CALL_TIMEOUT_S)
 
     def _surroundings_of(self, host: str) -> RunEnvironment:
-        surroundings, client = own_surroundings(self._surroundings, self._cluster.host(host)), self._cluster.client
+        environment, client = own_surroundings(self._surroundings, self._cluster.host(host)), self._cluster.client
         if host == client:  # that host has no server
-            return surroundings.model_copy(update={"runtime": "process", "swap": None, "trace_io": False})
-        return surroundings if client is None else surroundings.model_copy(update={"listen": self._pool.addresses()[host]})
+            return environment.model_copy(update={"runtime": "process", "swap": None, "trace_io": False})
+        return environment if client is None else environment.model_copy(update={"listen": self._pool.addresses()[host]})
 
     def _missing(self, trial: Trial) -> dict[str, str]:
         """Return the lost hosts, of those that a trial should have, with the reasons."""

@@ -102,7 +102,7 @@ def _loads(phase: Phase, host_of: Mapping[str, str], hosts: Sequence[str], clien
             loads |= dict.fromkeys(hosts, load)
         elif target.count("/") == 3:
             container = target.split("/")[1]
-            on_client = {} if client is None else {"host": client, "place": "outside"}
+            on_client = {} if client is None else {"host": client, "client_placement": "outside"}
             loads[target.replace(ONE, host_of[container], 1)] = load.model_copy(update=on_client)
         else:
             loads[target] = load
@@ -247,11 +247,11 @@ def with_files(part: Trial, copies: Mapping[str, str]) -> Trial:
     return part.model_copy(update={"phases": tuple(phases), "deployment": deployment})
 
 
-def own_surroundings(surroundings: RunEnvironment, host: Host) -> RunEnvironment:
+def own_surroundings(environment: RunEnvironment, host: Host) -> RunEnvironment:
     """Return the run's requirements for one host of its cluster, with that host's cores and memory."""
-    cores = surroundings.cores if host.cores is None else host.cores
-    memory = surroundings.memory if host.memory is None or not surroundings.memory else host.memory
-    return surroundings.model_copy(update={"cores": cores, "memory": memory, "cluster": None})
+    cores = environment.cores if host.cores is None else host.cores
+    memory = environment.memory if host.memory is None or not environment.memory else host.memory
+    return environment.model_copy(update={"cores": cores, "memory": memory, "cluster": None})
 
 
 class ClusterStudy:

@@ -71,7 +71,7 @@ class Swap(Model):
         return self
 
 
-SCHEMA = "pgherd/run/1"
+SCHEMA = "pgherd/run/2"
 
 
 class LoggedProposal(Model):
@@ -107,7 +107,8 @@ class RunRecord(Model):
 
     ``options`` are the complete options of the study. ``timing`` is in seconds: ``setup`` (templates, clones, first starts),
     ``measured`` (measured periods), ``wall`` (from the first trial's start to the last trial's end). ``choices`` are sentences
-    on defaults that pgherd chose (runtime, settings, scale), with reasons.
+    on defaults that pgherd chose (runtime, settings, scale), with reasons. ``schema_`` is that of the file that was read: a former
+    one means that ``analysis`` has texts only (see pgherd.store.version_1).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)

@@ -192,14 +192,14 @@ def choose_swap(
 
 
 def with_swap(prepared: PreparedStudy, swap: Swap | None) -> PreparedStudy:
-    """Return the study with this swap in its surroundings, in its host changes, and in the changes that the user must confirm."""
+    """Return the study with this swap in its environment, in its host changes, and in the changes that the user must confirm."""
     if swap is None:
         return prepared
-    surroundings = prepared.environment.model_copy(update={"swap": swap})
+    environment = prepared.environment.model_copy(update={"swap": swap})
     if swap.kind == "none":
-        return replace(prepared, environment=surroundings)
+        return replace(prepared, environment=environment)
     change = describe_swap(swap)
-    return replace(prepared, environment=surroundings, host_changes=(*prepared.host_changes, change), confirm=(*prepared.confirm, change))
+    return replace(prepared, environment=environment, host_changes=(*prepared.host_changes, change), confirm=(*prepared.confirm, change))
 
 
 def describe_swap(swap: Swap) -> str:

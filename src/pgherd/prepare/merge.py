@@ -129,7 +129,7 @@ def _policy_text(policy: VmMemoryPolicy) -> str:
 
 
 def _text(value: object) -> str:
-    """Return a property of the surroundings as text for messages."""
+    """Return a property of the environment as text for messages."""
     match value:
         case Swap():
             return "none" if value.kind == "none" else f"{value.kind} of {format_bytes(value.size)}"

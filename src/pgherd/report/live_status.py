@@ -1,7 +1,7 @@
 """Status of a running run: progress, current trial, throughput, CPU and memory, checks, answer.
 
-Everything is read from the run's directory (pgherd.store.live_state), so any process with access can watch: ``pgherd watch`` or the web page.
-Each read covers only what was added since the previous one.
+Everything is read from the run's directory (pgherd.store.live_state), so any process with access can watch: ``pgherd watch`` or the
+web page. Each read covers only what was added since the previous one.
 """
 
 from __future__ import annotations

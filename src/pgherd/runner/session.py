@@ -35,7 +35,7 @@ class RunSession:
         cache: directory of templates and other files that outlive the run.
         runtimes: runtimes that share the run's host share. Each is opened when the first container needs it.
         platform: processes and cgroups to track separately, see pgherd.runner.deploy.tracked_processes.
-        swap: swap that was created for this run, if ``surroundings`` request it.
+        swap: swap that was created for this run, if ``environment`` request it.
         opening: TCP access to the servers for clients on another host, if there are any.
     """
 
@@ -48,7 +48,7 @@ class RunSession:
     sockets: Path
     cache: Path
     platform: tuple[str, ...] = ()
-    surroundings: RunEnvironment | None = None
+    environment: RunEnvironment | None = None
     swap: ActiveSwap | None = None
     opening: TcpListener | None = None
 
@@ -58,40 +58,38 @@ class RunSession:
 
 
 @contextlib.contextmanager
-def open_session(
-    node: Node, run: str, surroundings: RunEnvironment, watcher: RunObserver, *, reserved: bool = True
-) -> Iterator[RunSession]:
+def open_session(node: Node, run: str, environment: RunEnvironment, watcher: RunObserver, *, reserved: bool = True) -> Iterator[RunSession]:
     """Create the resources of a run, and release them on exit.
 
-    Unless ``reserved`` is False, the run's cores and memory are reserved: other runs cannot use them. ``surroundings.memory`` of 0
+    Unless ``reserved`` is False, the run's cores and memory are reserved: other runs cannot use them. ``environment.memory`` of 0
     means no limit.
 
     Raises:
         CapabilityError: other runs leave too few resources, or the host lacks a feature.
         UsageError: the account cannot be used.
     """
-    account = server_account(surroundings.run_as)
+    account = server_account(environment.run_as)
     process.allow_many()
     facts = gather(node)
     state = paths.state_dir()
     with contextlib.ExitStack() as stack:
-        all_cores = surroundings.cores >= facts.cores
+        all_cores = environment.cores >= facts.cores
         with interruption.undisturbed():  # a signal must not leave a resource outside the stack
             cpus = None
             if reserved:
-                cores = None if all_cores else surroundings.cores
-                cpus = stack.enter_context(reserve(state, run, cores, surroundings.memory, facts)).cpus
+                cores = None if all_cores else environment.cores
+                cpus = stack.enter_context(reserve(state, run, cores, environment.memory, facts)).cpus
             journal = Journal.open(node, state, run)
             stack.callback(journal.end, watcher.note)
-        active_swap = None if surroundings.swap is None else swap.make(node, journal, surroundings.swap, str(paths.cache_dir()))
+        active_swap = None if environment.swap is None else swap.make(node, journal, environment.swap, str(paths.cache_dir()))
         suffix = run[-4:]
         work = paths.work_tree(node, journal, run, account)
         sockets = Path(paths.socket_root(node, journal))
-        swap_size = None if surroundings.swap is None else surroundings.swap.size
-        budget = Host(cores=surroundings.cores, memory=surroundings.memory or None, swap=swap_size)
-        runtimes = RuntimePool(node, journal, facts, budget, suffix, cpus, surroundings.vm_memory_policy)
+        swap_size = None if environment.swap is None else environment.swap.size
+        budget = Host(cores=environment.cores, memory=environment.memory or None, swap=swap_size)
+        runtimes = RuntimePool(node, journal, facts, budget, suffix, cpus, environment.vm_memory_policy)
         stack.callback(runtimes.close)
-        runtimes.get(surroundings.runtime)  # fails early if the host cannot provide the runtime
+        runtimes.get(environment.runtime)  # fails early if the host cannot provide the runtime
         yield RunSession(
-            node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), surroundings.track, surroundings, active_swap
+            node, facts, journal, runtimes, account, work, sockets, paths.cache_dir(), environment.track, environment, active_swap
         )

@@ -23,6 +23,7 @@ from pgherd.model.errors import PgherdError, RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import SCHEMA, RunRecord
 from pgherd.node.files import make_private
+from pgherd.store import version_1
 
 _NAME = re.compile(r"^\d{8}-\d{6}-[a-z-]+-[0-9a-f]{4}$")
 
@@ -31,10 +32,6 @@ _STARTUP_S = 60.0
 
 KILLED = "its process was killed"
 _LOCK_ATTEMPTS, _LOCK_RETRY_S = 5, 0.05
-
-
-_RENAMED_STUDIES = {"storage": "io-profile", "sizes": "database-size"}
-"""Studies in run directories by their former names."""
 
 
 class RunDirectory:
@@ -133,12 +130,12 @@ class RunDirectory:
         except (OSError, ValueError) as error:
             raise RunDirectoryError(f"{file} cannot be read ({error}); its finished trials are in {self.path}/trials") from None
         schema = document.get("schema") if isinstance(document, dict) else None
-        if schema != SCHEMA:
+        if schema not in (SCHEMA, version_1.SCHEMA):
             raise RunDirectoryError(f"{file} has schema '{schema}', but this pgherd reads '{SCHEMA}'; use the pgherd that wrote it")
-        if document.get("study") in _RENAMED_STUDIES:
-            document["study"] = _RENAMED_STUDIES[document["study"]]
         try:
-            return RunRecord.model_validate(document)
+            return RunRecord.model_validate(document if schema == SCHEMA else version_1.run_document(document))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise RunDirectoryError(f"{file} is no record of a run: {error!r}") from None
         except ValidationError as error:
             location = ".".join(map(str, error.errors()[0]["loc"]))
             raise RunDirectoryError(f"{file} is no record of a run: {location}: {error.errors()[0]['msg']}") from None
@@ -169,7 +166,8 @@ class RunDirectory:
             shutil.rmtree(self.path, ignore_errors=True)
 
     def save(self, record: RunRecord) -> None:
-        """Replace ``run.json`` and sync it. Raises OSError, for example if the disk is full."""
+        """Replace ``run.json`` and sync it, in the present schema. Raises OSError, for example if the disk is full."""
+        record = record.model_copy(update={"schema_": SCHEMA})
         self.write("run.json", record.model_dump_json(by_alias=True, indent=1).encode())
 
     def write(self, name: str, data: bytes) -> None:
@@ -226,8 +224,11 @@ class RunDirectory:
             if file.parent.name.endswith(".partial"):
                 continue
             try:
-                results.append(TrialResult.model_validate_json(file.read_bytes()))
-            except (OSError, ValidationError) as error:
+                data = file.read_bytes()
+                if version_1.is_former_trial(data):
+                    data = json.dumps(version_1.trial_document(self.record().study, json.loads(data))).encode()
+                results.append(TrialResult.model_validate_json(data))
+            except (OSError, ValueError, KeyError, TypeError) as error:
                 reason = f"{len(error.errors())} invalid fields" if isinstance(error, ValidationError) else str(error)
                 raise RunDirectoryError(f"{file} cannot be read ({reason}); remove its directory to continue without it") from None
         return results

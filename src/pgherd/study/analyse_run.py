@@ -8,11 +8,13 @@ from typing import Any
 from pgherd.model.analysis import Analysis
 from pgherd.model.base import Model
 from pgherd.model.result import TrialResult
+from pgherd.model.run import SCHEMA, RunRecord
 from pgherd.model.study import RunnableStudy
 from pgherd.study.device_io import with_device_io
 from pgherd.study.emulation import FUNCTIONAL_TABLE, with_emulation
 from pgherd.study.grade import rerun_hints
 from pgherd.study.guest_memory import with_guest_memory
+from pgherd.study.registry import study_of
 from pgherd.study.repeats import join_continuations
 
 
@@ -46,3 +48,16 @@ def conclude(
     if resumed and analysis.grade == "A":
         analysis = analysis.model_copy(update={"grade": "B"})
     return with_guest_memory(analysis, combined)
+
+
+def refreshed(record: RunRecord, results: Sequence[TrialResult]) -> RunRecord:
+    """Return the record. If it is of a former schema and has an analysis, this analysis is made anew, with present names.
+
+    Raises:
+        ValidationError: this version does not have the options of the run.
+    """
+    if record.schema_ == SCHEMA or record.analysis is None or not results:
+        return record
+    study = study_of(record.study)
+    options = study.options.model_validate(record.options)
+    return record.model_copy(update={"analysis": conclude(study, options, results, record.resumed_on_changed_host, record.command)})

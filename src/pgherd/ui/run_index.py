@@ -24,6 +24,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.text import clean
 from pgherd.store.run_directory import RunDirectory
+from pgherd.study.analyse_run import refreshed
 
 LARGEST = 64 * 2**20
 """Maximum size of a run.json in bytes. pgherd writes much smaller ones."""
@@ -250,7 +251,8 @@ class RunCache:
             if cached is not None and cached[0] == stamp:
                 self._runs.move_to_end(key)
                 return cached[1]
-        run = LoadedRun(directory, directory.record(), tuple(directory.results()))
+        results = tuple(directory.results())
+        run = LoadedRun(directory, refreshed(directory.record(), results), results)
         with self._lock:
             self._runs[key] = (stamp, run)
             while len(self._runs) > _CACHED_RUNS:

@@ -92,7 +92,7 @@ def test_a_period_that_outlasted_its_plan_fails():
         ("not-client-bound", changed(f"driver:{TARGET}", cpu__usage=0.95), {}),
         ("overlap", GOOD, {"overlap": 0.9}),
         ("no-failed-transactions", GOOD, {"failed": 3}),
-        ("steal", changed("host", cpu__max_steal=0.5), {}),
+        ("steal", changed("host", cpu__steal=0.5), {}),
         ("background-cpu", changed("host", cpu__user=2.5), {}),
         ("background-cpu", changed("host", cpu__user=2.5) | {"platform:balloon-manager": {"cpu.usage": 1.6}}, {}),  # a part of pgherd's
         ("no-checkpoint", changed("server:c1/pg", checkpoint__timed=0.1), {}),

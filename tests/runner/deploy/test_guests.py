@@ -44,7 +44,7 @@ class Machine:
     def ending(self):
         return "was ended by signal 9"
 
-    def memory_kills(self):
+    def oom_kills(self):
         return list(getattr(self, "killed", ()))
 
     def last_words(self):

@@ -82,7 +82,7 @@ def make(tmp_path, monkeypatch):
         journals.append(Journal.open(NODE, tmp_path / "state", "run"))
         around = RunEnvironment(runtime=runtime, cores=2, memory=800 * MB, swap=swap)
         places = (tmp_path / "work", tmp_path / "sockets", tmp_path / "cache")
-        session = RunSession(NODE, gather(NODE), journals[-1], Only(groups), None, *places, surroundings=around, swap=made)
+        session = RunSession(NODE, gather(NODE), journals[-1], Only(groups), None, *places, environment=around, swap=made)
         return MemoryBudget(session), groups
 
     yield built

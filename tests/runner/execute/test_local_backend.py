@@ -29,7 +29,7 @@ class FakeDeployer:
     def readings(self):
         return {"server:a/pg": {"pages.size": 4096.0}, "host": {"more": 1.0}}
 
-    def memory_kills(self):
+    def oom_kills(self):
         return (KILL,)
 
     def stop_phase_targets(self):

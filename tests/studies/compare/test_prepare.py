@@ -34,7 +34,7 @@ def _without_validation(own_directories, monkeypatch):
 
 
 def prepared(**asked):
-    return prepare(LocalNode(), CompareRequest(**{"memory": "2GB", **asked}), dry=True)
+    return prepare(LocalNode(), CompareRequest(**{"host_memory": "2GB", **asked}), dry=True)
 
 
 def options_of(found, name):
@@ -68,7 +68,7 @@ def test_the_first_of_several_variants_is_the_baseline():
 def test_what_writes_begins_fresh_and_gets_longer_trials():
     reads, writes = (prepared(variant=("x:jit=off",), workload=name) for name in ("select-only", "tpcb-like"))
     assert {trial.state for trial in variants.block_trials(writes.options, 0)} == {"fresh"}
-    assert options_of(writes, "x")["seconds"] > options_of(reads, "x")["seconds"]
+    assert options_of(writes, "x")["duration"] > options_of(reads, "x")["duration"]
     asked = prepared(variant=("x:jit=off",), workload="tpcb-like", start_state="warm", duration="2s", warmup="1s")
     assert {(trial.state, trial.seconds()) for trial in variants.block_trials(asked.options, 0)} == {("warm", 3.0)}
 
@@ -120,7 +120,7 @@ def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
 def test_limits_of_the_run():
     found = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("max_steal=0.5",))
     assert found.options.max_blocks == 30 and found.options.precision == 0.01 and found.options.equivalence_margin == 0.05
-    assert found.thresholds.steal == 0.5 == found.options.thresholds.steal
+    assert found.thresholds.max_steal == 0.5 == found.options.thresholds.max_steal
     assert found.options.time_budget > 260, "who names blocks wants them run"
     assert prepared(variant=("x:jit=off",), max_blocks=30, time_budget="1m").options.time_budget == 60
 

@@ -54,7 +54,7 @@ def test_by_default_where_it_is_honest():
         ({"cpu_mode": "cpuset"}, "with --cpu-mode cpuset"),
         ({"volumes": (Volume(name="on-wal", path="/elsewhere"),), "roles": {"wal": "on-wal"}}, "their volumes"),
         ({"volumes": (Volume(name="data", kind="loop", size=2**30),)}, "their volumes"),
-        ({"server": "host=elsewhere"}, "an external server keeps running"),
+        ({"dsn": "host=elsewhere"}, "an external server keeps running"),
         ({"cpu_mode": "quota", "vcpus": 0.02}, "a CPU quota of 0.02 vCPUs is too small for one slice"),
         ({"rate": 100.0}, "at a given rate transactions do not wait"),
         ({"runtime": "vm"}, "clients in guests cannot be stopped"),
@@ -98,7 +98,7 @@ def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
 
 def test_servers_of_somebody_else_are_up_all_the_time():
     plain = completed()
-    theirs = {name: changed(plain, server=f"host={name}") for name in "ab"}
+    theirs = {name: changed(plain, dsn=f"host={name}") for name in "ab"}
     assert chosen(theirs).explanation.startswith("The external servers keep running")
     with pytest.raises(UsageError, match="--interleave does not apply to external servers"):
         chosen(theirs, interleave="slices")

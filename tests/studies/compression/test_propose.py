@@ -22,5 +22,5 @@ def test_without_encryption_there_is_one_form(options):
 
 def test_the_same_segments_are_asked_for_in_every_form(options):
     trials = STUDY.propose(options(), []).trials
-    assert {trial.asked["seed"] for trial in trials} == {"1"}
-    assert trials[0].asked["blocks"] == "4096,8192,16384,32768,131072,1048576"
+    assert {trial.probe_options["seed"] for trial in trials} == {"1"}
+    assert trials[0].probe_options["blocks"] == "4096,8192,16384,32768,131072,1048576"

@@ -371,7 +371,7 @@ def _documented():
 @pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
 def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as_is_said(monkeypatch, tmp_path, capsys):
     facts = gather(LocalNode())
-    large = facts.model_copy(update={"host_cores": 8, "logical_cpus": 8, "host_memory": 16 * GB, "memory_available": 15 * GB})
+    large = facts.model_copy(update={"cores": 8, "logical_cpus": 8, "memory": 16 * GB, "memory_available": 15 * GB})
     monkeypatch.setattr(databases, "gather", lambda node: large)
     monkeypatch.setattr(volumes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
     monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))

@@ -31,7 +31,7 @@ def test_with_several_volumes_each_has_its_own_findings(make, bank):
     [
         ({}, {"cached": 0.5}, "Results from a cache"),
         ({}, {"slope": 0.6}, "Over 5 parts of a trial, the range must be at most 20%"),
-        ({"seconds": 2}, {}, "too short to judge steadiness"),
+        ({"duration": 2}, {}, "too short to judge steadiness"),
         ({"memory": 2**40}, {}, "Caches below this host"),
         ({"rate_iops": (70, 30), "tests": ("mix",)}, {"iops": 50}, "Rates not met on disk0: 5"),
     ],

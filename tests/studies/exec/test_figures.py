@@ -58,7 +58,7 @@ def test_what_there_is_not_is_not_drawn():
         host(inputs(seen=False))
     with pytest.raises(FigureUnavailable, match="none of the values"):
         values(inputs(extract=(RATE,), told=False))
-    for builder, asked in ((duration, {"seconds": 5.0}), (values, {})):
+    for builder, asked in ((duration, {"duration": 5.0}), (values, {})):
         with pytest.raises(FigureUnavailable) as reason:
             builder(inputs(**asked))
         assert not str(reason.value), "nobody misses it"

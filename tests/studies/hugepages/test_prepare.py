@@ -120,7 +120,7 @@ def test_a_request_is_completed_for_this_host(prepared):
     assert isinstance(options, HugepagesOptions) and prepared.study == "hugepages" and options.baseline == "none"
     assert options.page_sizes == {"2MB": 2**21} and options.reserved_pages("2MB") > 40 and options.reserved_pages("none") == 0
     variant = options.of("2MB")
-    assert variant["settings"]["huge_pages"] == "on" and variant["clients"] == module.CLIENTS and variant["state"] == "restarted"
+    assert variant["settings"]["huge_pages"] == "on" and variant["clients"] == module.CLIENTS and variant["start_state"] == "restarted"
     assert variant["huge_page_bytes"] == options.reserved_pages("2MB") * 2**21
     assert options.of("none")["transparent_huge_pages"] is False
     assert any("pages of 2MB" in change for change in prepared.confirm) and set(prepared.confirm) <= set(prepared.host_changes)

@@ -24,8 +24,8 @@ def test_one_server_several_checkpoints_long():
     found = prepared(scale=5)
     assert found.options.single and found.options.repeats == 3 and found.options.checkpoint_timeout == 30
     (variant,) = found.options.variants
-    assert variant.options["settings"]["checkpoint_timeout"] == "30s" and variant.options["seconds"] == 95
-    assert not variant.options["read_only"] and variant.options["state"] == "fresh"
+    assert variant.options["settings"]["checkpoint_timeout"] == "30s" and variant.options["duration"] == 95
+    assert not variant.options["read_only"] and variant.options["start_state"] == "fresh"
     assert any("one device" in choice or "Data on" in choice for choice in found.defaults_chosen)
 
 
@@ -43,7 +43,7 @@ def test_a_setting_s_values_are_compared():
     assert [variant.name for variant in found.options.variants] == ["0.5", "0.9"] and found.options.baseline == "0.5"
     values = [variant.options["settings"].get("checkpoint_completion_target", "the default") for variant in found.options.variants]
     assert values[0] == "0.5" and values[1] in ("0.9", "the default")
-    assert not found.options.in_slices and found.options.variants[0].options["seconds"] == 65 and found.options.max_blocks == 6
+    assert not found.options.in_slices and found.options.variants[0].options["duration"] == 65 and found.options.max_blocks == 6
 
 
 def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):

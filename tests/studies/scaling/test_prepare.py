@@ -69,7 +69,9 @@ def test_variants_share_all_but_what_they_change():
     assert (base.settings["work_mem"], odd.settings["work_mem"], odd.settings["jit"]) == ("6MB", "8MB", "off")
     assert (base.protocol, odd.protocol, base.scale, odd.scale) == ("prepared", "simple", 10, 3)
     assert (
-        (base.seed, base.memory, base.cores) == (odd.seed, odd.memory, odd.cores) == (options.seed, options.host_memory, options.host_cores)
+        (base.seed, base.host_memory, base.host_cores)
+        == (odd.seed, odd.host_memory, odd.host_cores)
+        == (options.seed, options.host_memory, options.host_cores)
     )
     assert "jit" not in base.settings
     jit = next(row for row in found.settings if row.name == "jit")

@@ -30,7 +30,7 @@ def test_what_no_hypervisor_is_asked_for_is_no_difference(options, server):
     pinned = server(runtime="vm", vm={"pinned": True})
     for other in (guest, server(runtime="vm")):
         rows = {row["option"]: (row["a"], row["b"]) for row in tables.difference_rows(options({"a": other, "b": pinned}))}
-        assert rows == {"guest.pinned": ("–", "True")}
+        assert rows == {"vm.pinned": ("–", "True")}
 
 
 def test_volumes_are_told_in_words(options, server):

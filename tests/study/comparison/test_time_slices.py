@@ -29,7 +29,7 @@ def test_each_side_has_what_is_its_own(made, simulate):
 def test_context_switches_are_those_of_its_turns(made, simulate):
     (result,) = simulate(made, noise=0.0).all(variants.block_trials(made, 0))
     one = time_slices.split_variants([result])[0]
-    own = result.phases[0].targets[0].turns
+    own = result.phases[0].targets[0].slices
     assert one.phases[0].metrics["host"] == {
         "context_switches": pytest.approx(sum(turn.switches for turn in own) / result.phases[0].seconds)
     }

@@ -247,7 +247,8 @@ def _huge_pages(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts,
         required, name = _required_pages(server), f"{container.name}/{server.name}"
         if required is None:
             continue
-        expected = f"≥ {limits.min_huge_page_share:.0%} of the shared memory in use on {required} {'pages' if required == 'ordinary' else 'huge pages'}"
+        pages = "ordinary pages" if required == "ordinary" else f"{required} huge pages"
+        expected = f"≥ {limits.min_huge_page_share:.0%} of the shared memory in use on {pages}"
         metrics = phase.metrics.get(f"server:{name}", {})
         mapped = metrics.get("pages.mapped", 0.0)
         if mapped <= 0:

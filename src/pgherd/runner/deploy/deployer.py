@@ -243,8 +243,8 @@ class Deployer:
             server_view(self.node, "/".join(key), instance, self._up[key].server.settings if key in self._up else {}, cache)
             for key, instance in self._instances.items()
         ]
-        surroundings = self._session.surroundings
-        trace = surroundings is not None and surroundings.trace_io
+        environment = self._session.environment
+        trace = environment is not None and environment.trace_io
         budget = self._budget
         return SamplingView(
             [*containers, *budget.views()],
@@ -277,7 +277,7 @@ class Deployer:
         if key in self._attached:
             return "see the log of this external server"
         log = log_ending(self._instances[key].log_tail(50).splitlines())
-        if guest_kills := self._guests.memory_kills(key[0]):
+        if guest_kills := self._guests.oom_kills(key[0]):
             return f"{guest_kills}; {log}"
         kills = self._kills.poll(key[0], self._handles[key[0]].groups) if key[0] in self._handles else 0
         return f"{memory_kill_message(key[0], kills)}; {log}" if kills else log
@@ -291,7 +291,7 @@ class Deployer:
                 self._watcher.setup(f"checking the consistency of {address}")
                 require_consistent(instance, database)
 
-    def memory_kills(self) -> tuple[OomKill, ...]:
+    def oom_kills(self) -> tuple[OomKill, ...]:
         """Return the OOM kills in the containers since the trial began."""
         return (*self._kills.seen({name: handle.groups for name, handle in self._handles.items()}), *self._guests.kills())
 

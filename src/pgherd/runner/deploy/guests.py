@@ -380,10 +380,10 @@ class Guests:
         """Return containers whose guests run but left the last request unanswered."""
         return self._runtime.mute() if self._booted else []
 
-    def memory_kills(self, container: str) -> str:
+    def oom_kills(self, container: str) -> str:
         """Describe the OOM kills of a container's guest, with a remedy; '' if there are none or it is not a guest."""
         machine = self._runtime.machines().get(container) if self._booted else None
-        killed = machine.memory_kills() if machine is not None else []
+        killed = machine.oom_kills() if machine is not None else []
         if not killed:
             return ""
         names = ", ".join(sorted(set(killed)))
@@ -396,7 +396,7 @@ class Guests:
         """Return the OOM kills by the guests' kernels since boot. A guest is booted again after such a trial."""
         now = self._session.node.now()
         machines = self._runtime.machines() if self._booted else {}
-        killed = {name: machine.memory_kills() for name, machine in machines.items()}
+        killed = {name: machine.oom_kills() for name, machine in machines.items()}
         return tuple(
             OomKill(container=name, processes=len(victims), time=now, names=tuple(sorted(set(victims))), limit="container")
             for name, victims in killed.items()

@@ -47,7 +47,7 @@ class MemoryBudget:
 
     @property
     def _swap_requested(self) -> bool:
-        return self._session.surroundings is not None and self._session.surroundings.swap is not None
+        return self._session.environment is not None and self._session.environment.swap is not None
 
     def differs(self, trial: Trial) -> bool:
         """Return whether a trial needs a different limit than the current one, or starts with more memory than it gets.
@@ -109,10 +109,8 @@ class MemoryBudget:
 
     def _lowered_after_warmup(self, memory: int) -> bool:
         """Return whether the limit is lowered under warm servers. Guests share memory by balloons instead."""
-        surroundings = self._session.surroundings
-        return (
-            memory < self._run_memory and self._session.swap is not None and surroundings is not None and surroundings.runtime == "cgroup"
-        )
+        environment = self._session.environment
+        return memory < self._run_memory and self._session.swap is not None and environment is not None and environment.runtime == "cgroup"
 
     def _change(self, memory: int, staging: str) -> None:
         runtime = self._runtime()
@@ -130,8 +128,8 @@ class MemoryBudget:
 
     def groups(self) -> Mapping[str, str]:
         """Return the directories of the run cgroup for samplers, or {} if no limit is enforced."""
-        surroundings = self._session.surroundings
-        return self._runtime().budget_groups() if surroundings is not None and capabilities_of(surroundings.runtime).memory_limit else {}
+        environment = self._session.environment
+        return self._runtime().budget_groups() if environment is not None and capabilities_of(environment.runtime).memory_limit else {}
 
     def views(self) -> list[ContainerView]:
         """Return the view of the memory-locking process, if it runs."""
@@ -159,7 +157,7 @@ class MemoryBudget:
 
     @property
     def _run_memory(self) -> int:
-        return 0 if self._session.surroundings is None else self._session.surroundings.memory
+        return 0 if self._session.environment is None else self._session.environment.memory
 
     def _requested(self, trial: Trial) -> tuple[int, str]:
         host = trial.deployment.hosts[0] if trial.deployment.hosts else Host()
@@ -175,8 +173,8 @@ class MemoryBudget:
         return host.memory, host.overcommit_by
 
     def _runtime(self) -> Runtime:
-        assert self._session.surroundings is not None
-        return self._session.runtime(self._session.surroundings.runtime)
+        assert self._session.environment is not None
+        return self._session.runtime(self._session.environment.runtime)
 
     def _lock_memory(self, runtime: Runtime, size: int) -> None:
         """Start the memory-locking process. Raises CapabilityError if memory cannot be locked."""

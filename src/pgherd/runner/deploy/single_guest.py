@@ -103,8 +103,8 @@ def boot_single_guest(
     name = f"{time.strftime('%H%M%S')}-{secrets.token_hex(2)}"
     _require_possible(name, request)
     policy = VmMemoryPolicy(policy="free-page-reporting" if request.reporting else "static")
-    surroundings = RunEnvironment(runtime="vm", run_as=run_as, cores=gather(node).cores, memory=0, vm_memory_policy=policy)
-    with open_session(node, f"vm-{name}", surroundings, watcher, reserved=False) as session:
+    environment = RunEnvironment(runtime="vm", run_as=run_as, cores=gather(node).cores, memory=0, vm_memory_policy=policy)
+    with open_session(node, f"vm-{name}", environment, watcher, reserved=False) as session:
         usable = installations.reachable_copy(node, chosen, session.account, str(session.cache))
         settings = {"shared_buffers": "64MB", **request.settings}
         databases = (Database(name=_DATABASE, scale=request.scale or 1),)

@@ -91,7 +91,7 @@ class LocalDeployment(Protocol):
         """Check the databases for which consistency is requested. Raises TrialError if one is inconsistent."""
         ...
 
-    def memory_kills(self) -> tuple[OomKill, ...]:
+    def oom_kills(self) -> tuple[OomKill, ...]:
         """Return the OOM kills since the trial began."""
         ...
 
@@ -135,7 +135,7 @@ class LocalBackend:
         return TrialOutcome(results, checks + memory_checks.judge(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
-        kills = self._deployer.memory_kills()
+        kills = self._deployer.oom_kills()
         self._deployer.mark_unhealthy()
         return TrialOutcome((), memory_checks.judge(trial, [], kills, thresholds), kills)
 
@@ -156,7 +156,7 @@ def completed(deployer: LocalDeployment, trial: Trial, played: Sequence[PhaseRes
     results = [_with(phase, deployer.readings()) for phase in played]
     if any(database.verify for *_, database in trial.deployment.databases()):
         deployer.verify(trial)
-    return results, deployer.memory_kills()
+    return results, deployer.oom_kills()
 
 
 def _with(phase: PhaseResult, readings: dict[str, dict[str, float]]) -> PhaseResult:

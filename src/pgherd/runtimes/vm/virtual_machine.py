@@ -213,7 +213,7 @@ class VirtualMachine:
         parts = [f"QEMU says:\n{errors}"] * bool(errors) + [f"its console ends with:\n{tail}"] * bool(tail)
         return "\n".join(parts) or "its console shows nothing"
 
-    def memory_kills(self) -> list[str]:
+    def oom_kills(self) -> list[str]:
         """Return the programs that the guest's kernel has killed for lack of memory (OOM), from its console."""
         return _OOM_KILL.findall(self.console_tail(_ALL_LINES))
 

@@ -69,7 +69,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
             by_variant[name] = registry.prepare(node, study, variant_request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
-    surroundings = merge.environment({name: prepared.environment for name, prepared in by_variant.items()})
+    environment = merge.environment({name: prepared.environment for name, prepared in by_variant.items()})
     baseline = next(iter(by_variant))
     plan = prepare_interleaved.choose(request, requests, by_variant, metric)
     state: State = "warm" if plan.in_slices else _state(request, by_variant)
@@ -97,7 +97,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
         thresholds=limits,
     )
     compare_options = _with_blocks(request, compare_options)
-    merged = _merged(by_variant, compare_options, surroundings, [*_choices(request, compare_options), plan.explanation])
+    merged = _merged(by_variant, compare_options, environment, [*_choices(request, compare_options), plan.explanation])
     if not plan.in_slices:
         return merged
     return replace(merged, disk=prepare_interleaved.disk(by_variant), memory=prepare_interleaved.memory(by_variant, plan.memory))
@@ -325,14 +325,14 @@ def _differences(options: CompareOptions) -> list[str]:
 
 
 def _merged(
-    by_variant: Mapping[str, PreparedStudy], options: CompareOptions, surroundings: RunEnvironment, sentences: Sequence[str]
+    by_variant: Mapping[str, PreparedStudy], options: CompareOptions, environment: RunEnvironment, sentences: Sequence[str]
 ) -> PreparedStudy:
     """Merge the prepared studies of all variants into one for the comparison."""
     first = by_variant[options.baseline]
     return PreparedStudy(
         study="compare",
         options=options,
-        environment=surroundings,
+        environment=environment,
         thresholds=options.thresholds,
         facts=first.facts,
         installation=first.installation,

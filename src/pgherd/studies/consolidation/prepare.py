@@ -449,8 +449,8 @@ def require_guests_fit(options: ConsolidationOptions, policy: VmMemoryPolicy) ->
     """
     if options.share < MIN_MEMORY_BYTES:
         raise UsageError(
-            f"--memory {format_bytes(options.share)}: a guest needs {format_bytes(MIN_MEMORY_BYTES)} to boot, and its server needs additional "
-            "memory; raise --memory"
+            f"--memory {format_bytes(options.share)}: a guest needs {format_bytes(MIN_MEMORY_BYTES)} to boot, and its server needs "
+            "additional memory; raise --memory"
         )
     for layout in options.runnable:
         for level in options.overcommit:
