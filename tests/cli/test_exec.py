@@ -48,3 +48,20 @@ def test_options_after_the_first_word_are_the_command_s(tmp_path):
 def test_bad_input_is_one_message(words, message, tmp_path, capsys):
     assert run(["exec", "--runs-dir", str(tmp_path), *words]) == 2
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_values_of_variables_are_in_no_scenario_and_no_plan(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TOKEN_B", "s3cret-b")
+    words = ["--env", "A=s3cret-a", "--env", "TOKEN_B"]
+    file = tmp_path / "s.yaml"
+    assert run(["exec", "--write-scenario", str(file), *words, "sleep"]) == 0
+    assert read_scenario(file).options["env"] == ["A", "TOKEN_B"]
+    assert run(["exec", "--dry-run", "--json", *words, "sleep"]) == 0
+    printed = capsys.readouterr().out
+    assert "s3cret" not in printed and "***" in printed
+
+
+def test_a_variable_that_does_not_exist_is_one_message(capsys, monkeypatch):
+    monkeypatch.delenv("NO_SUCH", raising=False)
+    assert run(["exec", "--env", "NO_SUCH", "sleep"]) == 2
+    assert "no variable NO_SUCH in the environment" in capsys.readouterr().err

@@ -93,7 +93,7 @@ def test_help_imports_nothing_dear():
     dear = {"altair", "duckdb", "jinja2", "numpy", "psutil", "psycopg", "pydantic", "rich", "scipy", "vl_convert", "yaml", "json"}
     assert not dear & set(tops.split())
     packages = {study.package for study in studies().values()}
-    general = {"pgherd", "pgherd.cli", "pgherd.cli.main", "pgherd.model", "pgherd.model.errors"}
+    general = {"pgherd", "pgherd.cli", "pgherd.cli.main", "pgherd.model", "pgherd.model.errors", "pgherd.model.text"}
     definitions = {"pgherd.study", "pgherd.study.registry", "pgherd.study.study", "pgherd.studies", *packages}
     assert set(ours.split()) == general | definitions | {f"{package}.study" for package in packages}
 
@@ -182,6 +182,26 @@ def test_defect_keeps_its_traceback_in_a_file(verb, capsys, monkeypatch, tmp_pat
     (kept,) = tmp_path.iterdir()
     assert "internal error" in said and "KeyError: 'clients'" in said and str(kept) in said and len(said.splitlines()) == 1
     assert "Traceback" in kept.read_text() and __version__ in kept.read_text()
+
+
+def test_the_file_of_a_defect_has_no_secrets(verb, capsys, monkeypatch, tmp_path):
+    """The user is asked to send it."""
+    words = ["fit", "--dsn=postgresql://u:s3cret-1@h/d", "--env", "A=s3cret-2", "--metrics-token", "s3cret-3"]
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr("sys.argv", ["pgherd", *words])
+    verb(failing(KeyError("postgresql://u:s3cret-1@h/d API_KEY=s3cret-4")))
+    assert run(["fit"]) == 1
+    (kept,) = tmp_path.iterdir()
+    assert "s3cret" not in kept.read_text() + capsys.readouterr().err and "***@h/d" in kept.read_text()
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_no_other_user_may_write_what_a_verb_makes(tmp_path):
+    code = "import sys; from pgherd.cli import main; main.run = lambda words: open(sys.argv[1], 'w').close() or 0; main.main()"
+    for mask, mode in (("000", 0o644), ("077", 0o600)):
+        masked = ["sh", "-c", 'umask "$1"; shift; exec "$@"', "sh", mask]
+        subprocess.run([*masked, sys.executable, "-c", code, str(tmp_path / mask)], check=False)
+        assert (tmp_path / mask).stat().st_mode & 0o777 == mode
 
 
 def test_defect_where_nothing_can_be_written(verb, capsys, monkeypatch, tmp_path):

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "--server": "iperf3",
     "--system": "useradd",
     "--template": "createdb",
+    "--unset": "env",
     "--user": "systemd-run",
     "--waldir": "initdb",
 }

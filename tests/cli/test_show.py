@@ -136,3 +136,16 @@ def test_more_readings_than_a_line_takes_are_counted():
 
     assert readings({f"part{number}_bytes": 1.0 for number in range(MAX_READINGS)}).count(",") == MAX_READINGS - 1
     assert readings({f"part{number}_bytes": 1.0 for number in range(MAX_READINGS + 1)}) == f"{MAX_READINGS + 1} readings"
+
+
+def test_a_script_with_control_characters_is_not_printed_on_a_terminal(runs, name, capsys, monkeypatch):
+    directory = RunDirectory(runs / name)
+    result = directory.results()[0]
+    file = directory.path / "trials" / result.id / "trial.json"
+    file.write_text(file.read_text().replace("/usr/lib/postgresql/18/bin", "/x\\u001b[2J"))
+    assert run(["show", name, result.id, "--runs-dir", str(runs), "--repro-script"]) == 0
+    assert "\x1b[2J" in capsys.readouterr().out, "a file gets them as they were"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    assert run(["show", name, result.id, "--runs-dir", str(runs), "--repro-script"]) == 2
+    printed = capsys.readouterr()
+    assert printed.out == "" and "control characters" in printed.err and "\x1b" not in printed.err

@@ -1,15 +1,17 @@
 import json
 import signal
+import subprocess
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.drivers import registry
-from pgherd.drivers.command import DRIVER, ENDED, CommandExit, command_of, patterns_of, read_exit, read_values
+from pgherd.drivers.command import DRIVER, ENDED, CommandExit, command_of, environment, patterns_of, read_exit, read_values
 from pgherd.drivers.driver import Endpoint, MeasuredWindow
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
+from pgherd.node import secrets
 
 ENDPOINT = Endpoint("local", "", "", 0, "", "", "/out")
 WINDOW = MeasuredWindow(start=100.0, end=110.0, stop=110.0)
@@ -31,9 +33,29 @@ def test_words_reach_the_command_as_they_are():
     assert argv == ["env", *ended, "setpriv", "--pdeathsig", "TERM", *ended, *words]
 
 
-def test_directory_and_variables_stand_before_it():
-    argv = DRIVER.argv(load("make", **{"cwd": "/src dir", "env:CC": "clang -O2", "env:EMPTY": ""}), ENDPOINT, 1)
-    assert argv[:4] == ["env", "--chdir=/src dir", "CC=clang -O2", "EMPTY="] and argv[-1] == "make"
+def test_directory_and_names_of_variables_stand_before_it():
+    argv = DRIVER.argv(load("make", **{"cwd": "/src dir", "env:CC": "***", "env:EMPTY": "***"}), ENDPOINT, 1)
+    assert argv[:4] == ["env", "--chdir=/src dir", "sh", "-c"] and argv[5:7] == ["sh", "timeout"] and argv[-1] == "make"
+
+
+def test_values_of_variables_are_in_the_environment_of_the_command_only(monkeypatch):
+    monkeypatch.setattr(secrets, "_kept", {})
+    values = {"SECRET_A": "s3cret' $(id) \n", "EMPTY": "", "PATH": "/usr/bin:/bin:/s3cret", "LD_PRELOAD": ""}
+    secrets.keep_variables(values)
+    script = 'tr "\\0" " " </proc/$PPID/cmdline; printf "%s|" "$SECRET_A" "${EMPTY-unset}" "$PATH"; env'
+    one = load("sh", "-c", script, **{f"env:{name}": "***" for name in values})
+    argv, passed = DRIVER.argv(one, ENDPOINT, 9), environment(one)
+    assert "s3cret" not in " ".join(argv) and not set(passed) & {"PATH", "LD_PRELOAD"}, "the programs before the command do not see them"
+    done = subprocess.run(argv, env={"PATH": "/usr/bin:/bin", "TZ": "UTC", **passed}, capture_output=True, text=True)
+    command_line, _, rest = done.stdout.partition("timeout --kill-after")
+    assert f"{values['SECRET_A']}||/usr/bin:/bin:/s3cret|" in rest and "PGHERD_ENV" not in rest.partition("|")[2], done
+    assert "s3cret" not in command_line + rest.partition("printf")[0]
+
+
+@pytest.mark.parametrize("name", ["a-b", "1", "", "A;touch x", "A\n"])
+def test_names_of_variables_are_names(name):
+    with pytest.raises(UsageError, match="not a valid name"):
+        DRIVER.argv(load("make", **{f"env:{name}": "***"}), ENDPOINT, 1)
 
 
 @pytest.mark.parametrize("argv", ["", "[]", "{}", '["a", 1]', '[""]', "not json"])

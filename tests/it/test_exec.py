@@ -106,3 +106,20 @@ def test_links_of_a_command_lead_root_nowhere(elsewhere, link):
     assert victim.read_text() == "kept secret" and victim.stat().st_uid == 0
     assert not list(elsewhere.run.glob(f"trials/*/drivers/*/*/{link}*"))
     elsewhere.nothing_left()
+
+
+def test_values_of_variables_are_nowhere(elsewhere, monkeypatch):
+    """The command prints all command lines of the host into its output, which is part of the run."""
+    monkeypatch.setenv("VALUE_A", "s3cret-of-a-14")
+    look = 'test "${#VALUE_A}" = 14 && cat /proc/[0-9]*/cmdline 2>/dev/null | tr "\\0" " "; test "${#VALUE_A}" = 14'
+    ended = elsewhere("exec", "--repeats", "1", "--env", "VALUE_A", "--", "sh", "-c", look)
+    assert ended.code in (0, 1), ended
+    files = [file for file in elsewhere.run.rglob("*") if file.is_file()]
+    output = next(file for file in files if file.name == "stdout").read_text()
+    assert "-m pgherd exec" in output and any(file.name == "report.html" for file in files)
+    assert not [file for file in files if b"s3cret-of-a-14" in file.read_bytes()]
+    assert "s3cret-of-a-14" not in ended.out + ended.err
+    result = json.loads((elsewhere.run / "trials/0001/trial.json").read_text())
+    assert result["phases"][0]["targets"][0]["values"]["exit_code"] == 0
+    assert elsewhere.run.stat().st_mode & 0o777 == 0o700
+    assert not [file for file in files if file.stat().st_mode & 0o077 and file.name != "lock"]

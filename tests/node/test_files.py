@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.node import files
-from pgherd.node.files import Directory, UnsafeFileError
+from pgherd.node.files import Directory, UnsafeFileError, make_private
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -319,3 +319,21 @@ def test_sticky_directory_is_safe_for_what_is_created_in_it(tmp_path):
     assert files.trusted(sticky, os.geteuid(), inside=True) == above
     assert not files.trusted(sticky, os.geteuid())
     assert not files.trusted(shared, os.geteuid(), inside=True)
+
+
+def test_make_private_removes_the_rights_of_others_and_follows_no_link(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    outside.chmod(0o644)
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    for file, mode in ((tree / "a", 0o644), (tree / "inner" / "script", 0o755)):
+        file.write_text("x")
+        file.chmod(mode)
+    (tree / "link").symlink_to(outside)
+    (tree / "directory").symlink_to(tmp_path)
+    before = tmp_path.stat().st_mode
+    make_private(tree)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tree, tree / "a", tree / "inner", tree / "inner" / "script")}
+    assert modes == {"tree": 0o700, "a": 0o600, "inner": 0o700, "script": 0o700}
+    assert outside.stat().st_mode & 0o777 == 0o644 and tmp_path.stat().st_mode == before

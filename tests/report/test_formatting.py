@@ -82,13 +82,6 @@ def test_explained_says_interval_confidence_repeats_method_and_note():
     assert formatting.explained(finding) == "1.50 to 2.50 ms at 95% confidence; n = 3; t interval; quiet host"
 
 
-@given(st.text())
-def test_clean_leaves_nothing_that_steers_a_terminal_or_breaks_xml(text):
-    cleaned = formatting.clean(text)
-    assert all(c.isprintable() or c == "\n" for c in cleaned)
-    assert "\x1b" not in cleaned and "\x00" not in cleaned
-
-
 @pytest.mark.parametrize("value", [True, "3", None, math.nan, -math.inf, Finding(value=None, unit="s")])
 def test_what_is_no_finite_number_is_none(value):
     assert formatting.finite(value) is None

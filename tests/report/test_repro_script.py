@@ -242,7 +242,9 @@ def test_containers_with_whole_cpus_are_spread(tmp_path):
 
 
 def test_phases_follow_each_other(tmp_path):
-    first = Phase(name="high\n' low", warmup=0, seconds=1, loads={"local/db01/pg/bench": Load(clients=3)})
+    first = Phase(name="high", warmup=0, seconds=1, loads={"local/db01/pg/bench": Load(clients=3)}).model_copy(
+        update={"name": "high\n' low"}
+    )
     second = Phase(name="low", warmup=0, seconds=2, loads={"local/db02/pg/bench": Load(clients=1)})
     found = steps(script(result(container(), container("db02"), phases=(first, second)), record()), tmp_path)
     tail = [call[:3] for call in found if call[0] in ("run", "report")]
@@ -256,7 +258,7 @@ def test_a_probe_of_sizes_is_repeated_without_servers_under_load(tmp_path):
 
 
 def test_names_cannot_break_out_of_comments(tmp_path):
-    phase = Phase(name="steady\ntouch pwned", seconds=1, loads={"local/db01/pg/bench": Load()})
+    phase = Phase(seconds=1, loads={"local/db01/pg/bench": Load()}).model_copy(update={"name": "steady\ntouch pwned"})
     found = result(container(servers=(server(bin=HOSTILE, version="18.6\ntouch pwned"),)), phases=(phase,))
     trial = found.trial.model_copy(update={"point": {"databases\ntouch pwned": "\r\ntouch pwned"}})
     text = script(found.model_copy(update={"trial": trial}), record(run="x\ntouch pwned", run_as="a\ntouch pwned"))

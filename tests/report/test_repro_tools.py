@@ -175,7 +175,9 @@ def test_command_the_script_does_what_the_run_did(tmp_path):
     )
     file = tmp_path / "repeat.sh"
     file.write_text(text)
-    told = subprocess.run(["sh", str(file)], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "SECRET": "1"})
+    around = {"PATH": "/usr/bin:/bin", "SECRET": "1", "A": marker}  # the value is not recorded
+    told = subprocess.run(["sh", str(file)], capture_output=True, text=True, env=around)
+    assert marker not in text
     assert told.returncode == 0 and told.stdout == marker + "\n", told
     if shutil.which("shellcheck"):
         assert subprocess.run(["shellcheck", "--exclude=SC2016", str(file)], capture_output=True).returncode == 0
@@ -215,3 +217,17 @@ def test_command_what_no_shell_can_say_is_refused():
 
 def test_command_a_hostile_name_stays_a_comment():
     assert "\nrm" not in command_script(command_result(), RECORD.model_copy(update={"run": "r\nrm -rf /"}))
+
+
+def test_command_values_of_variables_are_asked_for(tmp_path):
+    options = {"argv": '["sh", "-c", "env"]', "env:TOKEN": "***", "env:LC_ALL": "***"}
+    load = Load(driver="command", options=options)
+    trial = Trial(point={"hosts": 1}, deployment=Deployment(hosts=(Host(),)), phases=(Phase(loads={"local": load}, until="drivers"),))
+    text = command_script(TrialResult(id="0001", trial=trial, started=0, ended=1), RECORD)
+    shellcheck(text)
+    around = {"PATH": "/usr/bin:/bin", "OTHER": "1\nX=2", "TOKEN": "s3 cret", "LC_ALL": "C.UTF-8"}
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, env=around)
+    lines = set(done.stdout.splitlines())
+    assert done.returncode == 0 and {"TOKEN=s3 cret", "LC_ALL=C.UTF-8", "TZ=UTC"} <= lines and "OTHER=1" not in lines, done
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin", "LC_ALL": "C"})
+    assert done.returncode != 0 and "TOKEN: is not set" in done.stderr

@@ -435,3 +435,14 @@ def test_a_run_with_links_is_not_copied(run, tmp_path):
     with pytest.raises(PgherdError, match=r"x\.sql is a link"):
         run.copied(tmp_path / "copies")
     assert not list((tmp_path / "copies").iterdir())
+
+
+def test_no_other_user_reads_a_run(tmp_path):
+    before = os.umask(0)
+    try:
+        directory = RunDirectory.create(tmp_path / "runs", "density")
+        directory.write("run.json", b"{}")
+    finally:
+        os.umask(before)
+    assert directory.path.stat().st_mode & 0o777 == (directory.path / "trials").stat().st_mode & 0o777 == 0o700
+    assert (directory.path / "run.json").stat().st_mode & 0o777 == 0o600

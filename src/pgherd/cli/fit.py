@@ -133,14 +133,13 @@ def _with_interval(finding: Finding) -> str:
 
 
 def _show(selection: ModelSelection, answer: str, warnings: list[str], findings: dict[str, Finding]) -> None:
-    from rich.markup import escape
     from rich.table import Table
 
     from pgherd.model.analysis import Finding
     from pgherd.study.scaling_models import model_rows
 
     console = answer_console()
-    console.print(escape(answer))
+    console.print(answer)
     table = Table(box=None, pad_edge=False)
     for name in ("model", "parameters", "AICc", "error"):
         table.add_column(name, justify="left" if name in ("model", "parameters") else "right", no_wrap=name != "model")
@@ -151,10 +150,10 @@ def _show(selection: ModelSelection, answer: str, warnings: list[str], findings:
         ]
         aicc = "–" if fit.aicc is None else f"{fit.aicc:.1f}"
         cells = [f"{fit.model.title}{' *' if row['selected'] else ''}", "\n".join(parameters), aicc, f"{fit.relative_error:.2%}"]
-        table.add_row(*map(escape, cells))
+        table.add_row(*cells)
     console.print(table)
     for text in warnings:
-        console.print(escape(f"Warning: {text}."))
+        console.print(f"Warning: {text}.")
 
 
 @click.command("fit")

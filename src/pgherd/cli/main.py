@@ -33,6 +33,7 @@ import click
 
 from pgherd import __version__
 from pgherd.model.errors import PgherdError
+from pgherd.model.text import clean
 
 VERBS: dict[str, dict[str, str]] = {
     "Studies": {
@@ -152,6 +153,7 @@ if _importing:
 
 def main() -> NoReturn:
     """Run the command line of this process and exit with its code."""
+    os.umask(os.umask(0o022) | 0o022)  # root executes programs in directories made by pgherd, so no other user may write there
     if "_PGHERD_COMPLETE" in os.environ:
         cli.main(prog_name="pgherd")
     if sys.stdout is None:  # closed by the caller
@@ -210,8 +212,9 @@ def _report_error(error: BaseException, *, as_json: bool) -> int:
     if os.environ.get("PGHERD_DEBUG") == "1":
         import traceback
 
-        traceback.print_exception(error)
+        click.echo(clean("".join(traceback.format_exception(error))), err=True, nl=False)
     message, code = _message(error)
+    message = clean(message)
     try:
         click.echo(message if isinstance(error, click.exceptions.NoArgsIsHelpError) else f"pgherd: {message}", err=True)
         if as_json:
@@ -255,15 +258,19 @@ def _operating_system_message(error: OSError) -> tuple[str, int]:
 
 
 def _bug_message(error: BaseException) -> str:
-    """Return the message for a bug. Its traceback is stored in a file, because repeating a long run is expensive."""
+    """Return the message for a bug.
+
+    Its traceback is stored in a file, because repeating a long run is expensive. The user sends this file, so it has no secrets."""
     import tempfile
     import traceback
 
-    text = f"internal error (a bug in pgherd): {type(error).__name__}: {error}."
+    from pgherd.node.secrets import redact, redact_arguments
+
+    text = redact(f"internal error (a bug in pgherd): {type(error).__name__}: {error}.")
     try:
         with tempfile.NamedTemporaryFile("w", prefix="pgherd-defect-", suffix=".txt", delete=False, encoding="utf-8") as file:
-            file.write(f"pgherd {__version__}, Python {sys.version}\n{sys.argv}\n")
-            traceback.print_exception(error, file=file)
+            file.write(f"pgherd {__version__}, Python {sys.version}\n{redact_arguments(sys.argv)}\n")
+            file.write(redact("".join(traceback.format_exception(error))))
     except OSError:
         return f"{text} PGHERD_DEBUG=1 prints the traceback."
     return f"{text} Please report it with {file.name}"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from pgherd.model.errors import UsageError
+from pgherd.model.text import clean
 
 if TYPE_CHECKING:
     from pgherd.export.server import ListenAddress
@@ -65,7 +66,7 @@ def endpoint() -> ListenAddress | None:
 
 
 def _print_note(text: str) -> None:
-    click.echo(text, err=True)
+    click.echo(clean(text), err=True)
 
 
 @contextlib.contextmanager

@@ -26,28 +26,30 @@ _AGREED = "pgherd.cli.output.agreed"
 
 def answer_console() -> Console:
     """Return the console for the answer: stdout, or stderr with ``--json``, which reserves stdout for the document."""
-    from rich.console import Console
+    from pgherd.cli.console import CleanConsole
 
-    return Console(highlight=False)
+    return CleanConsole()
 
 
 def progress_console() -> Console:
     """Return the console for progress and warnings: stderr."""
-    from rich.console import Console
+    from pgherd.cli.console import CleanConsole
 
-    return Console(stderr=True, highlight=False)
+    return CleanConsole(stderr=True)
 
 
 def print_document(document: dict[str, Any]) -> None:
     """Print the document of a ``--json`` call on the real stdout. Call it last.
 
-    The document may contain models, paths, times and numpy scalars. NaN and infinity become null, because JSON lacks them.
+    The document may contain models, paths, times and numpy scalars. NaN and infinity become null, because JSON lacks them. Control
+    characters are escaped, because a terminal may show the document.
     """
     import json
 
     context = click.get_current_context(silent=True)
     stream = (context.meta.get(_DOCUMENT_STREAM) if context else None) or sys.stdout
-    click.echo(json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=2), file=stream)
+    text = json.dumps(_plain(document), ensure_ascii=False, allow_nan=False, indent=2)
+    click.echo("".join(c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] for c in text), file=stream)
 
 
 def _plain(value: Any) -> Any:

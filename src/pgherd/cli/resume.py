@@ -80,7 +80,7 @@ def what_it_runs(directory: RunDirectory) -> list[str]:
     Raises:
         UsageError: they are too long to be read by a person.
     """
-    from pgherd.report.formatting import clean
+    from pgherd.model.text import clean
 
     record = directory.record()
     options = record.options

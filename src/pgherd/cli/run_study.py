@@ -25,10 +25,10 @@ from pgherd.model.base import Model
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment, RunRecord
-from pgherd.node import interruption
+from pgherd.model.text import clean as clean_text
+from pgherd.node import interruption, secrets
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.external_server import redact
 from pgherd.prepare import scenarios
 from pgherd.prepare.prepared_study import keep_inputs
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
@@ -55,6 +55,9 @@ def run_study(
         PgherdError: an option is wrong, this host cannot run the study, or the run failed.
     """
     request = scenarios.request(study, options)
+    if variables := getattr(request, "env", ()):  # from here on, options have the names of variables only
+        options = options | {"env": secrets.take_variables(variables)}
+        request = scenarios.request(study, options)
     if scenario is not None:
         scenarios.write_scenario(scenario, study, options)
         if as_json:
@@ -126,7 +129,7 @@ def _run(
             options=kept.model_dump(mode="json"),
             environment=prepared.environment,
             thresholds=prepared.thresholds,
-            command=["pgherd", *map(redact, sys.argv[1:])],
+            command=["pgherd", *secrets.redact_arguments(sys.argv[1:])],
             started=time.time(),
             pgherd=__version__,
             hosts=facts,
@@ -153,7 +156,7 @@ def _confirm_formats(devices: Sequence[str], watcher: TerminalProgress) -> None:
     for device in devices:
         watcher.note(f"{device} will be formatted: all data on it is lost.")
         with watcher.paused():
-            typed = click.prompt(f"Type {device} to continue", default="", show_default=False, err=True)
+            typed = click.prompt(clean_text(f"Type {device} to continue"), default="", show_default=False, err=True)
         if typed.strip() != device:
             raise UsageError(f"'{typed.strip()}' is not {device}: nothing was formatted; start again and type the device's name")
 
@@ -188,6 +191,7 @@ def resume(directory: RunDirectory, *, report: bool, as_json: bool) -> int:
                 watcher.note(line)
             if record.state != "finished":
                 options = _recorded_options(directory, record)
+                secrets.take_variables(tuple(getattr(options, "env", ())))
                 if environment.cluster is None:
                     record = resumed_on(record, gather(node), len(directory.results()))
                 record = _execute(node, directory, record, options, environment, watcher)

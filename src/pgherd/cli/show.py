@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ import click
 from pgherd.cli.output import answer_console, json_option, print_document, runs_option
 from pgherd.model.errors import UsageError
 from pgherd.model.result import MIXED, PhaseResult, TargetResult, TrialResult, WorkUnit, counted_by
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes
 
 if TYPE_CHECKING:
@@ -62,7 +64,12 @@ def command(run: str, trial: str | None, repro_script: bool, runs: Path, as_json
     if repro_script:
         from pgherd.report.repro_script import script
 
-        click.echo(script(result, record, directory.path / "inputs"), nl=False)
+        text = script(result, record, directory.path / "inputs")
+        if sys.stdout.isatty() and clean(text) != text.replace("\t", " "):
+            raise UsageError(
+                "the script contains control characters, which a terminal would interpret; write it to a file with '> repeat.sh'"
+            )
+        click.echo(text, nl=False, color=True)  # without it, click removes escape sequences within quotes
     elif as_json:
         print_document({"schema": "pgherd/trial/2", "run": directory.name, "trial": result, "path": str(path)})
     else:

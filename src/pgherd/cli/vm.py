@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pgherd.cli.output import answer_console, json_option, print_document, progress_console
+from pgherd.model.text import clean as clean_text
 
 if TYPE_CHECKING:
     from pgherd.runner.deploy.single_guest import SingleGuest
@@ -174,7 +175,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
         if as_json:
             print_document({"schema": "pgherd/vm-shell/2", "guest": matching[0].name, "command": text, "exit_code": code, "output": output})
         else:
-            click.echo(output, nl=False)
+            click.echo(clean_text(output.replace("\r\n", "\n")) if sys.stdout.isatty() else output, nl=False)
         return code
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console requires a terminal; run one command with -c TEXT")

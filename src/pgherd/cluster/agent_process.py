@@ -53,6 +53,7 @@ def main(directory: Path) -> None:
     from pgherd.cluster import interfaces, labels
 
     skew = interfaces.skew_for_tests()  # before any import keeps a reference to time.time
+    os.umask(os.umask(0o022) | 0o022)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     if skew:
         _log.warning("the clock of this process is shifted by %g s, as set in %s: this is a test", skew, interfaces.SKEW)

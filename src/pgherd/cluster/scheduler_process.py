@@ -26,6 +26,7 @@ ADDRESS = "address"
 
 def main(directory: Path, listen: str, port: int) -> None:
     """Serve until SIGTERM, or until it was unused for ALONE seconds."""
+    os.umask(os.umask(0o022) | 0o022)
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(name)s %(message)s", stream=sys.stderr)
     asyncio.run(_serve(directory, listen, port))
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from typing import Any
 
-from pgherd.model.deployment import HOST_NAME
+from pgherd.model.base import NAME
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.model.text import clean
 
@@ -112,7 +112,7 @@ def check_hosts(text: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in text.split(","))
     for name in names:
         user, at, host = name.rpartition("@")
-        if not re.fullmatch(HOST_NAME, host) or (at and not _USER.fullmatch(user)):
+        if not re.fullmatch(NAME, host) or (at and not _USER.fullmatch(user)):
             raise UsageError(
                 f"'{name}' in --hosts is not a valid host name; write a,b,c as for ssh, with letters, digits, '.', ':', '-' and '_'"
             )

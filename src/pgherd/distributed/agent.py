@@ -37,6 +37,7 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
+from pgherd.node import secrets
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
@@ -223,6 +224,10 @@ class HostAgent:
             CapabilityError: as ``runner.session.open_session``.
         """
         return self._do(lambda: self._begin(run, environment, postgres))
+
+    def keep_variables(self, values: dict[str, str]) -> None:
+        """Keep the values of the run's variables for commands, until the run ends. They are not recorded."""
+        self._do(lambda: secrets.keep_variables(values))
 
     def golden(self, step: str, *arguments: Any) -> Any:
         """Run a step of transferring templates between hosts: the method of ``TemplateTransfer`` of that name. Raises as that
@@ -461,6 +466,7 @@ class HostAgent:
                 self._carrier.drop()
         self._deployer = self._session = self._opened = self._carrier = None
         self._ways = RemoteEndpoints()
+        secrets.keep_variables({})
         try:
             self._open.close()
         finally:

@@ -29,6 +29,7 @@ from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
+from pgherd.node import secrets
 from pgherd.runner.execute.local_backend import TrialOutcome
 from pgherd.runner.loop import has_no_load
 from pgherd.runner.observer import RunObserver
@@ -72,6 +73,7 @@ class ClusterBackend:
         self._files: dict[str, dict[str, str]] = {}
         self._sharing = TemplateDistribution(pool, watcher)
         self._step, self._step_reported_at = "", 0.0
+        self._variables = secrets.variables()
 
     def open(self) -> None:
         """Create an agent on every host, and open the run on each.
@@ -208,6 +210,8 @@ class ClusterBackend:
         for host, notes in self._pool.all("open", arguments, timeout=_CALL_TIMEOUT_S).items():
             for text in notes:
                 self._watcher.note(f"on host {host}: {text}")
+        if self._variables:
+            self._pool.all("keep_variables", dict.fromkeys(present, (self._variables,)), timeout=_CALL_TIMEOUT_S)
 
     def _surroundings_of(self, host: str) -> RunEnvironment:
         environment, client = own_surroundings(self._surroundings, self._cluster.host(host)), self._cluster.client

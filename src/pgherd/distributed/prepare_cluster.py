@@ -17,9 +17,9 @@ from pgherd.cluster.interfaces import ClusterClient
 from pgherd.distributed.agent import HostInfo
 from pgherd.distributed.agent_pool import AgentPool
 from pgherd.distributed.place_trial import ONE, placed
-from pgherd.model.base import Model
+from pgherd.model.base import NAME, Model
 from pgherd.model.capabilities import capabilities_of
-from pgherd.model.deployment import HOST_NAME, Host
+from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Cluster
@@ -221,7 +221,7 @@ def _host(name: str, met: HostInfo, address: str | None, asked: Model | None = N
     """Return the host with the requested cores and memory; by default all that it has."""
     if name == ONE:
         raise UsageError(f"a host of a cluster cannot be called '{ONE}', because that names all of them together; rename it")
-    if not re.fullmatch(HOST_NAME, name):
+    if not re.fullmatch(NAME, name):
         raise UsageError(
             f"a host has joined the cluster as '{name}'; give it a name of letters, digits, '.', ':', '-' and '_': dask worker --name NAME"
         )

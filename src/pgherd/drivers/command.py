@@ -1,7 +1,8 @@
 """Driver for any command, started with its argv and without a shell.
 
-``Load.options``: ``argv`` (a JSON list of strings), ``env:NAME`` (an environment variable), ``cwd`` (the working directory), ``privileged``
-(1: run as pgherd's user instead of the servers' user), ``value:NAME`` (a regular expression that matches a number in the output).
+``Load.options``: ``argv`` (a JSON list of strings), ``env:NAME`` (an environment variable; its value stays in this process, see
+``pgherd.node.secrets``), ``cwd`` (the working directory), ``privileged`` (1: run as pgherd's user instead of the servers' user),
+``value:NAME`` (a regular expression that matches a number in the output).
 
 **End.** In a phase that lasts until its drivers end, pgherd adds ``ended.json`` (``CommandExit``) to the command's output files,
 with the instant and the exit code. In a phase that ends by the clock, the command must run until it gets SIGTERM. Any exit code is
@@ -31,10 +32,14 @@ from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import TargetResult
+from pgherd.node import secrets
 
 ENDED: Final = "ended.json"
 VALUE: Final = "value:"
 _ENV: Final = "env:"
+_PASSED: Final = "PGHERD_ENV_"
+"""Start of the names under which values of variables reach the command's shell."""
+VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPTIONS = {"argv", "cwd", "privileged"}
 _KILL_AFTER_S = 10
 """Seconds between SIGTERM and SIGKILL."""
@@ -60,7 +65,10 @@ class CommandDriver:
     exit_codes: tuple[int, ...] = (*range(256), -signal.SIGTERM, -signal.SIGKILL)
 
     def argv(self, load: Load, endpoint: Endpoint, seconds: float) -> list[str]:
-        """Return the command's argv after env(1) for directory and variables, timeout(1) and setpriv(1).
+        """Return the command's argv after env(1) for the directory, sh(1) for variables, timeout(1) and setpriv(1).
+
+        All users can read it. So the values of variables are in the environment (``environment``), under other names, because a value
+        of PATH or LD_PRELOAD is for the command only.
 
         Raises:
             UsageError: there is no command, or an option is unknown.
@@ -71,7 +79,10 @@ class CommandDriver:
             raise UsageError(f"a command has no option '{unknown[0]}'; known: {', '.join(sorted(_OPTIONS))}, {_ENV}NAME, {VALUE}NAME")
         timeout = ["timeout", f"--kill-after={_KILL_AFTER_S}", str(max(1, ceil(seconds)))]
         directory = [f"--chdir={options['cwd']}"] if "cwd" in options else []
-        return ["env", *directory, *variables(load), *timeout, "setpriv", "--pdeathsig", "TERM", *timeout, *command_of(load)]
+        names = variables(load)
+        script = "; ".join(f"{name}=${_PASSED}{name}; export {name}; unset {_PASSED}{name}" for name in names)
+        setting = ["sh", "-c", f'{script}; exec "$@"', "sh"] if names else []
+        return ["env", *directory, *setting, *timeout, "setpriv", "--pdeathsig", "TERM", *timeout, *command_of(load)]
 
     def span(self, files: Mapping[str, str], started: float, stop: float) -> DriverSpan:
         """Return the interval from its start to its exit, or to the stop."""
@@ -113,8 +124,17 @@ def command_of(load: Load) -> list[str]:
 
 
 def variables(load: Load) -> list[str]:
-    """Return ``NAME=VALUE`` of each environment variable of the load."""
-    return [f"{name.removeprefix(_ENV)}={value}" for name, value in load.options.items() if name.startswith(_ENV)]
+    """Return the names of the load's environment variables. Raises UsageError for a wrong name."""
+    names = [name.removeprefix(_ENV) for name in load.options if name.startswith(_ENV)]
+    for name in names:
+        if not VARIABLE.fullmatch(name):
+            raise UsageError(f"'{name}' is not a valid name of a variable")
+    return names
+
+
+def environment(load: Load) -> dict[str, str]:
+    """Return the environment for ``argv``. Raises UsageError if this process does not have the value of a variable."""
+    return {_PASSED + name: secrets.variable(name) for name in variables(load)}
 
 
 def patterns_of(load: Load) -> dict[str, str]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
-from pgherd.model.base import Model
+from pgherd.model.base import NAME, Model
 
 
 class Link(Model):
@@ -23,9 +23,9 @@ class Link(Model):
     veth pair, and runs both ends. ``rate`` (bits/s) and ``delay`` (ms, one way) shape the pair.
     """
 
-    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$")
+    name: str = Field(pattern=NAME)
     kind: Literal["remote", "hosts", "namespaces"] = "remote"
-    near: str | None = Field(None, description="kind 'hosts' only: host that runs the iperf3 client")
+    near: str | None = Field(None, pattern=NAME, description="kind 'hosts' only: host that runs the iperf3 client")
     host: str = ""
     port: int = Field(5201, ge=1, le=65535)
     rate: float | None = Field(None, gt=0, description="bits/s")
@@ -102,7 +102,7 @@ class Volume(Model):
     kind: Literal["directory", "device", "loop"] = "directory"
     path: str | None = None
     size: int | None = Field(None, gt=0, description="bytes, for a loop volume")
-    host: str | None = Field(None, description="host of the volume in a deployment on several hosts (None: the only host)")
+    host: str | None = Field(None, pattern=NAME, description="host of the volume in a deployment on several hosts (None: the only host)")
 
     @property
     def target(self) -> str:
@@ -172,17 +172,13 @@ class Container(Model):
     servers: tuple[Server, ...] = ()
 
 
-HOST_NAME = r"^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$"
-"""Valid host names. They are part of the names of targets, files and metrics."""
-
-
 class Host(Model):
     """Machine with a budget for the run: ``cores`` and ``memory`` (bytes). The name 'local' is the local machine.
 
     ``memory`` below the run's budget is the memory available in a trial (overcommitment). ``staging`` is how it is withheld.
     """
 
-    name: str = Field("local", pattern=HOST_NAME)
+    name: str = Field("local", pattern=NAME)
     cores: float | None = Field(None, gt=0)
     memory: int | None = Field(None, gt=0)
     swap: int | None = Field(None, ge=0, description="maximum bytes in swap of all containers (None: the host's swap)")

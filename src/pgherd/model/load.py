@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from pgherd.model.base import Model
+from pgherd.model.base import NAME, Model
 
 Protocol = Literal["simple", "extended", "prepared"]
 ClientPlace = Literal["inside", "outside"]
@@ -104,7 +104,7 @@ class Phase(Model):
     measured period. This requires pgbench without a rate.
     """
 
-    name: str = "steady"
+    name: str = Field("steady", pattern=NAME)
     warmup: float = Field(1.0, ge=0)
     seconds: float = Field(10.0, gt=0)
     loads: dict[str, Load] = Field(default_factory=dict)

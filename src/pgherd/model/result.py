@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple
 from pydantic import Field
 
 from pgherd.model.analysis import Check
-from pgherd.model.base import Model
+from pgherd.model.base import NAME, TARGET, Model
 from pgherd.model.device_io import DeviceIo
 from pgherd.model.trial import Trial
 
@@ -53,7 +53,7 @@ class TargetResult(Model):
     is per second of the target's slices, and ``transactions`` are those of its slices within the window.
     """
 
-    target: str
+    target: str = Field(pattern=TARGET)
     driver: str
     transactions: float
     throughput: float
@@ -103,7 +103,7 @@ class PhaseResult(Model):
     second of a counter, the mean of a gauge. Names and units are those of pgherd.metrics.
     """
 
-    phase: str
+    phase: str = Field(pattern=NAME)
     start: float
     end: float
     overlap: float

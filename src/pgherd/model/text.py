@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+HIDDEN = "***"
+"""Replacement of passwords and other secrets in records."""
+
 
 def clean(text: object) -> str:
     """Return the text without control characters, so that a hostile name cannot control a terminal or break XML.

@@ -261,6 +261,16 @@ def read_file(path: Path | str, *, limit: int = MAX_BYTES, owner: int | None = N
         return directory.read(path.name, limit=limit, owner=owner)
 
 
+def make_private(path: Path) -> None:
+    """Remove all rights of other users from a directory and all that is in it. Links are not followed."""
+    for _, directories, names, number in os.fwalk(path, follow_symlinks=False):
+        os.fchmod(number, stat.S_IMODE(os.fstat(number).st_mode) & 0o700)
+        for name in (*directories, *names):
+            mode = os.stat(name, dir_fd=number, follow_symlinks=False).st_mode
+            if stat.S_ISREG(mode):
+                os.chmod(name, stat.S_IMODE(mode) & 0o700, dir_fd=number)
+
+
 def try_lock(number: int) -> bool:
     """Take the exclusive lock of an open file, and return False if another process holds it."""
     try:

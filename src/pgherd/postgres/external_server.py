@@ -23,7 +23,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pgherd.model.errors import TrialError, UsageError
+from pgherd.model.text import HIDDEN
 from pgherd.node.protocol import Command, Node
+from pgherd.node.secrets import keep, kept, redact_dsn
 from pgherd.postgres import libpq_parameters, pooler
 from pgherd.postgres.installations import SUPPORTED
 from pgherd.postgres.libpq_parameters import SECRETS
@@ -46,17 +48,6 @@ _DRIVER_TIMEOUT_S = 60.0
 READ_ONLY_PROBE = "SELECT 1 / (current_setting('transaction_read_only') = 'on')::int;\n"
 """pgbench script that fails in a session that may write."""
 _PROBE_FAILED = "division by zero"
-
-# The pattern matches too much rather than too little: only white space ends an unquoted value.
-_VALUE = r"'(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|\S)+"
-_ASSIGNED = re.compile(rf"(?is)\b({'|'.join(SECRETS)})(\s*=\s*)({_VALUE})")
-_IN_URI = re.compile(r"(?i)(postgres(?:ql)?://[^\s/?#:@]*):\S*@")
-
-HIDDEN = "***"
-"""Replacement for passwords in records."""
-
-_passwords: dict[str, str] = {}
-"""Passwords by the DSN without them."""
 
 
 @dataclass(frozen=True)
@@ -119,8 +110,8 @@ def normalize_dsn(dsn: str, option: str = "--dsn") -> str:
         parameters = {name: str(value) for name, value in conninfo_to_dict(dsn).items() if value is not None}
     except psycopg.Error as error:
         raise UsageError(
-            f"{option} {redact(dsn)}: this is not a DSN ({redact(str(error).strip())}); write it as postgresql://USER@HOST/DATABASE or as "
-            "'host=HOST user=USER dbname=DATABASE'"
+            f"{option} {redact_dsn(dsn)}: this is not a DSN ({redact_dsn(str(error).strip())}); write it as "
+            "postgresql://USER@HOST/DATABASE or as 'host=HOST user=USER dbname=DATABASE'"
         ) from None
     password = parameters.pop("password", None)
     hidden = sorted(set(parameters) & set(SECRETS))
@@ -130,18 +121,13 @@ def normalize_dsn(dsn: str, option: str = "--dsn") -> str:
         )
     plain = make_conninfo("", **parameters)
     if password not in (None, HIDDEN):
-        _passwords[plain] = str(password)
+        keep(plain, str(password))
     return plain
 
 
 def password_of(dsn: str) -> str | None:
     """Return the password that ``normalize_dsn`` removed from this DSN."""
-    return _passwords.get(dsn)
-
-
-def redact(text: str) -> str:
-    """Any text, such as a command line's word, with the passparameters of DSNs in it replaced by ``HIDDEN``."""
-    return _ASSIGNED.sub(rf"\1\2{HIDDEN}", _IN_URI.sub(rf"\1:{HIDDEN}@", text))
+    return kept(dsn)
 
 
 def read_database_info(dsn: str, *, writes: bool = False, option: str = "--dsn") -> ExternalDatabaseInfo:
@@ -303,7 +289,7 @@ class ExternalServer:
         if _PROBE_FAILED in tried.err:
             raise UsageError(_refusal("--dsn", self.dsn, self.pooler, "transaction_read_only is off in the sessions of pgbench"))
         if tried.code != 0:
-            error = redact(" ".join(tried.err.split())[-500:])
+            error = redact_dsn(" ".join(tried.err.split())[-500:])
             raise TrialError(f"{self.name}: pgbench cannot use the connection parameters of {self.dsn}: {error}")
 
     def conninfo(self) -> str:
@@ -452,4 +438,4 @@ def _value(connection: psycopg.Connection[Any], statement: str, parameters: Sequ
 
 def _error_text(error: Exception) -> str:
     """Return the message of libpq or the server in one line, without passwords."""
-    return redact(" ".join(str(error).split()))
+    return redact_dsn(" ".join(str(error).split()))

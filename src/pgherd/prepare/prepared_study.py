@@ -15,6 +15,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
 from pgherd.model.run import RunEnvironment
+from pgherd.node.files import make_private
 from pgherd.node.protocol import Node
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
@@ -105,7 +106,10 @@ def runnable(node: Node, bin_: str, version: str, session: RunSession) -> Instal
 
 def keep_inputs(node: Node, options: Model, inputs: Path) -> tuple[Model, dict[str, str]]:
     """Copy the user's files to ``inputs`` in the run directory. Return options that name the copies, and the digest of each copy."""
-    return with_inputs(node, options, inputs), input_digests(inputs)
+    kept = with_inputs(node, options, inputs)
+    if inputs.exists():
+        make_private(inputs)  # the servers' user gets other copies
+    return kept, input_digests(inputs)
 
 
 def with_inputs(node: Node, options: Model, inputs: Path) -> Model:

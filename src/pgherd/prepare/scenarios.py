@@ -13,7 +13,7 @@ from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.study import Scenario
 from pgherd.node.files import UnsafeFileError, read_input
-from pgherd.postgres.external_server import redact
+from pgherd.node.secrets import redact_dsn
 from pgherd.study.registry import studies, study_of
 
 _MAX_BYTES = 256 * 2**10
@@ -89,7 +89,7 @@ def first_fault(error: ValidationError) -> str:
     if fault["type"] == "missing":
         return f"'{where}' is missing{more}"
     message = fault["msg"].removeprefix("Value error, ")
-    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact(_short.repr(fault['input']))}{more}"
+    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact_dsn(_short.repr(fault['input']))}{more}"
 
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
@@ -104,7 +104,7 @@ def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:
 def _plain(value: Any) -> Any:
     """Return a value without the password of a DSN, and tuples as lists, because YAML has no tuples."""
     if isinstance(value, str):
-        return redact(value)
+        return redact_dsn(value)
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 

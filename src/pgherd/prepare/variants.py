@@ -22,8 +22,8 @@ from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
+from pgherd.node.secrets import redact_dsn
 from pgherd.postgres import configuration, settings_validation
-from pgherd.postgres.external_server import redact
 from pgherd.postgres.huge_pages import OFF, ON
 from pgherd.study.cluster_options import CLUSTER_FIELDS
 from pgherd.study.comparison.tables import EXECUTION_OPTIONS
@@ -278,4 +278,4 @@ def _given(request: Model) -> dict[str, str]:
     settings = configuration.parse_set(fields.pop("set", ()))
     options = {name.replace("_", "-"): value for name, value in fields.items() if value not in (None, ())}
     texts = {name: ", ".join(map(str, value)) if isinstance(value, tuple) else str(value) for name, value in options.items()}
-    return {name: redact(value) for name, value in texts.items()} | settings
+    return {name: redact_dsn(value) for name, value in texts.items()} | settings

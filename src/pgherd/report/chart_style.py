@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import altair as alt
 
-from pgherd.report.formatting import clean
+from pgherd.model.text import clean
 
 WIDTH = 700
 """Width of a whole figure, in px."""

@@ -18,8 +18,8 @@ import altair as alt
 from pgherd.model.analysis import Analysis
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.model.text import clean
 from pgherd.report import chart_style
-from pgherd.report.formatting import clean
 from pgherd.study.emulation import EMULATION_REASON, FUNCTIONAL_TABLE
 from pgherd.study.registry import studies
 

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from pgherd.model.analysis import Finding, Grade
 from pgherd.model.result import TrialResult
+from pgherd.model.text import clean
 from pgherd.study.registry import labels, percent_columns
 
 Cell = Finding | str | int | float | None
@@ -45,16 +46,6 @@ _PERCENT_COLUMNS = frozenset({"relative_error", "relative_to_mean", "relative_to
 _BETWEEN = re.compile(r"(?<!\d)\.|\.(?!\d)")
 """Separator of the parts of a name: any dot that does not belong to a number."""
 _INITIALS = {"cpu": "CPU", "io": "I/O", "usl": "USL", "wal": "WAL"}
-
-
-def clean(text: object) -> str:
-    """Return the text without control characters, so that a hostile name cannot control a terminal or break XML."""
-    return "".join(c if c.isprintable() or c == "\n" else " " if c == "\t" else "\N{REPLACEMENT CHARACTER}" for c in str(text))
-
-
-def shell_comment(text: object) -> str:
-    """Return the text as one comment line of a shell script."""
-    return "# " + " ".join(clean(text).split())
 
 
 def label(name: str) -> str:

@@ -11,9 +11,9 @@ from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.analysis.two_sample import Direction, Result
 from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
+from pgherd.model.text import clean
 from pgherd.model.units import format_seconds
 from pgherd.report import gate_metrics, run_differences
-from pgherd.report.formatting import clean
 from pgherd.report.gate_metrics import MetricLimit, MetricPair, Run
 from pgherd.report.html_model import Table
 from pgherd.study.comparison import answers

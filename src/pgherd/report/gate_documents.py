@@ -12,7 +12,8 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
 from pgherd.model.analysis import Finding
-from pgherd.report.formatting import MISSING, clean, half_width, number
+from pgherd.model.text import clean
+from pgherd.report.formatting import MISSING, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, remedy, result_text, sentence
 from pgherd.report.html_model import Table
 

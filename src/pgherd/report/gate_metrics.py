@@ -11,7 +11,8 @@ from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report.formatting import clean, finite, point_text
+from pgherd.model.text import clean
+from pgherd.report.formatting import finite, point_text
 from pgherd.study.comparison import metrics, time_slices
 from pgherd.study.comparison.metrics import METRICS, ComparedMetric
 from pgherd.study.comparison.options import AA_SUFFIX

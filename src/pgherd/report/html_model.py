@@ -13,10 +13,11 @@ from pgherd.model.analysis import Check, CheckResult, Finding
 from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.report import formatting
 from pgherd.report.data_files import Row, columns
-from pgherd.report.formatting import MISSING, Cell, clean, finite, half_width, interval, number
+from pgherd.report.formatting import MISSING, Cell, finite, half_width, interval, number
 from pgherd.study.registry import table_view
 
 DERIVED = ("figures", "tables", "report.html", "report.json")

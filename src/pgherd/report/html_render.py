@@ -14,9 +14,9 @@ from markupsafe import Markup
 
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.model.text import clean
 from pgherd.report import formatting, html_model
 from pgherd.report.data_files import leading, notices
-from pgherd.report.formatting import clean
 from pgherd.study.registry import table_view
 
 if TYPE_CHECKING:

@@ -12,10 +12,10 @@ import altair as alt
 from pgherd.analysis import histogram
 from pgherd.model.device_io import DeviceView, Pattern
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, DASHES, FAINT, GREEN, ORANGE, PURPLE, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean
 from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.device_io import MB, point_name, role_text, series_numbers
 

@@ -21,11 +21,12 @@ from pgherd.metrics.processes import PAGE
 from pgherd.metrics.swap import OURS
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import TrialResult
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
 from pgherd.report.drawing import SAMPLES, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean, point_text, share
+from pgherd.report.formatting import point_text, share
 from pgherd.store.samples import read_samples
 
 Series = list[tuple[float, float]]

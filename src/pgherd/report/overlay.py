@@ -11,9 +11,10 @@ from typing import Any
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.model.text import clean
 from pgherd.node import files
 from pgherd.report import formatting, html_model, html_render, run_differences
-from pgherd.report.formatting import MISSING, Cell, clean, finite
+from pgherd.report.formatting import MISSING, Cell, finite
 from pgherd.report.html_model import CellText, Table
 from pgherd.study.registry import studies
 from pgherd.study.study import SideBySide

@@ -11,7 +11,6 @@ are not recorded, so the script uses the first ones.
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -32,14 +31,14 @@ from pgherd.postgres import configuration, huge_pages, instance
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.templates import LOADING
 from pgherd.report import repro_external, repro_tools, repro_volumes
-from pgherd.report.formatting import shell_comment
+from pgherd.report.shell_text import comment, join, quote, say
 from pgherd.runtimes.runtime import CpuAssignment
 from pgherd.study.registry import studies
 from pgherd.workloads import bundled_scripts
 from pgherd.workloads.pgbench import load_arguments as pgbench_arguments
 from pgherd.workloads.user_script import load_arguments as psql_arguments
 
-# Placeholders of the script's variables in arguments made by other code. Arguments cannot contain a NUL.
+# Placeholders of the script's variables in arguments made by other code.
 _BIN, _WORK = "\0BIN\0", "\0WORK\0"
 _VARIABLES = {_BIN: '"$BIN"', _WORK: '"$work"'}
 _Contents = tuple[tuple[Database, ...], bool | None]
@@ -84,7 +83,7 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     files = {name: _current_path(name, inputs) for name in _files(result)}
     parts: list[Iterable[str]] = [
         _head(result, record, servers[0]),
-        [shell_comment(together), ""] if together else [],
+        [comment(together), ""] if together else [],
         [_functions("base")],
         [_functions("groups")] if grouped else [],
         [_functions("pages")] if any(_huge_page_steps("", server) for server in servers) else [],
@@ -98,10 +97,7 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
     if trial.phases:
         parts += [repro_volumes.relations_lines(servers), _start(host, places, loaded), _reduce_memory(host, record)]
         parts += [_checkpoints(result), *_phases(result, places, files)]
-    text = "\n".join(line for part in parts for line in part) + "\n"
-    if "\0" in text:
-        raise UsageError(f"trial {result.id} cannot be repeated by a script: it contains a NUL character")
-    return text
+    return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def _require_repeatable(result: TrialResult, servers: list[Server]) -> None:
@@ -198,7 +194,7 @@ def _current_path(name: str, inputs: Path | None) -> str:
 def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[str]:
     run_as = record.environment.run_as if record.environment else None
     yield "#!/bin/sh"
-    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with PostgreSQL and pgbench only.")
+    yield comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with PostgreSQL and pgbench only.")
     yield "#"
     yield "# It loads the databases, copies them for each server of the trial, starts all servers with the trial's settings and limits,"
     yield "# runs the trial's pgbench command lines, prints transactions per second of each database and their sum, and removes"
@@ -211,11 +207,11 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     if swap is not None:
         yield "#"
         description = "no swap" if swap.kind == "none" else f"{swap.kind} swap of {format_bytes(swap.size)}"
-        yield shell_comment(f"In the run these servers had {description}. This script does not change the host's swap: set it up before.")
+        yield comment(f"In the run these servers had {description}. This script does not change the host's swap: set it up before.")
     yield "set -eu"
-    yield f"VERSION={shlex.quote(server.version)}"
-    yield f'[ -n "${{BIN:-}}" ] || BIN={shlex.quote(server.bin)}'
-    yield f'[ -n "${{ACCOUNT:-}}" ] || ACCOUNT={shlex.quote(run_as or "nobody")}'
+    yield f"VERSION={quote(server.version)}"
+    yield f'[ -n "${{BIN:-}}" ] || BIN={quote(server.bin)}'
+    yield f'[ -n "${{ACCOUNT:-}}" ] || ACCOUNT={quote(run_as or "nobody")}'
     yield ""
 
 
@@ -235,40 +231,40 @@ def _groups(host: Host, record: RunRecord) -> Iterator[str]:
 
 
 def _group(name: str, *limits: int | None) -> str:
-    return " ".join(["group", *(shlex.quote("" if argument is None else str(argument)) for argument in (name, *limits))])
+    return " ".join(["group", *(quote("" if argument is None else str(argument)) for argument in (name, *limits))])
 
 
 def _load(name: str, server: Server, probe: str | None, files: Mapping[str, str]) -> Iterator[str]:
     """Yield one cluster with a server's databases, loaded like a data directory template."""
     major = int(re.match(r"\d+", server.version)[0])  # type: ignore[index]
     yield "# Load once."
-    yield f"create {name} {shlex.join(instance.initdb_arguments(major, checksums=server.checksums))}"
+    yield f"create {name} {join(instance.initdb_arguments(major, checksums=server.checksums))}"
     yield from _settings(name, LOADING, name, "During loading only.")
     yield f"start {name} - all"
     yield f"ready {name}"
     first: dict[tuple[object, ...], str] = {}
     for database in server.databases:
-        quoted_name = shlex.quote(database.name)
+        quoted_name = quote(database.name)
         load_sql = bundled_scripts.load_sql(database.workload)
         twin = first.setdefault((load_sql, database.scale, database.partitions, database.init), database.name)
         if twin != database.name:
-            yield f"quietly client {name} createdb --template={shlex.quote(twin)} --strategy=file_copy {quoted_name}"
+            yield f"quietly client {name} createdb --template={quote(twin)} --strategy=file_copy {quoted_name}"
             continue
         if database.name not in _INITDB_DATABASES:
             yield f"quietly client {name} createdb {quoted_name}"
         if load_sql is not None:
             partitions = f" --set=partitions={database.partitions}" if database.partitions > 1 else ""
-            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))}{partitions} {quoted_name} <<'SQL'"
+            yield f"quietly client {name} psql {join(psql_arguments(database.scale))}{partitions} {quoted_name} <<'SQL'"
             yield load_sql.rstrip("\n")
             yield "SQL"
         elif database.init is None:
-            yield f"quietly client {name} pgbench {shlex.join(pgbench_arguments(database.scale, database.partitions))} {quoted_name}"
+            yield f"quietly client {name} pgbench {join(pgbench_arguments(database.scale, database.partitions))} {quoted_name}"
         else:
-            source = shlex.quote(files[database.init])
+            source = quote(files[database.init])
             data = database.init_data
             if data is not None and data.files:  # their names are relative to the directory of the file
-                yield f"cd -- {shlex.quote(data.directory)}"
-            yield f"quietly client {name} psql {shlex.join(psql_arguments(database.scale))} {quoted_name} <{source}"
+                yield f"cd -- {quote(data.directory)}"
+            yield f"quietly client {name} psql {join(psql_arguments(database.scale))} {quoted_name} <{source}"
             if data is not None and data.files:
                 yield 'cd -- "$work"'
         yield f"settle {name} {quoted_name}"
@@ -304,7 +300,7 @@ def _start(host: Host, places: Mapping[str, _ContainerPlace], loaded: Mapping[_C
     for container, server in pairs:
         yield from repro_volumes.tablespace_lines(f"{container.name}.{server.name}", server)
     for container, server in pairs:
-        yield from (f"warm {container.name}.{server.name} {shlex.quote(database.name)}" for database in server.databases)
+        yield from (f"warm {container.name}.{server.name} {quote(database.name)}" for database in server.databases)
     yield ""
 
 
@@ -342,18 +338,18 @@ def _phase(
     files: Mapping[str, str],
     staged: dict[str, str],
 ) -> Iterator[str]:
-    yield shell_comment(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
+    yield comment(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
     if phase.slices is not None:
         yield f"# The loads ran in time slices of {phase.slices.seconds:g} s, one at a time. Here each runs without interruption."
         for name in phase.slices.of:
             targets = phase.slices.targets(name, phase.loads)
             changes = {"loads": {target: phase.loads[target] for target in targets}, "seconds": phase.seconds / len(phase.slices.of)}
             of_variant = None if measured is None else [target for target in measured.targets if target.target in targets]
-            yield f"echo {shlex.quote(f'{name}:')}"
+            yield say(f"{name}:")
             yield from _loads(phase.model_copy(update={**changes, "slices": None}), of_variant, result, places, files, staged)
         return
     if len(result.trial.phases) > 1:
-        yield f"echo {shlex.quote(f'phase {phase.name}:')}"
+        yield say(f"phase {phase.name}:")
     yield from _loads(phase, None if measured is None else measured.targets, result, places, files, staged)
 
 
@@ -373,11 +369,11 @@ def _loads(
         for script_file in load.scripts:
             if not script_file.source.startswith("builtin:") and script_file.source not in staged:
                 staged[script_file.source] = f"script-{len(staged) + 1}.sql"
-                yield f"take {shlex.quote(files[script_file.source])} {staged[script_file.source]}"
+                yield f"take {quote(files[script_file.source])} {staged[script_file.source]}"
         place = places[target.split("/")[1]] if load.client_placement == "inside" else _ContainerPlace("-", "all")
         number = f"{next(numbers):03d}"
-        arguments = " ".join(_quoted(word) for word in _argv(number, target, load, phase, result, staged))
-        calls.append(f"run {number} {shlex.quote(target)} {place.group} {place.cpus} {arguments}")
+        arguments = join(_argv(number, target, load, phase, result, staged), _VARIABLES)
+        calls.append(f"run {number} {quote(target)} {place.group} {place.cpus} {arguments}")
     yield from calls
     yield "report"
 
@@ -397,12 +393,6 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
         scale=database.scale,
     )
     return drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
-
-
-def _quoted(word: str) -> str:
-    """Return a word for the shell, with variables in place of the placeholders."""
-    pieces = re.split(f"({_BIN}|{_WORK})", word)
-    return "".join(_VARIABLES.get(piece) or shlex.quote(piece) for piece in pieces if piece) or "''"
 
 
 def _initial_memory(host: Host, record: RunRecord) -> int | None:

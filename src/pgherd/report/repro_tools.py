@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from math import ceil
 
@@ -14,8 +13,8 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report.formatting import clean, shell_comment
 from pgherd.report.repro_volumes import default_line, variable, variable_part
+from pgherd.report.shell_text import comment, join, say
 
 _PGHERD_OPTIONS = ("--output", "--write_iops_log", "--log_", "--eta", "--runtime")
 """Options with which pgherd reads the results. The run time is that of the phase."""
@@ -68,13 +67,13 @@ def _fio_lines(result: TrialResult, record: RunRecord, together: str) -> Iterato
     used = {target: load for phase in trial.phases for target, load in phase.loads.items()}
     version = record.tools.get("fio", "version unknown, at least 3.0")
     yield "#!/bin/sh"
-    yield shell_comment(f"Repeats trial {result.id} ({trial.key()}) of run {record.run} with fio only (in the run: {version}).")
+    yield comment(f"Repeats trial {result.id} ({trial.key()}) of run {record.run} with fio only (in the run: {version}).")
     if together:
-        yield shell_comment(together)
+        yield comment(together)
     yield "# It lays out fio's file in a private directory on each volume, runs fio on it, prints fio's reports and removes the"
     yield "# directories. pgherd uses a common window, so its numbers may differ slightly."
     for name in used:
-        yield f"# Environment: {variable(name)}, the directory on volume {clean(name)}."
+        yield comment(f"Environment: {variable(name)}, the directory on volume {name}.")
     yield "set -eu"
     for name in used:
         yield default_line(volumes[name])
@@ -99,9 +98,9 @@ def _fio_lines(result: TrialResult, record: RunRecord, together: str) -> Iterato
 
 
 def _fio_phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
-    yield shell_comment(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
+    yield comment(f"Phase '{phase.name}': {phase.warmup:g} s of warm-up and {phase.seconds:g} s measured by pgherd.")
     for target_result in measured.targets if measured else ():
-        yield shell_comment(f"In these, pgherd measured {target_result.throughput:,.1f} I/Os per second on {target_result.target}.")
+        yield comment(f"In these, pgherd measured {target_result.throughput:,.1f} I/Os per second on {target_result.target}.")
     single = len(phase.loads) == 1
     for target, load in phase.loads.items():
         directory = f"at_{variable_part(target)}"
@@ -113,7 +112,7 @@ def _fio_phase(phase: Phase, measured: PhaseResult | None) -> Iterator[str]:
     if not single:
         yield "wait"
         for target in phase.loads:
-            yield f"echo {shlex.quote(f'volume {clean(target)}:')}"
+            yield say(f"volume {target}:")
             yield f'cat -- "$at_{variable_part(target)}/report"'
 
 
@@ -125,13 +124,7 @@ def _fio_argv(load: Load, phase: Phase) -> list[str]:
 
 def _fio_quoted(argv: list[str], variable_name: str) -> str:
     """Return the words for the shell, with the script's variable in place of the volume's directory."""
-    words = []
-    for word in argv:
-        before, mark, after = word.partition(_DIRECTORY)
-        words.append(
-            f'{shlex.quote(before) if before else ""}"${variable_name}"{shlex.quote(after) if after else ""}' if mark else shlex.quote(word)
-        )
-    return " ".join(words)
+    return join(argv, {_DIRECTORY: f'"${variable_name}"'})
 
 
 def iperf3_script(result: TrialResult, record: RunRecord) -> str:
@@ -161,22 +154,20 @@ def _iperf3_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     argv += ["--omit", str(ceil(phase.warmup))] if phase.warmup else []
     version = record.tools.get("iperf3", "version 3")
     yield "#!/bin/sh"
-    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with iperf3 only (in the run: {version}).")
-    yield from (f"# {line}" for line in _iperf3_results(result))
+    yield comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with iperf3 only (in the run: {version}).")
+    yield from (comment(text) for text in _iperf3_results(result))
     yield "set -eu"
     if link.kind == "remote":
-        yield shell_comment(f"'iperf3 --server --port {link.port}' must run on {link.host}.")
-        yield shlex.join(argv)
+        yield comment(f"'iperf3 --server --port {link.port}' must run on {link.host}.")
+        yield join(argv)
         return
     if link.kind == "hosts":
-        yield shell_comment(
-            f"For host {link.near}. First, on host {link.name}: iperf3 --server --one-off --bind {link.host} --port {link.port}"
-        )
-        yield shlex.join(argv)
+        yield comment(f"For host {link.near}. First, on host {link.name}: iperf3 --server --one-off --bind {link.host} --port {link.port}")
+        yield join(argv)
         return
     yield "# As root: two network namespaces, which end with their two processes."
     yield from _iperf3_namespaces(link)
-    yield f"nsenter --net=/proc/$near/ns/net -- {shlex.join(argv)}"
+    yield f"nsenter --net=/proc/$near/ns/net -- {join(argv)}"
 
 
 def _iperf3_namespaces(link: Link) -> Iterator[str]:
@@ -215,10 +206,7 @@ def command_script(result: TrialResult, record: RunRecord) -> str:
     """
     if len(result.trial.phases) != 1 or not result.trial.phases[0].loads:
         raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it has several phases or no load")
-    text = "\n".join(_command_lines(result, record)) + "\n"
-    if "\0" in text:
-        raise UsageError(f"trial {result.id} cannot be repeated by a command_script: it contains a NUL character")
-    return text
+    return "\n".join(_command_lines(result, record)) + "\n"
 
 
 def _command_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
@@ -227,19 +215,28 @@ def _command_lines(result: TrialResult, record: RunRecord) -> Iterator[str]:
     run_as = record.environment.run_as if record.environment else None
     user = "root" if load.options.get("privileged") == "1" else run_as
     yield "#!/bin/sh"
-    yield shell_comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with the command only.")
+    yield comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with the command only.")
     if len(phase.loads) > 1:
-        yield shell_comment(f"In the run {len(phase.loads)} hosts did this at the same time: {', '.join(phase.loads)}.")
+        yield comment(f"In the run {len(phase.loads)} hosts did this at the same time: {', '.join(phase.loads)}.")
     if user is not None:
-        yield shell_comment(f"It ran as user {user}.")
-    yield from (shell_comment(text) for text in _command_results(result))
+        yield comment(f"It ran as user {user}.")
+    yield from (comment(text) for text in _command_results(result))
     yield "set -eu"
     options = load.options
     directory = [f"--chdir={options['cwd']}"] if "cwd" in options else []
     timeout = [] if phase.until == "drivers" else ["timeout", f"{phase.warmup + phase.seconds:g}"]
-    words = ["LC_ALL=C", "TZ=UTC", *command.variables(load), *timeout, *command.command_of(load)]
-    # As in the run, PATH is the only inherited variable.
-    yield f'{shlex.join(["env", "-i", *directory])} PATH="$PATH" {shlex.join(words)}'
+    names = command.variables(load)
+    words = [*(f"{name}={value}" for name, value in (("LC_ALL", "C"), ("TZ", "UTC")) if name not in names), *timeout]
+    words += command.command_of(load)
+    if not names:  # As in the run, PATH is the only inherited variable.
+        yield f'{join(["env", "-i", *directory])} PATH="$PATH" {join(words)}'
+        return
+    yield comment(f"The run has not recorded the values of these variables; set them before: {', '.join(names)}.")
+    yield from (f': "${{{name}?is not set}}"; export {name}' for name in names)
+    yield "# As in the run, no other variable is inherited, except PATH. No value is in a command line, which all users can read."
+    yield "names() { env | sed -n 's/^\\([A-Za-z_][A-Za-z0-9_]*\\)=.*/--unset=\\1/p'; }"
+    yield "# shellcheck disable=SC2046 # names"
+    yield f"{join(['env', *directory])} $(names | grep -vxE -e '--unset=({'|'.join(['PATH', *names])})') {join(words)}"
 
 
 def _command_results(result: TrialResult) -> Iterator[str]:

@@ -6,12 +6,11 @@ device) no longer exists, so the user names a mounted directory.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 
 from pgherd.model.deployment import Deployment, Server, Volume
 from pgherd.postgres.relation_files import RELATIONS, SPACE, TEMP
-from pgherd.report.formatting import clean
+from pgherd.report.shell_text import comment, quote
 
 _PART_NAMES = {"data": "data", "wal": "WAL", "temp": "temporary files"}
 
@@ -30,7 +29,7 @@ def default_line(volume: Volume) -> str:
     """Return the line that sets the variable's default, or ends the script if there is none."""
     name = variable(volume.name)
     if volume.kind == "directory" and volume.path is not None:
-        return f'[ -n "${{{name}:-}}" ] || {name}={shlex.quote(volume.path)}'
+        return f'[ -n "${{{name}:-}}" ] || {name}={quote(volume.path)}'
     message = f"pgherd removed its {volume.kind} volume: set {name} to a mounted directory"
     return f': "${{{name}:?{message}}}"'
 
@@ -51,10 +50,8 @@ def used_volumes(deployment: Deployment) -> dict[str, tuple[Volume, list[str]]]:
 def environment_comments(deployment: Deployment) -> Iterator[str]:
     """Yield comments for the script's head about environment variables."""
     for name, (volume, parts) in used_volumes(deployment).items():
-        original = (
-            " ".join(clean(volume.path).split()) if volume.kind == "directory" and volume.path else f"a {volume.kind} volume made by pgherd"
-        )
-        yield f"# {variable(name)}, directory for the servers' {' and '.join(parts)} (in the run: {original})."
+        original = volume.path if volume.kind == "directory" and volume.path else f"a {volume.kind} volume made by pgherd"
+        yield comment(f"{variable(name)}, directory for the servers' {' and '.join(parts)} (in the run: {original}).")
 
 
 def default_lines(deployment: Deployment) -> Iterator[str]:
@@ -91,4 +88,4 @@ def tablespace_lines(name: str, server: Server) -> Iterator[str]:
     for space, volume in zip(spaces, server.tablespaces, strict=True):
         yield f'space {name} {space} "${variable(volume)}"'
     for database in server.databases if spaces else ():
-        yield f"spread {name} {shlex.quote(database.name)} {' '.join(spaces)}"
+        yield f"spread {name} {quote(database.name)} {' '.join(spaces)}"

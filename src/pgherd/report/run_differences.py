@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pgherd.model.run import RunRecord
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes
 from pgherd.report import formatting
-from pgherd.report.formatting import MISSING, clean
+from pgherd.report.formatting import MISSING
 from pgherd.report.html_model import CellText, Table
 
 _HOST = (

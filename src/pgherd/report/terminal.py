@@ -15,9 +15,10 @@ from rich.text import Text
 from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.model.text import clean
 from pgherd.report import formatting
 from pgherd.report.data_files import Row, columns, leading, notices
-from pgherd.report.formatting import MISSING, Cell, clean, compact, finite, half_width, number
+from pgherd.report.formatting import MISSING, Cell, compact, finite, half_width, number
 from pgherd.study.comparison.answers import UNBOUNDED, as_change
 from pgherd.study.registry import table_view
 from pgherd.study.study import Column, Form

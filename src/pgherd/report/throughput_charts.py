@@ -8,11 +8,12 @@ from typing import Any
 
 import altair as alt
 
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, FAINT, GREEN, HEIGHT, INK, ORANGE, PURPLE, SKY, VERMILLION, YELLOW, Line, data
 from pgherd.report.data_files import Row
 from pgherd.report.drawing import FigureInputs
-from pgherd.report.formatting import bounds, clean, finite
+from pgherd.report.formatting import bounds, finite
 
 
 def best_model(inputs: FigureInputs, variant: str = "") -> str | None:

@@ -10,10 +10,11 @@ from itertools import groupby
 import altair as alt
 
 from pgherd.model.result import PhaseResult, TrialResult
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, MUTED, VERMILLION, data, haloed
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean, finite, point_text, share, trial_throughput
+from pgherd.report.formatting import finite, point_text, share, trial_throughput
 
 CELLS = 3000
 """Maximum number of cells of all strips. Longer series are averaged, so that a soak of hours fits a page."""

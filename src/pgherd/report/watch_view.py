@@ -12,8 +12,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes, format_seconds
-from pgherd.report.formatting import MISSING, clean, compact, point_text
+from pgherd.report.formatting import MISSING, compact, point_text
 from pgherd.report.live_status import LiveStatus, LiveTrialResult, LiveTrialStatus, LiveUsage
 
 _STEPS = "▁▂▃▄▅▆▇█"

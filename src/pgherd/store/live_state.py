@@ -120,7 +120,7 @@ def read_live(run: Path) -> LiveState | None:
 def write_live(run: Path, state: LiveState) -> None:
     """Replace the state. Raises OSError, for example if the disk is full."""
     with Directory.open(os.path.realpath(run)) as directory:
-        directory.write(FILE, state.model_dump_json(by_alias=True).encode(), mode=None, sync=False)
+        directory.write(FILE, state.model_dump_json(by_alias=True).encode(), sync=False)
 
 
 def remove_live(run: Path) -> None:

@@ -64,8 +64,8 @@ class RunDirectory:
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{study}-{secrets.token_hex(2)}"
         try:
             root.mkdir(parents=True, exist_ok=True)
-            (root / name).mkdir(mode=0o755)  # only this user may change it, with any umask
-            (root / name / "trials").mkdir(mode=0o755)
+            (root / name).mkdir(mode=0o700)  # command lines, settings and output are for this user only
+            (root / name / "trials").mkdir(mode=0o700)
         except OSError as error:
             raise _root_error(root, error.strerror or str(error)) from None
         return cls(root / name)
@@ -278,7 +278,7 @@ class RunDirectory:
     def begin_trial(self, trial: str) -> Path:
         """Create an empty directory for the trial's raw files, with the name of an unfinished trial."""
         name = f"{trial}.partial"
-        with self._open_to_write() as directory, directory.directory("trials", create=True, mode=0o777) as trials:
+        with self._open_to_write() as directory, directory.directory("trials", create=True) as trials:
             with suppress(OSError):
                 trials.remove_tree(name)
             os.mkdir(name, dir_fd=trials.number)
@@ -287,9 +287,10 @@ class RunDirectory:
     def finish_trial(self, result: TrialResult) -> Path:
         """Write ``trial.json`` and rename the directory to its final name."""
         name = f"{result.id}.partial"
-        with self._open_to_write() as directory, directory.directory("trials", create=True, mode=0o777) as trials:
-            with trials.directory(name, create=True, mode=0o777) as partial:
-                partial.write("trial.json", result.model_dump_json(indent=1).encode(), mode=None)
+        with self._open_to_write() as directory, directory.directory("trials", create=True) as trials:
+            with trials.directory(name, create=True) as partial:
+                partial.write("trial.json", result.model_dump_json(indent=1).encode())
+            files.make_private(self.path / "trials" / name)
             trials.rename(name, result.id)
         return self.path / "trials" / result.id
 

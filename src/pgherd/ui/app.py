@@ -14,7 +14,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from pgherd.model.errors import CapabilityError, PgherdError, UsageError
-from pgherd.report.formatting import clean
+from pgherd.model.text import clean
 from pgherd.ui import compare_page, rendering, run_page, runs_page, samples_page, start_page
 from pgherd.ui.app_state import AppState, state_of
 from pgherd.ui.security import Guard
@@ -104,5 +104,5 @@ async def _pgherd_error(request: Request, error: Exception) -> Response:
 
 
 async def _internal_error(request: Request, error: Exception) -> Response:
-    traceback.print_exception(error, file=sys.stderr)
+    print(clean("".join(traceback.format_exception(error))), end="", file=sys.stderr)
     return _error(request, 500, f"{type(error).__name__}. The terminal of 'pgherd ui' shows the traceback.")

@@ -13,8 +13,9 @@ from starlette.responses import Response
 
 from pgherd.model.analysis import Finding
 from pgherd.model.errors import UsageError
+from pgherd.model.text import clean
 from pgherd.report import gate_metrics
-from pgherd.report.formatting import MISSING, clean, half_width, number
+from pgherd.report.formatting import MISSING, half_width, number
 from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy, result_text
 from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.report.overlay import content

@@ -22,9 +22,9 @@ from jinja2 import ChoiceLoader, Environment, PackageLoader, PrefixLoader, Stric
 
 from pgherd import __version__
 from pgherd.host import paths
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.report import formatting
-from pgherd.report.formatting import clean
 
 VEGA = "vega.js"
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

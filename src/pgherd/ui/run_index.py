@@ -23,7 +23,7 @@ from pgherd.model.analysis import Grade
 from pgherd.model.errors import PgherdError
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
-from pgherd.report.formatting import clean
+from pgherd.model.text import clean
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import refreshed
 

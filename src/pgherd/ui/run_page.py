@@ -12,10 +12,10 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
 from pgherd.metrics.run_metrics import host_name
+from pgherd.model.text import clean
 from pgherd.node.files import UnsafeFileError, read_head
 from pgherd.report import formatting, html_model
 from pgherd.report.data_files import leading, notices
-from pgherd.report.formatting import clean
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.app_state import state_of
 from pgherd.ui.live_runs import SHOWN

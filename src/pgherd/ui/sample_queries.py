@@ -21,8 +21,9 @@ from pgherd.metrics.registry import metrics
 from pgherd.metrics.sampler import SampledMetric
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
+from pgherd.model.text import clean
 from pgherd.node.files import UnsafeFileError, read_head
-from pgherd.report.formatting import clean, point_text
+from pgherd.report.formatting import point_text
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import check_files, escape, open_database, read_relation
 from pgherd.store.version_1 import ENTITIES, METRICS

@@ -12,7 +12,8 @@ from starlette.responses import Response
 
 from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
-from pgherd.report.formatting import clean, number
+from pgherd.model.text import clean
+from pgherd.report.formatting import number
 from pgherd.ui import plots, sample_queries
 from pgherd.ui.app_state import state_of
 from pgherd.ui.plots import PhaseBand

@@ -14,6 +14,7 @@ import python_multipart  # noqa: F401 - reads forms: if it is missing, report th
 import uvicorn
 
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.model.text import clean
 from pgherd.ui import rendering, sample_queries
 from pgherd.ui.app import application
 from pgherd.ui.app_state import AppState
@@ -113,4 +114,4 @@ def make_ready(state: AppState) -> None:
             rendering.environment().get_template(name)
         rendering.vega()
     except Exception as error:  # the page that needs it reports the cause
-        print(f"pgherd: preparation of the pages failed: {type(error).__name__}: {error}", file=sys.stderr)
+        print(clean(f"pgherd: preparation of the pages failed: {type(error).__name__}: {error}"), file=sys.stderr)

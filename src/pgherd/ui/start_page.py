@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from pgherd.model.errors import PgherdError
-from pgherd.report.formatting import clean
+from pgherd.model.text import clean
 from pgherd.ui import jobs
 from pgherd.ui.app_state import form_of, state_of, words_of
 from pgherd.ui.jobs import Job, Plan

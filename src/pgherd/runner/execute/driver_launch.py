@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pgherd.drivers import registry as drivers
-from pgherd.drivers.command import ENDED, CommandExit
+from pgherd.drivers.command import ENDED, CommandExit, environment
 from pgherd.drivers.driver import Driver, DriverSpan, Endpoint, MeasuredWindow
 from pgherd.metrics import registry as samplers
 from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
@@ -159,7 +159,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
         argv = driver.argv(readable, endpoint, phase.warmup + phase.seconds + _SLACK_S)
         command = Command(
             [*reach.prefix, *argv],
-            env=dict(reach.environment),
+            env={**reach.environment, **environment(load)},
             cwd=str(output),
             join=reach.handle.join if inside and guest is None else (),
             cpus=reach.handle.cpus if inside and guest is None else None,

@@ -11,11 +11,12 @@ from typing import Any, Literal
 import altair as alt
 
 from pgherd.model.analysis import Finding
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLACK, BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SKY, VERMILLION, data
 from pgherd.report.data_files import Row
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean, finite
+from pgherd.report.formatting import finite
 from pgherd.report.html_model import metric_label
 from pgherd.report.trial_figures import drift
 from pgherd.study.comparison import metrics

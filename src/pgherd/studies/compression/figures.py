@@ -9,11 +9,12 @@ from typing import Any
 import altair as alt
 
 from pgherd.model.analysis import Finding
+from pgherd.model.text import clean
 from pgherd.model.units import format_bytes
 from pgherd.report import chart_style
 from pgherd.report.chart_style import HEIGHT, INK, SERIES, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean, finite
+from pgherd.report.formatting import finite
 
 STUDY = "compression"
 _MARK_HEIGHT = 18

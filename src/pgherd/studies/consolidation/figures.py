@@ -12,11 +12,12 @@ import altair as alt
 
 from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import FAINT, HEIGHT, MUTED, SERIES, data
 from pgherd.report.data_files import Row
 from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import bounds, clean, compact, finite
+from pgherd.report.formatting import bounds, compact, finite
 from pgherd.store.samples import read_samples
 from pgherd.studies.consolidation.analyse import oom_text
 from pgherd.studies.consolidation.options import LAYOUTS

@@ -6,10 +6,11 @@ from typing import Any
 
 import altair as alt
 
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, ORANGE, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean, finite
+from pgherd.report.formatting import finite
 
 _KINDS = {"measured": (BLUE, "circle"), "predicted": (GREEN, "square"), "published (E10)": (ORANGE, "cross")}
 

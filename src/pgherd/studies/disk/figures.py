@@ -11,10 +11,11 @@ import altair as alt
 from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.analysis import Finding
 from pgherd.model.result import TrialResult
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import brief, clean, finite
+from pgherd.report.formatting import brief, finite
 from pgherd.studies.disk.access_patterns import TESTS
 
 STUDY = "disk"

@@ -9,10 +9,11 @@ from typing import Any
 import altair as alt
 
 from pgherd.model.analysis import Finding
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, SERIES, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import brief, clean, finite
+from pgherd.report.formatting import brief, finite
 
 STUDY = "exec"
 _MAX_VALUES = 6

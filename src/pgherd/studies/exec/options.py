@@ -11,6 +11,7 @@ from pgherd.model.analysis import Thresholds
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import Load
+from pgherd.model.text import HIDDEN
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import MeasurementRequest
 from pgherd.study.option import option, redefined
@@ -46,7 +47,7 @@ class ExecOptions(StudyOptions):
     """
 
     command: tuple[str, ...] = Field(min_length=1)
-    env: dict[str, str] = Field(default_factory=dict)
+    env: dict[str, str] = Field(default_factory=dict, description="variables of the command. The values are hidden")
     cwd: str | None = None
     as_root: bool = False
     extract: tuple[ExtractedValue, ...] = ()
@@ -60,6 +61,11 @@ class ExecOptions(StudyOptions):
     max_reruns: int = Field(6, ge=0)
     precision: float = Field(0.01, gt=0)
     thresholds: Thresholds = Field(default=Thresholds(), description="thresholds of the checks of trials")
+
+    @field_validator("env")
+    @classmethod
+    def _hidden(cls, env: dict[str, str]) -> dict[str, str]:
+        return dict.fromkeys(env, HIDDEN)
 
     def deployment(self) -> Deployment:
         """Return the deployment: the hosts without a server."""
@@ -81,7 +87,9 @@ class ExecRequest(MeasurementRequest):
     command: tuple[str, ...] = option((), "Command and its arguments; no shell reads them.", positional="COMMAND…")
     extract: tuple[str, ...] = option((), "Extract a number from the output (repeatable).", metavar="NAME=REGEX", repeated=True)
     unit: tuple[str, ...] = option((), "Unit of an extracted number (repeatable).", metavar="NAME=UNIT", repeated=True)
-    env: tuple[str, ...] = option((), "Environment variable (repeatable).", metavar="NAME=VALUE", repeated=True)
+    env: tuple[str, ...] = option(
+        (), "Environment variable; without a value, that of pgherd (repeatable).", metavar="NAME[=VALUE]", repeated=True
+    )
     cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one, or /")
     timeout: str | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
     as_root: bool = option(False, "Run the command as root.")

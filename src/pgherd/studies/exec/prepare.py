@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 
 from pydantic import ValidationError
 
+from pgherd.drivers.command import VARIABLE
 from pgherd.host.facts import gather
 from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
+from pgherd.model.text import HIDDEN
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Command, Node
 from pgherd.prepare import hosts
@@ -28,7 +29,6 @@ _FIND = (
     'IFS=:; for directory in $PATH; do [ -f "$directory/$2" ] && [ -x "$directory/$2" ] && exit 0; done; exit 1'
 )
 """Shell script that succeeds if execvp(3) finds the program $2 from the directory $1. The text is constant to avoid quoting."""
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
@@ -113,16 +113,16 @@ def _values(request: ExecRequest) -> tuple[ExtractedValue, ...]:
 
 
 def _variables(request: ExecRequest) -> dict[str, str]:
-    pairs = [_pair("--env", word, "NAME=VALUE") for word in request.env]
-    for name, value in pairs:
-        if not _VARIABLE.fullmatch(name) or "\0" in value:
-            raise UsageError(f"--env {name}=…: '{name}' is not a valid name of a variable, or its value contains a NUL character")
-    return dict(pairs)
+    names = [word.partition("=")[0] for word in request.env]
+    for name in names:
+        if not VARIABLE.fullmatch(name):
+            raise UsageError(f"--env {name}=…: '{name}' is not a valid name of a variable")
+    return dict.fromkeys(names, HIDDEN)
 
 
 def _pair(option: str, word: str, form: str) -> tuple[str, str]:
     name, sign, value = word.partition("=")
-    if not name or not sign or (not value and option != "--env"):
+    if not name or not sign or not value:
         raise UsageError(f"{option} {word}: write {form}")
     return name, value
 

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import altair as alt
 
 from pgherd.model.analysis import Finding
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, INK, ORANGE, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean, finite
+from pgherd.report.formatting import finite
 from pgherd.studies.hugepages.analyse import SOURCE, published_gain
 from pgherd.study.comparison.answers import as_change
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import altair as alt
 
 from pgherd.analysis import histogram
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import clean
 from pgherd.studies.compare import figures
 from pgherd.study.comparison.options import AA_SUFFIX
 from pgherd.study.comparison.time_slices import VARIANT

@@ -8,10 +8,11 @@ from typing import Any
 import altair as alt
 
 from pgherd.model.analysis import Finding
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, MUTED, ORANGE, SERIES, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import brief, clean, finite
+from pgherd.report.formatting import brief, finite
 from pgherd.studies.network.link_results import PUBLISHED_SERIES, PUBLISHED_STREAMS
 
 STUDY = "network"

@@ -10,11 +10,12 @@ import altair as alt
 
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.run import RunRecord
+from pgherd.model.text import clean
 from pgherd.report import chart_style, throughput_charts
 from pgherd.report.chart_style import BLUE, GREEN, HEIGHT, INK, MUTED, SERIES, SKY, VERMILLION, data, end_labels
 from pgherd.report.data_files import Row
 from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import bounds, brief, clean, compact, finite, number
+from pgherd.report.formatting import bounds, brief, compact, finite, number
 from pgherd.report.throughput_charts import STORAGE, limited_by_clients, limited_by_host, limited_points
 from pgherd.studies.density.figures import MAX_LABEL, short_name
 

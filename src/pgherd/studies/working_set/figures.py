@@ -7,11 +7,12 @@ from typing import Any
 
 import altair as alt
 
+from pgherd.model.text import clean
 from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, HEIGHT, INK, MUTED, ORANGE, SERIES, VERMILLION, data, end_labels, text_colour
 from pgherd.report.data_files import Row
 from pgherd.report.drawing import SAMPLES, TRIALS, Figure, FigureInputs, FigureUnavailable, register
-from pgherd.report.formatting import bounds, clean, finite
+from pgherd.report.formatting import bounds, finite
 from pgherd.studies.working_set.analyse import FINDING_NAMES, VARIED
 from pgherd.studies.working_set.findings import PUBLISHED_SIZES
 from pgherd.studies.working_set.options import coordinate_of
