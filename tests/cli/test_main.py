@@ -288,6 +288,6 @@ def test_what_root_creates_is_not_for_others_to_write(monkeypatch, uid):
     try:
         with pytest.raises(SystemExit):
             entry.main()
-        assert os.umask(0) == (0o022 if uid == 0 else 0o002), "users may share what is theirs with a group"
+        assert os.umask(0) == 0o022
     finally:
         os.umask(before)

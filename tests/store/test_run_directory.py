@@ -341,6 +341,7 @@ def test_a_lock_of_any_account_does_not_hold_a_run(run, tmp_path):
 @as_root
 def test_another_user_sees_whether_a_run_is_alive(run, tmp_path):
     let_in(tmp_path)
+    run.path.chmod(0o755)  # its owner shares it
 
     def alive():
         pid = os.fork()

@@ -160,8 +160,6 @@ def main() -> NoReturn:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal may lack a character
-    if os.geteuid() == 0:  # others must not write to what root creates, and root to execute it later
-        os.umask(os.umask(0o022) | 0o022)
     code = run(sys.argv[1:])
     if code == INTERRUPTED:
         # After a KeyboardInterrupt inside exec(), which dataclasses use, CPython ends by SIGINT instead of with this exit code, even

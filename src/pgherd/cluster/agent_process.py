@@ -58,8 +58,6 @@ def main(directory: Path) -> None:
     if skew:
         _log.warning("the clock of this process is shifted by %g s, as set in %s: this is a test", skew, interfaces.SKEW)
     code = 1
-    if os.geteuid() == 0:  # as pgherd.cli.main
-        os.umask(os.umask(0o022) | 0o022)
     try:
         _clean_up()
         orders = AgentConfig.read(directory)

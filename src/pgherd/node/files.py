@@ -378,8 +378,8 @@ def write_file(path: Path | str, data: bytes, *, sync: bool = True) -> None:
         directory.write(path.name, data, mode=None, sync=sync)
 
 
-def write_below(directory: Directory, name: str, data: bytes) -> None:
-    """Write a file below an open directory, as ``Directory.write`` with mode None does. ``name`` may contain subdirectories.
+def write_below(directory: Directory, name: str, data: bytes, *, mode: int | None = None) -> None:
+    """Write a file below an open directory, as ``Directory.write`` with this mode does. ``name`` may contain subdirectories.
 
     Raises:
         OSError: for example if the disk is full.
@@ -388,8 +388,8 @@ def write_below(directory: Directory, name: str, data: bytes) -> None:
     *parents, last = name.split("/")
     with contextlib.ExitStack() as stack:
         for part in parents:
-            directory = stack.enter_context(directory.directory(part, create=True, mode=0o777))
-        directory.write(last, data, mode=None)
+            directory = stack.enter_context(directory.directory(part, create=True, mode=0o777 if mode is None else 0o700))
+        directory.write(last, data, mode=mode)
 
 
 def copy_tree(source: Directory, target: Directory, limit: int, only: Collection[str] | None = None) -> int:

@@ -262,7 +262,7 @@ class RunDirectory:
             OSError: for example if the disk is full.
         """
         with self._open_to_write() as directory:
-            files.write_below(directory, name, data)
+            files.write_below(directory, name, data, mode=0o600)
 
     def remove(self, name: str) -> None:
         """Remove a file in a subdirectory, if it exists. Raises as ``write``."""
