@@ -20,8 +20,8 @@ from typing import Any
 
 import psycopg
 
-from pgherd.host.server_user import server_account
 from pgherd.host.paths import cache_dir
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap

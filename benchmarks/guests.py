@@ -21,8 +21,8 @@ from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host import paths
-from pgherd.host.server_user import server_account
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import UsageError
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode

@@ -36,8 +36,8 @@ from pgherd.model.load import NEW_ORDER, Load, Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.postgres.templates import LOADING
 from pgherd.postgres.instance import Instance, initdb
+from pgherd.postgres.templates import LOADING
 from pgherd.workloads import bundled_scripts, pgbench
 from pgherd.workloads.orders import loading, transactions
 
@@ -225,7 +225,9 @@ def main() -> None:
     import numpy  # noqa: F401 - whose import is not loading
 
     with opened(warehouses) as bench:
-        scale = round((bundled_scripts.ORDERS.size_estimate(warehouses) - 7_800_000) / (pgbench.size_estimate(2) - pgbench.size_estimate(1)))
+        scale = round(
+            (bundled_scripts.ORDERS.size_estimate(warehouses) - 7_800_000) / (pgbench.size_estimate(2) - pgbench.size_estimate(1))
+        )
 
         def note(what: str) -> Callable[[int, dict[str, dict[str, float]]], bool]:
             def said(number: int, pair: dict[str, dict[str, float]]) -> bool:

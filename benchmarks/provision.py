@@ -27,8 +27,8 @@ from outcome import Figure
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host import paths
-from pgherd.host.server_user import server_account
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment
 from pgherd.postgres import configuration, templates

@@ -25,9 +25,9 @@ import pgherd
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host.facts import gather
 from pgherd.metrics.registry import samplers
+from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import TrialError
 from pgherd.model.host_facts import HostFacts
-from pgherd.model.analysis import Thresholds
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial

@@ -14,8 +14,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "src"))
 
 from pgherd.metrics.openmetrics import COMMON_LABELS, Family, families
 from pgherd.metrics.run_metrics import FAMILIES, LIVE_ONLY
+from pgherd.model.analysis import Analysis, Check, Finding, Thresholds
 from pgherd.model.base import Model
-from pgherd.model.analysis import Analysis, Finding, Thresholds, Check
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
