@@ -439,6 +439,7 @@ def test_a_run_with_links_is_not_copied(run, tmp_path):
 
 
 def test_no_other_user_reads_a_run(tmp_path):
+    (tmp_path / "runs").mkdir(mode=0o755)
     before = os.umask(0)
     try:
         directory = RunDirectory.create(tmp_path / "runs", "density")
@@ -447,3 +448,23 @@ def test_no_other_user_reads_a_run(tmp_path):
         os.umask(before)
     assert directory.path.stat().st_mode & 0o777 == (directory.path / "trials").stat().st_mode & 0o777 == 0o700
     assert (directory.path / "run.json").stat().st_mode & 0o777 == 0o600
+
+
+@as_root
+def test_root_creates_no_run_where_others_can_exchange_it(tmp_path, monkeypatch):
+    # Files of a trial are written by their paths: whoever renames the run's directory could have root follow links.
+    monkeypatch.delenv("SUDO_UID", raising=False)
+    foreign, shared, sticky = (tmp_path / name for name in ("foreign", "shared", "sticky"))
+    for place, mode in ((foreign, 0o755), (shared, 0o777), (sticky, 0o1777)):
+        place.mkdir()
+        place.chmod(mode)
+    os.chown(foreign, NOBODY, NOBODY)
+    for root in (foreign, foreign / "pgherd-runs", shared):
+        with pytest.raises(UsageError, match=r"other users could exchange the run for links, because .*--runs-dir DIR"):
+            RunDirectory.check_root(root)
+        with pytest.raises(UsageError, match="other users could exchange the run"):
+            RunDirectory.create(root, "density")
+    RunDirectory.check_root(sticky)
+    assert RunDirectory.create(sticky, "density").is_ours()
+    monkeypatch.setenv("SUDO_UID", str(NOBODY))
+    RunDirectory.check_root(foreign)

@@ -59,11 +59,12 @@ class RunDirectory:
         """Create a run directory in ``root``, named time-study-suffix.
 
         Raises:
-            UsageError: the root is not writable.
+            UsageError: the root is not writable, or this process is of root and other users can exchange what is in it.
         """
         name = f"{time.strftime('%Y%m%d-%H%M%S')}-{study}-{secrets.token_hex(2)}"
         try:
             root.mkdir(parents=True, exist_ok=True)
+            _require_safe_for_root(root, root)  # another user may have created it since check_root
             (root / name).mkdir(mode=0o700)  # command lines, settings and output are for this user only
             (root / name / "trials").mkdir(mode=0o700)
         except OSError as error:
@@ -72,12 +73,16 @@ class RunDirectory:
 
     @staticmethod
     def check_root(root: Path) -> None:
-        """Raise UsageError if no run directory can be created in ``root``. Creates nothing."""
+        """Raise UsageError if no run directory can be created in ``root``. Creates nothing.
+
+        Root also requires that no other user can exchange a run directory there, because files of a trial are written by their paths.
+        """
         existing = next(path for path in (root, *root.absolute().parents) if os.path.lexists(path))
         if not existing.is_dir():
             raise _root_error(root, f"{existing} is not a directory")
         if not os.access(existing, os.W_OK | os.X_OK):
             raise _root_error(root, f"{existing} cannot be written")
+        _require_safe_for_root(root, existing)
 
     @classmethod
     def find(cls, run: str, root: Path) -> RunDirectory:
@@ -432,6 +437,12 @@ def _moved(value: Any, marker: str, inputs: Path) -> Any:
         below = PurePath(value.partition(marker)[2])
         return value if ".." in below.parts else str(inputs / below)
     return value
+
+
+def _require_safe_for_root(root: Path, existing: Path) -> None:
+    """Raise UsageError if this process is of root, and other users can exchange what it creates in ``existing``."""
+    if os.geteuid() == 0 and (reason := files.distrust(existing, *files.ours(), inside=True)) is not None:
+        raise _root_error(root, f"pgherd runs as root, and other users could exchange the run for links, because {reason}")
 
 
 def _root_error(root: Path, reason: str) -> UsageError:
