@@ -114,6 +114,13 @@ def test_the_segment_and_the_process_of_somebody_else_stay(held, place):
 
 
 @as_root
+def test_processes_of_root_stay(held, place):
+    process, number = held(0)  # a template's directory belongs to root, but a server's user wrote its files
+    assert shared_memory.release(LocalNode(), data_directory(place, 0, process, number)) is None
+    assert process.poll() is None
+
+
+@as_root
 def test_the_segment_and_the_process_of_the_owner_go(held, place):
     process, number = held(54321)
     said = shared_memory.release(LocalNode(), data_directory(place, 54321, process, number))
