@@ -114,6 +114,27 @@ def test_the_page_cache_can_be_emptied(node: LocalNode, copy: Template, place: P
     assert same(Path(copy.data_dir), place / "a")
 
 
+def test_a_file_exchanged_for_a_fifo_or_a_link_is_not_opened(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    programs = place / "programs"
+    programs.mkdir()
+    (programs / "find").write_text(
+        f'#!/bin/sh\n[ "$7" = dd ] || exit 0\nshift 6; for i in fifo link; do "$1" if={place}/$i "$3" "$4" "$5"; done 2>&1\n'
+    )
+    (programs / "find").chmod(0o755)
+    os.mkfifo(place / "fifo")
+    (place / "link").symlink_to("/dev/null")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    ran: list[tuple[list[str], Completed]] = []
+
+    class Recording(LocalNode):
+        def run(self, command: Command, timeout: float = 60.0) -> Completed:
+            ran.append((list(command.argv), super().run(command, 5)))
+            return ran[-1][1]
+
+    drop_cache(Recording(), [str(place)])
+    assert "Too many levels of symbolic links" in ran[-1][1].out
+
+
 def _cached(node: LocalNode, path: str) -> int:
     return int(node.run(Command(["fincore", "--bytes", "--noheadings", "--output", "RES", path])).out.split()[0])
 

@@ -106,7 +106,8 @@ def drop_cache(node: Node, directories: Sequence[str]) -> None:
     that a container uses without a charge.
     """
     large = ("-type", "f", "-size", "+256k")
-    drop = ["dd", "if={}", "iflag=nocache", "count=0", "status=none"]
+    # The servers' user may exchange a file for a link to a device or for a FIFO meanwhile, which dd must not open.
+    drop = ["dd", "if={}", "iflag=nocache,nofollow,nonblock", "count=0", "status=none"]
     for directory in directories:
         # Sync only these files, because a sync of the whole file system may take minutes under concurrent writes.
         node.run(Command(["find", directory, *large, "-exec", "sync", "-d", "--", "{}", "+"]), timeout=3600)
