@@ -60,7 +60,7 @@ BYTES = 450
 """Of the string in the first calibration."""
 TUNINGS = 3
 """Short calibrations by which the string's length is found; then a long one tells its cost."""
-CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1")
+CALM = ("--threshold", "max_background_cpu=1", "--threshold", "max_steal=1")
 """What else runs on a shared host is what these tries are about, and no reason to call them tainted: without it the noisiest blocks would
 be run again or left out. All other checks stay. What there was of it stands in each try's row."""
 FULL = 0.98

@@ -44,7 +44,7 @@ def trial(memory: int, repeat: int = 0, *, staging: str = "cgroup-limit", second
     server = Server(bin=used.bin, version=used.version, settings=settings, databases=(Database(scale=7),))
     names = ("a", "b")
     containers = tuple(Container(name=name, runtime="cgroup", memory=WHOLE * MB // 2, servers=(server,)) for name in names)
-    host = Host.model_validate({"memory": memory * MB, "staging": staging, "containers": containers})
+    host = Host.model_validate({"memory": memory * MB, "overcommit_by": staging, "containers": containers})
     phases = tuple(
         Phase(
             name=f"{busy}-busy",

@@ -71,7 +71,7 @@ def test_a_container_with_too_little_memory(pgherd):
     trials = pgherd.trials()
     assert trials and all("exceeded its memory limit, and the kernel killed" in trial["error"] for trial in trials)
     assert all("raise --memory, or lower --scale" in trial["error"] for trial in trials)
-    assert all(("no-oom-kill", "fail") in {(v["check"], v["result"]) for v in trial["checks"]} for trial in trials)
+    assert all(("no-oom-kill", "fail") in {(v["name"], v["result"]) for v in trial["checks"]} for trial in trials)
     assert pgherd.record()["state"] == "failed" or "none of them finished" in pgherd.record()["analysis"]["answer"]
     pgherd.nothing_left()
 

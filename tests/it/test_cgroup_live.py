@@ -115,13 +115,13 @@ def test_remove_ends_what_runs_inside(group: HostGroup) -> None:
 OWNER = """
 import sys, time
 from pathlib import Path
-from pgherd.host import cgroup_base
+from pgherd.host import cgroup_parent
 from pgherd.host.cgroups import HostGroup, Limits
 from pgherd.host.journal import Journal
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 node = LocalNode()
-host = HostGroup(node, Journal.open(node, Path(sys.argv[1]), "doomed"), cgroup_base.find(node), sys.argv[2])
+host = HostGroup(node, Journal.open(node, Path(sys.argv[1]), "doomed"), cgroup_parent.find(node), sys.argv[2])
 host.make(Limits())
 host.add("db01", Limits(cores=0.5))
 host.add("db02", Limits(cores=0.5))

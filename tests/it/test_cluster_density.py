@@ -22,7 +22,7 @@ WORDS = (
     *("density", "--cluster", "default", "--host-cores", "1", "--host-memory", "1GB", "--vcpus", "0.5", "--scale", "1", "--databases", "2"),
     *("--warmup", "1s", "--seed", "1", "--no-report", "--json"),
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
-    *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1"),
+    *("--threshold", "max_background_cpu=9", "--threshold", "max_start_skew=5", "--threshold", "max_clock_uncertainty=1"),
 )
 
 
@@ -68,7 +68,7 @@ def hosts_of(trial):
 
 
 def verdicts(trial):
-    return {one["check"]: one for one in trial["checks"]}
+    return {one["name"]: one for one in trial["checks"]}
 
 
 def leftovers(bed, name):

@@ -30,7 +30,7 @@ QUICK = (
         "1",
     ),
     # The hosts share one machine, and so does whatever else runs on it: that is no fault of what is tested here.
-    *("--threshold", "foreign_cpu=9", "--threshold", "start_skew=5", "--threshold", "clock_offset=1", "--no-report", "--json"),
+    *("--threshold", "max_background_cpu=9", "--threshold", "max_start_skew=5", "--threshold", "max_clock_uncertainty=1", "--no-report", "--json"),
 )
 SHARED = ("density", *QUICK, "--scale", "2", "--databases", "2", "--vcpus", "0.25", "--repeats", "1", "--time-budget", "2s")
 PADDING = 512 * 2**20
@@ -73,7 +73,7 @@ def test_one_server_s_curve_with_its_clients_on_another_host(bed):
     assert one["trial"]["phases"][0]["loads"][target["target"]]["host"] == "a"
     assert "container:db01" in phase["metrics"], "the server's CPU is seen where it runs"
     assert {"host:a", "host:b"} <= set(phase["metrics"])
-    judged = {verdict["check"]: verdict for verdict in one["checks"]}
+    judged = {verdict["name"]: verdict for verdict in one["checks"]}
     assert judged["cached"]["result"] == "pass" and judged["cached"]["observed"].startswith("b: "), judged["cached"]
     assert judged["not-client-bound"]["observed"].startswith("a: ") and judged["not-client-bound"]["result"] != "unknown"
     assert judged["all-hosts-present"]["result"] == "pass" and judged["all-hosts-present"]["observed"] == "2 of 2"

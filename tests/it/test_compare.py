@@ -16,7 +16,7 @@ FINE = (0, 1)
 """Exit codes of a run that came to its end: so few and short trials give grade C on a busy machine."""
 INTERRUPTED, BAD_USAGE = 130, 2
 QUICK = ("compare", "--scale", "1", "--duration", "1s", "--warmup", "0s", "--host-memory", "1GB", "--no-report")
-CALM = ("--threshold", "foreign_cpu=1", "--threshold", "steal=1", "--threshold", "overlap=0.01", "--threshold", "late_end=9")
+CALM = ("--threshold", "max_background_cpu=1", "--threshold", "max_steal=1", "--threshold", "min_overlap=0.01", "--threshold", "max_overrun=9")
 """What else runs on the host is no matter here, and no reason to run a block again."""
 BUFFERS = ("--variant", "whole", "--variant", "tiny:shared_buffers=128kB")
 

@@ -15,7 +15,7 @@ FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
 BAD_USAGE, CANNOT = 2, 3
 SMALL = ("--workload", "random-block", "--memory", "128MB", "--busy-clients", "3", "--quiet-clients", "1", "--no-report", "--json")
-NO_RERUNS = [word for name in ("foreign_cpu=1", "steal=1", "overlap=0.01") for word in ("--threshold", name)]
+NO_RERUNS = [word for name in ("max_background_cpu=1", "max_steal=1", "min_overlap=0.01") for word in ("--threshold", name)]
 QUICK = ("--period-length", "1s", "--warmup", "0.5s", "--periods", "2", *NO_RERUNS)
 
 
@@ -59,7 +59,7 @@ def test_three_layouts_side_by_side(pgherd, limits):
         assert [len(phase["targets"]) for phase in phases] == [2, 2]
         assert all(phase["skew"] is not None and phase["skew"] >= 0 for phase in phases)
     assert found["findings"]["switch_skew"]["value"] >= 0
-    verdicts = {verdict["check"] for trial in found["trials"] for verdict in trial["checks"]}
+    verdicts = {verdict["name"] for trial in found["trials"] for verdict in trial["checks"]}
     assert "switch-skew" in verdicts
 
 

@@ -34,7 +34,7 @@ def test_a_command_that_fails_taints_its_trial(elsewhere):
     ended = elsewhere("exec", "--repeats", "1", *SHORT, "--", "sh", "-c", "echo no luck >&2; exit 3")
     document = json.loads(ended.out)
     assert ended.code == 1 and document["grade"] == "C"
-    verdicts = {verdict["check"]: verdict for verdict in document["trials"][0]["checks"]}
+    verdicts = {verdict["name"]: verdict for verdict in document["trials"][0]["checks"]}
     assert verdicts["exit-code"]["result"] == "fail" and verdicts["exit-code"]["observed"] == "exit code 3 on local"
     assert next(elsewhere.run.glob("trials/0001/drivers/00-command/local/stderr")).read_text() == "no luck\n"
 
@@ -55,7 +55,7 @@ def test_one_that_runs_on_is_ended_with_what_it_has_started(elsewhere):
     ended = elsewhere("exec", "--repeats", "1", "--duration", "1s", *SHORT, "--", "sh", "-c", "sleep 68 & echo begun; wait")
     document = json.loads(ended.out)
     assert ended.code in (0, 1) and "ran for 1 s per trial" in document["answer"], ended
-    assert {verdict["check"]: verdict["result"] for verdict in document["trials"][0]["checks"]}["exit-code"] == "pass"
+    assert {verdict["name"]: verdict["result"] for verdict in document["trials"][0]["checks"]}["exit-code"] == "pass"
     elsewhere.nothing_left()
 
 

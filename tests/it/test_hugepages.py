@@ -63,7 +63,7 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
     assert {trial["trial"]["point"]["variant"] for trial in trials} == {*kinds().split(","), "none (A/A)"}
     for trial in trials:
         assert trial["error"] is None, trial["error"]
-        (verdict,) = [one for one in trial["checks"] if one["check"] == "huge-pages"]
+        (verdict,) = [one for one in trial["checks"] if one["name"] == "huge-pages"]
         assert verdict["result"] == "pass", verdict
         seen = trial["phases"][0]["metrics"]["server:db01/pg"]
         size = {"2MB": SMALL, "1GB": LARGE}.get(trial["trial"]["point"]["variant"])
@@ -95,7 +95,7 @@ def test_killed_while_pages_are_reserved(pgherd, host):
 def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
     ended = pgherd.density("--databases", "1,2", "--set", "huge_pages=on", "--yes")
     assert ended.code in FINE, ended
-    verdicts = [one for trial in pgherd.trials() for one in trial["checks"] if one["check"] == "huge-pages"]
+    verdicts = [one for trial in pgherd.trials() for one in trial["checks"] if one["name"] == "huge-pages"]
     assert verdicts and {verdict["result"] for verdict in verdicts} == {"pass"}
 
 

@@ -77,7 +77,8 @@ def shop(node: LocalNode, installation: Installation, account: str | None) -> It
     directory = Path(tempfile.mkdtemp(prefix="pgherd-test-", dir="/tmp"))
     directory.chmod(0o755)
     cluster = directory / "cluster"
-    node.make_dir(str(cluster), user=account)
+    node.make_dir(str(cluster), mode=0o755)
+    node.make_dir(str(cluster / "data"), user=account)
     said: list[str] = []
     server = Instance(node, installation, str(cluster / "data"), str(directory / "s"), account=account, log=str(cluster / "log"))
     try:

@@ -96,7 +96,7 @@ def test_a_process_by_its_name(pgherd, busy):
     (trial, *_) = sorted(pgherd.run.glob("trials/*"))
     assert {entity for _, entity, _ in read_samples(trial, "processes", "cpu.usage")} > {f"platform:{NAME}"}
     assert process.poll() is None
-    assert json.loads((pgherd.run / "run.json").read_text())["environment"]["platform"] == [f"process={NAME}"]
+    assert json.loads((pgherd.run / "run.json").read_text())["environment"]["track"] == [f"process={NAME}"]
 
 
 def test_a_control_group(pgherd, busy, group):
