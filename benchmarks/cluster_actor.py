@@ -130,9 +130,9 @@ def by_value() -> None:
 _DRIVER = """
 import sys, time
 import cloudpickle
-from pgherd.cluster import engine
+from pgherd.cluster import dask_client
 make = cloudpickle.loads(bytes.fromhex(sys.argv[1]))
-with engine.connect("default") as made:
+with dask_client.connect("default") as made:
     for remote in made.actors(make).values():
         remote.call("serve", timeout=30)
     print("ready", flush=True)

@@ -116,15 +116,15 @@ OWNER = """
 import sys, time
 from pathlib import Path
 from pgherd.host import cgroup_parent
-from pgherd.host.cgroups import HostGroup, Limits
+from pgherd.host.cgroups import CgroupLimits, HostGroup
 from pgherd.host.journal import Journal
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 node = LocalNode()
 host = HostGroup(node, Journal.open(node, Path(sys.argv[1]), "doomed"), cgroup_parent.find(node), sys.argv[2])
-host.make(Limits())
-host.add("db01", Limits(cores=0.5))
-host.add("db02", Limits(cores=0.5))
+host.make(CgroupLimits())
+host.add("db01", CgroupLimits(cores=0.5))
+host.add("db02", CgroupLimits(cores=0.5))
 # Out of the reach of the owner's own death: the group alone holds it.
 node.run(Command(("/bin/sh", "-c", "setsid sleep 300 >/dev/null 2>&1 & echo"), join=host.join("db01")))
 print(*host.groups().values(), flush=True)

@@ -264,10 +264,10 @@ def test_a_hanging_and_a_cut_off_host_are_noticed_and_used_again(joined, chance)
 
 DRIVER = """
 import sys, time
-from pgherd.cluster import engine
+from pgherd.cluster import dask_client
 import cloudpickle
 make = cloudpickle.loads(bytes.fromhex(sys.argv[1]))
-with engine.connect("default") as made:
+with dask_client.connect("default") as made:
     for remote in made.actors(make, sys.argv[2]).values():
         remote.call("start", timeout=10)
     print("ready", flush=True)

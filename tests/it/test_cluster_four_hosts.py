@@ -52,7 +52,21 @@ DENSITY = (
         "--databases",
         "4",
     ),
-    *("--duration", "2s", "--warmup", "1s", "--repeats", "1", "--time-budget", "6s", "--seed", "1", "--threshold", "max_background_cpu=9", *CALM),
+    *(
+        "--duration",
+        "2s",
+        "--warmup",
+        "1s",
+        "--repeats",
+        "1",
+        "--time-budget",
+        "6s",
+        "--seed",
+        "1",
+        "--threshold",
+        "max_background_cpu=9",
+        *CALM,
+    ),
 )
 NETWORK = (
     "network",
@@ -197,7 +211,7 @@ def test_disks_of_four_hosts_at_once_through_a_killed_agent(bed):
     assert after and all(verdicts(trial)["all-hosts-present"]["observed"] == "3 of 4; missing d" for trial in after)
 
     findings = document["findings"]
-    assert findings["random_read_iops"]["value"] > 0 and findings["host_slowest"]["note"].startswith("host ")
+    assert findings["random_read_iops"]["value"] > 0 and findings["slowest_host"]["note"].startswith("host ")
     own = [findings[f"random_read_iops.{name}"]["value"] for name in NAMES]
     assert sum(own) == pytest.approx(findings["random_read_iops"]["value"])
     assert {row["host"] for row in document["tables"]["hosts"]} == {row["host"] for row in document["tables"]["volumes"]} == set(NAMES)

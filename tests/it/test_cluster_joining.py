@@ -13,7 +13,11 @@ from pgherd.cluster import certificates
 
 NAMES = ("a", "b")
 SCHEDULER = "tls://10.204.0.254:8799"
-CALM = (*("--threshold", "max_background_cpu=9", "--threshold", "max_start_skew=5", "--threshold", "max_clock_uncertainty=1"), "--no-report", "--json")
+CALM = (
+    *("--threshold", "max_background_cpu=9", "--threshold", "max_start_skew=5", "--threshold", "max_clock_uncertainty=1"),
+    "--no-report",
+    "--json",
+)
 
 
 @pytest.fixture(scope="module")

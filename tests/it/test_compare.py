@@ -16,7 +16,16 @@ FINE = (0, 1)
 """Exit codes of a run that came to its end: so few and short trials give grade C on a busy machine."""
 INTERRUPTED, BAD_USAGE = 130, 2
 QUICK = ("compare", "--scale", "1", "--duration", "1s", "--warmup", "0s", "--host-memory", "1GB", "--no-report")
-CALM = ("--threshold", "max_background_cpu=1", "--threshold", "max_steal=1", "--threshold", "min_overlap=0.01", "--threshold", "max_overrun=9")
+CALM = (
+    "--threshold",
+    "max_background_cpu=1",
+    "--threshold",
+    "max_steal=1",
+    "--threshold",
+    "min_overlap=0.01",
+    "--threshold",
+    "max_overrun=9",
+)
 """What else runs on the host is no matter here, and no reason to run a block again."""
 BUFFERS = ("--variant", "whole", "--variant", "tiny:shared_buffers=128kB")
 
@@ -65,12 +74,12 @@ def test_loads_are_interleaved_in_slices(pgherd):
         (phase,) = trial["phases"]
         by_container = {target["target"].split("/")[1]: target for target in phase["targets"]}
         assert set(by_container) == {"whole", "whole-a-a", "tiny"}
-        spans = sorted((turn["begun"], turn["ended"]) for target in phase["targets"] for turn in target["turns"])
+        spans = sorted((turn["begun"], turn["ended"]) for target in phase["targets"] for turn in target["slices"])
         assert len(spans) >= 6 and all(before[1] <= after[0] for before, after in itertools.pairwise(spans)), spans
         for target in phase["targets"]:
             log = next(name for name in target["raw"] if "/log." in name)
             ends = [float(f"{row[4]}.{int(row[5]):06d}") for row in rows(pgherd.run / "trials" / trial["id"] / log)]
-            own = [(turn["begun"], turn["ended"] + 0.01) for turn in target["turns"]]
+            own = [(turn["begun"], turn["ended"] + 0.01) for turn in target["slices"]]
             within = [at for at in ends if phase["start"] + 0.35 < at <= phase["end"]]
             stray = [at for at in within if not any(begun <= at <= ended for begun, ended in own)]
             assert len(within) > 100 and len(stray) <= len(within) // 100, "it made load in its own turns"

@@ -22,7 +22,19 @@ pytestmark = pytest.mark.skipif(shutil.which("fio") is None, reason="fio is not 
 
 FINE = (0, 1)
 """Exit codes of a run that came to its end: 1 says only that its numbers are tainted."""
-SHORT = ("--threshold", "min_overlap=0.1", "--repeats", "1", "--duration", "1s", "--warmup", "1s", "--file-size", "32MB", "--no-double-iodepth")
+SHORT = (
+    "--threshold",
+    "min_overlap=0.1",
+    "--repeats",
+    "1",
+    "--duration",
+    "1s",
+    "--warmup",
+    "1s",
+    "--file-size",
+    "32MB",
+    "--no-double-iodepth",
+)
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ def test_two_variants_from_servers_to_report(pgherd):
         (load,) = trial["trial"]["phases"][0]["loads"].values()
         odd = trial["trial"]["point"]["variant"] == "odd"
         assert (container["servers"][0]["settings"]["shared_buffers"] == "48MB") == odd
-        assert (load["protocol"], load["place"]) == ("simple" if odd else "prepared", "outside")
+        assert (load["protocol"], load["client_placement"]) == ("simple" if odd else "prepared", "outside")
         assert load["clients"] == trial["trial"]["point"]["clients"] and load["threads"] <= load["clients"]
     run = pgherd.run
     assert {"throughput", "ratios"} <= {file.stem for file in (run / "figures").glob("*.svg")}
