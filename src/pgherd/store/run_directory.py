@@ -18,6 +18,7 @@ import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -228,6 +229,11 @@ class RunDirectory:
             location = ".".join(map(str, error.errors()[0]["loc"]))
             raise RunDirectoryError(f"{file} is no record of a run: {location}: {error.errors()[0]['msg']}") from None
 
+    @cached_property
+    def _study(self) -> str:
+        """Name of the study, read once, because each trial of a former schema needs it. Raises as ``record``."""
+        return self.record().study
+
     def standing(self) -> RunRecord:
         """Return the record with its actual state: a run recorded as running without a process was interrupted.
 
@@ -325,7 +331,7 @@ class RunDirectory:
             data = files.read_below(self.path, f"trials/{trial}/trial.json", limit=limit)
             _check_size(data)
             if version_1.is_former_trial(data):
-                result = TrialResult.model_validate(version_1.trial_document(self.record().study, from_json(data)))
+                result = TrialResult.model_validate(version_1.trial_document(self._study, from_json(data)))
             else:
                 result = TrialResult.model_validate_json(data)
             if result.id != trial:

@@ -149,7 +149,7 @@ def _options(study: str, options: Mapping[str, Any]) -> dict[str, Any]:
             {**variant, "options": _options(variant["study"], variant["options"])} if "study" in variant else variant
             for variant in changed["variants"]
         ]
-    if study == "consolidation":  # equal to 'blocks' in each run
+    if study == "consolidation":  # its keys are layouts
         changed["unavailable"] = {_token(table["values"][study]["schemes"], k): v for k, v in changed.get("unavailable", {}).items()}
     return changed
 
