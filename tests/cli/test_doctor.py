@@ -170,3 +170,9 @@ def test_which_swap_a_run_could_have(monkeypatch: pytest.MonkeyPatch) -> None:
     refused.add("file")
     found = doctor_checks.swap_check(LocalNode())
     assert found.status == "unavailable" and found.capability.endswith("none")
+
+
+def test_no_markup_is_printed(capsys):
+    assert run(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "Studies on this host" in printed and "[/]" not in printed and "[green]" not in printed

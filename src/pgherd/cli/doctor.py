@@ -143,6 +143,7 @@ def _show(
     capabilities: Sequence[StudyCapability],
 ) -> None:
     from rich.table import Table
+    from rich.text import Text
 
     console = answer_console()
     table = Table.grid(padding=(0, 2))
@@ -164,7 +165,7 @@ def _show(
     colours = {"available": "green", "limited": "yellow", "unavailable": "red"}
     for capability in capabilities:
         missing = "cgroups (see above)" if capability.missing == facts.cgroup_missing != "" else capability.missing or "–"
-        status = f"[{colours[capability.status]}]{capability.status}[/]"
+        status = Text(capability.status, colours[capability.status])
         studies.add_row(capability.study, status, _plain(capability.capability), _plain(missing))
     console.print()
     console.print(studies)
