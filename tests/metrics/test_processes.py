@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from pgherd.metrics.kernel_text import TICKS
+from pgherd.host.kernel_files import TICKS
 from pgherd.metrics.processes import PAGE, SAMPLER
 from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
 from pgherd.node.protocol import SampleSource

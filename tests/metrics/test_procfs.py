@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.metrics.kernel_text import TICKS
+from pgherd.host.kernel_files import TICKS
 from pgherd.metrics.procfs import CPU, PRESSURE
 from pgherd.metrics.sampler import ContainerView, SamplingView
 from pgherd.node.protocol import SampleSource

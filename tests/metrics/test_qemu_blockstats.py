@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from pgherd.metrics.diskstats import SAMPLER as DISKSTATS
 from pgherd.metrics.qemu_blockstats import SAMPLER
-from pgherd.metrics.registry import metric
-from pgherd.metrics.sampler import SamplingView
+from pgherd.metrics.sampler import SamplingView, metric
 from pgherd.node.protocol import SampleSource
 
 SOURCE = SampleSource("qemu_blockstats", "guest:a", "file", "a")

@@ -10,9 +10,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
+from pgherd.host.kernel_files import TICKS, number, process_fields
 from pgherd.metrics import cgroup
-from pgherd.metrics.kernel_text import TICKS, cadence, number, process_fields
-from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView, cadence
 from pgherd.node.protocol import SampleSource
 
 PAGE = os.sysconf("SC_PAGE_SIZE")

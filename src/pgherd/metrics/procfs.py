@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from pgherd.host.kernel_files import TICKS, flat_keyed, nested_keyed, number
 from pgherd.metrics.cgroup import run_cgroup_and_containers
-from pgherd.metrics.kernel_text import TICKS, cadence, flat_keyed, nested_keyed, number
-from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView, cadence
 from pgherd.node.protocol import SampleSource
 
 _CPU_COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")

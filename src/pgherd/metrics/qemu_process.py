@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise
 
-from pgherd.metrics.kernel_text import TICKS, number, process_fields
+from pgherd.host.kernel_files import TICKS, number, process_fields
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import SampleSource
 

@@ -6,7 +6,7 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-from pgherd.metrics.kernel_text import number
+from pgherd.host.kernel_files import number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import SampleSource
 
