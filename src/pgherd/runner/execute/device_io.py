@@ -20,9 +20,9 @@ from pgherd.host import block_trace, storage
 from pgherd.host.block_trace import TracedRequests, parse_trace
 from pgherd.host.storage import Device
 from pgherd.metrics.aggregate import near
-from pgherd.metrics.checkpoint_log import checkpoints
 from pgherd.metrics.diskstats import device_series, guest_series
 from pgherd.metrics.sampler import GuestView, SamplingView, ServerView
+from pgherd.metrics.server_statistics import checkpoints
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.device_io import BlockRequest, Checkpoint, DeviceIo, DeviceRole, DeviceView, TraceCost
 from pgherd.model.errors import CapabilityError
