@@ -24,7 +24,7 @@ from pgherd.cluster import labels
 from pgherd.distributed import merge_results
 from pgherd.distributed.remote_clients import AgentTargetResolver, RemoteEndpoint, RemoteEndpoints, ServerAccess, require_tls
 from pgherd.distributed.template_transfer import TemplateTransfer
-from pgherd.drivers.registry import tells
+from pgherd.drivers.driver import tells
 from pgherd.host import paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean

@@ -16,7 +16,7 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from pgherd.drivers.registry import read_rates, tells
+from pgherd.drivers.driver import read_rates, tells
 from pgherd.metrics.sampler import metric
 from pgherd.metrics.spool import Spool
 from pgherd.model.analysis import Check, Grade

@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pgherd.drivers import registry as drivers
 from pgherd.drivers.command import ENDED, CommandExit, environment
-from pgherd.drivers.driver import Driver, DriverSpan, Endpoint, MeasuredWindow
+from pgherd.drivers.driver import Driver, DriverSpan, Endpoint, MeasuredWindow, driver_named
 from pgherd.metrics import sampler
 from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
 from pgherd.model.errors import TrialError
@@ -140,7 +139,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
     prepared = []
     for target, load in phase.loads.items():
         reach = resolver.endpoint(target)
-        driver = drivers.driver(load.driver)
+        driver = driver_named(load.driver)
         output = scratch / target.replace("/", ".")
         inside = load.client_placement == "inside"
         if not inside and reach.outside is not None:
