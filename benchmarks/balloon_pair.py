@@ -21,12 +21,12 @@ from typing import Any
 import psycopg
 
 from pgherd.host.paths import cache_dir
-from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
-from pgherd.postgres import balloon_build, installations
+from pgherd.postgres import installations, pg_balloon
+from pgherd.postgres.installations import server_account
 from pgherd.postgres.instance import Instance, initdb
 
 MB = 1024 * 1024
@@ -103,7 +103,7 @@ class Pair:
         if not found:
             raise CapabilityError(f"there is no {kind} PostgreSQL here; name another --kind")
         self.installation = installations.reachable_copy(self.node, found[0], self.account, str(cache_dir()))
-        self.library = balloon_build.ensure_balloon(self.node, self.installation, str(cache_dir()), account=self.account)
+        self.library = pg_balloon.ensure_balloon(self.node, self.installation, str(cache_dir()), account=self.account)
         self.rows = data // 1024
         self.groups = Groups(f"pgherd-grid-{os.getpid()}", place)
         self.servers: dict[str, Instance] = {}
@@ -145,7 +145,7 @@ class Pair:
             "shared_buffers": f"{pool // MB}MB", "max_connections": "40", "fsync": "off", "autovacuum": "off", "max_wal_size": "8GB",
             "checkpoint_timeout": "1h", "synchronous_commit": "off", "max_wal_senders": "0", "huge_pages": "off",
         }  # fmt: skip
-        return balloon_build.with_balloon(plain, self.library, {"enabled": "on", **own}) if balloon else plain
+        return pg_balloon.with_balloon(plain, self.library, {"enabled": "on", **own}) if balloon else plain
 
     def run(self, cell: Cell, pool: int, balloon: bool, phases: int, own: dict[str, str] | None = None) -> Run:
         """Both servers restarted with this pool and read into it, the limit lowered, then one busy and one idle in turn; the
@@ -160,7 +160,7 @@ class Pair:
             for server in self.servers.values():
                 server.wait_ready()
                 if balloon:
-                    balloon_build.create_functions(self.node, self.installation, self.library, server.conninfo())
+                    pg_balloon.create_functions(self.node, self.installation, self.library, server.conninfo())
             for server in reversed(self.servers.values()):
                 server.sql("SELECT pg_prewarm('data'), pg_prewarm('data_pkey')")
                 server.disconnect()

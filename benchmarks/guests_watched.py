@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from pgherd.host import direct_io
+from pgherd.host import storage
 from pgherd.host.facts import gather
-from pgherd.metrics import registry
+from pgherd.metrics import sampler
 from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView
 from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.run import RunEnvironment
@@ -57,7 +57,7 @@ def watch(chosen: Installation, guests: int, seconds: float, windows: int, say: 
             directory = held.work / f"window-{number}"
             directory.mkdir()
             inside = GuestSamplers(directory)
-            sampling = node.sample(registry.sources(_view(runtime, rooms)), str(directory / "spool.jsonl"))
+            sampling = node.sample(sampler.sources(_view(runtime, rooms)), str(directory / "spool.jsonl"))
             try:
                 inside.begin(rooms)
                 time.sleep(min(2.0, seconds))  # everything is read once at the begin
@@ -87,7 +87,7 @@ def _booted(held: RunSession, runtime: VmRuntime, chosen: Installation, guests: 
         if account is not None:
             os.chown(image, pwd.getpwnam(account).pw_uid, pwd.getpwnam(account).pw_gid)
         room = runtime.create(container)
-        disk = Disk("data", str(image), direct=direct_io.direct_io_works(str(held.work)))
+        disk = Disk("data", str(image), direct=storage.direct_io_works(str(held.work)))
         runtime.boot(container, room, made, [disk], str(sockets), 1, account)
         inside = runtime.connect(container.name, _PATIENCE)
         rooms[container.name] = replace(room, node=inside, clock=inside.clock, balloons=runtime.balloons)

@@ -30,16 +30,16 @@ from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.drivers.pgbench_output import read_logs, read_report
-from pgherd.host.server_user import server_account
 from pgherd.model.errors import TrialError
 from pgherd.model.load import NEW_ORDER, Load, Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
+from pgherd.postgres.installations import server_account
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.templates import LOADING
 from pgherd.workloads import bundled_scripts, pgbench
-from pgherd.workloads.orders import loading, transactions
+from pgherd.workloads.orders import loading, workload
 
 LOAD_GOAL, ORDER_GOAL, DRIVER_GOAL = 1.3, 0.9, 0.94
 CLIENTS = 8
@@ -257,7 +257,7 @@ def main() -> None:
         bench.server.stop("fast", 300)
         bench.server.start()
         bench.server.wait_ready()
-        ours = transactions.mix()
+        ours = workload.script_mix()
         order = next(script for script in ours if script.name == NEW_ORDER)
         loop = Script(source="loop-order", name=NEW_ORDER)
         for script in ours:

@@ -24,7 +24,7 @@ from outcome import Figure
 import pgherd
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host.facts import gather
-from pgherd.metrics.registry import samplers
+from pgherd.metrics.sampler import samplers
 from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import TrialError
 from pgherd.model.host_facts import HostFacts

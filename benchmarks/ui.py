@@ -24,7 +24,7 @@ from outcome import Figure
 
 import report
 from pgherd.analysis.intervals import mean_interval
-from pgherd.metrics.registry import samplers
+from pgherd.metrics.sampler import samplers
 from pgherd.model.errors import TrialError
 from pgherd.store.run_directory import RunDirectory
 from pgherd.store.samples import Sample, write_samples

@@ -9,7 +9,7 @@ import pytest
 from pgherd.cli.main import run
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.balloon_build import missing
+from pgherd.postgres.pg_balloon import missing_to_build
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -47,7 +47,7 @@ def test_a_dry_run_of_the_demo_shows_its_plan_and_changes_nothing(capsys, own_di
 
 def test_a_built_library_is_told_with_its_settings(capsys):
     node = LocalNode()
-    able = [one for one in installations.find_all(node) if not missing(node, one)]
+    able = [one for one in installations.find_all(node) if not missing_to_build(node, one)]
     if not able:
         pytest.skip("pg_balloon cannot be built here")
     assert run(["balloon", "build", "--pg-bin", able[0].bin, "--json"]) == 0

@@ -4,8 +4,7 @@ from pgherd.cluster.interfaces import HostClockOffset
 from pgherd.distributed import merge_results
 from pgherd.distributed.clock_alignment import Clocks, CommonPhase
 from pgherd.distributed.merge_results import device_of, merged, qualified
-from pgherd.metrics.registry import samplers
-from pgherd.metrics.sampler import SamplingView
+from pgherd.metrics.sampler import SamplingView, samplers
 from pgherd.model.device_io import Checkpoint, DeviceIo, DeviceView, TraceCost
 from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
 

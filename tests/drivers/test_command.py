@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.drivers import registry
 from pgherd.drivers.command import DRIVER, ENDED, CommandExit, command_of, environment, patterns_of, read_exit, read_values
-from pgherd.drivers.driver import Endpoint, MeasuredWindow
+from pgherd.drivers.driver import Endpoint, MeasuredWindow, driver_named
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.node import secrets
@@ -22,7 +21,7 @@ def load(*words, **options):
 
 
 def test_it_is_found_by_name_and_runs_outside_of_containers():
-    assert registry.driver("command") is DRIVER
+    assert driver_named("command") is DRIVER
     assert load().client_placement == "outside" and load().scripts == ()
 
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.drivers import registry
-from pgherd.drivers.driver import Endpoint, MeasuredWindow
+from pgherd.drivers.driver import Endpoint, MeasuredWindow, driver_named
 from pgherd.drivers.iperf3 import DRIVER, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
@@ -29,7 +28,7 @@ def begun(name):
 
 
 def test_it_is_known_by_its_name():
-    assert registry.driver("iperf3") is DRIVER
+    assert driver_named("iperf3") is DRIVER
 
 
 def test_the_command_line_says_what_the_load_asks_for():

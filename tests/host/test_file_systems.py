@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import file_systems, mounts
+from pgherd.host import file_systems, storage
 from pgherd.host.file_systems import require_empty
 from pgherd.host.journal import Journal, clean
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
@@ -42,7 +42,7 @@ def home(tmp_path, journal):
 
 def test_a_loop_volume_is_mounted_and_goes_with_the_journal(journal, home):
     target = file_systems.make_loop(NODE, journal, str(home), "l", 80 * 2**20)
-    mount = mounts.at(NODE, target)
+    mount = storage.mount_at(NODE, target)
     assert mount is not None and mount.kind == "ext4" and mount.source == loops.associated(home / "l.img")[0]
     for option in (os.ST_NOSUID, os.ST_NODEV, os.ST_NOATIME):
         assert os.statvfs(target).f_flag & option
@@ -50,7 +50,7 @@ def test_a_loop_volume_is_mounted_and_goes_with_the_journal(journal, home):
     file_systems.still_there(NODE, target)
     said = journal.play()
     assert any(words.startswith("unmounted") for words in said) and any(words.startswith("detached /dev/loop") for words in said)
-    assert mounts.at(NODE, target) is None and not home.exists() and loops.associated(home / "l.img") == []
+    assert storage.mount_at(NODE, target) is None and not home.exists() and loops.associated(home / "l.img") == []
 
 
 def test_a_journal_of_the_dead_is_played_by_clean(tmp_path, home, journal, monkeypatch):
@@ -66,7 +66,7 @@ def test_a_journal_of_the_dead_is_played_by_clean(tmp_path, home, journal, monke
             os._exit(0)
     os.waitpid(pid, 0)
     place = tmp_path / "pgherd-volume-dead"
-    assert mounts.at(NODE, f"{place}/l") is not None
+    assert storage.mount_at(NODE, f"{place}/l") is not None
     said = clean(NODE, state)
     assert any(f"unmounted {place}/l" in words for words in said), said
     assert not place.exists() and loops.associated(place / "l.img") == []
@@ -76,7 +76,7 @@ def test_a_device_is_formatted_and_empty_again_afterwards(tmp_path, journal, hom
     device = loops.attach(tmp_path / "disk.img")
     try:
         target = file_systems.make_on_device(NODE, journal, str(home), "d", device)
-        assert mounts.at(NODE, target).source == device
+        assert storage.mount_at(NODE, target).source == device
         assert os.statvfs(target).f_flag & os.ST_NOSUID and os.statvfs(target).f_flag & os.ST_NODEV
         with pytest.raises(UsageError, match="is mounted at"):
             require_empty(NODE, device)

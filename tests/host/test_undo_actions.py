@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pgherd.host import mounts, processes
+from pgherd.host import processes, storage
 from pgherd.host import undo_actions as undo_kinds
-from pgherd.host.mounts import Mount
+from pgherd.host.storage import Mount
 from pgherd.host.undo_actions import (
     MARKER,
     UNDO,
@@ -215,14 +215,14 @@ def test_all_are_kinds_of_undo_that_come_before_directories_go(undo):
 
 def test_what_somebody_else_has_mounted_there_is_left_alone(monkeypatch):
     node = Node()
-    monkeypatch.setattr(mounts, "mounts", lambda node: [Mount("8:1", "/w/pgherd-1/l", "ext4", "/dev/sdz1", False)])
+    monkeypatch.setattr(storage, "mounts", lambda node: [Mount("8:1", "/w/pgherd-1/l", "ext4", "/dev/sdz1", False)])
     with pytest.raises(OSError, match="/dev/sdz1 is mounted at /w/pgherd-1/l and not /dev/loop3"):
         Unmount(target="/w/pgherd-1/l", source="/dev/loop3").play(UndoContext(node, "id"))
     assert [call[0] for call in node.calls] == ["stat"]
 
 
 def test_what_stays_mounted_is_said_with_what_to_do(monkeypatch):
-    monkeypatch.setattr(mounts, "mounts", lambda node: [Mount("7:3", "/w/pgherd-1/l", "ext4", "/dev/loop3", False)])
+    monkeypatch.setattr(storage, "mounts", lambda node: [Mount("7:3", "/w/pgherd-1/l", "ext4", "/dev/loop3", False)])
     monkeypatch.setattr(undo_kinds, "_UNMOUNT_TIMEOUT_S", 0.02)
     with pytest.raises(OSError, match="cannot be unmounted.*fuser --mount"):
         Unmount(target="/w/pgherd-1/l", source="/dev/loop3").play(UndoContext(Node(), "id"))
@@ -236,7 +236,7 @@ def test_no_mount_and_no_loop_survives_a_boot():
 
 
 def test_a_device_with_another_file_system_is_left_alone(monkeypatch):
-    monkeypatch.setattr(mounts, "mounts", lambda node: [])
+    monkeypatch.setattr(storage, "mounts", lambda node: [])
     node = Node(blkid="ffffffff-89ab-cdef-0123-456789abcdef\n")
     assert WipeFileSystem(device="/dev/sdb", mark=MARK).play(UndoContext(node, "id")) is None
     assert [call[0] for call in node.calls] == ["blkid"]
@@ -245,7 +245,7 @@ def test_a_device_with_another_file_system_is_left_alone(monkeypatch):
 
 
 def test_a_device_that_is_still_mounted_keeps_its_file_system(monkeypatch):
-    monkeypatch.setattr(mounts, "mounts", lambda node: [Mount("8:16", "/w", "ext4", "/dev/sdb", False)])
+    monkeypatch.setattr(storage, "mounts", lambda node: [Mount("8:16", "/w", "ext4", "/dev/sdb", False)])
     with pytest.raises(OSError, match="still mounted at /w"):
         WipeFileSystem(device="/dev/sdb", mark=MARK).play(UndoContext(Node(blkid=f"{MARK}\n"), "id"))
 
@@ -253,7 +253,7 @@ def test_a_device_that_is_still_mounted_keeps_its_file_system(monkeypatch):
 def test_a_device_is_known_by_its_number_where_it_was_named_by_a_link(monkeypatch):
     """``mount /dev/disk/by-id/x`` is listed as /dev/sdb in mountinfo; stat gives the number, 8:16, in hex."""
     mounted = [Mount("8:16", "/w/pgherd-1/l", "ext4", "/dev/sdb", False)]
-    monkeypatch.setattr(mounts, "mounts", lambda node: list(mounted))
+    monkeypatch.setattr(storage, "mounts", lambda node: list(mounted))
     node = Node(stat="8:10\n", blkid=f"{MARK}\n")
     with pytest.raises(OSError, match="still mounted at /w/pgherd-1/l"):
         WipeFileSystem(device="/dev/disk/by-id/x", mark=MARK).play(UndoContext(node, "id"))
@@ -271,7 +271,7 @@ def test_a_directory_in_which_something_is_mounted_is_left_alone(tmp_path, monke
     tree = tmp_path / "pgherd-x"
     tree.mkdir()
     (tree / MARKER).write_text("mine")
-    monkeypatch.setattr(mounts, "mounts", lambda node: [Mount("8:1", f"{tree}/l", "ext4", "/dev/sdz1", False)])
+    monkeypatch.setattr(storage, "mounts", lambda node: [Mount("8:1", f"{tree}/l", "ext4", "/dev/sdz1", False)])
     with pytest.raises(OSError, match="something is still mounted at .*/l"):
         RemoveTree(path=str(tree)).play(UndoContext(LocalNode(), "mine"))
     assert (tree / MARKER).exists()

@@ -17,13 +17,12 @@ import psycopg.conninfo
 import pytest
 
 from pgherd.host.facts import gather
-from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
-from pgherd.postgres import balloon_build, installations
-from pgherd.postgres.balloon_build import BalloonLibrary
-from pgherd.postgres.installations import Installation
+from pgherd.postgres import installations, pg_balloon
+from pgherd.postgres.installations import Installation, server_account
 from pgherd.postgres.instance import Instance, initdb
+from pgherd.postgres.pg_balloon import BalloonLibrary
 
 _spec = importlib.util.spec_from_file_location("further_postgres", Path(__file__).with_name("further_postgres.py"))
 assert _spec and _spec.loader
@@ -53,7 +52,7 @@ def built(major: int, cache: Path) -> tuple[Installation, BalloonLibrary]:
         if found is None:
             pytest.skip(f"there is no PostgreSQL {major} here")
         usable = installations.reachable_copy(NODE, found, server_account(), str(cache))
-        return usable, balloon_build.ensure_balloon(NODE, usable, str(cache), account=server_account())
+        return usable, pg_balloon.ensure_balloon(NODE, usable, str(cache), account=server_account())
     except (further.NotToBeHad, CapabilityError) as error:
         pytest.skip(f"PostgreSQL {major}: {error}")
 
@@ -78,14 +77,14 @@ def server(installation: Installation, settings: dict[str, str]) -> Iterator[Ins
 def test_a_server_loads_what_was_built_and_tells_its_status(major: int, cache: Path, pgherd) -> None:
     """By settings alone; nothing is installed. What it loaded already stays loaded."""
     installation, library = built(major, cache)
-    assert not balloon_build.ensure_balloon(NODE, installation, str(cache)).built, "the second time it is in the cache"
-    settings = balloon_build.with_balloon({"shared_preload_libraries": "plpgsql"}, library, {"enabled": "on", "target": "40MB"})
+    assert not pg_balloon.ensure_balloon(NODE, installation, str(cache)).built, "the second time it is in the cache"
+    settings = pg_balloon.with_balloon({"shared_preload_libraries": "plpgsql"}, library, {"enabled": "on", "target": "40MB"})
     with server(installation, settings) as one:
         dsn = one.conninfo()
         before = pgherd("balloon", "status", dsn)
         assert before.code == 0 and "this database lacks its functions" in before.out, before
-        balloon_build.create_functions(NODE, installation, library, dsn)
-        balloon_build.create_functions(NODE, installation, library, dsn)  # again: nothing happens
+        pg_balloon.create_functions(NODE, installation, library, dsn)
+        pg_balloon.create_functions(NODE, installation, library, dsn)  # again: nothing happens
         one.sql("CREATE DATABASE other")
         pgherd.wait_until(lambda: one.sql("SELECT ballooned_bytes FROM pg_balloon_status()")[0][0] > 0)
         said = pgherd("balloon", "status", dsn, "--json")
@@ -118,7 +117,7 @@ DEMO = ("balloon", "demo", "--memory", "256MB", "--phase-length", "4s", "--phase
 
 def _skip_where_it_cannot_be_built() -> None:
     chosen = installations.choose(NODE)
-    if lacking := balloon_build.missing(NODE, chosen):
+    if lacking := pg_balloon.missing_to_build(NODE, chosen):
         pytest.skip(lacking)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis import guest_memory_breakdown
-from pgherd.metrics.qemu_process import QEMU_PROCESS as QEMU
+from pgherd.metrics.guests import QEMU_PROCESS as QEMU
 from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.model.deployment import Container, VmMemoryPolicy

@@ -17,14 +17,13 @@ import pytest
 
 from pgherd.analysis.guest_memory_breakdown import GuestMemoryReading, breakdown
 from pgherd.host.paths import free_ports
-from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
-from pgherd.postgres import balloon_build, installations
-from pgherd.postgres.balloon_build import BalloonLibrary
-from pgherd.postgres.installations import Installation
+from pgherd.postgres import installations, pg_balloon
+from pgherd.postgres.installations import Installation, server_account
 from pgherd.postgres.instance import Instance, initdb
+from pgherd.postgres.pg_balloon import BalloonLibrary
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file
 from pgherd.runtimes import balloon_manager
 from pgherd.runtimes.balloon_controller import DEAD_BAND, SPARED
@@ -63,7 +62,7 @@ class Up:
     def switch(self, enabled: bool) -> None:
         """The database's balloon on or off."""
         own = {"enabled": "on" if enabled else "off", "min_buffers": "32MB"}
-        self.server.write_settings(balloon_build.with_balloon(SETTINGS, self.library, own))
+        self.server.write_settings(pg_balloon.with_balloon(SETTINGS, self.library, own))
 
     def given_up(self) -> int:
         """Bytes in the database's balloon."""
@@ -124,7 +123,7 @@ def up() -> Iterator[Up]:
         found.switch(enabled=False)
         server.start()
         server.wait_ready(HANGS)
-        balloon_build.create_functions(host, chosen, library, server.conninfo())
+        pg_balloon.create_functions(host, chosen, library, server.conninfo())
         server.sql(FILL)
         for setting in ("enable_seqscan", "enable_bitmapscan"):  # READ is to go page by page too
             server.sql(f"SET {setting} = off")
@@ -137,7 +136,7 @@ def _with_library(host: LocalNode, account: str | None, cache: str) -> tuple[Ins
     for one in installations.find_all(host):
         try:
             usable = installations.reachable_copy(host, one, account, cache)
-            library = balloon_build.ensure_balloon(host, usable, cache)
+            library = pg_balloon.ensure_balloon(host, usable, cache)
             home = Path(cache, "pg_balloon-in-guests")  # so a root image takes the place of the one before
             shutil.copytree(library.directory, home, dirs_exist_ok=True)
             return usable, replace(library, directory=str(home))

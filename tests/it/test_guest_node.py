@@ -19,7 +19,7 @@ import pytest
 from pgherd.drivers.driver import MeasuredWindow
 from pgherd.drivers.pgbench import PgbenchDriver
 from pgherd.host.paths import free_ports
-from pgherd.metrics import aggregate, registry
+from pgherd.metrics import aggregate, sampler
 from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.model.errors import CapabilityError
@@ -135,7 +135,7 @@ def test_pgbench_and_the_samplers_run_inside_and_share_our_clock(up: Up, tmp_pat
     assert done.code == 0, done.err
     up.node.make_dir("/run/out", user=up.server.account)
     out = {name: f"/run/out/{name}" for name in ("stdout", "stderr")}
-    sampling = up.node.sample(registry.sources(SamplingView()), str(tmp_path / "guest.jsonl"), 1.0)
+    sampling = up.node.sample(sampler.sources(SamplingView()), str(tmp_path / "guest.jsonl"), 1.0)
     driver = PgbenchDriver()
     argv = [
         tool,
@@ -156,7 +156,7 @@ def test_pgbench_and_the_samplers_run_inside_and_share_our_clock(up: Up, tmp_pat
     at = up.node.now() + 1.0
     process = up.node.spawn(Command(argv, user=up.server.account, cwd="/run/out", **out), at=at)
     began = time.time()
-    sampling.add(registry.samplers()["processes"].sources(SamplingView(processes=[ProcessView("driver:x", process.pid)])))
+    sampling.add(sampler.samplers()["processes"].sources(SamplingView(processes=[ProcessView("driver:x", process.pid)])))
     time.sleep(5.0)
     sampling.add(())
     process.signal(driver.stop_signal)
@@ -172,7 +172,7 @@ def test_pgbench_and_the_samplers_run_inside_and_share_our_clock(up: Up, tmp_pat
     result = driver.result(load, files, at, MeasuredWindow(span.first, span.last, stopped), "db01/pg/postgres")
     assert result.transactions > 10
 
-    host = LocalNode().sample(registry.sources(SamplingView()), str(tmp_path / "host.jsonl"), 1.0)
+    host = LocalNode().sample(sampler.sources(SamplingView()), str(tmp_path / "host.jsonl"), 1.0)
     host.stop()
     guest_spool.append(
         tmp_path / "host.jsonl", [guest_spool.GuestSpool("db01", (tmp_path / "guest.jsonl").read_text().splitlines(), up.node.clock)]

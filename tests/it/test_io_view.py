@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from pgherd.analysis.io_pattern import burstiness, label
-from pgherd.host import block_devices, block_trace
-from pgherd.metrics import registry as samplers
+from pgherd.host import block_trace, storage
+from pgherd.metrics import sampler
 from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.model.device_io import DeviceIo, DeviceView
@@ -64,10 +64,10 @@ def watch(loop: str, root: Path, *jobs: str, seconds: float = 0.0) -> tuple[Devi
     """Run fio jobs with the view around them; the device's part, the whole view, and what fio says that it did (requests)."""
     node = LocalNode()
     number = node.read(f"/sys/block/{loop}/dev").decode().strip()
-    device = block_devices.device(node, number)
+    device = storage.device(node, number)
     assert device is not None and device.name == loop
     spool = root / "spool.jsonl"
-    sampling = node.sample(samplers.samplers()["diskstats"].sources(SamplingView()), str(spool))
+    sampling = node.sample(sampler.samplers()["diskstats"].sources(SamplingView()), str(spool))
     watching = DeviceIoRecorder(node, SamplingView(trace=True), root, known=DeviceLayout({number: (device, {})}))
     time.sleep(0.3)
     start = time.time()

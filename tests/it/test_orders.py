@@ -26,7 +26,7 @@ from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.templates import LOADING
 from pgherd.runner.deploy.servers import require_consistent
 from pgherd.workloads import bundled_scripts, random_block
-from pgherd.workloads.orders import transactions
+from pgherd.workloads.orders import workload
 from pgherd.workloads.orders.workload import OrdersLoader, check, size_estimate
 
 _spec = importlib.util.spec_from_file_location("postgres_conftest", Path(__file__).parents[1] / "postgres/conftest.py")
@@ -36,7 +36,7 @@ _spec.loader.exec_module(_shared)
 node, account, installation = _shared.node, _shared.account, _shared.installation
 
 WAREHOUSES = 2
-UNKNOWN = transactions.UNKNOWN_ITEM
+UNKNOWN = workload.UNKNOWN_ITEM
 
 
 @dataclass(frozen=True)
@@ -129,13 +129,13 @@ def test_the_loader_fills_checks_and_says_how_far_it_is(shop: Shop) -> None:
 def loaded(shop: Shop) -> tuple[Shop, dict[str, int], dict[str, int]]:
     """The shop after 30 clients have been at work; committed and all transactions by script."""
     before = shop.one("SELECT sum(d_next_o_id) FROM district")
-    mix = {script.source: script.weight for script in transactions.mix()}
+    mix = {script.source: script.weight for script in workload.script_mix()}
     options = ["-c", "30", "-j", "2", "-T", "5", "-s", str(WAREHOUSES), "-D", "base=0", "-l", f"--log-prefix={shop.directory}/log"]
     told = shop.pgbench("shop", mix, *options)
     assert "number of failed transactions: 0 " in told.stdout
     lines = [line.split() for file in shop.directory.glob("log.*") for line in file.read_text().splitlines()]
     assert all(line[2].isdigit() for line in lines)
-    counts = {name: sum(int(line[3]) == number for line in lines) for number, name in enumerate(transactions.WEIGHTS)}
+    counts = {name: sum(int(line[3]) == number for line in lines) for number, name in enumerate(workload.WEIGHTS)}
     deadlocks = shop.one("SELECT deadlocks FROM pg_stat_database WHERE datname = 'shop'")
     placed = shop.one("SELECT sum(d_next_o_id) FROM district") - before
     return shop, counts, {"deadlocks": deadlocks, "placed": placed}
@@ -151,7 +151,7 @@ def test_the_mix_and_notpm_are_exact(loaded: Any) -> None:
     _, counts, seen = loaded
     total = sum(counts.values())
     assert total > 200
-    for name, weight in transactions.WEIGHTS.items():
+    for name, weight in workload.WEIGHTS.items():
         assert close_to(counts[name], weight / 10_000, total), (name, counts)
     # The number of the script that commits is the number of orders that came to be: what is rolled back left nothing.
     assert counts["new-order"] == seen["placed"]
@@ -414,7 +414,7 @@ def test_a_second_process_has_other_home_warehouses(shop: Shop) -> None:
 
 
 def test_every_script_that_waits_runs_too(shop: Shop) -> None:
-    scripts = {script.source: 1 for script in transactions.mix(think=True)}
+    scripts = {script.source: 1 for script in workload.script_mix(think=True)}
     shop.pgbench("shop", scripts, "-c", "2", "-t", "12", "-s", str(WAREHOUSES), "-D", "base=0", "-D", "think=0.0001")
     assert shop.broken() == []
 

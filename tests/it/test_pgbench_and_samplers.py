@@ -20,8 +20,8 @@ import pytest
 from pgherd.drivers.driver import Endpoint, MeasuredWindow
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.drivers.pgbench_output import read_report
-from pgherd.metrics.pg_stat import DATABASE, PG_IO
 from pgherd.metrics.sampler import SamplingView, ServerView
+from pgherd.metrics.server_statistics import DATABASE, PG_IO
 from pgherd.model.load import Load
 
 ENVIRONMENT = {"LC_ALL": "C", "PATH": os.defpath, "TZ": "UTC"}

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.metrics.registry import samplers
+from pgherd.metrics.sampler import samplers
 from pgherd.node.protocol import SampleSource
 
 CAPTURED = Path(__file__).parent.parent / "fixtures" / "metrics"

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.metrics.aggregate import MARGIN_S, aggregate, near
-from pgherd.metrics.registry import sources
-from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView, ServerView, SwapView
+from pgherd.metrics.sampler import ContainerView, GuestView, ProcessView, SamplingView, ServerView, SwapView, sources
 from pgherd.metrics.spool import Spool, SpoolReading
 
 

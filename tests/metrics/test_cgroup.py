@@ -1,8 +1,8 @@
 import pytest
 
+from pgherd.host.kernel_files import TICKS
 from pgherd.metrics import cgroup
 from pgherd.metrics.cgroup import CGROUP_CPU, CGROUP_MEMORY
-from pgherd.metrics.kernel_text import TICKS
 from pgherd.metrics.sampler import CgroupView, ContainerView, SamplingView
 from pgherd.node.protocol import SampleSource
 

@@ -7,8 +7,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from pgherd.metrics import openmetrics
 from pgherd.metrics.openmetrics import END, CounterTotals, Family, Sample, families, named, target_labels, text_of
-from pgherd.metrics.registry import metric, samplers
 from pgherd.metrics.run_metrics import FAMILIES
+from pgherd.metrics.sampler import metric, samplers
 
 UNITS = ("seconds", "bytes")
 

@@ -3,7 +3,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics.kernel_text import TICKS
+from pgherd.host.kernel_files import TICKS
 from pgherd.metrics.processes import PAGE
 from pgherd.metrics.spool import LatestReadings, Spool, readings
 

@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import Installation
+from pgherd.postgres.installations import Installation, server_account
 
 
 @pytest.fixture(scope="session")

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from pgherd.model.errors import UsageError
+from pgherd.postgres.external_connections import Pooler
 from pgherd.postgres.external_server import ExternalDatabaseInfo
-from pgherd.postgres.pooler import Pooler
 from pgherd.prepare import servers
 from pgherd.study.database_options import DatabaseRequest
 

@@ -3,7 +3,7 @@
 import pytest
 
 from pgherd.host import huge_pages, ksm
-from pgherd.host.mounts import Mount
+from pgherd.host.storage import Mount
 from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Container, Deployment, Host, VmMemoryPolicy, VmOptions, Volume
 from pgherd.model.errors import CapabilityError, UsageError
@@ -190,7 +190,7 @@ def test_memory_is_rounded_to_what_qemu_can_be_told():
 
 def test_a_cache_below_the_guests_disks_is_said_and_no_working_set_is_measured_on_it(monkeypatch, tmp_path):
     cached = {str(tmp_path)}
-    monkeypatch.setattr(module.direct_io, "direct_io_works", lambda directory: directory not in cached)
+    monkeypatch.setattr(module.storage, "direct_io_works", lambda directory: directory not in cached)
     cache = tmp_path / "not" / "yet"
     assert "this host's page cache also holds the guests' disks" in page_cache(LocalNode(), "density", cache, ServerVolumes())[0]
     with pytest.raises(CapabilityError, match=r"the knee would not be visible.*--data-volume"):
@@ -200,5 +200,5 @@ def test_a_cache_below_the_guests_disks_is_said_and_no_working_set_is_measured_o
     cached.add("/fast")
     assert "/fast does not support direct I/O" in page_cache(LocalNode(), "density", cache, elsewhere)[0]
     cached.clear()
-    monkeypatch.setattr(module.mounts, "mount_of", lambda node, path: Mount("0:31", "/fast", "tmpfs", "tmpfs", False))
+    monkeypatch.setattr(module.storage, "mount_of", lambda node, path: Mount("0:31", "/fast", "tmpfs", "tmpfs", False))
     assert "is in memory" in page_cache(LocalNode(), "density", cache, elsewhere)[0]

@@ -1,6 +1,6 @@
 import pytest
 
-from pgherd.host.block_devices import Device
+from pgherd.host.storage import Device
 from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.prepare import hosts
 
@@ -9,7 +9,7 @@ def said(monkeypatch, ahead, number="254:0", place="/data"):
     known = BlockDevice(name="vda", number="254:0", size=1, read_ahead=ahead)
     facts = HostFacts(hostname="h", kernel="6", cores=1, logical_cpus=1, memory=1, devices=(known,))
     found = {} if number is None else {"/data": Device(number, "vda")}
-    monkeypatch.setattr(hosts.block_devices, "devices_of", lambda node, paths: found)
+    monkeypatch.setattr(hosts.storage, "devices_of", lambda node, paths: found)
     return hosts.warn_of_read_ahead(None, facts, place)
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.metrics.qemu_blockstats import SAMPLER
+from pgherd.metrics.guests import QEMU_BLOCKSTATS
 from pgherd.node.protocol import SampleSource
 from pgherd.runtimes.balloon_device import QemuBalloon, statistics_of
 
@@ -57,7 +57,9 @@ def test_speaks_qmp() -> None:
     whole = (CAPTURED / "query-blockstats.json").read_text()
     kept, source = json.dumps(drives), SampleSource("qemu_blockstats", "guest:a", "file", "a")
     assert len(kept) < 0.6 * len(json.dumps(json.loads(whole))), "it is written every second"
-    assert list(SAMPLER.parse(kept, source)) == list(SAMPLER.parse(whole, source)) != [], "and nothing that is read of it is missing"
+    assert list(QEMU_BLOCKSTATS.parse(kept, source)) == list(QEMU_BLOCKSTATS.parse(whole, source)) != [], (
+        "and nothing that is read of it is missing"
+    )
 
 
 def test_a_balloon_that_rests_is_not_asked_for_its_size_every_second() -> None:

@@ -1,4 +1,4 @@
-from pgherd.metrics.registry import metrics
+from pgherd.metrics.sampler import metrics
 from pgherd.store.version_1 import ENTITIES, METRICS
 
 

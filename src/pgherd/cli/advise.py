@@ -34,13 +34,12 @@ def command(dsn: str | None, runs: Path, as_json: bool) -> int:
     pgherd advise --dsn 'host=db1 dbname=app'
     """
     from pgherd.analysis.advice import host_advice, server_advice
-    from pgherd.host import advice_facts as host_practice
-    from pgherd.host.facts import gather
+    from pgherd.host.facts import gather, read_advice_facts
     from pgherd.node.local import LocalNode
     from pgherd.report.measured_benefit import measured_benefits
 
     node = LocalNode()
-    host = host_practice.read_host_facts(node, gather(node))
+    host = read_advice_facts(node, gather(node))
     server = _server_facts(node, dsn) if dsn is not None else None
     checks = host_advice(host) + (server_advice(server, host) if server is not None else [])
     benefits = measured_benefits(runs, host.hostname)

@@ -43,7 +43,7 @@ def build(pg_bin: str | None, pg_version: str | None, rebuild: bool, as_json: bo
     from pgherd.host import paths
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
-    from pgherd.postgres.balloon_build import ensure_balloon
+    from pgherd.postgres.pg_balloon import ensure_balloon
 
     node = LocalNode()
     installation = installations.choose(node, pg_bin, pg_version)
@@ -86,9 +86,9 @@ def status(dsn: str, as_json: bool) -> int:
     """Show the state of a server's balloon and the reason of its last decision. DSN is postgresql://USER@HOST/DATABASE or
     'host=… user=… dbname=…'. The server is only read. The user must be a member of pg_monitor, or a superuser.
     """
-    from pgherd.postgres import balloon_status, external_server
+    from pgherd.postgres import external_server, pg_balloon
 
-    balloon = balloon_status.read_status(external_server.normalize_dsn(dsn, "DSN"))
+    balloon = pg_balloon.read_status(external_server.normalize_dsn(dsn, "DSN"))
     if as_json:
         print_document({"schema": "pgherd/balloon-status/2", **balloon.document()})
     else:

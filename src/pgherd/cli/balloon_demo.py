@@ -20,8 +20,8 @@ from pgherd.model.run import Swap
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import installations
-from pgherd.postgres.balloon_build import create_functions, ensure_balloon, with_balloon
 from pgherd.postgres.installations import Installation
+from pgherd.postgres.pg_balloon import create_functions, ensure_balloon, with_balloon
 from pgherd.prepare.containers import choose_swap
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.observer import RunObserver

@@ -24,11 +24,10 @@ from pgherd.cluster import labels
 from pgherd.distributed import merge_results
 from pgherd.distributed.remote_clients import AgentTargetResolver, RemoteEndpoint, RemoteEndpoints, ServerAccess, require_tls
 from pgherd.distributed.template_transfer import TemplateTransfer
-from pgherd.drivers.registry import tells
+from pgherd.drivers.driver import tells
 from pgherd.host import paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
-from pgherd.host.server_user import server_account
 from pgherd.metrics.spool import LatestReadings, SpoolReading
 from pgherd.model.analysis import Check, Thresholds
 from pgherd.model.base import Model
@@ -40,7 +39,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import secrets
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import Installation
+from pgherd.postgres.installations import Installation, server_account
 from pgherd.prepare import volumes
 from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
@@ -54,7 +53,7 @@ from pgherd.runner.execute.measurement_window import CommonWindow, DrivenPhases
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.session import RunSession, open_session
 from pgherd.store.live_state import SPOOL, TailReader, output_name
-from pgherd.store.samples_subprocess import write_samples_apart
+from pgherd.store.samples import write_samples_apart
 
 SHOWN = frozenset({"cpu", "memory", "diskstats", "cgroup_cpu", "cgroup_memory", "processes"})
 """Samplers whose readings are shown while a run is watched."""

@@ -24,7 +24,7 @@ from pgherd.distributed.clock_alignment import Clocks, together
 from pgherd.distributed.merge_results import ClusterObservations, loaded, qualified
 from pgherd.distributed.place_trial import files_of, named, own_surroundings, part, placed, served, with_addresses, with_files
 from pgherd.distributed.template_distribution import TemplateDistribution
-from pgherd.drivers.registry import on_clock
+from pgherd.drivers.driver import on_clock
 from pgherd.model.analysis import Thresholds
 from pgherd.model.errors import PgherdError, TrialError
 from pgherd.model.run import Cluster, RunEnvironment

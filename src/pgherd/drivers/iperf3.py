@@ -20,8 +20,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pgherd.drivers.cumulative_count import CumulativeCurve
-from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
+from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load
 from pgherd.model.result import TargetResult

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 from pgherd.drivers.pgbench_output import read_progress
 from pgherd.metrics import run_metrics
 from pgherd.metrics.openmetrics import END, CounterTotals, Family, Sample, target_labels, text_of
-from pgherd.metrics.registry import metrics
 from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
+from pgherd.metrics.sampler import metrics
 from pgherd.model.errors import PgherdError, RunDirectoryError
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord

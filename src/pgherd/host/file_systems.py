@@ -11,7 +11,7 @@ import posixpath
 import uuid
 from collections.abc import Sequence
 
-from pgherd.host import mounts, swap_areas
+from pgherd.host import storage, swap_areas
 from pgherd.host.journal import Journal
 from pgherd.host.kernel_files import names_in, text_of
 from pgherd.host.undo_actions import DetachLoop, Unmount, WipeFileSystem
@@ -105,7 +105,7 @@ def still_there(node: Node, target: str) -> None:
 
     Raises TrialError.
     """
-    if mounts.at(node, target) is None:
+    if storage.mount_at(node, target) is None:
         raise TrialError(f"nothing is mounted at {posixpath.normpath(target)}: its volume was unmounted during the run")
 
 
@@ -133,10 +133,10 @@ def require_empty(node: Node, device: str) -> int:
     kind = node.run(Command(("stat", "--dereference", "--format=%F", "--", device))).out.strip()
     if kind != "block special file":
         raise UsageError(f"{device} is no block device but a {kind or 'file of unknown type'}; use one of 'lsblk', or a directory")
-    number = mounts.number_of(node, device)
+    number = storage.device_number(node, device)
     sysfs = f"/sys/dev/block/{number}"
     real = node.run(Command(("readlink", "--canonicalize", "--", device))).out.strip() or device
-    targets = [mount.target for mount in mounts.mounts(node) if mount.number == number or mount.source in (device, real)]
+    targets = [mount.target for mount in storage.mounts(node) if mount.number == number or mount.source in (device, real)]
     if targets:
         raise UsageError(f"device {device} is mounted at {targets[0]}; use that directory, or a device that is not in use")
     if {device, real} & {area.path for area in swap_areas.areas(node)}:

@@ -17,7 +17,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, Field, TypeAdapter, field_validator
 
-from pgherd.host import mounts, processes, shared_memory, shared_settings, swap_areas
+from pgherd.host import processes, shared_memory, shared_settings, storage, swap_areas
 from pgherd.model.base import Model
 from pgherd.node.files import Directory, UnsafeFileError
 from pgherd.node.protocol import Command, Node
@@ -216,17 +216,17 @@ class Unmount(Model):
         Raises OSError if another source is mounted at the target.
         """
         node = scene.node
-        mount = mounts.at(node, self.target) if scene.same_boot else None
+        mount = storage.mount_at(node, self.target) if scene.same_boot else None
         if mount is None:
             return None
-        if mount not in mounts.of_device(node, self.source):
+        if mount not in storage.mounts_of_device(node, self.source):
             raise OSError(f"{mount.source} is mounted at {self.target} and not {self.source}; it stays mounted")
         failure = ""
 
         def unmounted() -> bool:
             nonlocal failure
             failure = node.run(Command(("umount", "--", self.target))).err.strip()
-            return mounts.at(node, self.target) is None
+            return storage.mount_at(node, self.target) is None
 
         if not processes.wait_until(unmounted, _UNMOUNT_TIMEOUT_S):
             raise OSError(
@@ -271,7 +271,7 @@ class WipeFileSystem(Model):
         probe = node.run(Command(("blkid", "--probe", "--output", "value", "--match-tag", "UUID", "--", self.device)))
         if probe.out.strip() != self.mark:
             return None
-        targets = [mount.target for mount in mounts.of_device(node, self.device)]
+        targets = [mount.target for mount in storage.mounts_of_device(node, self.device)]
         if targets:
             raise OSError(f"{self.device} is still mounted at {targets[0]}; unmount it, then run 'pgherd clean'")
         for argv in (
@@ -300,7 +300,7 @@ class RemoveTree(Model):
         """Raises OSError without this journal's marker, or with a mount inside."""
         node = scene.node
         renamed = f"{self.path}.removed-{scene.journal}"
-        mounted = [target for path in (self.path, renamed) for target in mounts.below(node, path)]
+        mounted = [target for path in (self.path, renamed) for target in storage.mounts_below(node, path)]
         if mounted:
             raise OSError(f"something is still mounted at {mounted[0]}, so {self.path} stays; unmount it first")
         if not node.exists(self.path) and not node.exists(renamed):

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from operator import itemgetter
 
-from pgherd.metrics.registry import metric
+from pgherd.metrics.sampler import metric
 from pgherd.metrics.spool import SpoolReading
 
 Part = tuple[float, float, float]

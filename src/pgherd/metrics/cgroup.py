@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from pgherd.metrics.kernel_text import TICKS, cadence, flat_keyed, number
-from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
+from pgherd.host.kernel_files import TICKS, flat_keyed, number
+from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView, cadence
 from pgherd.node.protocol import SampleSource
 
 RUN_CGROUP = "run-cgroup"

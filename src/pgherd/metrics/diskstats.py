@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
 
-from pgherd.metrics.kernel_text import number
+from pgherd.host.kernel_files import number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.device_io import DeviceSeries

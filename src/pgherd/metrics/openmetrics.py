@@ -14,8 +14,7 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from pgherd.metrics.cgroup import RUN_CGROUP
-from pgherd.metrics.registry import samplers
-from pgherd.metrics.sampler import SampledMetric
+from pgherd.metrics.sampler import SampledMetric, samplers
 
 PREFIX = "pgherd"
 COMMON_LABELS = ("run", "host")

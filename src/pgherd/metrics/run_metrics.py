@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from pgherd.metrics.guests import EMULATED as EMULATED_METRIC
 from pgherd.metrics.openmetrics import DATABASE_LABELS, Family, Sample, named, target_labels
-from pgherd.metrics.qemu_process import EMULATED as EMULATED_METRIC
 from pgherd.model.deployment import Deployment
 from pgherd.model.device_io import DeviceView
 from pgherd.model.load import Load

@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, NamedTuple
 
-from pgherd.metrics.registry import metric, samplers
-from pgherd.metrics.sampler import SampledMetric
+from pgherd.metrics.sampler import SampledMetric, metric, samplers
 from pgherd.node.protocol import SampleSource
 
 SpoolReading = tuple[float, str, str, dict[str, float]]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pgherd.host import processes
-from pgherd.host.advice_facts import disks_below
+from pgherd.host.facts import disks_below
 from pgherd.model.host_facts import ServerFacts
 from pgherd.node.protocol import Node
 from pgherd.postgres.external_server import ExternalServer

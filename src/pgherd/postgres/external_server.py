@@ -26,10 +26,9 @@ from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.text import HIDDEN
 from pgherd.node.protocol import Command, Node
 from pgherd.node.secrets import keep, kept, redact_dsn
-from pgherd.postgres import libpq_parameters, pooler
+from pgherd.postgres import external_connections
+from pgherd.postgres.external_connections import SECRET_KEYWORDS, Pooler
 from pgherd.postgres.installations import SUPPORTED
-from pgherd.postgres.libpq_parameters import SECRETS
-from pgherd.postgres.pooler import Pooler
 from pgherd.postgres.settings import DIFFERING, differing
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def normalize_dsn(dsn: str, option: str = "--dsn") -> str:
             "postgresql://USER@HOST/DATABASE or as 'host=HOST user=USER dbname=DATABASE'"
         ) from None
     password = parameters.pop("password", None)
-    hidden = sorted(set(parameters) & set(SECRETS))
+    hidden = sorted(set(parameters) & set(SECRET_KEYWORDS))
     if hidden:
         raise UsageError(
             f"{option}: {', '.join(hidden)} cannot be given in a DSN, because DSNs are recorded; use a key without it, or a service file"
@@ -240,12 +239,12 @@ class ExternalServer:
             info = connection.info
             self.major = info.server_version // 10000
             self._host, self._port, self._user, self._database = info.host or info.hostaddr, info.port, info.user, info.dbname
-            explicit = libpq_parameters.explicit(dsn)
-            self._parameters = libpq_parameters.for_driver(explicit, tls=bool(connection.pgconn.ssl_in_use))
+            explicit = external_connections.explicit_parameters(dsn)
+            self._parameters = external_connections.driver_parameters(explicit, tls=bool(connection.pgconn.ssl_in_use))
             if explicit.get("hostaddr"):
                 self._parameters["hostaddr"] = info.hostaddr
             password = info.password
-        for keyword in libpq_parameters.FILES if account is not None else ():
+        for keyword in external_connections.FILE_KEYWORDS if account is not None else ():
             path = self._parameters.get(keyword, "")
             if path and node.exists(path):
                 self._parameters[keyword] = f"{passfile}-{keyword}"
@@ -344,15 +343,15 @@ def _connect(dsn: str, *, read_only: bool = True, required: bool = True, option:
 
     try:
         connection = _open(dsn, options=_options(dsn, read_only=read_only))
-        if not pooler.is_pooled(connection):
-            may_write = pooler.read_only_reason(connection)
+        if not external_connections.is_pooled(connection):
+            may_write = external_connections.read_only_reason(connection)
             return _allowed(_Session(connection, None, may_write), dsn, required=read_only and required, option=option)
         connection.close()
     except psycopg.Error as error:
-        if pooler.REFUSED_OPTIONS not in str(error):
+        if external_connections.REFUSED_OPTIONS not in str(error):
             raise UsageError(_no_connection(dsn, error, option)) from None
     try:
-        found, may_write = pooler.examine(partial(_open, dsn, options=""))
+        found, may_write = external_connections.examine_pooler(partial(_open, dsn, options=""))
         if _options(dsn, read_only=False):
             raise UsageError(
                 f"{option} {dsn}: the server is behind {found.name}, where options of a session (PGOPTIONS, options=) are not reliable; "
@@ -390,7 +389,7 @@ def _open(dsn: str, *, options: str, dbname: str | None = None) -> psycopg.Conne
         parameters["password"] = password
     if dbname is not None:
         parameters["dbname"] = dbname
-    if "connect_timeout" not in libpq_parameters.explicit(dsn):
+    if "connect_timeout" not in external_connections.explicit_parameters(dsn):
         parameters["connect_timeout"] = str(_CONNECT_TIMEOUT_S)
     # Prepared statements would stay in the sessions that a pooler shares.
     return psycopg.connect(dsn, autocommit=True, prepare_threshold=None, **parameters)  # type: ignore[arg-type]
@@ -406,7 +405,7 @@ def _no_connection(dsn: str, error: Exception, option: str) -> str:
 
 def _options(dsn: str, *, read_only: bool) -> str:
     """Return the user's options, from the DSN, a service file or PGOPTIONS, followed by pgherd's."""
-    user_options = libpq_parameters.explicit(dsn).get("options", "")
+    user_options = external_connections.explicit_parameters(dsn).get("options", "")
     return " ".join(part for part in (user_options.strip(), READ_ONLY if read_only else "") if part)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgherd.host import direct_io, huge_pages, ksm, mounts, paths
+from pgherd.host import huge_pages, ksm, paths, storage
 from pgherd.host.journal import Journal
 from pgherd.model.base import Model
 from pgherd.model.capabilities import capabilities_of
@@ -171,7 +171,7 @@ def page_cache(node: Node, study: str, cache: Path, places: ServerVolumes) -> tu
     if "data" not in (places.roles or {}):
         directories.append(str(next(path for path in (cache, *cache.parents) if path.exists())))
     cached = [
-        directory for directory in dict.fromkeys(directories) if _in_memory(node, directory) or not direct_io.direct_io_works(directory)
+        directory for directory in dict.fromkeys(directories) if _in_memory(node, directory) or not storage.direct_io_works(directory)
     ]
     if not cached:
         return ()
@@ -185,7 +185,7 @@ def page_cache(node: Node, study: str, cache: Path, places: ServerVolumes) -> tu
 
 
 def _in_memory(node: Node, directory: str) -> bool:
-    mount = mounts.mount_of(node, os.path.realpath(directory))
+    mount = storage.mount_of(node, os.path.realpath(directory))
     return mount is not None and mount.kind in MEMORY_FILESYSTEMS
 
 

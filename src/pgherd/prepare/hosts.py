@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgherd.host import block_devices
+from pgherd.host import storage
 from pgherd.model import placement
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import UsageError
@@ -214,7 +214,7 @@ def warn_of_read_ahead(node: Node, facts: HostFacts, place: str) -> list[str]:
     When the kernel reads an evicted page of a program, it also reads the pages around it, up to the read-ahead. It also reads ahead in
     a file that is read sequentially. If memory is short, these extra pages evict pages that are needed.
     """
-    below = block_devices.devices_of(node, [place]).get(place)
+    below = storage.devices_of(node, [place]).get(place)
     disk = next((device for device in facts.devices if below is not None and device.number == below.number), None)
     if disk is None or disk.read_ahead is None or disk.read_ahead <= LARGE_READ_AHEAD:
         return []

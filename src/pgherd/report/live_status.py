@@ -16,8 +16,8 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from pgherd.drivers.registry import read_rates, tells
-from pgherd.metrics.registry import metric
+from pgherd.drivers.driver import read_rates, tells
+from pgherd.metrics.sampler import metric
 from pgherd.metrics.spool import Spool
 from pgherd.model.analysis import Check, Grade
 from pgherd.model.base import Model

@@ -18,7 +18,7 @@ import altair as alt
 from pgherd.analysis import memory_accounting
 from pgherd.metrics.cgroup import LOCKED, RUN_CGROUP
 from pgherd.metrics.processes import PAGE
-from pgherd.metrics.swap import OURS
+from pgherd.metrics.procfs import SWAP_OURS
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import TrialResult
 from pgherd.model.text import clean
@@ -122,7 +122,7 @@ def _read_series(trial: Path, phases: tuple[tuple[str, float, float], ...], ramp
             SWAPPED_OUT: scaled(rates(series("vmstat", "vm.pswpout", "host").get("", [])), PAGE),
             COMPRESSED: zram["orig_data"],
             TAKEN: zram["mem_used"],
-            IN_SWAP: series("swap", "swap.used", OURS).get("", []),
+            IN_SWAP: series("swap", "swap.used", SWAP_OURS).get("", []),
         },
     )
 

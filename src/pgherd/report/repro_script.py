@@ -18,8 +18,7 @@ from itertools import count
 from math import ceil
 from pathlib import Path, PurePath
 
-from pgherd.drivers import registry as drivers
-from pgherd.drivers.driver import Endpoint
+from pgherd.drivers.driver import Endpoint, driver_named
 from pgherd.host.cgroups import quota_us
 from pgherd.model.deployment import Database, Host, Server
 from pgherd.model.errors import CapabilityError, UsageError
@@ -392,7 +391,7 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
         output=f"{_WORK}/clients/{number}",
         scale=database.scale,
     )
-    return drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
+    return driver_named(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
 
 
 def _initial_memory(host: Host, record: RunRecord) -> int | None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from pgherd.host.kernel_files import flat_keyed
 from pgherd.metrics import cgroup
-from pgherd.metrics.kernel_text import flat_keyed
 from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import UsageError
 from pgherd.node.protocol import Node

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import csv
+import errno
+import json
 import os
+import pickle
 import re
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgherd.model.errors import RunDirectoryError
+from pgherd.model.errors import RunDirectoryError, TrialError
 from pgherd.node import files as node_files
 from pgherd.store.version_1 import ENTITIES, METRICS
 
 if TYPE_CHECKING:
     import duckdb
+
 
 _MAX_CELLS = 4000
 """Cells up to which a sampler's rows are passed as values instead of a CSV file.
@@ -218,3 +224,49 @@ def _merged(database: duckdb.DuckDBPyConnection, files: Mapping[str, HostSamples
     return rows.join(names, "filename = file AND entity = local_name").select(
         (Column("t") - Column("ahead")).alias("t"), Column("merged_name").alias("entity"), *(Column(metric) for metric in metrics)
     )
+
+
+# ---- writer in a separate process
+
+
+_WRITER = "from pgherd.store.samples import write_from_stdin; write_from_stdin()"
+
+
+def write_samples_apart(directory: Path, samples: Iterable[Sample]) -> None:
+    """Call ``write_samples`` in a separate process, for a long-lived process that must stay small, such as an agent.
+
+    DuckDB takes about 60 MB, most of it code, and a process that has loaded it keeps that memory.
+
+    Raises:
+        OSError: as in ``write_samples``. A full disk ends a run.
+        TrialError: any other failure of that process.
+    """
+    payload = pickle.dumps((directory, list(samples)))
+    isolation = ["-I"] if sys.flags.isolated else ["-P"]
+    process = subprocess.run([sys.executable, *isolation, "-c", _WRITER], input=payload, capture_output=True)
+    if process.returncode:
+        if process.stdout:
+            number, filename = json.loads(process.stdout)
+            raise OSError(number, os.strerror(number), filename)
+        lines = process.stderr.decode(errors="replace").strip().splitlines()
+        raise TrialError(f"the samples cannot be written: {lines[-1] if lines else f'their process exited with {process.returncode}'}")
+
+
+def _error_number(error: Exception) -> int | None:
+    # DuckDB reports a full disk with the operating system's message only.
+    if isinstance(error, OSError):
+        return error.errno
+    return errno.ENOSPC if os.strerror(errno.ENOSPC) in str(error) else None
+
+
+def write_from_stdin() -> None:
+    """Write the samples that ``write_samples_apart`` passes. An error of the system becomes a line of JSON and exit code 1."""
+    directory, samples = pickle.load(sys.stdin.buffer)
+    try:
+        write_samples(directory, samples)
+    except Exception as error:
+        number = _error_number(error)
+        if number is None:
+            raise
+        print(json.dumps([number, str(getattr(error, "filename", None) or directory)]), flush=True)
+        sys.exit(1)

@@ -17,8 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pgherd.metrics.registry import metrics
-from pgherd.metrics.sampler import SampledMetric
+from pgherd.metrics.sampler import SampledMetric, metrics
 from pgherd.model.errors import RunDirectoryError, UsageError
 from pgherd.model.result import TrialResult
 from pgherd.model.text import clean

@@ -9,7 +9,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Script
 from pgherd.model.trial import State
 from pgherd.workloads import random_block
-from pgherd.workloads.orders import transactions
+from pgherd.workloads.orders import workload as orders
 from pgherd.workloads.orders.loading import shipped as sql_file
 from pgherd.workloads.orders.workload import NOTICE, ORDERS
 
@@ -54,7 +54,7 @@ def mix(workload: str, *, think: float | None = None, zipf: float | None = None,
         if think is not None and think < 0:
             raise UsageError(f"--think-time {think:g}: give a multiple of the specification's times, such as 1, or 0 for none")
         variables = {"base": "0"} | ({"think": f"{think:g}"} if think else {})
-        return ScriptMix(transactions.mix(think=bool(think)), variables, False, ORDERS.default_scale, "fresh", NOTICE)
+        return ScriptMix(orders.script_mix(think=bool(think)), variables, False, ORDERS.default_scale, "fresh", NOTICE)
     if workload == "random-block":
         share = random_block.UPDATES if updates is None else updates
         scripts, values = random_block.mix(share, zipf)
@@ -74,7 +74,7 @@ def load_sql(workload: str) -> str | None:
 
 def text(source: str) -> str | None:
     """Return the text of a script ``WORKLOAD:NAME``, or None for a file or a built-in script of pgbench."""
-    for prefix, script_text in ((transactions.PREFIX, transactions.text), (random_block.PREFIX, random_block.text)):
+    for prefix, text_of in ((orders.PREFIX, orders.script_text), (random_block.PREFIX, random_block.text)):
         if source.startswith(prefix):
-            return script_text(source.removeprefix(prefix))
+            return text_of(source.removeprefix(prefix))
     return None

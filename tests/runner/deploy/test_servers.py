@@ -133,7 +133,7 @@ HOST = LocalNode()
 @pytest.fixture(autouse=True)
 def built(monkeypatch):
     """What pgherd has built of the extension: nothing, unless a test says so."""
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda node, installation, cache: None)
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda node, installation, cache: None)
 
 
 class ServerViewsPretended:
@@ -185,8 +185,8 @@ def test_missing_functions_are_made(monkeypatch):
         made.append((node, library, conninfo))
         instance.answer = True
 
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda node, installation, cache: f"{cache}/lib")
-    monkeypatch.setattr(module.balloon_build, "create_functions", create)
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda node, installation, cache: f"{cache}/lib")
+    monkeypatch.setattr(module.pg_balloon, "create_functions", create)
     assert server_view(HOST, "a/pg", instance, {"shared_preload_libraries": "pg_balloon"}, "/cache").balloon
     assert made == [(HOST, "/cache/lib", "dbname=postgres")], "from the host, even for a server in a guest"
 
@@ -195,8 +195,8 @@ def test_functions_that_cannot_be_made_are_done_without(monkeypatch):
     def create(*_):
         raise CapabilityError("no")
 
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda node, installation, cache: "lib")
-    monkeypatch.setattr(module.balloon_build, "create_functions", create)
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda node, installation, cache: "lib")
+    monkeypatch.setattr(module.pg_balloon, "create_functions", create)
     assert not server_view(HOST, "a/pg", ServerViewsPretended(False), {"shared_preload_libraries": "pg_balloon"}, "/cache").balloon
 
 

@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.host import block_devices
-from pgherd.host.block_devices import Device
+from pgherd.host import storage
+from pgherd.host.storage import Device
 from pgherd.metrics.sampler import GuestDrive, GuestView, SamplingView, ServerView
 from pgherd.model.errors import CapabilityError
 from pgherd.model.result import PhaseResult
@@ -28,8 +28,8 @@ def server(tmp_path, monkeypatch):
     def devices_of(node, paths):
         return {path: devices[names[Path(os.path.realpath(path)).name]] for path in paths}
 
-    monkeypatch.setattr(block_devices, "devices_of", devices_of)
-    monkeypatch.setattr(block_devices, "device", lambda node, number: next(d for d in devices.values() if d.number == number))
+    monkeypatch.setattr(storage, "devices_of", devices_of)
+    monkeypatch.setattr(storage, "device", lambda node, number: next(d for d in devices.values() if d.number == number))
     return ServerView("db01/pg", "host=/x", 15, os.getpid())
 
 
@@ -44,7 +44,7 @@ def test_where_a_loaded_volume_lies(server, tmp_path, monkeypatch):
     (volume := tmp_path / "base").mkdir()
     found = layout(LocalNode(), [], volumes={"data": str(volume)})
     assert {device.name: roles for device, roles in found.devices.values()} == {"sda": {"volume": ["data"]}} and found.logs == {}
-    monkeypatch.setattr(block_devices, "devices_of", lambda node, paths: {})
+    monkeypatch.setattr(storage, "devices_of", lambda node, paths: {})
     assert layout(LocalNode(), [], volumes={"data": str(volume)}).missing[0].startswith("volume data is on no visible block device")
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_tried_where_nobody_wants_a_trace():
 
 def test_a_guests_drives_are_seen_from_both_sides(tmp_path, monkeypatch):
     """In the guest, at its hypervisor, and on the device that holds the image."""
-    monkeypatch.setattr(block_devices, "devices_of", lambda node, paths: dict.fromkeys(paths, Device("8:0", "sda")) if paths else {})
+    monkeypatch.setattr(storage, "devices_of", lambda node, paths: dict.fromkeys(paths, Device("8:0", "sda")) if paths else {})
     drives = (
         GuestDrive("data", "vdb", "/images/data.raw", "data", "db01/pg"),
         GuestDrive("temp", "", "/images/temp.raw", "temp", "db01/pg"),

@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from pgherd.metrics import tlb
+from pgherd.metrics import processes
 from pgherd.metrics.sampler import ServerView
 from pgherd.model.deployment import Deployment
 from pgherd.model.trial import Trial
@@ -85,7 +85,7 @@ def test_a_real_perf_counts_the_children_that_begin_after_it(tmp_path, monkeypat
     tried = node.run(Command(("perf", "stat", "-x;", "-e", "page-faults", "--", "true")))
     if tried.code != 0:
         pytest.skip(f"perf may not count here: {tried.err.strip()[:200]}")
-    monkeypatch.setitem(tlb._METRIC, "page-faults", "tlb.load_misses")
+    monkeypatch.setitem(processes._TLB_METRIC, "page-faults", "tlb.load_misses")
     parent = node.spawn(
         Command(("sh", "-c", "while [ ! -e go ]; do sleep 0.05; done; for i in 1 2 3; do /bin/true; done; sleep 30"), cwd=str(tmp_path))
     )

@@ -50,7 +50,7 @@ class Shell:
 
 @pytest.fixture(autouse=True)
 def _shell(monkeypatch):
-    monkeypatch.setattr(driver_launch.drivers, "driver", lambda name: Shell())
+    monkeypatch.setattr(driver_launch, "driver_named", lambda name: Shell())
 
 
 class Stage:

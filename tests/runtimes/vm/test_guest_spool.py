@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics import registry
+from pgherd.metrics import sampler
 from pgherd.metrics.sampler import SamplingView
 from pgherd.metrics.spool import Spool
 from pgherd.node.protocol import SampleSource
@@ -50,7 +50,7 @@ def test_a_mapping_goes_before_the_rules():
 
 def test_nothing_that_a_guest_is_asked_for_clashes_with_the_host():
     """Every source that samplers read of a machine as a whole has another entity in a guest."""
-    sources = registry.sources(SamplingView())
+    sources = sampler.sources(SamplingView())
     assert {source.entity for source in sources} >= {"host", "disk"}
     assert not {entity("db01", source.entity) for source in sources} & {source.entity for source in sources}
 

@@ -303,8 +303,8 @@ class TestInGuests:
 
 
 def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
-    monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "make is missing: install make")
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: None)
+    monkeypatch.setattr(module.pg_balloon, "missing_to_build", lambda *_: "make is missing: install make")
     options = prepared(schemes=("dedicated", "dedicated-balloon")).options
     assert options.unavailable == {"dedicated-balloon": "pg_balloon cannot be built: make is missing: install make"}
     assert options.runnable == ("dedicated",)
@@ -313,9 +313,9 @@ def test_a_balloon_that_cannot_be_built_is_shown_with_the_reason(monkeypatch):
 
 
 def test_a_balloon_that_is_there_is_loaded_by_layout_4_only(monkeypatch):
-    library = module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc")
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: library)
-    monkeypatch.setattr(module.balloon_build, "ensure_balloon", lambda *_, **__: library)
+    library = module.pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc")
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: library)
+    monkeypatch.setattr(module.pg_balloon, "ensure_balloon", lambda *_, **__: library)
     options = prepared(schemes=("dedicated", "dedicated-balloon")).options
     assert options.balloon["shared_preload_libraries"] == "pg_balloon"
     assert options.balloon["pg_balloon.enabled"] == "on"
@@ -326,12 +326,12 @@ def test_a_balloon_that_is_there_is_loaded_by_layout_4_only(monkeypatch):
 
 
 def test_a_pool_that_is_to_lie_in_huge_pages_has_no_balloon(monkeypatch):
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: module.pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc"))
     workspace = SimpleNamespace(node=LocalNode(), cache="/nowhere", dry=True, account=None)
     balloon = module._balloon(workspace, None, "cgroup", True, {"huge_pages": "on"})
     assert balloon.unavailable == "pg_balloon does not support huge pages, and huge_pages = on is set" and balloon.settings == {}
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: None)
-    monkeypatch.setattr(module.balloon_build, "missing", lambda *_: "")
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: None)
+    monkeypatch.setattr(module.pg_balloon, "missing_to_build", lambda *_: "")
     balloon = module._balloon(workspace, None, "cgroup", True, {})
     assert balloon.settings == {"shared_preload_libraries": "pg_balloon", "huge_pages": "off"}
     assert "add --set huge_pages=off" in balloon.messages[0]
@@ -374,7 +374,7 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
     large = facts.model_copy(update={"cores": 8, "logical_cpus": 8, "memory": 16 * GB, "memory_available": 15 * GB})
     monkeypatch.setattr(databases, "gather", lambda node: large)
     monkeypatch.setattr(volumes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
-    monkeypatch.setattr(module.balloon_build, "find_balloon", lambda *_: module.balloon_build.BalloonLibrary("/made", "18.6", 18, "abc"))
+    monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: module.pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc"))
     assert len(_documented()) == 2
     for words, scenario, number, unit in _documented():
         file = tmp_path / "s.yaml"

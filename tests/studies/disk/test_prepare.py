@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pgherd.host import block_trace
-from pgherd.host.block_devices import Device
+from pgherd.host.storage import Device
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Completed
@@ -66,7 +66,7 @@ def test_of_a_partition_the_whole_device_is_watched(monkeypatch):
     """The sampler leaves partitions out: what their device did is all there is to see."""
     monkeypatch.setattr(module, "require_empty", lambda node, path: 2**30)
     monkeypatch.setattr(module.file_systems, "require_tools", lambda *asked: None)
-    monkeypatch.setattr(module.mounts, "number_of", lambda node, path: {"/dev/mapper/part": "8:17"}[path])
+    monkeypatch.setattr(module.storage, "device_number", lambda node, path: {"/dev/mapper/part": "8:17"}[path])
     monkeypatch.setattr(module, "device_of", lambda node, number: {"8:17": Device("8:16", "sdb")}[number])
     (one,) = prepared(volume=("device:/dev/mapper/part",), allow_format=("/dev/mapper/part",)).options.volumes
     assert one.devices == ("sdb",) and one.filesystem == "ext4"

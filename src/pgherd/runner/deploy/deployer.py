@@ -10,7 +10,7 @@ from typing import Literal
 
 from pgherd.host import processes
 from pgherd.host.undo_actions import Kill, ReleaseSharedMemory
-from pgherd.metrics import registry as samplers
+from pgherd.metrics import sampler
 from pgherd.metrics.sampler import CgroupView, ContainerView, ProcessView, SamplingView
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Container, Deployment, Host, Server
@@ -441,7 +441,7 @@ class Deployer:
         for database in server.databases:
             clones.prewarm(self._instances[key], database.name, partial(self._pages.poll, key) if observed else None)
         view = SamplingView(servers=[candidate for candidate in self.view().servers if candidate.name == "/".join(key)])
-        for source in samplers.sources(view):
+        for source in sampler.sources(view):
             if source.kind == "sql":
                 self._instances[key].sql(source.statement)
         self._instances[key].disconnect()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from pgherd.host import direct_io, processes
+from pgherd.host import processes, storage
 from pgherd.metrics.sampler import GuestDrive, GuestView
 from pgherd.model.deployment import Container, Deployment, Role, Server, Volume
 from pgherd.model.errors import CapabilityError, TrialError
@@ -203,7 +203,7 @@ class GuestDisks:
         if result.code != 0:
             reason = (result.err.strip() or "no reason given").splitlines()[-1]
             raise TrialError(f"the disk '{serial}' of a guest cannot be copied: {reason}")
-        return self._with_owner(Disk(serial, image, mount, direct=direct_io.direct_io_works(home)))
+        return self._with_owner(Disk(serial, image, mount, direct=storage.direct_io_works(home)))
 
     def _empty_disk(self, home: str, account: str, serial: str, mount: str) -> Disk:
         """Create a disk with one empty directory, ``files``, owned by the servers' user in the guest."""
@@ -213,7 +213,7 @@ class GuestDisks:
             disk_image.pack(node, str(stage), image, free=FREE_BYTES)
         finally:
             node.remove_tree(str(stage))
-        return self._with_owner(Disk(serial, image, mount, direct=direct_io.direct_io_works(home)))
+        return self._with_owner(Disk(serial, image, mount, direct=storage.direct_io_works(home)))
 
     def _with_owner(self, disk: Disk) -> Disk:
         """Give the image to the user that QEMU runs as. Nobody else can read it."""

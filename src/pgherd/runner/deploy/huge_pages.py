@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pgherd.host import huge_pages as host_pages
 from pgherd.host import paths
 from pgherd.host.journal import Journal
-from pgherd.metrics.shared_memory import SAMPLER
+from pgherd.metrics.processes import SHARED_MEMORY
 from pgherd.model.base import Model
 from pgherd.model.deployment import Server
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
@@ -253,12 +253,12 @@ class HugePageManager:
         """Read the kind of pages below a server's shared memory from its process ``pid``, which has just read its
         databases.
         """
-        source = SAMPLER.once("/".join(key), pid)
+        source = SHARED_MEMORY.once("/".join(key), pid)
         try:
             raw = self._node.read(source.where).decode(errors="replace")
         except OSError:  # not readable: the check reports it as unknown
             return
-        for _, reading in SAMPLER.parse(raw, source):
+        for _, reading in SHARED_MEMORY.parse(raw, source):
             self._readings[key] = reading
 
     def readings(self) -> dict[str, dict[str, float]]:

@@ -16,14 +16,14 @@ from typing import Any, Literal, Protocol
 
 from pgherd.host import cgroup_memory, processes
 from pgherd.host.cgroup_memory import OomVictim
-from pgherd.metrics.pg_balloon import THERE
 from pgherd.metrics.sampler import ServerView
+from pgherd.metrics.server_statistics import HAS_BALLOON
 from pgherd.model.deployment import Container, Database, Server
 from pgherd.model.errors import PgherdError, TrialError, UsageError
 from pgherd.model.result import OomKill
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
-from pgherd.postgres import balloon_build, clones
+from pgherd.postgres import clones, pg_balloon
 from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.instance import Instance
 from pgherd.runner.deploy.targets import TargetEndpoint
@@ -125,14 +125,14 @@ def _has_balloon(node: Node, instance: Instance, settings: Mapping[str, str], ca
     import psycopg
 
     loaded = ",".join(value for key, value in settings.items() if key.endswith("_preload_libraries"))
-    if balloon_build.NAME not in loaded:
+    if pg_balloon.NAME not in loaded:
         return False
     try:
-        if not instance.sql(THERE)[0][0]:
-            library = balloon_build.find_balloon(node, instance.installation, cache)
+        if not instance.sql(HAS_BALLOON)[0][0]:
+            library = pg_balloon.find_balloon(node, instance.installation, cache)
             if library is not None:
-                balloon_build.create_functions(node, instance.installation, library, instance.conninfo("postgres"))
-        return bool(instance.sql(THERE)[0][0])
+                pg_balloon.create_functions(node, instance.installation, library, instance.conninfo("postgres"))
+        return bool(instance.sql(HAS_BALLOON)[0][0])
     except (psycopg.Error, PgherdError, OSError):  # a dead server is reported by Deployer.check
         return False
     finally:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 
-from pgherd.host import file_systems, mounts, paths
+from pgherd.host import file_systems, paths, storage
 from pgherd.host.journal import Journal
 from pgherd.host.undo_actions import PREFIX
 from pgherd.model.deployment import Deployment, Server, Volume
@@ -46,7 +46,7 @@ def check_directory(node: Node, directory: str, account: str | None, needed: int
     if node.run(Command(["test", "-d", directory])).code != 0:
         raise UsageError(f"{option} {directory} is not a directory; choose the directory for {what}")
     if node.run(Command(["test", "-w", directory, "-a", "-x", directory])).code != 0:
-        mount = mounts.mount_of(node, os.path.realpath(directory))
+        mount = storage.mount_of(node, os.path.realpath(directory))
         reason = f" ({mount.target} is mounted read-only)" if mount is not None and mount.read_only else ""
         raise CapabilityError(f"{option} {directory} cannot be written to{reason}; make it writable, or choose another directory")
     blocked = paths.unreachable(directory, account)

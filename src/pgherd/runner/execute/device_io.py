@@ -16,13 +16,13 @@ from pathlib import Path
 from pgherd.analysis.checkpoints import latency_fields
 from pgherd.analysis.io_pattern import patterns
 from pgherd.drivers.pgbench_output import LoggedTransaction, read_logs
-from pgherd.host import block_devices, block_trace
-from pgherd.host.block_devices import Device
+from pgherd.host import block_trace, storage
+from pgherd.host.block_trace import TracedRequests, parse_trace
+from pgherd.host.storage import Device
 from pgherd.metrics.aggregate import near
-from pgherd.metrics.block_events import Trace, parse
-from pgherd.metrics.checkpoint_log import checkpoints
 from pgherd.metrics.diskstats import device_series, guest_series
 from pgherd.metrics.sampler import GuestView, SamplingView, ServerView
+from pgherd.metrics.server_statistics import checkpoints
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.device_io import BlockRequest, Checkpoint, DeviceIo, DeviceRole, DeviceView, TraceCost
 from pgherd.model.errors import CapabilityError
@@ -78,7 +78,7 @@ def layout(
         except OSError:
             tablespaces = []
         paths |= {f"{data}/pg_tblspc/{name}/.": ("tablespace", server.name) for name in tablespaces}
-    device_of = block_devices.devices_of(node, list(paths))
+    device_of = storage.devices_of(node, list(paths))
     for path, (role, name) in paths.items():
         device = device_of.get(path)
         if device is None:
@@ -89,7 +89,7 @@ def layout(
         if name not in names_of:
             names_of.append(name)
     for device, _ in list(result.devices.values()):
-        for underlying in block_devices.chain(node, device):
+        for underlying in storage.devices_below(node, device):
             result.devices.setdefault(underlying.number, (underlying, {}))
     result.logs = _logs(node, local) if local else {}
     return result
@@ -100,7 +100,7 @@ def _guest_devices(node: Node, guests: Sequence[GuestView], result: DeviceLayout
     ``result``.
     """
     drives = [(guest, drive) for guest in guests for drive in guest.drives]
-    device_of = block_devices.devices_of(node, [drive.path for _, drive in drives])
+    device_of = storage.devices_of(node, [drive.path for _, drive in drives])
     views = []
     for guest, drive in drives:
         entity = f"guest-drive:{guest.name}/{drive.name}"
@@ -111,7 +111,7 @@ def _guest_devices(node: Node, guests: Sequence[GuestView], result: DeviceLayout
             views.append(DeviceView(number=f"guest-disk:{name}", name=name, roles={role: [drive.server]}, below=[entity]))
         views.append(DeviceView(number=entity, name=f"{guest.name}/{drive.name} (QEMU)", below=below))
     for device in device_of.values():
-        for member in (device, *block_devices.chain(node, device)):
+        for member in (device, *storage.devices_below(node, device)):
             result.devices.setdefault(member.number, (member, {}))
     return views
 
@@ -133,7 +133,7 @@ class DeviceIoRecorder:
         self._node, self._directory = node, directory
         self._layout = layout(node, view.servers, view.guests, view.volumes) if known is None else known
         self._tracing: block_trace.BlockTrace | None = None
-        self._trace, self._cost = Trace(), TraceCost(cpu=None, events=0, lost=0)
+        self._trace, self._cost = TracedRequests(), TraceCost(cpu=None, events=0, lost=0)
         if view.trace and self._layout.devices:
             try:
                 self._tracing = block_trace.BlockTrace(node, sorted(self._layout.devices), directory)
@@ -167,7 +167,7 @@ class DeviceIoRecorder:
             return
         text = self._directory / TRACE
         try:
-            self._trace = parse(self._tracing.lines(text))
+            self._trace = parse_trace(self._tracing.lines(text))
         except OSError as error:
             self._layout.missing.append(f"the trace: {error}")
             self._tracing.abandon()

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from pgherd.drivers import registry as drivers
 from pgherd.drivers.command import ENDED, CommandExit, environment
-from pgherd.drivers.driver import Driver, DriverSpan, Endpoint, MeasuredWindow
-from pgherd.metrics import registry as samplers
+from pgherd.drivers.driver import Driver, DriverSpan, Endpoint, MeasuredWindow, driver_named
+from pgherd.metrics import sampler
 from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView
 from pgherd.model.errors import TrialError
 from pgherd.model.load import Load, Phase
@@ -140,7 +139,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
     prepared = []
     for target, load in phase.loads.items():
         reach = resolver.endpoint(target)
-        driver = drivers.driver(load.driver)
+        driver = driver_named(load.driver)
         output = scratch / target.replace("/", ".")
         inside = load.client_placement == "inside"
         if not inside and reach.outside is not None:
@@ -173,7 +172,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
 
 def process_sources(processes: list[ProcessView]) -> list[SampleSource]:
     """Return sources of processes only; the host's sources were added at the start."""
-    return samplers.samplers()["processes"].sources(SamplingView(processes=processes))
+    return sampler.samplers()["processes"].sources(SamplingView(processes=processes))
 
 
 def driver_sources(running: list[RunningDriver], resolver: TargetResolver, node: Node) -> list[SampleSource]:
@@ -182,7 +181,7 @@ def driver_sources(running: list[RunningDriver], resolver: TargetResolver, node:
     processes = [ProcessView(f"driver:{driver.target}", driver.process.pid) for driver in local]
     inside = [(resolver.endpoint(driver.target).handle, driver.process.pid) for driver in local if driver.load.client_placement == "inside"]
     containers = [ContainerView(handle.container, {}, [pid]) for handle, pid in inside if handle.container and not handle.groups]
-    return samplers.samplers()["processes"].sources(SamplingView(containers=containers, processes=processes))
+    return sampler.samplers()["processes"].sources(SamplingView(containers=containers, processes=processes))
 
 
 def code_words(code: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pgherd.metrics import tlb
+from pgherd.metrics import processes
 from pgherd.metrics.sampler import ServerView
 from pgherd.metrics.spool import SpoolReading
 from pgherd.model.trial import Trial
@@ -46,7 +46,7 @@ def able(node: Node) -> PerfEvents:
 def _probe_events(node: Node) -> PerfEvents:
     countable: list[str] = []
     first_refusal = ""
-    for alternatives in tlb.EVENTS.values():
+    for alternatives in processes.TLB_EVENTS.values():
         for events in alternatives:
             refused = _refusal(node, events)
             if refused is None:
@@ -106,6 +106,6 @@ class PerfRecorder:
                 process.signal(signal.SIGKILL)
                 process.wait(_STOP_TIMEOUT_S)
             with contextlib.suppress(OSError, ValueError):
-                counted += tlb.readings(output.read_text(errors="replace"), began, entity)
+                counted += processes.tlb_readings(output.read_text(errors="replace"), began, entity)
         self._running = []
         return counted

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from pgherd.metrics import registry as samplers
+from pgherd.metrics import sampler
 from pgherd.metrics.sampler import ProcessView, SamplingView
 from pgherd.model.errors import TrialError
 from pgherd.model.result import PhaseResult, Slice
@@ -86,7 +86,7 @@ def drive(
     wall, monotonic = node.now(), time.monotonic()
     view = resolver.view()
     view = replace(view, processes=[*watched, ProcessView("pgherd", os.getpid())])
-    sampling = node.sample(samplers.sources(view), str(directory / "spool.jsonl"))
+    sampling = node.sample(sampler.sources(view), str(directory / "spool.jsonl"))
     played: list[MeasuredPhase] = []
     guests = GuestSamplers(directory)
     cleanup = contextlib.ExitStack()  # closed in reverse order if the trial fails

@@ -15,8 +15,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pgherd.node.connections import Connections
 from pgherd.node.files import MAX_BYTES, UnsafeFileError, require_name
+from pgherd.node.local import Connections
 from pgherd.node.protocol import Command, Completed, SampleSource
 from pgherd.runtimes.vm import agent_client, guest_spool
 from pgherd.runtimes.vm.agent_client import CALL_TIMEOUT_S, AgentClient, GuestError, PendingCall

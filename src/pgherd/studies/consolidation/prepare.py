@@ -15,7 +15,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
-from pgherd.postgres import balloon_build, huge_pages
+from pgherd.postgres import huge_pages, pg_balloon
 from pgherd.postgres import settings as server_settings
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import SettingRow
@@ -422,19 +422,19 @@ def _balloon(
             )
         page_settings["huge_pages"] = "off"
     try:
-        if workspace.dry and balloon_build.find_balloon(node, installation, cache) is None:
-            missing = balloon_build.missing(node, installation)
+        if workspace.dry and pg_balloon.find_balloon(node, installation, cache) is None:
+            missing = pg_balloon.missing_to_build(node, installation)
             if missing:
                 return BalloonChoice(unavailable=f"pg_balloon cannot be built: {missing}", messages=messages)
             return BalloonChoice(
-                {"shared_preload_libraries": balloon_build.NAME} | page_settings,
+                {"shared_preload_libraries": pg_balloon.NAME} | page_settings,
                 messages=(*messages, f"pg_balloon will be built for layout {BALLOON}."),
             )
-        library = balloon_build.ensure_balloon(node, installation, cache, account=workspace.account)
+        library = pg_balloon.ensure_balloon(node, installation, cache, account=workspace.account)
     except CapabilityError as error:
         warning = f"Warning: layout {BALLOON} is not available: {error}."
         return BalloonChoice(unavailable=str(error), messages=(*messages, warning))
-    with_balloon = balloon_build.with_balloon(chosen | page_settings, library, {"enabled": "on"})
+    with_balloon = pg_balloon.with_balloon(chosen | page_settings, library, {"enabled": "on"})
     return BalloonChoice({name: value for name, value in with_balloon.items() if chosen.get(name) != value}, messages=messages)
 
 

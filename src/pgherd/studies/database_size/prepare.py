@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pgherd.host import paths
 from pgherd.host.facts import gather
-from pgherd.host.server_user import server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.run import RunEnvironment
 from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk_space, installations, templates
+from pgherd.postgres.installations import server_account
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.database_size.options import DatabaseSizeOptions, DatabaseSizeRequest
 from pgherd.workloads.pgbench import PgbenchLoader

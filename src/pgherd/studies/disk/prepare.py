@@ -7,17 +7,17 @@ import random
 import re
 from collections.abc import Mapping
 
-from pgherd.host import direct_io, file_systems, mounts, paths
-from pgherd.host.block_devices import chain, devices_of
-from pgherd.host.block_devices import device as device_of
+from pgherd.host import file_systems, paths, storage
 from pgherd.host.facts import gather
 from pgherd.host.file_systems import require_empty
-from pgherd.host.server_user import server_account
+from pgherd.host.storage import device as device_of
+from pgherd.host.storage import devices_below, devices_of
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
+from pgherd.postgres.installations import server_account
 from pgherd.prepare import hosts
 from pgherd.prepare.merge import versions_text
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds
@@ -210,8 +210,8 @@ def _inspect(node: Node, request: DiskRequest, volume: Volume, account: str | No
         assert volume.path is not None
         file_systems.require_tools(node, file_systems.DEVICE_TOOLS, f"device volume '{volume.name}'")
         room = int(require_empty(node, volume.path) * LOOP_SHARE)
-        whole = device_of(node, mounts.number_of(node, volume.path))  # the whole device, because only whole devices are sampled
-        names = () if whole is None else (whole.name, *(below.name for below in chain(node, whole)))
+        whole = device_of(node, storage.device_number(node, volume.path))  # the whole device, because only whole devices are sampled
+        names = () if whole is None else (whole.name, *(below.name for below in devices_below(node, whole)))
         return DiskVolume(volume=volume, size=_size(requested, room, volume), direct=not request.buffered, filesystem="ext4", devices=names)
     if volume.kind == "loop":
         assert volume.size is not None
@@ -221,21 +221,21 @@ def _inspect(node: Node, request: DiskRequest, volume: Volume, account: str | No
         size = _size(requested, int(volume.size * LOOP_SHARE), volume)
         # The loop device does not exist yet. The device below it sees the same I/O.
         below = devices_of(node, [_existing(home)])
-        under = tuple(part.name for device in below.values() for part in (device, *chain(node, device)))
+        under = tuple(part.name for device in below.values() for part in (device, *devices_below(node, device)))
         return DiskVolume(volume=volume, size=size, direct=not request.buffered, filesystem="ext4", devices=under)
     assert volume.path is not None
     at = _existing(volume.path) if not request.volume else volume.path
     free = check_directory(node, at, account, requested or MIN_FILE_SIZE, option)
     size = _size(requested, free - VOLUME_RESERVE, volume)
     real = os.path.realpath(at)
-    mount = mounts.mount_of(node, real)
+    mount = storage.mount_of(node, real)
     device = devices_of(node, [real]).get(real)
     return DiskVolume(
         volume=volume,
         size=size,
-        direct=not request.buffered and direct_io.direct_io_works(at),
+        direct=not request.buffered and storage.direct_io_works(at),
         filesystem=mount.kind if mount else "",
-        devices=() if device is None else (device.name, *(below.name for below in chain(node, device))),
+        devices=() if device is None else (device.name, *(below.name for below in devices_below(node, device))),
     )
 
 

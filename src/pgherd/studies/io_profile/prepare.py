@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from pgherd.host import block_devices, block_trace, paths
+from pgherd.host import block_trace, paths, storage
 from pgherd.host.facts import gather
 from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
@@ -261,5 +261,5 @@ def _device(node: Node, volume: Volume | None) -> str:
         return str(volume.path)
     cache = paths.cache_dir()
     directory = str(next(path for path in (cache, *cache.parents) if path.exists()) if volume is None else volume.path)
-    devices = block_devices.devices_of(node, [directory])
+    devices = storage.devices_of(node, [directory])
     return devices[directory].name if directory in devices else "no visible block device"

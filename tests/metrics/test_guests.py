@@ -1,12 +1,20 @@
+import contextlib
+import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, SAME_PAGE_MERGING
-from pgherd.metrics.sampler import GuestView, SamplingView
+from pgherd.metrics.diskstats import SAMPLER as DISKSTATS
+from pgherd.metrics.guests import BALLOON_MANAGER, EMULATED, GUEST_BALLOON, GUEST_MACHINE, QEMU_BLOCKSTATS, QEMU_PROCESS, SAME_PAGE_MERGING
+from pgherd.metrics.sampler import GuestView, SamplingView, metric
 from pgherd.node.protocol import SampleSource
 from pgherd.runtimes.vm.qemu import GuestFiles, GuestSpec, arguments
 from pgherd.study.emulation import EMULATED_METRIC
+
+# ---- process of the hypervisor
+
 
 # ---- memory and CPU
 
@@ -127,3 +135,142 @@ def test_pages_become_bytes_and_rounds_stay() -> None:
 def test_refuses_other_text_of_same_page_merging(raw: str, tag: str) -> None:
     with pytest.raises(ValueError):
         list(SAME_PAGE_MERGING.parse(raw, SampleSource(SAME_PAGE_MERGING.name, "host", "file", "/x", tag=tag)))
+
+
+# ---- balloons
+
+
+# ---- guests
+
+
+SOURCE = SampleSource("guest_balloon", "guest:a", "file", "a")
+WRITTEN = {"memory": 1000, "minimum": 200, "actual": 700, "target": 650, "working_set": 300, "at": 12.5, "last_update": 11}
+STATS = {"stat-free-memory": 5, "stat-available-memory": 6, "stat-swap-in": 7, "stat-disk-caches": -1, "stat-htlb-pgalloc": 0}
+
+
+def test_reads_what_was_seen_and_set() -> None:
+    ((entity, values),) = GUEST_BALLOON.parse(json.dumps(WRITTEN | {"stats": STATS}), SOURCE)
+    assert entity == "guest:a"
+    assert values == {
+        "guest.memory_configured": 1000,
+        "guest.minimum": 200,
+        "guest.memory_balloon_actual": 700,
+        "guest.target": 650,
+        "guest.working_set": 300,
+        "guest.ballooned": 300,
+        "guest.free": 5,
+        "guest.available": 6,
+        "guest.swap_in": 7,
+        "guest.statistics_age": 1.5,
+    }
+
+
+def test_before_the_guest_has_told_anything() -> None:
+    ((_, values),) = GUEST_BALLOON.parse(json.dumps(WRITTEN | {"stats": {}, "last_update": 0}), SOURCE)
+    assert "guest.statistics_age" not in values and "guest.free" not in values and values["guest.ballooned"] == 300
+
+
+def test_no_node_reads_it() -> None:
+    assert GUEST_BALLOON.sources(SamplingView()) == []
+
+
+@pytest.mark.parametrize("raw", ["", "[]", "{}", "7", json.dumps(WRITTEN), json.dumps(WRITTEN | {"stats": 3}), '{"stats": {}}'])
+def test_balloons_refuse_other_text(raw) -> None:
+    with pytest.raises(ValueError):
+        list(GUEST_BALLOON.parse(raw, SOURCE))
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda inner: st.dictionaries(st.text(), inner)))
+def test_any_json_is_a_reading_or_a_value_error(document) -> None:
+    with contextlib.suppress(ValueError):
+        list(GUEST_BALLOON.parse(json.dumps(document), SOURCE))
+
+
+# ---- balloon manager
+
+
+MANAGER = SampleSource("balloon_manager", "platform:balloon-manager", "qmp", "")
+
+
+def test_the_managers_own_cpu_is_a_part_of_the_platform() -> None:
+    assert list(BALLOON_MANAGER.parse('{"cpu": 1.25}', MANAGER)) == [("platform:balloon-manager", {"cpu.usage": 1.25})]
+    assert BALLOON_MANAGER.sources(SamplingView(guests=[GuestView("a", 7, 2**20)])) == []
+
+
+@pytest.mark.parametrize("raw", ["", "{}", "[]", '{"cpu": null}', '{"cpu": "much"}'])
+def test_refuses_other_text_of_balloon_manager(raw: str) -> None:
+    with pytest.raises(ValueError):
+        list(BALLOON_MANAGER.parse(raw, MANAGER))
+
+
+# ---- drives
+
+
+DRIVES_SOURCE = SampleSource("qemu_blockstats", "guest:a", "file", "a")
+CAPTURED_DRIVES = Path(__file__).parent.parent / "fixtures" / "qemu" / "query-blockstats.json"
+
+
+def read_drives() -> dict[str, dict[str, float]]:
+    return dict(QEMU_BLOCKSTATS.parse(CAPTURED_DRIVES.read_text(), DRIVES_SOURCE))
+
+
+def test_every_drive_of_a_real_guest_has_a_name_that_says_which() -> None:
+    assert set(read_drives()) == {f"guest-drive:a/{name}" for name in ("data", "wal", "scsi", "nvme", "cd0", "ide")}
+
+
+def test_reads_what_a_real_guest_did() -> None:
+    raw = {one["device"] or one["qdev"]: one["stats"] for one in json.loads(CAPTURED_DRIVES.read_text())}
+    data = read_drives()["guest-drive:a/data"]
+    assert data["writes"] == raw["data"]["wr_operations"] > 0
+    assert data["write_bytes"] == raw["data"]["wr_bytes"] >= 8 * 2**20
+    assert data["flushes"] == raw["data"]["flush_operations"] > 0
+    assert data["write_time"] == pytest.approx((raw["data"]["wr_total_time_ns"] + raw["data"]["flush_total_time_ns"]) / 1e9)
+    assert read_drives()["guest-drive:a/cd0"]["writes"] == 0
+
+
+def test_both_views_of_a_real_guest_agree() -> None:
+    """vda is the drive 'data', vdb 'wal' (virtio): what its kernel counted is what QEMU counted, but for what the firmware read."""
+    inside = dict(
+        DISKSTATS.parse((CAPTURED_DRIVES.parent / "guest-diskstats").read_text(), SampleSource("diskstats", "disk", "file", "/x"))
+    )
+    for within, below in (("vda", "data"), ("vdb", "wal")):
+        seen, counted = inside[f"disk:{within}"], read_drives()[f"guest-drive:a/{below}"]
+        assert [counted[name] for name in ("writes", "write_bytes", "flushes", "read_bytes")] == [
+            seen[name] for name in ("writes", "write_bytes", "flushes", "read_bytes")
+        ] or counted["read_bytes"] - seen["read_bytes"] == 512
+        assert counted["write_time"] <= seen["write_time"], "the guest waits for the hypervisor too"
+
+
+def test_the_names_mean_what_they_mean_inside_the_guest() -> None:
+    shared = {one.name for one in QEMU_BLOCKSTATS.metrics} & {one.name for one in DISKSTATS.metrics}
+    assert shared == {"reads", "writes", "read_bytes", "write_bytes", "read_time", "write_time", "discards", "flushes", "flush_time"}
+    assert metric("write_time").unit == "s"
+
+
+def test_a_node_without_a_device_is_left_out_and_an_old_qemu_understood() -> None:
+    stats = {"wr_total_time_ns": 2_000_000_000, "rd_operations": 1}
+    drives = [
+        {"node-name": "backing", "stats": stats},
+        {"qdev": "/machine/peripheral/wal/virtio-backend", "stats": stats, "device": ""},
+        {"qdev": "/machine/peripheral-anon/device[3]", "node-name": "n3", "stats": stats},
+    ]
+    found = dict(QEMU_BLOCKSTATS.parse(json.dumps(drives), DRIVES_SOURCE))
+    assert list(found) == ["guest-drive:a/wal", "guest-drive:a/n3"]
+    assert found["guest-drive:a/wal"] == {"reads": 1, "write_time": 2.0}
+    assert QEMU_BLOCKSTATS.sources(SamplingView()) == []
+
+
+@pytest.mark.parametrize(
+    "raw", ["", "{}", "7", "[7]", '[{"device": "a"}]', '[{"device": "a", "stats": {}}]', '[{"device": "a", "stats": []}]']
+)
+def test_drives_refuse_other_text(raw) -> None:
+    with pytest.raises(ValueError):
+        list(QEMU_BLOCKSTATS.parse(raw, DRIVES_SOURCE))
+
+
+@given(
+    st.recursive(st.none() | st.booleans() | st.floats() | st.integers() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x))
+)
+def test_any_json_is_a_reading_of_drives_or_a_value_error(document) -> None:
+    with contextlib.suppress(ValueError):
+        list(QEMU_BLOCKSTATS.parse(json.dumps(document), DRIVES_SOURCE))

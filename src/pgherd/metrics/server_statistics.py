@@ -1,17 +1,23 @@
-"""Statistics that a server reports in its pg_stat views: transactions, buffers, checkpoints, WAL, vacuum, I/O.
+"""Statistics that a server reports: its pg_stat views, the status of its pg_balloon, and the checkpoints in its log.
 
-Backends report their statistics about once a second and when they become idle, so the counters lag by up to a second.
+pg_stat: backends report their statistics about once a second and when they become idle, so the counters lag by up to a second.
 Every sample adds one transaction to ``db.xact_commit`` of the database to which it connects.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from math import isfinite
 
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
+from pgherd.model.device_io import Checkpoint
 from pgherd.node.protocol import SampleSource
+
+# ---- pg_stat views
+
 
 IO_TICKS = 5
 """Ticks between two readings of pg_stat_io and pg_stat_wal, because pg_stat_io is expensive to query."""
@@ -195,4 +201,107 @@ class PgWalSampler:
 
 
 DATABASE, PG_IO, PG_WAL = DatabaseSampler(), PgIoSampler(), PgWalSampler()
-SAMPLERS = (DATABASE, PG_IO, PG_WAL)
+
+
+# ---- pg_balloon
+
+
+BALLOON_STATEMENT = """SELECT shared_buffers_bytes, ballooned_bytes, resident_bytes, balloon_resident_bytes, working_set_bytes, floor_bytes,
+       ceiling_bytes, available_bytes, c.inflations, c.deflations
+FROM pg_balloon_status(), pg_stat_balloon c"""
+
+HAS_BALLOON = "SELECT to_regprocedure('pg_balloon_status()') IS NOT NULL"
+"""Returns true if a database has the extension's functions. They report on the whole server."""
+
+
+class PgBalloonSampler:
+    """One statement per server with the extension. It walks the page table of all shared buffers: milliseconds per gigabyte.
+
+    Memory in the balloon has been returned by the server. The container's shared memory is smaller by that amount, so never
+    add the two.
+    """
+
+    name = "balloon"
+    metrics = (
+        SampledMetric("balloon.shared_buffers", "bytes", "gauge", "shared_buffers as configured"),
+        SampledMetric("balloon.bytes", "bytes", "gauge", "shared buffers in the balloon: memory returned by the server"),
+        SampledMetric("balloon.resident", "bytes", "gauge", "shared buffers in memory"),
+        SampledMetric("balloon.resident_in_balloon", "bytes", "gauge", "balloon pages that are still in memory"),
+        SampledMetric("balloon.working_set", "bytes", "gauge", "the balloon's estimate of recently used shared buffers"),
+        SampledMetric("balloon.floor", "bytes", "gauge", "shared buffers that must stay outside the balloon"),
+        SampledMetric("balloon.ceiling", "bytes", "gauge", "upper limit of the balloon"),
+        SampledMetric("balloon.available", "bytes", "gauge", "the balloon's estimate of memory available without swapping"),
+        SampledMetric("balloon.inflations", "times", "counter", "times that the balloon was inflated", resets=True),
+        SampledMetric("balloon.deflations", "times", "counter", "times that the balloon was deflated", resets=True),
+    )
+
+    def sources(self, view: SamplingView) -> list[SampleSource]:
+        return [
+            SampleSource(self.name, f"server:{server.name}", "sql", server.conninfo, BALLOON_STATEMENT)
+            for server in view.servers
+            if server.balloon
+        ]
+
+    def parse(self, raw: str, source: SampleSource) -> Iterator[Reading]:
+        yield source.entity, row_values(raw, self.metrics)
+
+
+PG_BALLOON = PgBalloonSampler()
+
+
+# ---- checkpoints in the log
+
+
+_CHECKPOINT_STARTING = re.compile(r"checkpoint starting: (?P<cause>.+)$")
+_CHECKPOINT_COMPLETE = re.compile(
+    r"checkpoint complete: wrote (?P<buffers>\d+) buffers.*?write=(?P<write>[\d.]+) s, sync=(?P<sync>[\d.]+) s, total=(?P<total>[\d.]+) s"
+    r"(?:.*?distance=(?P<distance>\d+) kB)?"
+)
+_LOG_TIME = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?) (?:UTC|GMT|Etc/UTC)\b")
+
+
+def checkpoints(lines: Iterable[str], server: str, start: float, end: float) -> list[Checkpoint]:
+    """Return the checkpoints that overlap the window from start to end (seconds since the epoch).
+
+    The lines are those of log_checkpoints, which is on by default since PostgreSQL 15. Lines whose prefix does not start with a
+    time in UTC are left out. The servers of pgherd log in UTC with PostgreSQL's default prefix.
+    """
+    results: list[Checkpoint] = []
+    running: Checkpoint | None = None
+    for line in lines:
+        starting, complete = _CHECKPOINT_STARTING.search(line), _CHECKPOINT_COMPLETE.search(line)
+        if not starting and not complete:
+            continue
+        at = _timestamp(line)
+        if at is None:
+            continue
+        if starting:
+            if running is not None:  # it never ended, because the server was killed
+                results.append(running)
+            running = Checkpoint(server=server, start=at - start, cause=starting["cause"].strip())
+        elif complete:
+            distance = complete["distance"]
+            fields = {
+                "end": at - start,
+                "buffers": int(complete["buffers"]),
+                "write_seconds": float(complete["write"]),
+                "sync_seconds": float(complete["sync"]),
+                "distance_bytes": int(distance) * 1024 if distance else None,
+            }
+            checkpoint = running or Checkpoint(server=server, start=at - float(complete["total"]) - start)
+            results.append(checkpoint.model_copy(update=fields))
+            running = None
+    if running is not None:
+        results.append(running)
+    return [checkpoint for checkpoint in results if checkpoint.start < end - start and (checkpoint.end is None or checkpoint.end > 0)]
+
+
+def _timestamp(line: str) -> float | None:
+    match = _LOG_TIME.match(line)
+    if match is None:
+        return None
+    text = match[1] if "." in match[1] else f"{match[1]}.0"
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S.%f").replace(tzinfo=UTC).timestamp()
+
+
+SAMPLERS = (DATABASE, PG_IO, PG_WAL, PG_BALLOON)

@@ -2,8 +2,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.metrics.registry import metric, metrics, samplers, sources
-from pgherd.metrics.sampler import ContainerView, ProcessView, SamplingView, ServerView
+from pgherd.metrics.sampler import (
+    MANY_CONTAINERS,
+    ContainerView,
+    ProcessView,
+    SamplingView,
+    ServerView,
+    cadence,
+    metric,
+    metrics,
+    samplers,
+    sources,
+)
 from pgherd.node.protocol import SampleSource
 
 TAGS = ["", "cpu", "usage", "swap", "tree", "v1 usage", "v1 stat", "v1 throttling", "v2", "v2 stat"]
@@ -30,10 +40,10 @@ def test_two_meanings_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -
     from dataclasses import replace
     from types import SimpleNamespace
 
-    from pgherd.metrics import registry
+    from pgherd.metrics import sampler
 
     wrong = SimpleNamespace(name="wrong", metrics=[replace(metric("cpu.usage"), unit="ms")])
-    monkeypatch.setattr(registry, "samplers", lambda: {**samplers(), "wrong": wrong})
+    monkeypatch.setattr(sampler, "samplers", lambda: {**samplers(), "wrong": wrong})
     metrics.cache_clear()
     with pytest.raises(ValueError, match="'wrong' defines cpu.usage"):
         metrics()
@@ -63,3 +73,7 @@ def test_text_of_another_kind_is_a_value_error_or_skipped(sampler: str, tag: str
         return
     names = {one.name for one in samplers()[sampler].metrics}
     assert all(set(values) <= names for _, values in readings)
+
+
+def test_what_exists_once_per_container_is_read_less_often_when_there_are_many() -> None:
+    assert (cadence(1), cadence(MANY_CONTAINERS), cadence(MANY_CONTAINERS + 1)) == (1, 1, 5)

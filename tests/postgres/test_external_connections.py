@@ -1,0 +1,143 @@
+"""Parameters of libpq from every source, and pretended poolers. tests/it/test_external.py has a real pgbench and PgBouncer."""
+
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+
+from pgherd.model.errors import UsageError
+from pgherd.postgres import external_connections
+from pgherd.postgres.external_connections import driver_parameters, explicit_parameters, reason_not_read_only
+
+# ---- parameters
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch, tmp_path):
+    import os
+
+    for name in [name for name in os.environ if name.startswith("PG")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def test_the_dsn_comes_before_the_environment(monkeypatch):
+    monkeypatch.setenv("PGSSLMODE", "require")
+    monkeypatch.setenv("PGOPTIONS", "-c jit=off")
+    monkeypatch.setenv("PGAPPNAME", "mine")
+    found = explicit_parameters("host=/h sslmode=disable keepalives=0")
+    assert found["sslmode"] == "disable" and found["keepalives"] == "0"
+    assert found["options"] == "-c jit=off" and found["application_name"] == "mine"
+
+
+def test_defaults_are_left_out():
+    assert driver_parameters(explicit_parameters("host=/h user=u dbname=d"), tls=False) == {}
+
+
+@pytest.mark.parametrize("named", ["dsn", "environment"])
+def test_a_service_is_resolved(monkeypatch, tmp_path, named):
+    (tmp_path / "services").write_text("[theirs]\nhost=/nonexistent\nkeepalives_idle=7\noptions=-c jit=off\nsslmode=allow\n")
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    if named == "environment":
+        monkeypatch.setenv("PGSERVICE", "theirs")
+    found = explicit_parameters("service=theirs user=u" if named == "dsn" else "user=u")
+    assert found["options"] == "-c jit=off", "pgherd's options come after these, not instead of them"
+    assert driver_parameters(found, tls=False) == {"keepalives_idle": "7", "sslmode": "allow"}
+
+
+def test_a_service_that_is_not_there_is_left_to_the_connection(tmp_path, monkeypatch):
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "none"))
+    assert explicit_parameters("service=none user=u")["user"] == "u"
+
+
+def test_no_secret_and_no_address_is_passed_on():
+    given = {"password": "x", "host": "h", "port": "1", "passfile": "p", "service": "s", "tcp_user_timeout": "5"}
+    assert driver_parameters(given, tls=True) == {"tcp_user_timeout": "5"}
+    for secret in set(external_connections.SECRET_KEYWORDS) - {"password"}:
+        with pytest.raises(UsageError, match=f"^{secret} cannot be passed on to pgbench"):
+            driver_parameters({**given, secret: "x"}, tls=True)
+
+
+def test_default_files_are_this_users(bare):
+    (bare / ".postgresql").mkdir()
+    root = bare / ".postgresql" / "root.crt"
+    root.write_text("x")
+    assert driver_parameters({}, tls=True) == {"sslrootcert": str(root)}
+    assert driver_parameters({}, tls=False) == {}, "nothing is encrypted"
+    assert driver_parameters({"sslrootcert": "system"}, tls=True) == {"sslrootcert": "system"}
+
+
+# ---- poolers
+
+
+class Session:
+    """Session that answers with the state of a server process."""
+
+    def __init__(self, state, announced=None, console=None):
+        self.state = state
+        self.info = SimpleNamespace(backend_pid=state[2] if announced is None else announced)
+        self.pgconn = SimpleNamespace(exec_=lambda _: SimpleNamespace(ntuples=len(console or ()), get_value=lambda *_: console[0]))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        return None
+
+    def execute(self, _):
+        return SimpleNamespace(fetchone=lambda: self.state)
+
+
+def behind(*states, console):
+    """Connect to sessions with these states, one after the other, or to the console."""
+    left = list(states)
+
+    def connect(*, dbname=None):
+        if dbname is None:
+            return Session(left.pop(0), announced=-5)
+        if isinstance(console, Exception):
+            raise console
+        return Session(("", "", 0), console=console)
+
+    return connect
+
+
+def test_a_pooler_announces_a_process_of_its_own():
+    assert external_connections.is_pooled(Session(("on", "client", 7), announced=-99))
+    assert not external_connections.is_pooled(Session(("on", "client", 7)))
+
+
+@pytest.mark.parametrize("source", ["user", "database", "database user", "configuration file", "command line", "global"])
+def test_a_default_of_the_server_holds_behind_a_pooler(source):
+    assert reason_not_read_only([("on", source, 1)], pooled=True) == ""
+
+
+@pytest.mark.parametrize("source", ["client", "session", "default"])
+def test_what_one_session_was_told_does_not(source):
+    assert reason_not_read_only([("on", "user", 1), ("on", source, 2)], pooled=True).endswith("is not the default of their user")
+    assert reason_not_read_only([("on", source, 1)], pooled=False) == ""
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_one_session_that_may_write_is_enough(pooled):
+    assert reason_not_read_only([("on", "user", 1), ("off", "user", 2)], pooled=pooled) == "transaction_read_only is off in its sessions"
+
+
+def test_sessions_that_share_a_process_are_seen():
+    found, reason = external_connections.examine_pooler(behind(("on", "user", 7), ("on", "user", 7), console=[b"PgBouncer 1.18.0"]))
+    assert (found.name, found.shared, reason) == ("PgBouncer 1.18.0", True, "")
+    found, reason = external_connections.examine_pooler(behind(("off", "default", 7), ("off", "default", 8), console=[b"PgBouncer 1.18.0"]))
+    assert not found.shared and "is off" in reason
+
+
+@pytest.mark.parametrize(
+    ("console", "name"),
+    [
+        (psycopg.OperationalError("FATAL:  not allowed"), "PgBouncer"),
+        (psycopg.OperationalError('FATAL:  database "pgbouncer" does not exist'), "a connection pooler"),
+        ([], "a connection pooler"),
+    ],
+)
+def test_a_pooler_that_does_not_tell_its_name(console, name):
+    assert external_connections.examine_pooler(behind(("on", "user", 7), ("on", "user", 8), console=console))[0].name == name
