@@ -22,7 +22,7 @@ from pgherd.node.protocol import SampleSource, SamplingLoop
 from pgherd.prepare.prepared_study import runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.deployer import Deployer
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession, open_session
 from pgherd.studies.density.options import DensityOptions, DensityRequest, deployment
 

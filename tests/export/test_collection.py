@@ -13,7 +13,7 @@ from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
-from pgherd.runner.live_writer import live_trial
+from pgherd.runner.progress import live_trial
 from pgherd.store.live_state import LiveState, remove_live, spool_file, write_live
 
 TARGET = "local/db01/pg/bench"

@@ -24,7 +24,7 @@ from pgherd.postgres.balloon_build import create_functions, ensure_balloon, with
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.containers import choose_swap
 from pgherd.runner.deploy.deployer import Deployer
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.study.swap_options import SwapRequest
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from pgherd.cli.balloon_demo import SIDES, DemoOptions, DemoSample, ServerSample
 from pgherd.model.units import format_bytes
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 WIDTH = 40
 """Width of a bar in characters."""

@@ -14,8 +14,7 @@ from pgherd.cli.show import point_words, readings
 from pgherd.model.result import TrialResult, counted, counted_by
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
-from pgherd.runner.observer import RunObserver
-from pgherd.runner.time_estimate import TimeEstimate
+from pgherd.runner.progress import RunObserver, TimeEstimate
 from pgherd.study.emulation import is_emulated
 
 # Redrawing uses CPU of the measured host.

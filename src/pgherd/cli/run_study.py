@@ -32,8 +32,8 @@ from pgherd.postgres import installations
 from pgherd.prepare import scenarios
 from pgherd.prepare.prepared_study import keep_inputs
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
-from pgherd.runner.live_writer import open_live_writer
 from pgherd.runner.loop import execute
+from pgherd.runner.progress import open_live_writer
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.registry import studies, study_of
 

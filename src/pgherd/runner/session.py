@@ -19,7 +19,7 @@ from pgherd.model.run import RunEnvironment
 from pgherd.node import interruption, process
 from pgherd.node.protocol import Node
 from pgherd.postgres.tcp_access import TcpListener
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runtimes.runtime import Runtime
 from pgherd.runtimes.runtime_selection import RuntimePool
 
