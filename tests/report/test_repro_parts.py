@@ -1,4 +1,4 @@
-"""Scripts of hostile runs.
+"""Scripts of hostile runs, and directories of volumes. Steps of a whole script: test_commands.py; that they work: tests/it.
 
 Each text of a record and a trial gets line breaks, quotes and control characters, and no part of it is executed.
 """

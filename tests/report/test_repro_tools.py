@@ -1,4 +1,4 @@
-"""Trials on external servers as scripts: run with a pgbench that only notes how it was called."""
+"""Trials of one tool as scripts. Those on external servers run with a pgbench that only notes how it was called."""
 
 import json
 import os

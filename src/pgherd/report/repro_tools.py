@@ -31,13 +31,13 @@ def uses_external_servers(result: TrialResult) -> bool:
 
 
 def external_script(result: TrialResult, record: RunRecord, files: Mapping[str, str]) -> str:
-    """Return the external_script. ``files`` maps the user's scripts to their current files."""
+    """Return the script. ``files`` maps the user's scripts to their current files."""
     servers = {container.name: server for _, container, server in result.trial.deployment.servers()}
     lines = [
         "#!/bin/sh",
         comment(f"Repeats trial {result.id} ({result.trial.key()}) of run {record.run} with pgbench only."),
         "#",
-        "# The servers are external. The external_script does not configure, start or stop them. They may have changed since the run.",
+        "# The servers are external. The script does not configure, start or stop them. They may have changed since the run.",
         "# Their addresses have no passwords: put these into ~/.pgpass or PGPASSWORD.",
         "# Environment: BIN, the directory with pgbench.",
         "set -eu",
@@ -57,7 +57,7 @@ def external_script(result: TrialResult, record: RunRecord, files: Mapping[str, 
 
 
 def _external_checks(result: TrialResult, dsns: Mapping[str, str]) -> Iterator[str]:
-    """Yield commands that end the external_script unless the sessions of loads that only read are read-only."""
+    """Yield commands that end the script unless the sessions of loads that only read are read-only."""
     readers = {target for phase in result.trial.phases for target, load in phase.loads.items() if load.read_only}
     names = sorted({dsns[target.split("/")[1]] for target in readers})
     if not names:
@@ -93,10 +93,7 @@ def _external_phase(phase: Phase, result: TrialResult, dsns: Mapping[str, str], 
 def _external_argv(number: str, target: str, load: Load, phase: Phase, result: TrialResult, files: Mapping[str, str]) -> list[str]:
     """Return the driver's command line until the end of the phase, without the server's address."""
     database = next(database for address, *_, database in result.trial.deployment.databases() if str(address) == target)
-    scripts = tuple(
-        external_script.model_copy(update={"source": files.get(external_script.source, external_script.source)})
-        for external_script in load.scripts
-    )
+    scripts = tuple(script.model_copy(update={"source": files.get(script.source, script.source)}) for script in load.scripts)
     endpoint = Endpoint(target=target, bin=_BIN, host="-", port=1, database="-", user="-", output=f"{_WORK}/{number}", scale=database.scale)
     argv = drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
     return argv[:-_ADDRESS]

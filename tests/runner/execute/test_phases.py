@@ -1,4 +1,7 @@
-"""Phases, with drivers that are small shell scripts: what is ended when, and what becomes of one that fails."""
+"""Phases, with drivers that are small shell scripts: what is ended when, and what becomes of one that fails.
+
+Guests are nodes that read this machine; tests/it/test_vm.py samples real ones.
+"""
 
 import errno
 import gzip

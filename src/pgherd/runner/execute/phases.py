@@ -19,7 +19,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, SamplingLoop
 from pgherd.runner.deploy.targets import TargetResolver
-from pgherd.runner.execute import device_io, perf_counters, time_slices
+from pgherd.runner.execute import device_io, driver_launch, perf_counters
 from pgherd.runner.execute.driver_launch import (
     RunningDriver,
     code_words,
@@ -122,7 +122,7 @@ def drive(
                 running.append(RunningDriver.start(launch))
             _reap(previous, resolver)
             if phase.slices is not None:
-                time_slices.await_programs(node, running, partial(_watch, running, resolver))
+                driver_launch.await_programs(node, running, partial(_watch, running, resolver))
             start = (node.now() if border is None else border) + phase.warmup
             sampling.add(driver_sources(running, resolver, node))
             guests.add(running, resolver)
@@ -135,18 +135,18 @@ def drive(
             else:
                 _wait(node, start, running, resolver)
                 if phase.slices is not None:
-                    time_slices.stop(running)
+                    driver_launch.pause_all(running)
                 mark()
                 if phase.slices is None:
                     _wait(node, start + phase.seconds, running, resolver)
                 else:
                     watch_drivers = partial(_watch, running, resolver)
-                    slices = time_slices.run(node, phase.slices, start, phase.seconds, running, watch_drivers)
+                    slices = driver_launch.run_slices(node, phase.slices, start, phase.seconds, running, watch_drivers)
                 mark()
                 stop = node.now()
                 _end(running)
                 if slices:
-                    time_slices.go_on(running)  # a stopped process does not handle signals
+                    driver_launch.continue_all(running)  # a stopped process does not handle signals
             played[-1] = MeasuredPhase(phase, start, stop, running, slices)
             previous = running
             border = None if border is None else start + phase.seconds
