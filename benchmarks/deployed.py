@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pgherd.cli.progress import TerminalProgress
+from pgherd.cli.run_study import TerminalProgress
 from pgherd.metrics.cgroup import CGROUP_CPU
 from pgherd.metrics.sampler import SamplingView
 from pgherd.model.load import Load, Phase
