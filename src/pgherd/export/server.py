@@ -3,6 +3,9 @@
 On loopback it answers requests that name a loopback address. On other addresses it requires a token. It collects at most every half
 second, so that frequent scrapes cost little CPU on the measured host. Every answer is in the OpenMetrics text format, which Prometheus
 requests first and which is written by pgherd.metrics.openmetrics.
+
+The samples are collected from the run's directory at each scrape. Only the last reading of each source is parsed, so a scrape costs the
+same after one second or one minute. A value carries the time at which it was read.
 """
 
 from __future__ import annotations

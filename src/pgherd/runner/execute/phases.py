@@ -1,4 +1,7 @@
-"""Phases of one trial: start all drivers at one instant, sample, then stop them at one instant or wait until they end."""
+"""Phases of one trial: start all drivers at one instant, sample, then stop them at one instant or wait until they end.
+
+Guests are sampled in the same period: each reads its files, and all samples are merged into the trial's spool.
+"""
 
 from __future__ import annotations
 
