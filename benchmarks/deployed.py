@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from pgherd.cli.progress import TerminalProgress
+from pgherd.cli.run_study import TerminalProgress
 from pgherd.metrics.cgroup import CGROUP_CPU
 from pgherd.metrics.sampler import SamplingView
 from pgherd.model.load import Load, Phase
@@ -22,7 +22,7 @@ from pgherd.node.protocol import SampleSource, SamplingLoop
 from pgherd.prepare.prepared_study import runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.deployer import Deployer
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession, open_session
 from pgherd.studies.density.options import DensityOptions, DensityRequest, deployment
 

@@ -24,8 +24,8 @@ from pgherd.model.run import RunEnvironment
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
-from pgherd.runner.execute.guest_sampling import GuestSamplers
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.execute.phases import GuestSamplers
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession, open_session
 from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.runtimes.vm import boot_images

@@ -24,7 +24,7 @@ from pgherd.analysis.intervals import Estimate
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.prepare.load import sampling
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 GOAL = 0.99
 ALL = {"--sampling-rate": 0}

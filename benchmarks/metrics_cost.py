@@ -27,7 +27,7 @@ from pgherd.export.server import ListenAddress, MetricsServer
 from pgherd.model.load import Load
 from pgherd.model.run import RunRecord
 from pgherd.runner.execute import phases
-from pgherd.runner.live_writer import LiveWriter
+from pgherd.runner.progress import LiveWriter
 
 _OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 

@@ -38,7 +38,7 @@ from throughput import GOAL, WIDTH, judge, load_on
 from pgherd.analysis.intervals import mean_interval
 from pgherd.model.errors import PgherdError
 from pgherd.runner.execute import phases
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 _PROGRESS = re.compile(r"^progress: ([\d.]+) s, ([\d.]+) tps", re.MULTILINE)
 _BEGIN = 3

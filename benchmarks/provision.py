@@ -34,7 +34,7 @@ from pgherd.postgres import configuration, templates
 from pgherd.postgres.installations import server_account
 from pgherd.postgres.templates import Template
 from pgherd.prepare.prepared_study import runnable
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.studies.density.options import DensityOptions, deployment
 from pgherd.workloads.registry import loaders
 

@@ -32,7 +32,7 @@ from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
-from pgherd.runner.checks.trial_checks import judge
+from pgherd.runner.trial_checks import judge
 from pgherd.store.run_directory import RunDirectory
 from pgherd.studies.density.options import DensityOptions, choose_points
 from pgherd.studies.density.propose import planned

@@ -33,7 +33,7 @@ from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.runner.execute import phases
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 GOAL, WIDTH = 0.99, 0.005
 PROGRESS = {"-P": 1, "--progress-timestamp": 0}

@@ -151,9 +151,9 @@ def clients(large: Path, many: Path) -> dict[str, Callable[[], int]]:
     """Name → a request through the whole application; gives the answer's size."""
     from starlette.testclient import TestClient
 
-    from pgherd.ui.app import application
     from pgherd.ui.app_state import AppState
     from pgherd.ui.security import AccessPolicy
+    from pgherd.ui.server import application
 
     made = {}
     for root in (large, many):

@@ -39,7 +39,7 @@ STUDY_EFFECTS = ("prepare", "figures", "probe")
 """Of a study's package, the modules that may import more than pure packages, by the start of their names. All others are pure."""
 
 # The rooms of the runner: each may use those after it, and the loop, which stands above them all, any.
-ROOMS = ("runner.execute", "runner.deploy", "runner.checks")
+ROOMS = ("runner.execute", "runner.deploy")
 
 PURE = ("model", "analysis", "study", "studies")
 IMPURE_MODULES = {

@@ -1,11 +1,13 @@
-"""What the demo shows and sums up. tests/it/test_balloon.py runs it."""
+"""What the demo shows, its picture, and what it sums up. tests/it/test_balloon.py runs it."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from rich.console import Console
 
+from pgherd.cli import balloon_demo
 from pgherd.cli.balloon_demo import MB, DemoLog, DemoOptions, DemoSample, ServerSample
 from pgherd.model.errors import UsageError
 
@@ -49,3 +51,25 @@ def test_phases_are_summed_up():
 
 def test_nothing_seen_is_nothing_said():
     assert DemoLog(DemoOptions(), "15.1").phases() == []
+
+
+def shown_side(ballooned: int) -> ServerSample:
+    return ServerSample(1234.0, 400 * MB, ballooned, 300 * MB - ballooned, 50 * MB, 60 * MB, 512 * MB, "memory is short", "")
+
+
+MOMENT = DemoSample(3.5, 1, "a", {"a": shown_side(0), "b": shown_side(200 * MB)})
+
+
+def test_a_pool_as_a_bar():
+    text = balloon_demo.bar(shown_side(100 * MB), width=40).plain
+    assert text == "█" * 20 + "░" * 10 + "·" * 10
+    full = ServerSample(0, 100, 100, 100, None, None, None, "", "")
+    assert len(balloon_demo.bar(full, width=10).plain) == 10, "never wider than the pool"
+
+
+def test_the_picture_and_the_line():
+    console = Console(width=150, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    console.print(balloon_demo.picture(DemoOptions(), MOMENT))
+    said = console.export_text()
+    assert "phase 1 of 4" in said and "200 MB" in said and "busy" in said and "memory is short" in said
+    assert "b idle: 1,234 tps, 100 MB in memory, balloon 200 MB" in balloon_demo.sample_line(MOMENT)

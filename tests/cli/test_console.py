@@ -13,7 +13,7 @@ from rich.text import Text
 from pgherd.cli.console import CleanConsole
 from pgherd.cli.main import run
 from pgherd.cli.output import print_document
-from pgherd.cli.progress import TerminalProgress
+from pgherd.cli.run_study import TerminalProgress
 from pgherd.store.run_directory import RunDirectory
 
 SOURCES = Path(__file__).parents[2] / "src" / "pgherd"

@@ -7,11 +7,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from pgherd.cli import doctor, doctor_checks
+from pgherd.cli import doctor
+from pgherd.cli.doctor import StudyCapability, network_check, vm_check
 from pgherd.cli.main import run
+from pgherd.host import netns
+from pgherd.model.errors import CapabilityError
 from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
+from pgherd.runtimes.vm import disk_image, hypervisor, initramfs, kernel
+from pgherd.runtimes.vm.hypervisor import Hypervisor
+from pgherd.runtimes.vm.kernel import Kernel
 from pgherd.study.registry import studies
 
 FACTS = HostFacts(
@@ -62,12 +68,12 @@ def test_what_can_not_be_seen_is_said() -> None:
 
 def test_a_host_that_can_do_everything() -> None:
     as_root = FACTS.model_copy(update={"root": True})
-    found = {x.study: (x.status, x.missing) for x in doctor_checks.server_studies(as_root, POSTGRES, "")}
+    found = {x.study: (x.status, x.missing) for x in doctor.server_studies(as_root, POSTGRES, "")}
     assert {"density", "compare", "database-size"} <= set(found) and set(found.values()) == {("available", "")}
 
 
 def test_without_cgroups_density_says_what_is_missing() -> None:
-    found = {x.study: x for x in doctor_checks.server_studies(NO_CGROUPS, POSTGRES, "")}
+    found = {x.study: x for x in doctor.server_studies(NO_CGROUPS, POSTGRES, "")}
     for study in ("density", "compare"):
         assert (found[study].status, found[study].missing) == ("limited", "start it with systemd-run")
     assert "without quota" in found["density"].capability and "limits" not in found["compare"].capability
@@ -83,7 +89,7 @@ def test_without_cgroups_density_says_what_is_missing() -> None:
     ],
 )
 def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str, more: str) -> None:
-    found = {x.study: x for x in doctor_checks.server_studies(FACTS.model_copy(update=changes), POSTGRES, "")}["hugepages"]
+    found = {x.study: x for x in doctor.server_studies(FACTS.model_copy(update=changes), POSTGRES, "")}["hugepages"]
     assert found.status == able and more in found.missing
 
 
@@ -91,7 +97,7 @@ def test_huge_pages_need_a_kernel_and_root(changes: dict[str, object], able: str
     ("installations", "refusal", "more"), [([], "", "install PostgreSQL"), (POSTGRES, "make an account", "make an account")]
 )
 def test_without_servers_nothing_can_be_studied(installations: list[Installation], refusal: str, more: str) -> None:
-    for ability in doctor_checks.server_studies(FACTS, installations, refusal):
+    for ability in doctor.server_studies(FACTS, installations, refusal):
         assert ability.status == "unavailable"
         assert more in ability.missing
 
@@ -105,9 +111,9 @@ def test_without_servers_nothing_can_be_studied(installations: list[Installation
     ],
 )
 def test_disks_need_fio_but_no_server(monkeypatch: pytest.MonkeyPatch, fio: str | None, uid: int, able: str, more: str) -> None:
-    monkeypatch.setattr(doctor_checks.shutil, "which", lambda name: fio)
-    monkeypatch.setattr(doctor_checks.os, "geteuid", lambda: uid)
-    found = doctor_checks.disk_check()
+    monkeypatch.setattr(doctor.shutil, "which", lambda name: fio)
+    monkeypatch.setattr(doctor.os, "geteuid", lambda: uid)
+    found = doctor.disk_check()
     assert found.status == able and more in found.missing
 
 
@@ -163,12 +169,12 @@ def test_which_swap_a_run_could_have(monkeypatch: pytest.MonkeyPatch) -> None:
             raise CapabilityError(f"no {wanted.kind} here")  # type: ignore[attr-defined]
 
     monkeypatch.setattr(swap, "check", check)
-    found = doctor_checks.swap_check(LocalNode())
+    found = doctor.swap_check(LocalNode())
     assert (found.status, found.missing) == ("available", "") and found.capability.endswith("zram, file")
     refused.add("zram")
-    assert (doctor_checks.swap_check(LocalNode()).status, doctor_checks.swap_check(LocalNode()).missing) == ("limited", "no zram here")
+    assert (doctor.swap_check(LocalNode()).status, doctor.swap_check(LocalNode()).missing) == ("limited", "no zram here")
     refused.add("file")
-    found = doctor_checks.swap_check(LocalNode())
+    found = doctor.swap_check(LocalNode())
     assert found.status == "unavailable" and found.capability.endswith("none")
 
 
@@ -176,3 +182,60 @@ def test_no_markup_is_printed(capsys):
     assert run(["doctor"]) == 0
     printed = capsys.readouterr().out
     assert "Studies on this host" in printed and "[/]" not in printed and "[green]" not in printed
+
+
+def values(check: StudyCapability) -> tuple[str, str, str]:
+    return check.status, check.capability, check.missing
+
+
+def test_without_iperf3_there_is_no_network():
+    assert values(network_check(LocalNode(), None))[::2] == ("unavailable", "install the package iperf3")
+
+
+def test_without_namespaces_there_are_other_hosts(monkeypatch):
+    def refuse(node):
+        raise CapabilityError("need root")
+
+    monkeypatch.setattr(netns, "require_root", refuse)
+    assert values(network_check(LocalNode(), "3.12"))[::2] == ("limited", "need root")
+
+
+@pytest.fixture
+def virtual_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypervisor, "program", lambda: "/usr/bin/qemu-system-x86_64")
+    monkeypatch.setattr(disk_image, "mkfs", lambda: "/sbin/mkfs.ext4")
+    monkeypatch.setattr(initramfs, "busybox", lambda: "/bin/busybox")
+    monkeypatch.setattr(kernel, "present", lambda cache: Kernel("/k", "6.1", "/m", "installed"))
+    monkeypatch.setattr(hypervisor, "find", lambda *_: Hypervisor("q", "7.2", True, "kvm"))
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_with_kvm() -> None:
+    assert values(vm_check(LocalNode())) == (
+        "available",
+        "databases in virtual machines, by QEMU 7.2 with KVM and Linux 6.1 (installed)",
+        "",
+    )
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_by_emulation_it_is_functional_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hypervisor, "find", lambda *_: Hypervisor("q", "7.2", True, "tcg", "no device"))
+    check = vm_check(LocalNode())
+    assert check.status == "limited" and "functional only" in check.capability and check.missing == "KVM: no device"
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_without_a_kernel_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "present", lambda cache: None)
+    assert "'pgherd vm build' downloads a kernel" in vm_check(LocalNode()).missing
+
+
+@pytest.mark.usefixtures("virtual_machines")
+def test_all_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> str:
+        raise CapabilityError("no mkfs")
+
+    monkeypatch.setattr(disk_image, "mkfs", missing)
+    monkeypatch.setattr(initramfs, "busybox", missing)
+    assert values(vm_check(LocalNode())) == ("unavailable", "databases in virtual machines", "no mkfs; no mkfs")

@@ -50,7 +50,7 @@ def failing(error):
 
 @pytest.mark.parametrize("name", WITH_A_MODULE)
 def test_every_verb_that_is_no_study_has_its_module(name):
-    command = importlib.import_module(f"pgherd.cli.{name.replace('-', '_')}").command
+    command = cli.get_command(click.Context(cli), name)
     assert isinstance(command, click.Command)
     assert command.name == name
 

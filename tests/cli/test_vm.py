@@ -9,9 +9,9 @@ import pytest
 from pgherd.cli import vm
 from pgherd.cli.main import run
 from pgherd.model.errors import CapabilityError
-from pgherd.runtimes.vm import boot_images, hypervisor, running_guests
+from pgherd.runtimes.vm import boot_images, hypervisor, virtual_machine
 from pgherd.runtimes.vm.boot_images import CachedImage
-from pgherd.runtimes.vm.running_guests import RunningGuest
+from pgherd.runtimes.vm.virtual_machine import RunningGuest
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -36,7 +36,7 @@ GUEST = RunningGuest("101010-ab", 77, 2, 2**30, 300 * 2**20, 0, "tcg", 7001, "/r
     ],
 )
 def test_bad_words_are_refused_with_one_message(words, message, capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running_guests, "find_all", lambda node: [])
+    monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [])
     assert run(["vm", *words]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("pgherd: ") == 1
@@ -54,7 +54,7 @@ def test_a_missing_hypervisor_is_exit_code_3(words, capsys, monkeypatch) -> None
 
 
 def test_an_empty_cache_and_no_guest(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running_guests, "find_all", lambda node: [])
+    monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [])
     assert run(["vm", "list"]) == 0
     assert capsys.readouterr().out == "There are no cached images; 'pgherd vm build' builds them.\nNo guest runs.\n"
     assert run(["vm", "clean"]) == 0
@@ -62,7 +62,7 @@ def test_an_empty_cache_and_no_guest(capsys, monkeypatch) -> None:
 
 
 def test_what_is_kept_and_what_runs(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [GUEST])
     monkeypatch.setattr(
         boot_images, "list_all", lambda cache: [CachedImage("root image", "/c/root.ext4", 2**27, 1.0, "PostgreSQL 15.1 of /bin")]
     )
@@ -79,20 +79,20 @@ def test_what_is_kept_and_what_runs(capsys, monkeypatch) -> None:
 
 def test_what_is_in_use_is_left(capsys, monkeypatch) -> None:
     kept = CachedImage("root image", "/r", 2**20, 1.0)
-    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST])
+    monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [GUEST])
     monkeypatch.setattr(boot_images, "clean", lambda cache, used, kernels: ([], [kept]) if "/r" in used else ([kept], []))
     assert run(["vm", "clean"]) == 0
     assert capsys.readouterr().out == "kept root image /r (1 MB): in use\n"
 
 
 def test_one_command_in_the_only_guest(capsys, monkeypatch) -> None:
-    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST])
-    monkeypatch.setattr(running_guests, "command", lambda path, text: (5, f"{path} {text}\n"))
+    monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [GUEST])
+    monkeypatch.setattr(virtual_machine, "run_on_console", lambda path, text: (5, f"{path} {text}\n"))
     assert run(["vm", "shell", "-c", "uptime"]) == 5
     assert capsys.readouterr().out == "/run/v/console uptime\n"
     assert run(["vm", "shell", "101010-ab", "-c", "uptime", "--json"]) == 5
     assert json.loads(capsys.readouterr().out)["output"] == "/run/v/console uptime\n"
-    monkeypatch.setattr(running_guests, "find_all", lambda node: [GUEST, GUEST])
+    monkeypatch.setattr(virtual_machine, "running_guests", lambda node: [GUEST, GUEST])
     assert run(["vm", "shell", "-c", "uptime"]) == 2
     assert "name the guest" in capsys.readouterr().err
 

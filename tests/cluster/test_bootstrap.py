@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from pgherd.cluster import bootstrap, bundle
+from pgherd.cluster import bootstrap, host_software
 from pgherd.cluster.bootstrap import BootstrapError, act
 from pgherd.host import paths
 from pgherd.node import files
@@ -95,7 +95,7 @@ def test_without_the_same_environment_the_package_is_asked_for(monkeypatch, tmp_
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     orders = {"action": "start", "cluster": "id", "host": "a", "same": "/nonexistent/python", "version": "0", "key": "k", "digest": "d"}
     orders["python"] = bootstrap._MINOR
-    need = {"need": "package", "kind": bundle.kind()}
+    need = {"need": "package", "kind": host_software.kind()}
     assert act(orders) == need
     assert act({**orders, "same": sys.executable}) == need, "another version is not the same"
     with pytest.raises(BootstrapError, match=r"its Python is 3\.\d+, but the driver's is 3\.99; install python3\.99 there"):

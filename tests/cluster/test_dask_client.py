@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pgherd.cluster import dask_client, host_differences, scheduler_address
+from pgherd.cluster import dask_client, host_software, scheduler_address
 from pgherd.cluster import dask_client as module
 from pgherd.cluster.interfaces import HostLost
 from pgherd.cluster.scheduler_address import SchedulerAddress
@@ -133,9 +133,9 @@ def test_a_host_that_the_scheduler_has_missed_first_is_lost_like_any_other(joine
 
 def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monkeypatch):
     # The hosts run in this process, too: both tell what they are first, and then the driver itself.
-    own = host_differences.software()
+    own = host_software.required_versions()
     told = iter([own, own, {**own, "pgherd": "0.0.1"}])
-    monkeypatch.setattr(host_differences, "software", lambda: next(told))
+    monkeypatch.setattr(host_software, "required_versions", lambda: next(told))
     with pytest.raises(
         UsageError, match=r"software differs between the hosts and this machine: pgherd is 0\.0\.1 on this machine; .* on left, right"
     ):

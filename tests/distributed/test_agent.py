@@ -109,7 +109,7 @@ def agent(monkeypatch, tmp_path):
     monkeypatch.setattr(host_agent.installations, "find_all", lambda node: there)
     monkeypatch.setattr(host_agent, "runnable", lambda node, bin_, version, opened: next(one for one in there if one.bin == bin_))
     monkeypatch.setattr(host_agent.merge_results, "of_part", lambda *_: ["judged"])
-    monkeypatch.setattr(host_agent.memory_checks, "judge", lambda *_: [])
+    monkeypatch.setattr(host_agent.trial_checks, "judge_memory", lambda *_: [])
     made = make_agent()
     made.work = work
     yield made

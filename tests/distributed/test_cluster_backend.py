@@ -15,7 +15,7 @@ from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.run import Cluster, RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.runner.execute.measurement_window import CommonWindow
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.store.live_state import SPOOL
 from pgherd.store.samples import read_samples, write_samples
 

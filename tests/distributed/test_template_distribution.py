@@ -9,7 +9,7 @@ from pgherd.model.errors import TrialError
 from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.postgres.templates import Template
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 COPY = Template("k", "/c/golden/k", "18.6", ("x",), True, bytes=12, databases={}, made=1.0, seconds=100.0, parts={})
 MANIFEST = Manifest(COPY, "same", (), (("PG_VERSION", 12),))

@@ -28,7 +28,7 @@ from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.host.shared_memory import parse_segments
 from pgherd.node.local import LocalNode
-from pgherd.runtimes.vm import running_guests
+from pgherd.runtimes.vm import virtual_machine
 from pgherd.runtimes.vm.runtime import VmRuntime
 
 _QUICK = ("density", "--scale", "1", "--repeats", "1", "--duration", "1s", "--warmup", "0s", "--time-budget", "1s", "--no-report")
@@ -179,9 +179,9 @@ class Program:
             pid for pid, words in _commands() if Path(words[0]).name == name and _belongs(pid, words, str(self.root)) and len(words) > 1
         ]
 
-    def guests(self) -> list[running_guests.RunningGuest]:
+    def guests(self) -> list[virtual_machine.RunningGuest]:
         """The virtual machines of this program's runs: their disks lie in its cache."""
-        return [guest for guest in running_guests.find_all(LocalNode()) if any(str(self.cache) in file for file in guest.files)]
+        return [guest for guest in virtual_machine.running_guests(LocalNode()) if any(str(self.cache) in file for file in guest.files)]
 
     def nothing_left(self, said: str = "") -> None:
         """Fail when the host holds more of ours than before this test, and show what was ``said``; what just ends is given a moment."""

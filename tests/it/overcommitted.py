@@ -21,7 +21,7 @@ from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.deploy.deployer import Deployer
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession, open_session
 
 NODE, MB = LocalNode(), 2**20

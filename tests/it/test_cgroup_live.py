@@ -18,7 +18,7 @@ from pgherd.host.journal import Journal, clean
 from pgherd.model.deployment import Container, Host
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
-from pgherd.runtimes.cgroup import CgroupRuntime
+from pgherd.runtimes.host_runtimes import CgroupRuntime
 
 NODE = LocalNode()
 MEMORY = 64 << 20

@@ -27,7 +27,7 @@ from pgherd.node.local import LocalNode
 from pgherd.runner import loop
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute.local_backend import LocalBackend
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.store.run_directory import RunDirectory
 
 NODE, MB = LocalNode(), 2**20

@@ -25,7 +25,7 @@ from pgherd.postgres import installations
 from pgherd.postgres.installations import Installation, server_account
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute import phases
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import open_session
 from pgherd.runtimes.runtime_selection import choose
 

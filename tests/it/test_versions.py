@@ -22,7 +22,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, version_differences
 from pgherd.postgres.installations import Installation, server_account
 from pgherd.runner.deploy.deployer import Deployer
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import open_session
 
 _spec = importlib.util.spec_from_file_location("further_postgres", Path(__file__).with_name("further_postgres.py"))

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pgherd.model.analysis import Check, Finding
 from pgherd.model.host_facts import BlockDevice
-from pgherd.report import html_model, html_render
+from pgherd.report import html_model, write_report
 from pgherd.report.html_model import percent_change, with_labels
 
 
@@ -119,7 +119,7 @@ def test_what_is_missing_stays_missing():
 def test_the_page_shows_changes_first_and_what_differs_before_the_figures(comparison):
     record = comparison.comparison_run()
     tables = {**record.analysis.tables, "differences": [{"option": "settings.shared_buffers", "base": "128MB", "big_buffers": "1GB"}]}
-    text = html_render.render(record.model_copy(update={"analysis": record.analysis.model_copy(update={"tables": tables})}), [])
+    text = write_report.render(record.model_copy(update={"analysis": record.analysis.model_copy(update={"tables": tables})}), [])
     assert text.index("change, %") < text.index("Differences between variants") < text.index('id="figures"')
     assert text.count("1GB") == 1
     table = html_model.main_table("comparison", record.analysis.tables["comparison"])

@@ -18,7 +18,7 @@ from pgherd.node.local import LocalNode
 from pgherd.runner import loop
 from pgherd.runner.execute import local_backend as backends
 from pgherd.runner.execute.local_backend import LocalBackend
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.store.run_directory import RunDirectory
 
 

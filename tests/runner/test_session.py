@@ -13,7 +13,7 @@ from pgherd.model.deployment import Container
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
 from pgherd.node.local import LocalNode
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import open_session
 
 NODE = LocalNode()
@@ -57,7 +57,7 @@ from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.model.run import RunEnvironment
 from pgherd.runner.session import open_session
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 real = pkgutil.resolve_name("pgherd.host.{place}")
 def interrupted(*args, **named):
     os.kill(os.getpid(), signal.SIGTERM)

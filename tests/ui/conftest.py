@@ -19,9 +19,9 @@ with warnings.catch_warnings():
     from starlette.testclient import TestClient
 
 from pgherd.store.samples import write_samples
-from pgherd.ui.app import application
 from pgherd.ui.app_state import AppState
 from pgherd.ui.security import AccessPolicy
+from pgherd.ui.server import application
 
 ADDRESS = "http://127.0.0.1:8765"
 SAME = {"Origin": ADDRESS, "Sec-Fetch-Site": "same-origin"}

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pgherd.model.errors import UsageError
-from pgherd.ui.run_index import Summary
 from pgherd.ui.runs_page import LARGEST_PAGE, RunFilter, choices, parse_filter, parse_integer, select
+from pgherd.ui.shown_runs import Summary
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
 

@@ -202,8 +202,7 @@ def _run_demo(
     import secrets
     import time
 
-    from pgherd.cli.balloon_demo import DemoLog, run_demo
-    from pgherd.cli.balloon_demo_view import DemoView
+    from pgherd.cli.balloon_demo import DemoLog, DemoView, run_demo
     from pgherd.host.facts import gather
     from pgherd.model.run import RunEnvironment
     from pgherd.node import interruption

@@ -61,6 +61,9 @@ VERBS: dict[str, dict[str, str]] = {
 }
 """Heading → verb that is no study → its line of help. The verb is the ``command`` of the module of its name in ``pgherd.cli``."""
 
+BESIDE = {"list": "show", "resume": "run"}
+"""Verb without a module → the verb whose module has its command, such as ``list_command``."""
+
 
 def verbs() -> dict[str, dict[str, str]]:
     """All verbs with their lines of help by heading; studies first."""
@@ -97,7 +100,8 @@ class VerbGroup(click.Group):
             from pgherd.cli.study_command import StudyCommand
 
             return StudyCommand(studies()[cmd_name])
-        command: click.Command = importlib.import_module(f"pgherd.cli.{cmd_name.replace('-', '_')}").command
+        module = importlib.import_module(f"pgherd.cli.{BESIDE.get(cmd_name, cmd_name).replace('-', '_')}")
+        command: click.Command = getattr(module, f"{cmd_name}_command" if cmd_name in BESIDE else "command")
         return command
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

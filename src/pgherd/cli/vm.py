@@ -14,7 +14,7 @@ from pgherd.model.text import clean as clean_text
 if TYPE_CHECKING:
     from pgherd.runner.deploy.single_guest import SingleGuest
     from pgherd.runtimes.vm.boot_images import BootImages, CachedImage
-    from pgherd.runtimes.vm.running_guests import RunningGuest
+    from pgherd.runtimes.vm.virtual_machine import RunningGuest
 
 _POSTGRES = (
     click.option("--pg-bin", metavar="DIR", help="Directory with postgres, initdb and pgbench."),
@@ -161,9 +161,9 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
     """
     from pgherd.model.errors import UsageError
     from pgherd.node.local import LocalNode
-    from pgherd.runtimes.vm import running_guests
+    from pgherd.runtimes.vm import virtual_machine
 
-    guests = [guest for guest in running_guests.find_all(LocalNode()) if guest.console is not None]
+    guests = [guest for guest in virtual_machine.running_guests(LocalNode()) if guest.console is not None]
     matching = [guest for guest in guests if name in (None, guest.name)]
     if len(matching) != 1:
         names = ", ".join(guest.name for guest in guests) or "none; start one with 'pgherd vm boot' in another terminal"
@@ -171,7 +171,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
         raise UsageError(f"{problem}. Guests with a console: {names}")
     path = matching[0].console or ""
     if text is not None:
-        code, output = running_guests.command(path, text)
+        code, output = virtual_machine.run_on_console(path, text)
         if as_json:
             print_document({"schema": "pgherd/vm-shell/2", "guest": matching[0].name, "command": text, "exit_code": code, "output": output})
         else:
@@ -180,7 +180,7 @@ def shell(name: str | None, text: str | None, as_json: bool) -> int:
     if as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("the console requires a terminal; run one command with -c TEXT")
     click.echo(f"Console of guest {matching[0].name}. Ctrl-] leaves it.", err=True)
-    running_guests.attach(path, sys.stdin.fileno(), sys.stdout.fileno())
+    virtual_machine.attach_console(path, sys.stdin.fileno(), sys.stdout.fileno())
     click.echo("", err=True)
     return 0
 
@@ -193,10 +193,10 @@ def list_(as_json: bool) -> int:
 
     from pgherd.host import paths
     from pgherd.node.local import LocalNode
-    from pgherd.runtimes.vm import boot_images, running_guests
+    from pgherd.runtimes.vm import boot_images, virtual_machine
 
     cached = boot_images.list_all(str(paths.cache_dir()))
-    guests = running_guests.find_all(LocalNode())
+    guests = virtual_machine.running_guests(LocalNode())
     if as_json:
         print_document(
             {"schema": "pgherd/vm-list/2", "cached": [asdict(image) for image in cached], "running": [asdict(guest) for guest in guests]}
@@ -217,9 +217,9 @@ def clean(kernels: bool, as_json: bool) -> int:
     from pgherd.host import paths
     from pgherd.model.units import format_bytes
     from pgherd.node.local import LocalNode
-    from pgherd.runtimes.vm import boot_images, running_guests
+    from pgherd.runtimes.vm import boot_images, virtual_machine
 
-    used = [path for guest in running_guests.find_all(LocalNode()) for path in guest.files]
+    used = [path for guest in virtual_machine.running_guests(LocalNode()) for path in guest.files]
     removed, kept = boot_images.clean(str(paths.cache_dir()), used, kernels=kernels)
     if as_json:
         print_document(

@@ -19,7 +19,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pgherd.cluster import dask_settings, host_differences, object_host
+from pgherd.cluster import dask_settings, host_software, object_host
 from pgherd.cluster import scheduler_address as addresses
 from pgherd.cluster.interfaces import LOST_AFTER, HostClockOffset, HostLost, RemoteObject, RoundTrip, combine, named
 from pgherd.cluster.scheduler_address import SchedulerAddress
@@ -248,7 +248,7 @@ class DaskClusterClient:
             await self._release()
             raise UsageError(f"the cluster is in use; wait until it is free ({'; '.join(busy)})")
         software = {member.host: member.software for member in self._members.values() if member.software}
-        differences = host_differences.compare({"this machine": host_differences.software(), **software}, host_differences.REFUSED)
+        differences = host_software.compare({"this machine": host_software.required_versions(), **software}, host_software.REFUSED)
         if differences:
             await self._release()
             text = "; ".join(f"{difference.what} is {difference.said}" for difference in differences)
@@ -371,7 +371,7 @@ class DaskClusterClient:
             member.worker, member.address = current.worker, current.address
             post = await self._create_post(member)
             answer = await asyncio.wait_for(post.attach(self._token, self._driver), CONNECT + _CLEAN_TIMEOUT_S)
-            if "busy" not in answer and answer["software"] == host_differences.software():
+            if "busy" not in answer and answer["software"] == host_software.required_versions():
                 member.generation += 1
                 member.gone = asyncio.Event()
                 member.post, member.seen, member.why = post, time.monotonic(), None

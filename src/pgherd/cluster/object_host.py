@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from pgherd.cluster import dask_settings, host_differences, labels
+from pgherd.cluster import dask_settings, host_software, labels
 from pgherd.cluster.interfaces import LOST_AFTER, on_host
 from pgherd.model.errors import TrialError
 
@@ -275,7 +275,7 @@ class HostActor:
         if "busy" not in answer and self._station.restore is None:
             before = dask_settings.slow_down(self._worker, dask_settings.PERIODS)
             self._station.restore = partial(dask_settings.slow_down, self._worker, before)
-        return {**answer, "software": host_differences.software()}
+        return {**answer, "software": host_software.required_versions()}
 
     async def beat(self, token: str) -> float | None:
         dask_settings.slow_down(self._worker, dask_settings.PERIODS)  # Dask's scheduler sets the interval again with each heartbeat
@@ -311,4 +311,4 @@ class HostActor:
         """Return the host's software (see ``versions.here``), found in a thread because it runs programs."""
         import asyncio
 
-        return await asyncio.get_running_loop().run_in_executor(None, host_differences.here)
+        return await asyncio.get_running_loop().run_in_executor(None, host_software.here)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pgherd import __version__
-from pgherd.cluster import bundle, certificates, cluster_file, host_differences, scheduler_address, scheduler_process
+from pgherd.cluster import certificates, cluster_file, host_software, scheduler_address, scheduler_process
 from pgherd.cluster.cluster_file import AgentRecord, ClusterRecord
 from pgherd.cluster.labels import text as label_text
 from pgherd.cluster.ssh import Ssh, joined_name
@@ -206,20 +206,20 @@ def _start_agents(known: ClusterRecord, wanted: StartRequest, say: Say) -> Clust
     authority = certificates.Authority(
         (directory / certificates.AUTHORITY).read_text(encoding="utf-8"), (directory / _AUTHORITY_KEY).read_text(encoding="utf-8")
     )
-    requirements = bundle.requirements()
+    requirements = host_software.requirements()
     orders = {
         "action": "start",
         "cluster": known.id,
         "same": sys.executable,
         "version": __version__,
-        "python": host_differences.software()["Python"],
+        "python": host_software.required_versions()["Python"],
         "private": wanted.private,
-        "key": bundle.key(requirements),
-        "digest": host_differences.digest(),
+        "key": host_software.environment_key(requirements),
+        "digest": host_software.digest(),
         "requirements": requirements,
-        "proof": bundle.COMPILED,
+        "proof": host_software.COMPILED,
     }
-    package, libraries = Lazy(bundle.archive), Lazy(bundle.libraries)
+    package, libraries = Lazy(host_software.archive), Lazy(host_software.libraries)
     started_agents = {agent.name: agent for agent in known.hosts}
     record_lock = threading.Lock()
 
@@ -232,7 +232,7 @@ def _start_agents(known: ClusterRecord, wanted: StartRequest, say: Say) -> Clust
         files = {"agent.json": agent, certificates.AUTHORITY: authority.certificate, certificates.MEMBER: authority.issue(name)}
         answer = wanted.ssh.run(host, {**orders, "host": host, "files": files})
         if answer.get("need") == "package":
-            library_files = libraries() if answer["kind"] == bundle.kind() else b""
+            library_files = libraries() if answer["kind"] == host_software.kind() else b""
             note = (
                 ""
                 if answer["kind"] is None

@@ -9,7 +9,7 @@ import socket
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from pgherd.cluster import dask_client, host_differences
+from pgherd.cluster import dask_client, host_software
 from pgherd.cluster.interfaces import HostClockOffset, HostLost
 from pgherd.cluster.ssh import cleaned
 from pgherd.model.text import clean
@@ -65,7 +65,7 @@ class ClusterState:
     name: str
     address: str
     hosts: tuple[HostState, ...]
-    differences: tuple[host_differences.HostDifference, ...]
+    differences: tuple[host_software.HostDifference, ...]
 
     @property
     def gone(self) -> list[str]:
@@ -89,10 +89,8 @@ def read_status(cluster: str) -> ClusterState:
         hosts = tuple(_state(host, addresses[host], statuses[host], offsets.get(host), software[host]) for host in statuses)
         scheduler = joined.scheduler
     by_host = {host.name: host.software for host in hosts if host.reason is None and host.software}
-    driver = {f"{DRIVER} ({socket.gethostname()}, pid {os.getpid()})": host_differences.software()}
-    differences = host_differences.compare(by_host, host_differences.LISTED) + host_differences.compare(
-        {**driver, **by_host}, host_differences.REFUSED
-    )
+    driver = {f"{DRIVER} ({socket.gethostname()}, pid {os.getpid()})": host_software.required_versions()}
+    differences = host_software.compare(by_host, host_software.LISTED) + host_software.compare({**driver, **by_host}, host_software.REFUSED)
     return ClusterState(cluster, scheduler, hosts, tuple(differences))
 
 

@@ -44,13 +44,13 @@ from pgherd.prepare import volumes
 from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
 from pgherd.prepare.volumes import VolumeContents
-from pgherd.runner.checks import memory_checks
+from pgherd.runner import trial_checks
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.deploy.huge_pages import probe_huge_pages
 from pgherd.runner.execute import phases
 from pgherd.runner.execute.local_backend import completed
 from pgherd.runner.execute.measurement_window import CommonWindow, DrivenPhases
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession, open_session
 from pgherd.store.live_state import SPOOL, TailReader, output_name
 from pgherd.store.samples import write_samples_apart
@@ -417,7 +417,7 @@ class HostAgent:
         self._driven = None
         files = [path for path in sorted(self._trial.rglob("*")) if path.is_file()]
         self._files = [(str(path.relative_to(self._trial)), path.stat().st_size) for path in files]
-        return HostResult(results, checks + memory_checks.judge(part, checked, kills, limits), kills)
+        return HostResult(results, checks + trial_checks.judge_memory(part, checked, kills, limits), kills)
 
     def _collect(self, position: tuple[int, int]) -> tuple[list[FileChunk], tuple[int, int] | None]:
         number, offset = position
@@ -447,7 +447,7 @@ class HostAgent:
         self._discard()
         kills = self._open_fleet().oom_kills()
         self._open_fleet().mark_unhealthy()
-        return HostResult([], memory_checks.judge(part, [], kills, limits), kills)
+        return HostResult([], trial_checks.judge_memory(part, [], kills, limits), kills)
 
     def _end(self) -> list[str]:
         try:

@@ -23,7 +23,7 @@ from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute.local_backend import Backend, LocalBackend
-from pgherd.runner.live_writer import LiveWriter
+from pgherd.runner.progress import LiveWriter
 from pgherd.runner.session import open_session
 from pgherd.store.live_state import reported_dir
 from pgherd.study.cluster_options import CLUSTER_FIELDS, ClusterRequest

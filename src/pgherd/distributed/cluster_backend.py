@@ -32,7 +32,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import secrets
 from pgherd.runner.execute.local_backend import TrialOutcome
 from pgherd.runner.loop import has_no_load
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.store.live_state import SPOOL, TOLD, output_name
 from pgherd.store.samples import HostSamples, merge_samples
 

@@ -35,7 +35,7 @@ from pgherd.model.device_io import Checkpoint, DeviceIo, DeviceView, TraceCost
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
-from pgherd.runner.checks import trial_checks
+from pgherd.runner import trial_checks
 
 
 def merge(results: Mapping[str, Sequence[PhaseResult]], windows: Sequence[CommonPhase], clocks: Clocks) -> list[PhaseResult]:

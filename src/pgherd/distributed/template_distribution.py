@@ -21,7 +21,7 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node import interruption
 from pgherd.postgres.disk_space import patience
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 _STEP_TIMEOUT_S = 600.0
 """Timeout of a step in seconds: comparing a PostgreSQL, making room for a template, or receiving a piece over a slow

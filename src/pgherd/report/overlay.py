@@ -13,7 +13,7 @@ from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.text import clean
 from pgherd.node import files
-from pgherd.report import formatting, html_model, html_render, run_differences
+from pgherd.report import formatting, html_model, run_differences, write_report
 from pgherd.report.formatting import MISSING, Cell, finite
 from pgherd.report.html_model import CellText, Table
 from pgherd.study.registry import studies
@@ -40,7 +40,7 @@ def overlay(runs: Sequence[Run], out: Path) -> Path:
 
 def render(runs: Sequence[Run]) -> str:
     """Return the page as text."""
-    return html_render.environment().get_template("overlay.html.j2").render(content(runs))
+    return write_report.environment().get_template("overlay.html.j2").render(content(runs))
 
 
 def content(runs: Sequence[Run]) -> dict[str, Any]:
@@ -72,7 +72,7 @@ def content(runs: Sequence[Run]) -> dict[str, Any]:
         "runs": [clean(name) for name, _ in pairs],
         "tables": [(table, _CAPTIONS[table.name]) for table in tables],
         "warnings": warnings if len(study_names) > 1 else [],
-        "figures": [(figure.name, figure.figure.title, figure.caption, html_render.inline(figure)) for figure in figures],
+        "figures": [(figure.name, figure.figure.title, figure.caption, write_report.inline(figure)) for figure in figures],
         "left_out": left_out,
         "differences": differences,
         "same": run_differences.same_kinds(differences),

@@ -29,8 +29,8 @@ from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.postgres import configuration, huge_pages, instance
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.templates import LOADING
-from pgherd.report import repro_external, repro_tools, repro_volumes
-from pgherd.report.shell_text import comment, join, quote, say
+from pgherd.report import repro_parts, repro_tools
+from pgherd.report.repro_parts import comment, join, quote, say
 from pgherd.runtimes.runtime import CpuAssignment
 from pgherd.study.registry import studies
 from pgherd.workloads import bundled_scripts
@@ -62,8 +62,8 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         UsageError: the trial needs more than PostgreSQL and pgbench, or its clients ran on another host than its servers.
     """
     trial = result.trial
-    if repro_external.uses_external_servers(result):
-        return repro_external.script(result, record, {name: _current_path(name, inputs) for name in _files(result)})
+    if repro_tools.uses_external_servers(result):
+        return repro_tools.external_script(result, record, {name: _current_path(name, inputs) for name in _files(result)})
     servers = [server for _, _, server in trial.deployment.servers()]
     drivers_used = {load.driver for phase in trial.phases for load in phase.loads.values()}
     if not servers and drivers_used == {"fio"}:
@@ -88,13 +88,13 @@ def script(result: TrialResult, record: RunRecord, inputs: Path | None = None) -
         [_functions("pages")] if any(_huge_page_steps("", server) for server in servers) else [],
         [_functions("volumes")] if any(server.volumes or server.tablespaces for server in servers) else [],
         ["# ==== The trial", ""],
-        repro_volumes.default_lines(trial.deployment),
+        repro_parts.default_lines(trial.deployment),
         _groups(host, record) if grouped else [],
         ["prewarm=$(", "cat <<'END'", PREWARM, "END", ")", ""],
         *(_load(name, server, trial.probe, files) for name, server in loaded.values()),
     ]
     if trial.phases:
-        parts += [repro_volumes.relations_lines(servers), _start(host, places, loaded), _reduce_memory(host, record)]
+        parts += [repro_parts.relations_lines(servers), _start(host, places, loaded), _reduce_memory(host, record)]
         parts += [_checkpoints(result), *_phases(result, places, files)]
     return "\n".join(line for part in parts for line in part) + "\n"
 
@@ -201,7 +201,7 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "#"
     yield "# Environment: BIN, directory of PostgreSQL's programs. ACCOUNT, the user that servers run as if root starts this."
     yield "# TMPDIR, a directory on the disk to use."
-    yield from repro_volumes.environment_comments(result.trial.deployment)
+    yield from repro_parts.environment_comments(result.trial.deployment)
     swap = record.environment.swap if record.environment else None
     if swap is not None:
         yield "#"
@@ -286,7 +286,7 @@ def _start(host: Host, places: Mapping[str, _ContainerPlace], loaded: Mapping[_C
     yield f"# {len(pairs)} server{'' if len(pairs) == 1 else 's'}; those without load ran in the trial too."
     for container, server in pairs:
         name = f"{container.name}.{server.name}"
-        yield from repro_volumes.copy_lines(loaded[_contents(server)][0], name, server)
+        yield from repro_parts.copy_lines(loaded[_contents(server)][0], name, server)
         yield from _settings(name, server.settings, f"{container.name}/{server.name}", "Settings of the trial.")
     yield "on_disk"
     for container, server in pairs:
@@ -297,7 +297,7 @@ def _start(host: Host, places: Mapping[str, _ContainerPlace], loaded: Mapping[_C
     for container, server in pairs:
         yield f"ready {container.name}.{server.name}"
     for container, server in pairs:
-        yield from repro_volumes.tablespace_lines(f"{container.name}.{server.name}", server)
+        yield from repro_parts.tablespace_lines(f"{container.name}.{server.name}", server)
     for container, server in pairs:
         yield from (f"warm {container.name}.{server.name} {quote(database.name)}" for database in server.databases)
     yield ""

@@ -16,7 +16,7 @@ from pgherd.model.study import RunnableStudy
 from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.runner.execute.local_backend import Backend, TrialOutcome
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.store.run_directory import RunDirectory
 from pgherd.study.analyse_run import conclude
 from pgherd.study.comparison.options import AA_SUFFIX

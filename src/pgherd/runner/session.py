@@ -19,7 +19,7 @@ from pgherd.node import interruption, process
 from pgherd.node.protocol import Node
 from pgherd.postgres.installations import server_account
 from pgherd.postgres.tcp_access import TcpListener
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runtimes.runtime import Runtime
 from pgherd.runtimes.runtime_selection import RuntimePool
 

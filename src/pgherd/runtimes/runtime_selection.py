@@ -12,8 +12,7 @@ from pgherd.model.deployment import Host, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.node.protocol import Node
-from pgherd.runtimes.cgroup import CgroupRuntime
-from pgherd.runtimes.process import ExternalRuntime, ProcessRuntime
+from pgherd.runtimes.host_runtimes import CgroupRuntime, ExternalRuntime, ProcessRuntime
 from pgherd.runtimes.runtime import Runtime
 from pgherd.runtimes.vm.runtime import VmRuntime
 

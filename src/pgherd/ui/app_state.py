@@ -13,10 +13,9 @@ from starlette.responses import HTMLResponse
 
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.jobs import Jobs
-from pgherd.ui.live_runs import LiveRuns
 from pgherd.ui.rendering import render
-from pgherd.ui.run_index import RunCache, RunIndex
 from pgherd.ui.security import FORM_TOKEN, AccessPolicy
+from pgherd.ui.shown_runs import LiveRuns, RunCache, RunIndex
 
 MAX_FIELDS = 100
 

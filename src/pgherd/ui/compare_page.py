@@ -20,7 +20,7 @@ from pgherd.report.gate import NOTE, Comparison, Gate, change_text, gate, remedy
 from pgherd.report.gate_metrics import MetricLimit, Run
 from pgherd.report.overlay import content
 from pgherd.ui.app_state import state_of
-from pgherd.ui.run_index import LoadedRun
+from pgherd.ui.shown_runs import LoadedRun
 
 MAX_RUNS = 6
 _METRICS = ("throughput", "cpu_per_tx", "p95")

@@ -18,8 +18,7 @@ from pgherd.report import formatting, html_model
 from pgherd.report.data_files import leading, notices
 from pgherd.store.run_directory import RunDirectory
 from pgherd.ui.app_state import state_of
-from pgherd.ui.live_runs import SHOWN
-from pgherd.ui.run_index import LoadedRun
+from pgherd.ui.shown_runs import SHOWN, LoadedRun
 
 _SANDBOX = "sandbox; default-src 'none'; style-src 'unsafe-inline'; img-src data:; frame-ancestors 'none'"
 """Policy for the files of a run. Their origin may be unknown, so they may not run scripts."""

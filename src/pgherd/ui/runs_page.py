@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from pgherd.model.errors import UsageError
 from pgherd.ui.app_state import state_of
-from pgherd.ui.run_index import Summary
+from pgherd.ui.shown_runs import Summary
 
 PAGE = 100
 LARGEST_PAGE = 1000

@@ -19,7 +19,7 @@ from pgherd.postgres.templates import Template
 from pgherd.runner.deploy import data_directories as module
 from pgherd.runner.deploy.data_directories import DataDirectories, Templates
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 
 NODE = LocalNode()

@@ -26,7 +26,7 @@ from pgherd.runner.deploy import deployer as module
 from pgherd.runner.deploy.data_directories import DataDirectories
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.deploy.memory_budget import MemoryBudget
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.study.study import Study

@@ -15,7 +15,7 @@ from pgherd.postgres.templates import Template
 from pgherd.runner.deploy import guests as module
 from pgherd.runner.deploy.guests import GuestDisks, Guests
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.runtimes.vm.disk_image import DiskImage

@@ -34,7 +34,7 @@ from pgherd.runner.deploy.targets import (
     refusal,
     socket_entry,
 )
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 
 class Volumes:

@@ -7,7 +7,7 @@ from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.runner.execute import local_backend as backends
 from pgherd.runner.execute.local_backend import LocalBackend, completed
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 
 TRIAL = Trial.model_validate({"point": {"n": 1}, "deployment": {"hosts": []}, "phases": [{"loads": {}}]})
 KILL = OomKill(container="a", processes=1, time=5.0)
@@ -57,7 +57,7 @@ def played(monkeypatch, error=None):
 
     monkeypatch.setattr(backends.phases, "run", play)
     monkeypatch.setattr(backends.trial_checks, "judge", lambda trial, found, facts, limits, jump: [jump])
-    monkeypatch.setattr(backends.memory_checks, "judge", lambda trial, found, kills, limits: [kills])
+    monkeypatch.setattr(backends.trial_checks, "judge_memory", lambda trial, found, kills, limits: [kills])
     return seen
 
 

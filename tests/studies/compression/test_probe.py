@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.studies.compression import probe
 from pgherd.studies.compression.analyse import segments_by_relation
 from pgherd.studies.compression.options import CompressionOptions, DataKind

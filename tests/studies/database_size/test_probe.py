@@ -9,7 +9,7 @@ from pgherd.node.local import LocalNode
 from pgherd.postgres import templates
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.studies.database_size.options import DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 from pgherd.workloads.pgbench import PgbenchLoader

@@ -21,7 +21,7 @@ from pgherd.postgres.instance import Instance
 from pgherd.postgres.templates import Template
 from pgherd.runner.deploy.transition_plan import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by, wal_directories
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import loaders
 

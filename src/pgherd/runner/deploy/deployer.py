@@ -45,7 +45,7 @@ from pgherd.runner.deploy.servers import (
 from pgherd.runner.deploy.targets import TargetEndpoint, Targets
 from pgherd.runner.deploy.transition_plan import RunningServer, ServerKey, Transition, plan, volumes_of
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle, Runtime
 from pgherd.runtimes.vm.agent_client import GuestError

@@ -25,7 +25,7 @@ from pgherd.postgres.tcp_access import TcpAccess
 from pgherd.runner.deploy.data_directories import PORT, Templates
 from pgherd.runner.deploy.transition_plan import ServerKey
 from pgherd.runner.deploy.volumes import Volumes, spread_over, used_by
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
 from pgherd.runtimes.vm import boot_images, disk_image

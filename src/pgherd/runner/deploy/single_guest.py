@@ -17,7 +17,7 @@ from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.deploy.guests import BootedGuest
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import open_session
 from pgherd.runtimes.vm.boot_images import BootImages
 from pgherd.runtimes.vm.qemu import GuestSpec

@@ -26,7 +26,7 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runner.deploy.volumes import Volumes
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.runtimes.runtime import ContainerHandle
 

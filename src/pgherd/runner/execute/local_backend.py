@@ -14,10 +14,10 @@ from pgherd.model.host_facts import HostFacts
 from pgherd.model.result import OomKill, PhaseResult
 from pgherd.model.trial import Trial
 from pgherd.node.protocol import Node
-from pgherd.runner.checks import memory_checks, trial_checks
+from pgherd.runner import trial_checks
 from pgherd.runner.deploy.targets import TargetResolver
 from pgherd.runner.execute import phases
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.study import emulation
 
 
@@ -132,12 +132,12 @@ class LocalBackend:
                     handle.node.remove_tree(str(scratch))
         results, kills = completed(deployer, trial, results)
         checks = emulation.discount_checks(trial_checks.judge(trial, results, deployer.facts, thresholds, jump), results)
-        return TrialOutcome(results, checks + memory_checks.judge(trial, results, kills, thresholds), kills)
+        return TrialOutcome(results, checks + trial_checks.judge_memory(trial, results, kills, thresholds), kills)
 
     def failed(self, trial: Trial, thresholds: Thresholds) -> TrialOutcome:
         kills = self._deployer.oom_kills()
         self._deployer.mark_unhealthy()
-        return TrialOutcome((), memory_checks.judge(trial, [], kills, thresholds), kills)
+        return TrialOutcome((), trial_checks.judge_memory(trial, [], kills, thresholds), kills)
 
     def probe(self, trial: Trial) -> dict[str, float]:
         return self._deployer.probe(trial)

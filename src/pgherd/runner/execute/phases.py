@@ -1,4 +1,7 @@
-"""Phases of one trial: start all drivers at one instant, sample, then stop them at one instant or wait until they end."""
+"""Phases of one trial: start all drivers at one instant, sample, then stop them at one instant or wait until they end.
+
+Guests are sampled in the same period: each reads its files, and all samples are merged into the trial's spool.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import os
 import signal
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -19,7 +22,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import interruption
 from pgherd.node.protocol import Node, SamplingLoop
 from pgherd.runner.deploy.targets import TargetResolver
-from pgherd.runner.execute import device_io, perf_counters, time_slices
+from pgherd.runner.execute import device_io, driver_launch, perf_counters
 from pgherd.runner.execute.driver_launch import (
     RunningDriver,
     code_words,
@@ -29,9 +32,11 @@ from pgherd.runner.execute.driver_launch import (
     process_sources,
     wait_until_ended,
 )
-from pgherd.runner.execute.guest_sampling import GuestSamplers
 from pgherd.runner.execute.measurement_window import DrivenPhases, MeasuredPhase
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
+from pgherd.runtimes.runtime import ContainerHandle
+from pgherd.runtimes.vm import guest_spool
+from pgherd.runtimes.vm.guest_spool import GuestClock, GuestSpool
 
 _POLL_INTERVAL_S = 0.5
 _STOP_TIMEOUT_S = 30.0
@@ -120,7 +125,7 @@ def drive(
                 running.append(RunningDriver.start(launch))
             _reap(previous, resolver)
             if phase.slices is not None:
-                time_slices.await_programs(node, running, partial(_watch, running, resolver))
+                driver_launch.await_programs(node, running, partial(_watch, running, resolver))
             start = (node.now() if border is None else border) + phase.warmup
             sampling.add(driver_sources(running, resolver, node))
             guests.add(running, resolver)
@@ -133,18 +138,18 @@ def drive(
             else:
                 _wait(node, start, running, resolver)
                 if phase.slices is not None:
-                    time_slices.stop(running)
+                    driver_launch.pause_all(running)
                 mark()
                 if phase.slices is None:
                     _wait(node, start + phase.seconds, running, resolver)
                 else:
                     watch_drivers = partial(_watch, running, resolver)
-                    slices = time_slices.run(node, phase.slices, start, phase.seconds, running, watch_drivers)
+                    slices = driver_launch.run_slices(node, phase.slices, start, phase.seconds, running, watch_drivers)
                 mark()
                 stop = node.now()
                 _end(running)
                 if slices:
-                    time_slices.go_on(running)  # a stopped process does not handle signals
+                    driver_launch.continue_all(running)  # a stopped process does not handle signals
             played[-1] = MeasuredPhase(phase, start, stop, running, slices)
             previous = running
             border = None if border is None else start + phase.seconds
@@ -260,3 +265,84 @@ def _quietly_stop(sampling: SamplingLoop) -> None:
 def _backends(view: SamplingView, sampling: SamplingLoop) -> list[ProcessView]:
     pids = sampling.backends()
     return [ProcessView(f"backend:{s.name}", pids[s.conninfo]) for s in view.servers if s.pid and s.conninfo in pids]
+
+
+@dataclass(frozen=True)
+class _SampledGuest:
+    handle: ContainerHandle
+    spool: Path
+    sampling: SamplingLoop
+
+
+class GuestSamplers:
+    """Sampling loops in all guests of a trial. The host's loop runs the SQL queries on guests' servers."""
+
+    def __init__(self, directory: Path) -> None:
+        """Args:
+        directory: the trial's directory.
+        """
+        self._directory = directory
+        self._guests: list[_SampledGuest] = []
+
+    def begin(self, handles: Mapping[str, ContainerHandle]) -> None:
+        """Start sampling in these guests. Raises TrialError if a guest does not respond."""
+        try:
+            for name, handle in handles.items():
+                assert handle.node is not None
+                spool = self._directory / f"guest-{name}.jsonl"
+                self._guests.append(_SampledGuest(handle, spool, handle.node.sample(samplers.sources(SamplingView()), str(spool))))
+            self._record(self._directory / "spool.jsonl")
+        except OSError as error:
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+
+    def add(self, running: Sequence[RunningDriver], resolver: TargetResolver) -> None:
+        """Also sample the drivers in guests. Raises TrialError if a guest does not respond."""
+        try:
+            for guest in self._guests:
+                assert guest.handle.node is not None
+                sources = driver_sources(list(running), resolver, guest.handle.node)
+                if sources:
+                    guest.sampling.add(sources)
+        except OSError as error:
+            resolver.check()
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+
+    def mark(self) -> None:
+        """Read everything once now, at a border of the window. Raises TrialError if a guest does not respond."""
+        try:
+            for guest in self._guests:
+                guest.sampling.add(())
+        except OSError as error:
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+
+    def stop(self) -> None:
+        """Stop sampling, and append the samples to the trial's spool in the host's time. Raises TrialError."""
+        if not self._guests:
+            return
+        spools = []
+        try:
+            for guest in self._guests:
+                guest.sampling.stop()
+                assert isinstance(guest.handle.clock, GuestClock)
+                spools.append(GuestSpool(guest.handle.container, guest.spool.read_text().splitlines(keepends=True), guest.handle.clock))
+            self._record(None)
+        except OSError as error:
+            self.abandon()
+            raise TrialError(f"a guest cannot be sampled: {error}") from None
+        guest_spool.append(self._directory / "spool.jsonl", spools)
+        for guest in self._guests:
+            guest.spool.unlink()
+
+    def abandon(self) -> None:
+        """Stop what can be stopped, after the trial failed."""
+        for guest in self._guests:
+            with contextlib.suppress(OSError):
+                guest.sampling.stop()
+        with contextlib.suppress(OSError, TrialError):
+            self._record(None)
+
+    def _record(self, spool: Path | None) -> None:
+        """Have the host's view of the guests' balloons and drives recorded. All guests may share one manager."""
+        for recorder in {id(guest.handle.balloons): guest.handle.balloons for guest in self._guests}.values():
+            if recorder is not None:
+                recorder.record(spool)

@@ -28,7 +28,7 @@ from pgherd.postgres import clones, templates
 from pgherd.postgres.external_server import ExternalServer
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.relation_files import Query, Relation, Relations
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.studies.compression.options import ENCRYPTED, FILE_SYSTEM, SECTOR, SEGMENT
 from pgherd.workloads.registry import loaders

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pgherd.model.trial import Trial
 from pgherd.postgres import templates
 from pgherd.postgres.installations import Installation
-from pgherd.runner.observer import RunObserver
+from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession
 from pgherd.workloads.registry import loaders
 

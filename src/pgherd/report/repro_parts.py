@@ -1,4 +1,7 @@
-"""Volumes in a script that repeats a trial: their directories, and the steps that place parts of servers there.
+"""Parts of all scripts that repeat a trial: quoted texts, and the directories of volumes.
+
+The author of a run directory chooses the texts of a run, and none of them may become a command: all that are in a script pass ``comment``,
+``quote``, ``say`` or ``join``.
 
 A volume is a variable ``DIR_NAME`` of the script, with the original directory as default. A volume made by pgherd (loop device, formatted
 device) no longer exists, so the user names a mounted directory.
@@ -6,11 +9,50 @@ device) no longer exists, so the user names a mounted directory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pgherd.model.deployment import Deployment, Server, Volume
+from pgherd.model.errors import UsageError
+from pgherd.model.text import clean
 from pgherd.postgres.relation_files import RELATIONS, SPACE, TEMP
-from pgherd.report.shell_text import comment, quote
+
+
+def comment(text: object) -> str:
+    """Return the text as one comment line."""
+    return "# " + " ".join(clean(text).split())
+
+
+def quote(text: str, variables: Mapping[str, str] | None = None) -> str:
+    """Return the text as one word of the shell.
+
+    Args:
+        text: any text.
+        variables: placeholders in the text and the quoted variables that replace them. A placeholder has a NUL, so that no text of a run
+            contains one by chance.
+
+    Raises:
+        UsageError: the text contains a NUL character.
+    """
+    variables = variables or {}
+    pieces = re.split(f"({'|'.join(map(re.escape, variables))})", text) if variables else [text]
+    words = [variables[piece] if piece in variables else shlex.quote(piece) for piece in pieces if piece]
+    word = "".join(words) or "''"
+    if "\0" in word:
+        raise UsageError("a script cannot repeat this trial: one of its texts contains a NUL character")
+    return word
+
+
+def say(text: str) -> str:
+    """Return the command that prints a line. ``echo`` would interpret backslashes."""
+    return f"printf '%s\\n' {quote(clean(text))}"
+
+
+def join(words: Iterable[str], variables: Mapping[str, str] | None = None) -> str:
+    """Return a command line. Raises as ``quote``."""
+    return " ".join(quote(word, variables) for word in words)
+
 
 _PART_NAMES = {"data": "data", "wal": "WAL", "temp": "temporary files"}
 

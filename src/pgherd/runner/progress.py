@@ -1,4 +1,7 @@
-"""Observer that writes the live state into the run's directory for other processes (format: pgherd.store.live_state)."""
+"""Progress of a run: the hooks that it calls, the estimate of its remaining time, and its live state for other processes.
+
+``LiveWriter`` writes the live state into the directory of the run (format: ``store.live_state``).
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,84 @@ from pathlib import Path
 from pgherd.metrics.run_metrics import load_text
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
-from pgherd.runner.observer import RunObserver
-from pgherd.runner.time_estimate import TimeEstimate
 from pgherd.store.live_state import LiveContainer, LivePhase, LiveState, LiveTrial, remove_live, write_live
+
+
+class RunObserver:
+    """Hooks that a run calls. These do nothing. Subclasses override the ones that they need, such as the terminal's progress."""
+
+    def setup(self, what: str) -> None:
+        """Note the start of a set-up step, such as creating a template, cloning or starting servers."""
+
+    def check_cancelled(self) -> None:
+        """Check for cancellation. Called repeatedly during long steps. Raises TrialError if the work has been cancelled."""
+
+    def planned(self, trials: int, seconds: float) -> None:
+        """Note that ``trials`` more trials are planned, which take about ``seconds`` together."""
+
+    def trial(self, trial: Trial, number: int) -> None:
+        """Note the start of a trial."""
+
+    def phase(self, name: str, ramp: float, seconds: float) -> None:
+        """Note the start of a phase's drivers."""
+
+    def finished(self, result: TrialResult) -> None:
+        """Note that a trial has ended and is stored."""
+
+    def note(self, text: str) -> None:
+        """Report an event: a rerun, a warning, or leftovers that were removed."""
+
+
+DEFAULT_OVERHEAD_S = 0.7
+"""Time of a trial outside its phases (start, stop, parse, store), until a trial has finished. In seconds."""
+
+
+class TimeEstimate:
+    """Unfinished trials of the current proposal and the time that they need."""
+
+    def __init__(self) -> None:
+        self._pending: list[float] = []
+        self._overheads: list[float] = []
+
+    @property
+    def trials(self) -> int:
+        """Number of unfinished trials."""
+        return len(self._pending)
+
+    @property
+    def finished(self) -> int:
+        """Number of finished trials."""
+        return len(self._overheads)
+
+    @property
+    def overhead(self) -> float | None:
+        """Mean time of a finished trial beyond its planned time, in seconds.
+
+        None if unknown: no trial has finished, and the pending ones have no planned time. These are probes and commands that end
+        when their work is complete.
+        """
+        if self._overheads:
+            return sum(self._overheads) / len(self._overheads)
+        return DEFAULT_OVERHEAD_S if sum(self._pending) > 0 else None
+
+    def plan(self, trials: int, seconds: float) -> None:
+        """Replace the plan by ``trials`` trials that take ``seconds`` together. Trials of the plan before have finished or are dropped."""
+        if trials:
+            self._pending = [seconds / trials] * trials
+
+    def finish(self, took: float, planned: float) -> None:
+        """Record a finished trial that took ``took`` seconds, of which ``planned`` seconds were planned for its phases."""
+        self._overheads.append(max(took - planned, 0.0))
+        if self._pending:
+            self._pending.pop()
+
+    def seconds(self, running: int = 0) -> float | None:
+        """Return the remaining time in seconds, without ``running`` trials that run now and are timed separately. None if unknown."""
+        waiting = self._pending[: max(len(self._pending) - running, 0)]
+        overhead = self.overhead
+        if overhead is None:
+            return None if waiting else 0.0
+        return sum(waiting) + overhead * len(waiting)
 
 
 class LiveWriter(RunObserver):

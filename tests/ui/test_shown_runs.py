@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pgherd.model.errors import RunDirectoryError
 from pgherd.store.run_directory import RunDirectory
-from pgherd.ui import run_index
-from pgherd.ui.run_index import RunCache, RunIndex
+from pgherd.ui import shown_runs
+from pgherd.ui.shown_runs import HEIGHT, WIDTH, LiveRuns, RunCache, RunIndex, sparkline
 
 FIRST, SECOND = "20260131-120000-density-0001", "20260131-130000-density-0002"
 
@@ -28,13 +31,13 @@ def test_newest_first_with_what_the_list_shows(runs_index):
 
 def test_nothing_is_read_twice(runs_index, monkeypatch):
     runs_index.runs()
-    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(shown_runs, "_summary", lambda *_: pytest.fail("read again"))
     assert len(runs_index.runs()) == 2
 
 
 def test_the_next_start_reads_nothing_either(runs_index, runs, tmp_path, monkeypatch):
     before = runs_index.runs()
-    monkeypatch.setattr(run_index, "_summary", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(shown_runs, "_summary", lambda *_: pytest.fail("read again"))
     assert RunIndex(runs, tmp_path / "kept.json").runs() == before
 
 
@@ -148,3 +151,58 @@ def test_a_hostile_record_hides_no_other_run(runs_index, runs, kind):
     else:
         file.write_text("[" * 200_000)
     assert [(summary.run, summary.state) for summary in runs_index.runs()] == [(SECOND, "finished"), (FIRST, "unreadable")]
+
+
+@pytest.fixture
+def live_directory(runs):
+    return RunDirectory(sorted(runs.iterdir())[0])
+
+
+def test_many_pages_are_one_look(live_directory, monkeypatch):
+    seen = LiveRuns()
+    first = seen.poll(live_directory)
+    assert first.present.run == live_directory.name and first.cpu is None and first.throughput is None
+    monkeypatch.setattr(shown_runs, "_POLL_INTERVAL_S", 1e9)
+    assert seen.poll(RunDirectory(live_directory.path)) is first
+    monkeypatch.setattr(shown_runs, "_POLL_INTERVAL_S", 0.0)
+    assert seen.poll(live_directory) is not first
+
+
+def test_what_nobody_watches_is_forgotten(live_directory, runs, monkeypatch):
+    seen = LiveRuns()
+    seen.poll(live_directory)
+    monkeypatch.setattr(shown_runs, "_DROP_AFTER_S", -1.0)
+    seen.poll(RunDirectory(sorted(runs.iterdir())[1]))
+    assert list(seen._runs) == [str(sorted(runs.iterdir())[1])]
+
+
+def test_what_is_no_run(tmp_path):
+    with pytest.raises(RunDirectoryError):
+        LiveRuns().poll(RunDirectory(tmp_path))
+
+
+@pytest.mark.parametrize("series", [[], [(100.0, 1.0)], [(1.0, 1.0), (2.0, 1.0)]])
+def test_two_points_of_late_make_a_curve(series):
+    assert sparkline(series, 200.0, 120.0) is None
+
+
+def test_places():
+    drawn = sparkline([(100.0, 0.0), (105.0, 2.0), (110.0, 1.0)], 110.0, 60.0, 2.0)
+    assert drawn.line == f"M0.0,{HEIGHT:.1f}L300.0,4.0L600.0,50.0" and (drawn.top, drawn.last, drawn.seconds) == (2.0, 1.0, 10.0)
+
+
+def test_the_axis_grows_with_what_is_beyond_it():
+    assert sparkline([(0.0, 1.0), (10.0, 4.0)], 10.0, 60.0, 2.0).top == pytest.approx(4.4)
+    assert sparkline([(0.0, 1.0), (10.0, 2.02)], 10.0, 60.0, 2.0).top == 2.0
+    assert sparkline([(0.0, 0.0), (10.0, 0.0)], 10.0, 60.0).top == 1.0
+
+
+def test_of_one_instant_the_latest_word_counts():
+    assert sparkline([(0.0, 1.0), (5.0, 0.0), (5.0, 2.0), (10.0, 1.0)], 10.0, 60.0, 2.0).line.count("L") == 2
+
+
+@given(st.lists(st.floats(0, 1e12), min_size=2, max_size=200), st.none() | st.floats(0.1, 1e12))
+def test_stays_in_its_box(values, top):
+    drawn = sparkline([(float(i), value) for i, value in enumerate(values)], float(len(values)), 500.0, top)
+    numbers = [float(text) for text in re.findall(r"-?\d+\.\d", drawn.line)]
+    assert all(0 <= x <= WIDTH for x in numbers[::2]) and all(-0.1 <= y <= HEIGHT for y in numbers[1::2])

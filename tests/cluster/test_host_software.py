@@ -1,10 +1,11 @@
-"""What a host is given."""
+"""What a host is given, and what hosts run on, compared."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
 import io
+import platform
 import tarfile
 import tomllib
 from pathlib import Path
@@ -13,7 +14,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from pgherd.cluster import bundle
+from pgherd import __version__
+from pgherd.cluster import host_software
 
 ROOT = Path(__file__).parents[2]
 
@@ -23,11 +25,11 @@ def test_the_roots_are_what_the_project_asks_for():
     asked = [Requirement(line) for line in project["dependencies"]]
     names = {canonicalize_name(one.name) for one in asked} | {f"psycopg-{extra}" for one in asked for extra in one.extras}
     only_driver = {"lz4", "mimesis", "python-multipart", "starlette", "uvicorn"}  # the web page, and a study that has no cluster
-    assert {canonicalize_name(name) for name in bundle.ROOTS} == names - only_driver and only_driver <= names
+    assert {canonicalize_name(name) for name in host_software.ROOTS} == names - only_driver and only_driver <= names
 
 
 def test_requirements_are_exact_and_whole():
-    wanted = bundle.requirements()
+    wanted = host_software.requirements()
     names = {line.partition("==")[0] for line in wanted}
     assert {"click", "distributed", "dask", "tornado", "pydantic-core", "numpy", "cffi"} <= names and "pytest" not in names
     for line in wanted:
@@ -37,7 +39,7 @@ def test_requirements_are_exact_and_whole():
 
 
 def test_the_archive_is_laid_out_like_a_wheel():
-    with tarfile.open(fileobj=io.BytesIO(bundle.archive())) as archive:
+    with tarfile.open(fileobj=io.BytesIO(host_software.archive())) as archive:
         names = archive.getnames()
     assert {"pgherd/__init__.py", "pgherd/cluster/agent_process.py", "pgherd/extension/pg_balloon/Makefile"} <= set(names)
     assert not [name for name in names if "__pycache__" in name or name.endswith(".so") or not name.startswith("pgherd")]
@@ -61,13 +63,13 @@ def installed(monkeypatch, tmp_path):
         (tmp_path / name / "__init__.py").chmod(0o600)  # as under a umask of 077
         (tmp_path / name / "lib.so").chmod(0o700)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setattr(bundle, "ROOTS", ("one",))
+    monkeypatch.setattr(host_software, "ROOTS", ("one",))
     return tmp_path
 
 
 def test_libraries_are_laid_beside_each_other(installed):
-    assert bundle.requirements() == ["one==1", "two==1"]
-    with tarfile.open(fileobj=io.BytesIO(bundle.libraries())) as archive:
+    assert host_software.requirements() == ["one==1", "two==1"]
+    with tarfile.open(fileobj=io.BytesIO(host_software.libraries())) as archive:
         entries = {entry.name: entry for entry in archive}
     assert set(entries) == {"one/__init__.py", "one/lib.so", "two/__init__.py", "two/lib.so"}
     assert entries["one/lib.so"].uid == 0
@@ -76,19 +78,53 @@ def test_libraries_are_laid_beside_each_other(installed):
 
 def test_libraries_that_do_not_tell_their_files_stay_here(installed):
     (installed / "two-1.dist-info/RECORD").unlink()
-    assert bundle.libraries() == b"" and bundle.requirements() == ["one==1", "two==1"]
+    assert host_software.libraries() == b"" and host_software.requirements() == ["one==1", "two==1"]
 
 
 def test_modules_to_be_tried_are_compiled_ones_of_the_libraries():
-    assert all(importlib.util.find_spec(name) for name in bundle.COMPILED) and bundle.kind().startswith("cpython-3")
+    assert all(importlib.util.find_spec(name) for name in host_software.COMPILED) and host_software.kind().startswith("cpython-3")
 
 
 def test_its_contents_are_its_files():
-    with tarfile.open(fileobj=io.BytesIO(bundle.archive())) as archive:
+    with tarfile.open(fileobj=io.BytesIO(host_software.archive())) as archive:
         files = {entry.name for entry in archive if entry.isfile()}
-    found = bundle.contents()
+    found = host_software.contents()
     assert list(found) == sorted(files) and found["pgherd/__init__.py"] == (ROOT / "src/pgherd/__init__.py").read_bytes()
 
 
 def test_another_requirement_is_another_environment():
-    assert bundle.key(["a==1"]) == bundle.key(["a==1"]) != bundle.key(["a==2"])
+    assert host_software.environment_key(["a==1"]) == host_software.environment_key(["a==1"]) != host_software.environment_key(["a==2"])
+
+
+SAME = {"pgherd": "1", "Python": "3.11", "Dask": "2", "source": "x", "PostgreSQL": "18.1", "kernel": "6", "architecture": "x86"}
+SAME |= {"CPU": "c", "cores": "2"}
+
+
+def test_equal_hosts_differ_in_nothing():
+    assert host_software.compare({"a": SAME, "b": dict(SAME)}) == []
+
+
+def test_differences_are_refused_or_listed():
+    found = host_software.compare({"a": SAME, "b": {**SAME, "kernel": "5", "pgherd": "2"}, "c": {**SAME, "kernel": "5"}})
+    assert [(one.what, one.refused) for one in found] == [("pgherd", True), ("kernel", False)]
+    assert str(found[0]) == "pgherd: 1 on a, c; 2 on b" and found[1].values == {"6": ("a",), "5": ("b", "c")}
+
+
+def test_what_a_host_does_not_say_is_unknown():
+    (found,) = host_software.compare({"a": SAME, "b": {name: value for name, value in SAME.items() if name != "Dask"}})
+    assert str(found) == "Dask: 2 on a; unknown on b" and found.refused
+
+
+def test_this_machine():
+    here = host_software.here()
+    assert here["pgherd"] == __version__ and platform.python_version().startswith(here["Python"])
+    assert set(here) == {*host_software.REFUSED, *host_software.LISTED} and len(here["source"]) == 12
+    assert host_software.digest() == host_software.digest()
+
+
+def test_all_that_a_host_is_sent_counts(monkeypatch):
+    found = set()
+    for contents in ({"a.c": b"1"}, {"a.c": b"2"}, {"b.c": b"1"}, {"a.c": b"1", "b.html": b""}):
+        monkeypatch.setattr(host_software, "contents", lambda contents=contents: contents)
+        found.add(host_software.digest())
+    assert len(found) == 4

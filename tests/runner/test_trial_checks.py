@@ -4,10 +4,10 @@ from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load, Phase, Script
-from pgherd.model.result import PhaseResult, TargetResult
+from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
-from pgherd.runner.checks import trial_checks
-from pgherd.runner.checks.trial_checks import judge
+from pgherd.runner import trial_checks
+from pgherd.runner.trial_checks import ACCOUNTED, NO_OOM_KILL, judge, judge_memory, kill_words
 from pgherd.studies.exec.options import ExecOptions
 from pgherd.studies.exec.propose import propose
 
@@ -410,3 +410,56 @@ def test_how_long_it_lasts_is_judged_of_no_open_ended_trial():
         trial = propose(ExecOptions(command=("true",), host_cores=2, duration=seconds), []).trials[0]
         checks[seconds] = {verdict.name for verdict in trial_checks.judge(trial, [phase], COMMANDS_FACTS, Thresholds(), 0.0)}
     assert checks[60.0] - checks[None] == {"overlap", "on-schedule"} and "exit-code" in checks[None]
+
+
+MB = 2**20
+
+
+def limited_trial(runtime="cgroup"):
+    containers = (Container(name="a", runtime=runtime),)
+    return Trial(point={"x": 1}, deployment=Deployment(hosts=(Host(containers=containers),)), phases=(Phase(),))
+
+
+def phase(worst):
+    account = None
+    if worst is not None:
+        account = MemoryBalance(seconds=9, worst=worst, worst_at=5.0, budget=100 * MB, containers=80 * MB, unallocated=20 * MB)
+    return PhaseResult(phase="p", start=0, end=10, overlap=1, targets=[], memory=account)
+
+
+def memory_verdicts(*args):
+    return {verdict.name: verdict for verdict in judge_memory(*args, Thresholds())}
+
+
+def test_the_worst_second_of_all_phases_decides():
+    found = memory_verdicts(limited_trial(), [phase(0.001), phase(-0.015), phase(None)], ())
+    assert found[ACCOUNTED].result == "pass"
+    assert "1.50% too much in the worst of 9 seconds: containers 80 MB + unallocated 20 MB of 100 MB" in found[ACCOUNTED].observed
+    failed = memory_verdicts(limited_trial(), [phase(0.001), phase(0.03)], ())[ACCOUNTED]
+    assert (failed.result, failed.severity) == ("fail", "warn")
+    assert "3.00% missing" in failed.observed and failed.reason
+
+
+def test_the_threshold_can_be_changed():
+    (verdict, _) = judge_memory(limited_trial(), [phase(0.03)], (), Thresholds(max_unaccounted_memory=0.05))
+    assert verdict.result == "pass" and "5.0%" in verdict.expected
+
+
+def test_nothing_is_said_where_nothing_counts():
+    assert memory_verdicts(limited_trial("process"), [phase(None)], ()) == {}
+    assert set(memory_verdicts(limited_trial(), [phase(None)], ())) == {NO_OOM_KILL}
+    assert memory_verdicts(limited_trial("vm"), [phase(0.03)], ())[ACCOUNTED].result == "fail", "guests run in control groups"
+    assert memory_verdicts(limited_trial(), [], ()) == {}, "it ended for another reason"
+
+
+def test_an_oom_kill_fails_and_says_who():
+    kills = (OomKill(container="a", processes=2, time=3.0, names=("postgres (12)",), limit="run"),)
+    found = memory_verdicts(limited_trial(), [], kills)[NO_OOM_KILL]
+    assert (found.result, found.severity) == ("fail", "taint")
+    assert found.observed == "a: postgres (12) and 1 more killed, at the limit of all containers together"
+    assert memory_verdicts(limited_trial(), [phase(0.0)], ())[NO_OOM_KILL].result == "pass"
+
+
+def test_words_of_a_kill_that_the_log_does_not_tell_of():
+    assert kill_words(OomKill(container="a", processes=1, time=3.0)) == "a: 1 process killed"
+    assert kill_words(OomKill(container="a", processes=2, time=3.0, limit="container")) == "a: 2 processes killed, at the container's limit"

@@ -1,1 +1,0 @@
-"""Checks of a trial's results against its requirements. Pure."""
