@@ -281,9 +281,9 @@ def _huge_pages(facts: HostFacts) -> StudyCapability:
 
 def balloon_check(node: Node, installations: Sequence[Installation]) -> StudyCapability:
     """Check for which installations pg_balloon can be built."""
-    from pgherd.postgres import balloon_build
+    from pgherd.postgres import pg_balloon
 
-    problems = {installation: balloon_build.missing(node, installation) for installation in installations}
+    problems = {installation: pg_balloon.missing_to_build(node, installation) for installation in installations}
     usable = [f"{installation.version} ({installation.kind})" for installation, problem in problems.items() if not problem]
     capability = f"pg_balloon built for PostgreSQL {', '.join(usable)}" if usable else "pg_balloon built for a PostgreSQL"
     missing = "; ".join(problem for problem in problems.values() if problem) or ("" if installations else "install PostgreSQL 15 to 18")

@@ -24,7 +24,7 @@ from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from pgherd.drivers.pgbench_output import ProgressLine, read_progress
-from pgherd.metrics import qemu_process, run_metrics
+from pgherd.metrics import guests, run_metrics
 from pgherd.metrics.openmetrics import END, CounterTotals, Family, Sample, target_labels, text_of
 from pgherd.metrics.run_metrics import DriverTotals, MetricLabels, RunTotals
 from pgherd.metrics.spool import LatestReadings
@@ -359,7 +359,7 @@ class MetricsCollector:
         """Yield the last readings of the samplers, and their numbers of failures."""
         assert self._samples is not None
         for t, entity, metric, value in self._samples.read():
-            if metric.name == qemu_process.EMULATED and value:
+            if metric.name == guests.EMULATED and value:
                 self._emulated.add(entity.removeprefix("guest:"))
             if now - t < FRESH and (series := self._metric_labels.series(entity, metric.name)) is not None:
                 family, labels = series

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping
 from math import ceil
 
 from pgherd.drivers import command, fio, iperf3
-from pgherd.drivers import registry as drivers
-from pgherd.drivers.driver import Endpoint
+from pgherd.drivers.driver import Endpoint, driver_named
 from pgherd.host.netns import BURST, CARDS, FAR, NEAR, PREFIX_LENGTH
 from pgherd.model.deployment import Link
 from pgherd.model.errors import UsageError
@@ -95,7 +94,7 @@ def _external_argv(number: str, target: str, load: Load, phase: Phase, result: T
     database = next(database for address, *_, database in result.trial.deployment.databases() if str(address) == target)
     scripts = tuple(script.model_copy(update={"source": files.get(script.source, script.source)}) for script in load.scripts)
     endpoint = Endpoint(target=target, bin=_BIN, host="-", port=1, database="-", user="-", output=f"{_WORK}/{number}", scale=database.scale)
-    argv = drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
+    argv = driver_named(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
     return argv[:-_ADDRESS]
 
 

@@ -290,7 +290,7 @@ class GuestSamplers:
             for name, handle in handles.items():
                 assert handle.node is not None
                 spool = self._directory / f"guest-{name}.jsonl"
-                self._guests.append(_SampledGuest(handle, spool, handle.node.sample(samplers.sources(SamplingView()), str(spool))))
+                self._guests.append(_SampledGuest(handle, spool, handle.node.sample(sampler.sources(SamplingView()), str(spool))))
             self._record(self._directory / "spool.jsonl")
         except OSError as error:
             raise TrialError(f"a guest cannot be sampled: {error}") from None

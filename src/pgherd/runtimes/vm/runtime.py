@@ -16,9 +16,9 @@ from typing import Literal
 from pgherd.host import huge_pages, ksm
 from pgherd.host.cpus import least_shared, numa_nodes, siblings
 from pgherd.host.journal import Journal
+from pgherd.host.kernel_files import flat_keyed
 from pgherd.host.paths import free_ports
 from pgherd.metrics import cgroup
-from pgherd.metrics.kernel_text import flat_keyed
 from pgherd.model.capabilities import Capabilities, capabilities_of
 from pgherd.model.deployment import Container, Host, VmMemoryPolicy, VmOptions
 from pgherd.model.errors import CapabilityError, UsageError
