@@ -8,8 +8,7 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner.checks import trial_checks
 from pgherd.runner.checks.trial_checks import judge
-from pgherd.studies.exec.options import ExecOptions
-from pgherd.studies.exec.propose import propose
+from pgherd.studies.exec.options import ExecOptions, propose
 
 FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=2**30)
 TARGET = "local/c1/pg/bench"

@@ -1,14 +1,20 @@
+from __future__ import annotations
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.model.analysis import Finding
+from pgherd.model.errors import UsageError
 from pgherd.model.result import TrialResult
-from pgherd.studies.database_size.analyse import PUBLISHED, published_megabytes
+from pgherd.studies.database_size.analyse import PUBLISHED, fit_sizes, published_megabytes
 from pgherd.studies.database_size.options import SCALES, DatabaseSizeOptions
 from pgherd.studies.database_size.study import STUDY
 
 MB = 2**20
+
+MEGABYTE = 1e6
+E10 = {1: 23 * MEGABYTE, 10: 157 * MEGABYTE, 100: 1700 * MEGABYTE, 1000: 15e9, 2500: 37e9, 5000: 74e9, 10000: 147e9}
 
 
 def test_a_line_is_found_and_predicts_e10(options, results):
@@ -111,3 +117,39 @@ def test_scales_that_a_short_run_left_out_are_named(options, results):
     asked = options(scales=(1, 2, 5, 10))
     found = STUDY.analyse(asked, results((1, 2)))
     assert "Not measured, because the run ended before: scale 5, 10" in found.warnings and found.grade == "B"
+
+
+def test_small_scales_of_e10_predict_its_large_ones() -> None:
+    found = fit_sizes([1, 10, 100, 1000], [E10[s] for s in (1, 10, 100, 1000)])
+    assert found.base_size == pytest.approx(8 * MEGABYTE, rel=0.2)
+    for scale in (2500, 5000, 10000):
+        predicted = found.predict(scale)
+        assert predicted.low <= E10[scale] <= predicted.high
+
+
+@given(st.floats(0, 1e8), st.floats(1e5, 1e8))
+@settings(deadline=None)
+def test_recovers_a_line(fixed: float, per_scale: float) -> None:
+    scales = [1, 2, 5, 10, 50]
+    found = fit_sizes(scales, [fixed + per_scale * s for s in scales])
+    assert found.size_per_scale == pytest.approx(per_scale, rel=1e-6)
+    assert found.base_size == pytest.approx(fixed, rel=1e-5, abs=1e-6 * per_scale)
+    assert found.predict(20).value == pytest.approx(fixed + per_scale * 20, rel=1e-6)
+
+
+def test_three_sizes_have_no_interval_and_say_so() -> None:
+    found = fit_sizes([1, 10, 50], [23 * MEGABYTE, 157 * MEGABYTE, 760 * MEGABYTE]).predict(100)
+    assert found.low is None
+    assert "3 measured sizes" in found.note
+
+
+def test_a_far_prediction_has_a_note() -> None:
+    found = fit_sizes([1, 10], [23 * MEGABYTE, 157 * MEGABYTE])
+    assert "times beyond the largest measured" in found.predict(5000).note
+    assert "beyond" not in found.predict(500).note
+
+
+@pytest.mark.parametrize(("scales", "sizes"), [([1], [2.0]), ([1, 1], [2.0, 3]), ([1, 2], [1.0]), ([1, 2], [1.0, -1]), ([0, 1], [1.0, 2])])
+def test_unusable_sizes_are_refused(scales: list[float], sizes: list[float]) -> None:
+    with pytest.raises(UsageError):
+        fit_sizes(scales, sizes)

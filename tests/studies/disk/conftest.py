@@ -12,9 +12,7 @@ from pgherd.model.analysis import Check
 from pgherd.model.deployment import Volume
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.disk.access_patterns import TESTS
-from pgherd.studies.disk.options import DiskOptions, DiskVolume
-from pgherd.studies.disk.propose import propose
+from pgherd.studies.disk.options import TESTS, DiskOptions, DiskVolume, propose
 
 MS = 1.0
 

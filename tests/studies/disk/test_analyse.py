@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.analysis import Check
 from pgherd.studies.disk.analyse import analyse, depth_rows, disk_rows, headline_finding, positive_mean, summary_rows, volume_rows
 from pgherd.studies.disk.measurements import group_trials
-from pgherd.studies.disk.propose import design
+from pgherd.studies.disk.options import design
 from pgherd.studies.disk.study import STUDY
 
 

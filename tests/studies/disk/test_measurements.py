@@ -1,6 +1,5 @@
 import pytest
 
-from pgherd.studies.disk.access_patterns import TESTS
 from pgherd.studies.disk.measurements import (
     DiskMeasurement,
     DiskTestGroup,
@@ -12,7 +11,7 @@ from pgherd.studies.disk.measurements import (
     measure,
     rate_achieved,
 )
-from pgherd.studies.disk.propose import design
+from pgherd.studies.disk.options import TESTS, design
 
 
 def one(make, bank, point, volumes=1, **host):

@@ -1,8 +1,7 @@
 import pytest
 
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest
-from pgherd.studies.hugepages.propose import propose
+from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest, propose
 from pgherd.studies.hugepages.study import STUDY
 from pgherd.study.comparison.propose import propose as compare_propose
 from pgherd.study.registry import study_of

@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.analysis import Check, Finding
 from pgherd.studies.io_profile import analyse
-from pgherd.studies.io_profile.propose import trial as planned_trial
+from pgherd.studies.io_profile.options import trial as planned_trial
 from pgherd.studies.io_profile.study import STUDY
 from pgherd.studies.io_profile.trial_profile import profile_of
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.analysis.histogram import histogram
-from pgherd.studies.io_profile.propose import trial
+from pgherd.studies.io_profile.options import trial
 from pgherd.studies.io_profile.study import STUDY
 from pgherd.studies.io_profile.trial_profile import profile_of, quantile_ms
 from pgherd.study.device_io import io_rows
