@@ -24,7 +24,7 @@ KEEPS = dict(zip(LAYOUTS, (0.4, 0.4, 0.8, 0.9), strict=True))
 
 
 def options(**changes):
-    known = {
+    defaults = {
         "host_cores": 8,
         "host_memory": 12 * GB,
         "vcpus": 3,
@@ -42,7 +42,7 @@ def options(**changes):
         "duration": 8,
         "warmup": 2,
     }
-    return ConsolidationOptions.model_validate({**known, **changes})
+    return ConsolidationOptions.model_validate({**defaults, **changes})
 
 
 def memory(metrics, swapped):

@@ -18,7 +18,7 @@ from pgherd.prepare import containers, databases, guests, servers, volumes
 from pgherd.prepare.scenarios import read_scenario
 from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.studies.consolidation import prepare as module
-from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions, ConsolidationRequest
+from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationRequest
 from pgherd.studies.consolidation.prepare import prepare
 from pgherd.studies.consolidation.propose import planned
 
@@ -41,6 +41,12 @@ def prepared(**asked):
 def _settings_are_taken(monkeypatch):
     """That PostgreSQL refuses what it does not take is tested elsewhere, and asking it each time takes long."""
     monkeypatch.setattr(servers.settings_validation, "validate", lambda *_: None)
+
+
+@pytest.fixture
+def plan_options(make_options):
+    """A function that returns options with the memory, the times and the built-in scripts of a plan."""
+    return lambda **changes: make_options(**{"host_memory": 11 * GB, "duration": 600, "warmup": 40, "scripts": (), **changes})
 
 
 @pytest.fixture
@@ -392,19 +398,14 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
 STATIC, BALLOONS = VmMemoryPolicy(), VmMemoryPolicy(policy="virtio-balloon")
 
 
-def guest_options(**changes):
-    known = {
-        "host_cores": 8,
-        "host_memory": 11 * GB,
-        "vcpus": 3,
-        "share": 4 * GB,
-        "runtime": "vm",
-        "pg_bin": "/pg/bin",
-        "pg_version": "18.6",
-    }
-    known |= {"workload": "orders", "scale": 30, "cpu_mode": "none"}
-    found = ConsolidationOptions.model_validate({**known, **changes})
-    return found.model_copy(update={"container_memory": found.share})
+@pytest.fixture
+def guest_options(plan_options):
+    """A function that returns options of guests, whose containers have their database's share of the memory."""
+
+    def build(share=4 * GB, **changes):
+        return plan_options(runtime="vm", cpu_mode="none", share=share, container_memory=share, **changes)
+
+    return build
 
 
 def test_a_budget_holds_guests_their_hypervisors_and_the_reserve():
@@ -426,11 +427,11 @@ def test_guests_run_in_control_groups_where_those_are_the_best_there_is(monkeypa
 
 
 @pytest.mark.parametrize("policy", [STATIC, BALLOONS])
-def test_the_published_rates_leave_enough(policy):
+def test_the_published_rates_leave_enough(policy, guest_options):
     module.require_guests_fit(guest_options(overcommit=(0.0, 0.3, 0.55)), policy)
 
 
-def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
+def test_minima_beyond_what_is_left_are_refused_where_balloons_move(guest_options):
     tight = guest_options(schemes=("dedicated",), overcommit=(0.0, 0.75))
     module.require_guests_fit(tight, STATIC)
     with pytest.raises(
@@ -440,7 +441,7 @@ def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
         module.require_guests_fit(tight, BALLOONS)
 
 
-def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
+def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused(guest_options):
     with pytest.raises(UsageError, match=r"--overcommit 0.9 leaves 102 MB, but the hypervisors of layout dedicated need 128 MB"):
         module.require_guests_fit(guest_options(share=512 * MB, schemes=("dedicated",), overcommit=(0.0, 0.9)), STATIC)
     with pytest.raises(UsageError, match=r"need 208 MB"):
@@ -448,12 +449,12 @@ def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
         module.require_guests_fit(guest_options(share=512 * MB, schemes=("dedicated",), overcommit=(0.0, 0.85)), emulated)
 
 
-def test_a_guest_that_could_not_come_up_is_refused():
+def test_a_guest_that_could_not_come_up_is_refused(guest_options):
     with pytest.raises(UsageError, match="--memory 128 MB: a guest needs 160 MB to boot"):
         module.require_guests_fit(guest_options(share=128 * MB), STATIC)
 
 
-def test_what_becomes_of_a_guests_memory_is_said():
+def test_what_becomes_of_a_guests_memory_is_said(guest_options):
     given = guest_options()
     assert module._memory_of_guest(given, "dedicated", BALLOONS) == "its balloon leaves it at least 1 GB of its 4 GB"
     assert module._memory_of_guest(given, "shared-server", BALLOONS) == "its balloon leaves it at least 2 GB of its 8 GB"
@@ -464,27 +465,7 @@ def test_what_becomes_of_a_guests_memory_is_said():
 # ---- dry run
 
 
-def plan_options(**changes):
-    known = {
-        "host_cores": 8,
-        "host_memory": 11 * GB,
-        "vcpus": 3,
-        "container_memory": 4 * GB,
-        "share": 4 * GB,
-        "runtime": "cgroup",
-        "cpu_mode": "quota",
-        "pg_bin": "/pg/bin",
-        "pg_version": "18.6",
-        "workload": "orders",
-        "scale": 30,
-        "client_placement": "outside",
-        "duration": 600,
-        "warmup": 40,
-    }
-    return ConsolidationOptions.model_validate({**known, **changes})
-
-
-def test_each_layout_has_a_line():
+def test_each_layout_has_a_line(plan_options):
     given = plan_options(overcommit=(0.0, 0.5), unavailable={"dedicated-balloon": "make is missing"})
     assert module.plan_lines(given, planned(given)) == [
         "Layout shared-server: 1 container (cgroup, 3 vCPU by quota, 8 GB), in each 1 server of PostgreSQL 18.6 with 2 databases; "
@@ -500,7 +481,7 @@ def test_each_layout_has_a_line():
     ]
 
 
-def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them():
+def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them(plan_options):
     given = plan_options(runtime="vm", cpu_mode="none", schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,))
     first, second, *_ = module.plan_lines(given, planned(given), VmMemoryPolicy(policy="virtio-balloon"))
     assert first.startswith("Layout shared-server: 1 guest (vm, 3 vCPU, 8 GB)")
@@ -509,7 +490,7 @@ def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them():
     assert second.endswith("; memory of each guest: its balloon leaves it at least 1 GB of its 4 GB.")
 
 
-def test_without_limits_that_is_said():
+def test_without_limits_that_is_said(plan_options):
     given = plan_options(runtime="process", container_memory=None, cpu_mode="none", schemes=("dedicated",))
     assert "2 containers (process)" in module.plan_lines(given, planned(given))[0]
     assert "assumed (no limit is enforced)" in module.plan_lines(given, planned(given))[1]
