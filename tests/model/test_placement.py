@@ -18,13 +18,13 @@ def containers(count, vcpus=1.0, memory=None):
     return [Container(name=f"db{i:02d}", vcpus=vcpus, memory=memory) for i in range(1, count + 1)]
 
 
-def by_host(where):
-    return dict(sorted(Counter(where.values()).items()))
+def by_host(location):
+    return dict(sorted(Counter(location.values()).items()))
 
 
 def test_equal_hosts_take_turns():
-    where = placement.place(containers(8), hosts(4, 4, 4, 4))
-    assert list(where.values()) == ["h0", "h1", "h2", "h3"] * 2
+    location = placement.place(containers(8), hosts(4, 4, 4, 4))
+    assert list(location.values()) == ["h0", "h1", "h2", "h3"] * 2
 
 
 def test_a_larger_host_gets_more():
@@ -43,17 +43,17 @@ def test_a_host_without_memory_is_passed_over():
 
 
 def test_by_label_only_hosts_that_have_it_are_used():
-    found = placement.place(containers(4), hosts(4, 4, 4, labels=[("disk", "ssd"), ("disk", "hdd"), ("disk", "ssd")]), "label:disk=ssd")
-    assert by_host(found) == {"h0": 2, "h2": 2}
+    result = placement.place(containers(4), hosts(4, 4, 4, labels=[("disk", "ssd"), ("disk", "hdd"), ("disk", "ssd")]), "label:disk=ssd")
+    assert by_host(result) == {"h0": 2, "h2": 2}
 
 
 def test_listed_takes_the_first_pattern_that_fits():
-    found = placement.place(containers(3), hosts(4, 4), "listed:db02=h1,*=h0")
-    assert found == {"db01": "h0", "db02": "h1", "db03": "h0"}
+    result = placement.place(containers(3), hosts(4, 4), "listed:db02=h1,*=h0")
+    assert result == {"db01": "h0", "db02": "h1", "db03": "h0"}
 
 
 @pytest.mark.parametrize(
-    ("rule", "words"),
+    ("rule", "text"),
     [
         ("scatter", "unknown placement 'scatter'; use spread, pack"),
         ("label:disk", "unknown placement"),
@@ -63,8 +63,8 @@ def test_listed_takes_the_first_pattern_that_fits():
         ("listed:db01=h0", "has no host for container db02"),
     ],
 )
-def test_what_cannot_be_placed_says_why(rule, words):
-    with pytest.raises(ValueError, match=words):
+def test_what_cannot_be_placed_says_why(rule, text):
+    with pytest.raises(ValueError, match=text):
         placement.place(containers(2), hosts(4, 4, labels=[("disk", "ssd")]), rule)
 
 
@@ -76,11 +76,11 @@ def test_counts_says_how_many_each_host_gets():
 @given(st.lists(st.floats(0.5, 64), min_size=1, max_size=8), st.integers(0, 60), st.sampled_from(["spread", "pack"]))
 def test_every_container_is_placed_once_and_no_host_is_far_beyond_its_share(cores, count, rule):
     machines = hosts(*cores)
-    where = placement.place(containers(count, vcpus=0.5), machines, rule)
-    assert list(where) == [f"db{i:02d}" for i in range(1, count + 1)]
+    location = placement.place(containers(count, vcpus=0.5), machines, rule)
+    assert list(location) == [f"db{i:02d}" for i in range(1, count + 1)]
     if rule == "spread" and count:
-        taken = {host.name: list(where.values()).count(host.name) for host in machines}
-        for host in (one for one in machines if taken[one.name]):  # no other host would have been better off with its last one
+        taken = {host.name: list(location.values()).count(host.name) for host in machines}
+        for host in (machine for machine in machines if taken[machine.name]):  # no other host would have been better off with its last one
             share = taken[host.name] / host.cores
             assert all(share <= (taken[other.name] + 1) / other.cores + 1e-9 for other in machines)
 
@@ -94,31 +94,32 @@ _MEMORY = st.sampled_from([1, 2, 4, None])
     st.lists(st.tuples(_SIZES, _MEMORY), max_size=40),
 )
 def test_spread_gives_what_looking_at_every_host_would(machines, wanted):
-    made = [Host(name=f"h{i}", cores=cores, memory=memory and memory * GB) for i, (cores, memory) in enumerate(machines)]
+    hosts = [Host(name=f"h{i}", cores=cores, memory=memory and memory * GB) for i, (cores, memory) in enumerate(machines)]
     many = [Container(name=f"c{i}", vcpus=vcpus, memory=memory and memory * GB) for i, (vcpus, memory) in enumerate(wanted)]
-    cores, memory, expected = [0.0] * len(made), [0] * len(made), {}
-    for one in many:
-        able = [i for i, host in enumerate(made) if not host.memory or not one.memory or memory[i] + one.memory <= host.memory]
-        size = one.vcpus or 1.0
+    cores, memory, expected = [0.0] * len(hosts), [0] * len(hosts), {}
+    for item in many:
+        able = [i for i, host in enumerate(hosts) if not host.memory or not item.memory or memory[i] + item.memory <= host.memory]
+        size = item.vcpus or 1.0
         best = min(
-            able or range(len(made)), key=lambda i, size=size: ((cores[i] + size) / (made[i].cores or 1), cores[i] / (made[i].cores or 1))
+            able or range(len(hosts)),
+            key=lambda i, size=size: ((cores[i] + size) / (hosts[i].cores or 1), cores[i] / (hosts[i].cores or 1)),
         )
-        cores[best], memory[best] = cores[best] + size, memory[best] + (one.memory or 0)
-        expected[one.name] = made[best].name
-    assert placement.place(many, made) == expected
+        cores[best], memory[best] = cores[best] + size, memory[best] + (item.memory or 0)
+        expected[item.name] = hosts[best].name
+    assert placement.place(many, hosts) == expected
 
 
 @given(st.integers(1, 6), st.integers(1, 40), st.randoms())
 def test_any_first_few_in_turn_are_spread(machines, count, rng):
     names = [host.name for host in hosts(*[1] * machines)]
-    where = {f"db{i}": names[i % machines] for i in range(count)}
-    order = list(where)
+    location = {f"db{i}": names[i % machines] for i in range(count)}
+    order = list(location)
     rng.shuffle(order)
-    turn = placement.in_turn(where, order, dict.fromkeys(names, 1.0))
+    turn = placement.in_turn(location, order, dict.fromkeys(names, 1.0))
     assert sorted(turn) == sorted(order)
     for few in range(1, count + 1):
-        each = Counter(where[name] for name in turn[:few])
-        full = [name for name in names if each[name] < list(where.values()).count(name)]
+        each = Counter(location[name] for name in turn[:few])
+        full = [name for name in names if each[name] < list(location.values()).count(name)]
         assert not full or max(each.values()) - min(each[name] for name in full) <= 1
 
 

@@ -24,10 +24,10 @@ def test_one_trial_per_kind_and_form_and_then_it_stops(options, results):
 
 
 def test_a_time_budget_ends_it_between_two_trials(options, results):
-    asked = options(time_budget=3.5)  # each made-up trial takes a second
-    assert len(STUDY.propose(asked, []).trials) == 1
-    assert len(STUDY.propose(asked, results()[:2]).trials) == 1
-    assert STUDY.propose(asked, results()[:3]).stop == "the budget of 3.5 s is used up; 3 of 6 planned trials were run"
+    study_options = options(time_budget=3.5)  # each made-up trial takes a second
+    assert len(STUDY.propose(study_options, []).trials) == 1
+    assert len(STUDY.propose(study_options, results()[:2]).trials) == 1
+    assert STUDY.propose(study_options, results()[:3]).stop == "the budget of 3.5 s is used up; 3 of 6 planned trials were run"
 
 
 def test_without_encryption_there_is_one_form(options):

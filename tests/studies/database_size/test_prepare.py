@@ -21,15 +21,17 @@ PG = Installation(bin="/pg/bin", version="18.6", major=18, kind="system", build=
 SIZES = {"database_bytes": 55, "tables_bytes": 40, "indexes_bytes": 10, "other_bytes": 5}
 
 
-def prepared(**asked):
-    return prepare(LocalNode(), DatabaseSizeRequest(**asked), dry=True)
+def prepared(**requested):
+    return prepare(LocalNode(), DatabaseSizeRequest(**requested), dry=True)
 
 
 def test_a_plain_request_is_completed(own_directories):
-    found = prepared()
-    assert found.options.scales == (1, 2, 5, 10, 20, 50) and found.options.pg_version == found.installation.version
-    assert found.environment.runtime == "process", "no control group is needed where nothing runs"
-    assert 800e6 < found.disk < 1e9, "the largest one decides, since they come one at a time"
+    prepared_study = prepared()
+    assert (
+        prepared_study.options.scales == (1, 2, 5, 10, 20, 50) and prepared_study.options.pg_version == prepared_study.installation.version
+    )
+    assert prepared_study.environment.runtime == "process", "no control group is needed where nothing runs"
+    assert 800e6 < prepared_study.disk < 1e9, "the largest one decides, since they come one at a time"
     assert not own_directories.joinpath("cache").exists()
 
 
@@ -38,16 +40,16 @@ def test_a_time_budget_is_in_seconds():
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"),
+    ("requested", "error", "message"),
     [
         ({"scales": (10_000_000,)}, CapabilityError, "a database of scale 10000000 needs .* are free"),
         ({"pg_bin": "/nonexistent"}, UsageError, "/nonexistent"),
         ({"run_as": "no-such-account"}, UsageError, "no user 'no-such-account'"),
     ],
 )
-def test_what_cannot_be_done_is_said(asked, error, message):
+def test_what_cannot_be_done_is_said(requested, error, message):
     with pytest.raises(error, match=message):
-        prepared(**asked)
+        prepared(**requested)
 
 
 @pytest.fixture
@@ -83,15 +85,15 @@ def test_a_golden_copy_that_is_there_tells_its_sizes_and_stays(session, trial):
 
 
 def test_one_that_is_made_for_this_is_removed_again(session, trial, monkeypatch):
-    made = []
+    created = []
 
     def ensure(node, installation, contents, **_):
-        made.append(copy_of(session))
+        created.append(copy_of(session))
         return templates.find(node, installation, contents, str(session.cache))
 
     monkeypatch.setattr(templates, "ensure", ensure)
     assert measure(session, trial) == SIZES
-    assert len(made) == 1 and not made[0].exists()
+    assert len(created) == 1 and not created[0].exists()
 
 
 def test_an_unknown_probe_is_said(session, trial):

@@ -29,16 +29,16 @@ def words(svg: str) -> str:
 
 def test_throughput_shows_both_perfects_models_and_what_limits_each_point(drawn8):
     text = words(drawn8[0]["throughput"].svg)
-    for said in ("ideal (single database)", "ideal (linear fit)", "best fit: piecewise linear", "USL", "limited by the CPU quota"):
-        assert said in text
-    for said in (
+    for message in ("ideal (single database)", "ideal (linear fit)", "best fit: piecewise linear", "USL", "limited by the CPU quota"):
+        assert message in text
+    for message in (
         "limited by the host",
         "has tainted trials",
         "all cores allocated",
         "knee of the piecewise linear model: 5.6",
         "falls below 85 % at 8.0",
     ):
-        assert said in text
+        assert message in text
     assert "thousand transactions/s" in text
 
 
@@ -67,9 +67,9 @@ def test_every_limit_can_be_drawn(run8, limit):
 def test_a_model_is_solid_within_the_data_and_dashed_beyond(run8):
     models = {"usl": {"n": [0, 12], "x": [0, 9]}, "best": "usl"}
     lines = drawing.specification(figures.throughput(inputs(changed(run8[0], figures={"models": models}))))
-    rows = [row for held in lines["datasets"].values() for row in json.loads(held)]
-    drawn = [row for row in rows if "dash" in row and row["colour"] == chart_style.GREEN]
-    assert {(row["x"], tuple(row["dash"])) for row in drawn} == {(0, (1, 0)), (10, (1, 0)), (10, (4, 4)), (12, (4, 4))}
+    rows = [row for dataset in lines["datasets"].values() for row in json.loads(dataset)]
+    figure = [row for row in rows if "dash" in row and row["colour"] == chart_style.GREEN]
+    assert {(row["x"], tuple(row["dash"])) for row in figure} == {(0, (1, 0)), (10, (1, 0)), (10, (4, 4)), (12, (4, 4))}
 
 
 def test_an_end_that_the_data_do_not_reach_is_not_marked(run8):
@@ -120,8 +120,8 @@ def test_the_real_study_fits_the_figures(run8, synthetic):
         databases=tuple(synthetic.points(8)),
     )
     record = run8[0].model_copy(update={"analysis": STUDY.analyse(options, run8[1])})
-    drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, run8[1]))
-    assert left_out == {} and len(drawn) == 8
+    figure, left_out = drawing.draw(FigureInputs(record, record.analysis, run8[1]))
+    assert left_out == {} and len(figure) == 8
 
 
 def test_cpu_is_titled_with_what_the_platform_takes(drawn8):
@@ -159,7 +159,7 @@ def test_a_percentile_that_is_missing_at_a_point_leaves_the_others(drawn8):
 def test_a_soak_shows_its_worst_window_and_its_marks(synthetic):
     record, results = synthetic.soak_run()
     drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, results))
-    names = {one.name: one for one in drawn}
+    names = {item.name: item for item in drawn}
     assert "soak" in names and "seconds" in names and "throughput" in left_out
     assert names["soak"].figure.title.endswith("throughput drifted by −0.4 % per hour")
     text = words(names["soak"].svg)
@@ -189,13 +189,13 @@ def analysis(*rows):
     return Analysis(answer="", grade="A", tables={"density": list(rows)})
 
 
-def row(databases, value, fraction=None, **more):
-    return {"databases": databases, "allocated_share": fraction, "throughput": Finding(value=value, unit="tps"), **more}
+def row(databases, value, fraction=None, **extra):
+    return {"databases": databases, "allocated_share": fraction, "throughput": Finding(value=value, unit="tps"), **extra}
 
 
 def test_rows_are_sorted_and_need_a_number():
-    found = figures.rows_with(analysis(row(8, 3.0), row(1, 1.0), row(4, None), row(None, 2.0)), "density", "throughput")
-    assert [figures.databases(one) for one in found] == [1, 8]
+    result = figures.rows_with(analysis(row(8, 3.0), row(1, 1.0), row(4, None), row(None, 2.0)), "density", "throughput")
+    assert [figures.databases(item) for item in result] == [1, 8]
     assert figures.rows_with(analysis(), "cpu", "idle") == []
 
 
@@ -234,7 +234,7 @@ def test_runs_without_the_table_are_left_out(run8, synthetic):
 def test_titles_carry_the_numbers_and_specifications_are_valid(run8, run40):
     runs = [("small", run8[0]), ("large", run40[0])]
     throughput, efficiency, cpu = (
-        one(runs) for one in (figures.overlay_throughput, figures.overlay_efficiency, figures.overlay_cpu_efficiency)
+        item(runs) for item in (figures.overlay_throughput, figures.overlay_efficiency, figures.overlay_cpu_efficiency)
     )
     assert throughput.title == "At the largest point within the cores: small 116.4k tps, large 2.191M tps"
     assert "small 85.6 % at 100 % of its cores, large 85.6 % at 100 % of its cores" in efficiency.title

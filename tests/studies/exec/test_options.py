@@ -64,30 +64,30 @@ def test_every_host_does_it_in_the_same_phase(options):
 
 
 def test_it_stops_when_all_are_done(options, results):
-    asked = options()
-    assert "all planned trials are done" in propose(asked, results(asked)).stop
+    study_options = options()
+    assert "all planned trials are done" in propose(study_options, results(study_options)).stop
 
 
 def test_what_failed_is_run_again(options, results):
-    asked = options()
-    again = propose(asked, results(asked, tainted=(1,))).trials
+    study_options = options()
+    again = propose(study_options, results(study_options, tainted=(1,))).trials
     assert len(again) == 1 and "rerun of tainted hosts=1#1" in again[0].reason
 
 
 def test_a_budget_is_spent_by_what_trials_really_take(options, results):
-    asked = options(time_budget=30.0, repeats=8)
-    done = results(options())[:1]
-    assert len(propose(asked, []).trials) == 1, "before one has run nobody knows how long they take"
-    assert len(propose(asked, done).trials) == 1
+    study_options = options(time_budget=30.0, repeats=8)
+    finished = results(options())[:1]
+    assert len(propose(study_options, []).trials) == 1, "before one has run nobody knows how long they take"
+    assert len(propose(study_options, finished).trials) == 1
     few = results(options(), duration=14.0)[:2]
-    assert "the budget of 30 s is used up" in propose(asked, few).stop
+    assert "the budget of 30 s is used up" in propose(study_options, few).stop
 
 
 def test_what_is_left_of_a_budget_makes_a_duration_surer_but_no_window(options, results):
     sure, unsure = results(options(), spread=0.0001), results(options(), spread=0.1)
-    asked = options(time_budget=200.0)
-    assert "done" in propose(asked, sure).stop
-    assert "adaptive" in propose(asked, unsure).trials[0].reason
+    study_options = options(time_budget=200.0)
+    assert "done" in propose(study_options, sure).stop
+    assert "adaptive" in propose(study_options, unsure).trials[0].reason
     window = options(duration=4.0, time_budget=200.0)
     assert "done" in propose(window, results(window)).stop
 

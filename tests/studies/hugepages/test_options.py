@@ -49,9 +49,9 @@ def test_reserved_pages_are_whole_numbers(build):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [({"huge_pages": "2MB"}, "give them with page_sizes"), ({"repeats": 3}, "give max_blocks"), ({"precision": "60%"}, "less than")],
 )
-def test_options_of_other_studies_are_rejected(asked, message):
+def test_options_of_other_studies_are_rejected(requested, message):
     with pytest.raises(ValueError, match=message):
-        HugepagesRequest(**asked)
+        HugepagesRequest(**requested)

@@ -33,8 +33,8 @@ def test_the_limit_of_a_link_takes_one_stream(results):
 
 
 def test_throughput_and_round_trips_in_other_words():
-    found = replication_bandwidth(Finding(value=8.0, low=7.0, high=9.0, unit="Gbit/s", n=3))
-    assert (found.value, found.low, found.high, found.unit) == (1000, 875, 1125, "MB/s")
+    result = replication_bandwidth(Finding(value=8.0, low=7.0, high=9.0, unit="Gbit/s", n=3))
+    assert (result.value, result.low, result.high, result.unit) == (1000, 875, 1125, "MB/s")
     trips = round_trips(Finding(value=0.5, low=0.4, high=0.8, unit="ms", n=3))
     assert (trips.value, trips.low, trips.high) == (2000, 1250, 2500)
     assert round_trips(Finding(value=None, unit="ms", n=0)) is None
@@ -60,8 +60,8 @@ def test_e14s_two_tables_are_told_apart():
 @pytest.mark.parametrize("link", [1.5, 2.0, 3.0, 7.0, 16.0])
 def test_a_stream_of_one_window_a_round_trip_is_bound_by_latency_whatever_the_link(link):
     """Known truth: n streams make min(n × window ÷ RTT, link)."""
-    found = find_bottleneck({n: min(float(n), link) for n in (1, 2, 4, 8, 16)})
-    assert found.kind == "latency" and found.peak_throughput == link
+    bottleneck = find_bottleneck({n: min(float(n), link) for n in (1, 2, 4, 8, 16)})
+    assert bottleneck.kind == "latency" and bottleneck.peak_throughput == link
 
 
 def test_a_full_thread_is_not_taken_for_the_link():
@@ -83,12 +83,16 @@ def test_without_one_stream_nothing_is_said(throughput):
 @given(st.dictionaries(st.integers(2, 64), st.floats(0.1, 100), max_size=6), st.floats(0.1, 100))
 def test_enough_streams_make_nearly_the_best(further, alone):
     throughput = {1: alone} | further
-    found = find_bottleneck(throughput)
+    bottleneck = find_bottleneck(throughput)
     assert (
-        throughput[found.streams_for_90pct] >= NEAR_PEAK_SHARE * found.peak_throughput
-        and found.peak_throughput == max(throughput.values()) == throughput[found.peak_streams]
+        throughput[bottleneck.streams_for_90pct] >= NEAR_PEAK_SHARE * bottleneck.peak_throughput
+        and bottleneck.peak_throughput == max(throughput.values()) == throughput[bottleneck.peak_streams]
     )
-    assert all(throughput[streams] < NEAR_PEAK_SHARE * found.peak_throughput for streams in throughput if streams < found.streams_for_90pct)
+    assert all(
+        throughput[streams] < NEAR_PEAK_SHARE * bottleneck.peak_throughput
+        for streams in throughput
+        if streams < bottleneck.streams_for_90pct
+    )
 
 
 @given(st.dictionaries(st.integers(1, 64), st.tuples(st.floats(1, 100), st.floats(0, 10)), min_size=1, max_size=6))
@@ -98,5 +102,5 @@ def test_the_range_holds_the_answer_of_the_middle(ends):
     middle = {streams: value for streams, (value, _) in ends.items()}
     best = max(middle.values())
     enough = min(streams for streams, value in middle.items() if value >= NEAR_PEAK_SHARE * best)
-    found = possible_streams(low, high)
-    assert not found or min(found) <= enough <= max(found)
+    result = possible_streams(low, high)
+    assert not result or min(result) <= enough <= max(result)

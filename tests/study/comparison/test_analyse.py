@@ -10,96 +10,96 @@ def told(options, simulate, **how):
     return analyse(options, results), results
 
 
-def row(found, variant, metric):
-    return next(row for row in found.tables["comparison"] if row["variant"] == variant and row["metric"] == metric)
+def row(result, variant, metric):
+    return next(row for row in result.tables["comparison"] if row["variant"] == variant and row["metric"] == metric)
 
 
 def test_a_difference_is_told_with_its_interval(options, simulate):
-    found, results = told(options(), simulate, truth={"other": 0.8})
-    assert found.answer.startswith("other is slower than base: throughput −") and "; base against itself (A/A): " in found.answer
-    assert found.grade == "A" and not [warning for warning in found.warnings if not warning.startswith("Left out")]
-    ratio = found.findings["ratio:other:throughput"]
-    assert ratio.low < 0.8 < ratio.high and ratio.unit == "" and ratio.n == len(results) // 3 == found.findings["blocks"].value
-    aa_ratio = found.findings["aa_ratio:throughput"]
+    result, results = told(options(), simulate, truth={"other": 0.8})
+    assert result.answer.startswith("other is slower than base: throughput −") and "; base against itself (A/A): " in result.answer
+    assert result.grade == "A" and not [warning for warning in result.warnings if not warning.startswith("Left out")]
+    ratio = result.findings["ratio:other:throughput"]
+    assert ratio.low < 0.8 < ratio.high and ratio.unit == "" and ratio.n == len(results) // 3 == result.findings["blocks"].value
+    aa_ratio = result.findings["aa_ratio:throughput"]
     assert aa_ratio.low < 1 < aa_ratio.high
-    first = found.tables["comparison"][0]
+    first = result.tables["comparison"][0]
     assert first["metric"] == "throughput" and first["primary"] == 1 and first["conclusion"] == "slower" and first["outcome"] == "lower"
     assert first["better_direction"] == "higher" and first["ratio_to_baseline"] == ratio and first["aa_ratio"].value == aa_ratio.value
     assert first["baseline"].value == pytest.approx(10_000, rel=0.02) and first["value"].unit == "tps"
-    assert row(found, "other", "p95")["conclusion"] == "slower" and row(found, "other", "cpu_per_tx")["conclusion"] == "higher cost"
+    assert row(result, "other", "p95")["conclusion"] == "slower" and row(result, "other", "cpu_per_tx")["conclusion"] == "higher cost"
     assert any(
-        text.startswith("other differs significantly from base in other metrics: CPU per transaction +2") for text in found.next_steps
+        text.startswith("other differs significantly from base in other metrics: CPU per transaction +2") for text in result.next_steps
     )
-    assert len(found.tables["blocks"]) == len(results)
-    assert found.tables["differences"] == [{"option": "protocol", "base": "prepared", "other": "simple"}]
-    assert found.figures["series"]["metrics"]["throughput"]["values"]["other"]
+    assert len(result.tables["blocks"]) == len(results)
+    assert result.tables["differences"] == [{"option": "protocol", "base": "prepared", "other": "simple"}]
+    assert result.figures["series"]["metrics"]["throughput"]["values"]["other"]
 
 
 def test_what_was_not_seen_is_left_out_with_the_reason(options, simulate):
-    found, _ = told(options(), simulate, truth={"other": 0.8}, p99=False)
-    assert not [row for row in found.tables["comparison"] if row["metric"] in ("p99", "memory", "wal_per_tx")]
-    assert "Left out: p99 latency: fewer than ten sampled transactions beyond p99" in found.warnings
-    assert "ratio:other:memory" not in found.findings
+    result, _ = told(options(), simulate, truth={"other": 0.8}, p99=False)
+    assert not [row for row in result.tables["comparison"] if row["metric"] in ("p99", "memory", "wal_per_tx")]
+    assert "Left out: p99 latency: fewer than ten sampled transactions beyond p99" in result.warnings
+    assert "ratio:other:memory" not in result.findings
 
 
 def test_where_no_server_is_deployed_nobody_misses_what_only_servers_have(options, simulate):
     results, _ = simulate(options(), truth={"other": 0.8}, p99=False).until_stop()
     (host,) = results[0].trial.deployment.hosts
     empty = results[0].trial.deployment.model_copy(update={"hosts": (host.model_copy(update={"containers": ()}),)})
-    bare = [one.model_copy(update={"trial": one.trial.model_copy(update={"deployment": empty})}) for one in results]
-    assert not [said for said in analyse(options(), bare).warnings if said.startswith("Left out")]
+    bare = [result.model_copy(update={"trial": result.trial.model_copy(update={"deployment": empty})}) for result in results]
+    assert not [warning for warning in analyse(options(), bare).warnings if warning.startswith("Left out")]
 
 
 def test_equal_things_are_said_to_be_equal(options, simulate):
-    found, _ = told(options(time_budget=1e6), simulate, noise=0.002)
-    assert found.answer.startswith("other and base do not differ by more than 2 %") and found.grade == "A"
-    assert found.tables["comparison"][0]["conclusion"] == "equivalent (±2 %)"
+    result, _ = told(options(time_budget=1e6), simulate, noise=0.002)
+    assert result.answer.startswith("other and base do not differ by more than 2 %") and result.grade == "A"
+    assert result.tables["comparison"][0]["conclusion"] == "equivalent (±2 %)"
 
 
 def test_what_cannot_be_told_says_what_would_settle_it(options, simulate):
-    found, _ = told(options(time_budget=1e6), simulate, noise=0.05)
-    first = found.tables["comparison"][0]
-    assert found.answer.startswith("No difference between other and base established yet")
+    result, _ = told(options(time_budget=1e6), simulate, noise=0.05)
+    first = result.tables["comparison"][0]
+    assert result.answer.startswith("No difference between other and base established yet")
     assert (
         first["conclusion"] == "inconclusive"
         and first["blocks_needed"] > 0
-        and f"about {first['blocks_needed']} more blocks" in found.answer
+        and f"about {first['blocks_needed']} more blocks" in result.answer
     )
     assert any(
         text.startswith(f"A run that is likely to decide: --max-blocks {14 + first['blocks_needed']} --time-budget ")
-        for text in found.next_steps
+        for text in result.next_steps
     )
 
 
 def test_a_budget_that_ends_it_between_looks_still_gives_an_interval(options, simulate):
-    made = options(max_blocks=40, time_budget=20 * 8.5)
-    found, results = told(made, simulate, truth={"other": 0.8}, noise=0.001)
-    assert found.findings["ratio:other:throughput"].low is not None, f"{len(results)} trials"
+    study_options = options(max_blocks=40, time_budget=20 * 8.5)
+    result, results = told(study_options, simulate, truth={"other": 0.8}, noise=0.001)
+    assert result.findings["ratio:other:throughput"].low is not None, f"{len(results)} trials"
 
 
 def test_a_block_that_was_run_again_costs_no_grade_and_one_that_was_not_does(options, simulate):
     def once(trial):
         return "steal" if trial.repeat == 2 and trial.point["variant"] == "other" else None
 
-    found, _ = told(options(time_budget=1e6), simulate, truth={"other": 0.8}, taint=once)
-    assert found.grade == "A"
-    assert "blocks have a tainted trial, by steal (1); they are left out" in found.warnings[0]
-    found, _ = told(options(time_budget=1e6, max_reruns=0), simulate, noise=0.05, taint=once)
-    assert found.grade == "B" and found.findings["blocks"].note == "of 14 that were run, 1 tainted"
+    result, _ = told(options(time_budget=1e6), simulate, truth={"other": 0.8}, taint=once)
+    assert result.grade == "A"
+    assert "blocks have a tainted trial, by steal (1); they are left out" in result.warnings[0]
+    result, _ = told(options(time_budget=1e6, max_reruns=0), simulate, noise=0.05, taint=once)
+    assert result.grade == "B" and result.findings["blocks"].note == "of 14 that were run, 1 tainted"
 
 
 def test_tainted_throughout_is_an_indication(options, simulate):
-    found, _ = told(options(max_blocks=8, max_reruns=1), simulate, truth={"other": 0.8}, taint=lambda trial: "steal")
-    assert found.grade == "C" and found.answer.startswith("Indication only: other is slower than base")
-    assert "they are used as fallback" in found.warnings[0]
-    assert found.findings["ratio:other:throughput"].note.startswith("only tainted blocks")
+    result, _ = told(options(max_blocks=8, max_reruns=1), simulate, truth={"other": 0.8}, taint=lambda trial: "steal")
+    assert result.grade == "C" and result.answer.startswith("Indication only: other is slower than base")
+    assert "they are used as fallback" in result.warnings[0]
+    assert result.findings["ratio:other:throughput"].note.startswith("only tainted blocks")
 
 
 def test_an_unknown_check_is_no_pass(options, simulate):
     results, _ = simulate(options(), truth={"other": 0.8}).until_stop()
     blind = [r.model_copy(update={"checks": [v.model_copy(update={"result": "unknown"}) for v in r.checks]}) for r in results]
-    found = analyse(options(), blind)
-    assert found.grade == "B" and any("Could not be checked here" in warning for warning in found.warnings)
+    analysis = analyse(options(), blind)
+    assert analysis.grade == "B" and any("Could not be checked here" in warning for warning in analysis.warnings)
 
 
 def test_a_baseline_that_differs_from_itself_is_called_into_question(options, simulate):
@@ -112,8 +112,8 @@ def test_a_baseline_that_differs_from_itself_is_called_into_question(options, si
         targets = [target.model_copy(update={"throughput": target.throughput * 0.9}) for target in phase.targets]
         return result.model_copy(update={"phases": [phase.model_copy(update={"targets": targets})]})
 
-    found = analyse(options(time_budget=1e6), [slower(result) for result in results])
-    assert found.grade == "B" and any(warning.startswith("base differs from itself (−") for warning in found.warnings)
+    analysis = analyse(options(time_budget=1e6), [slower(result) for result in results])
+    assert analysis.grade == "B" and any(warning.startswith("base differs from itself (−") for warning in analysis.warnings)
 
 
 def test_a_torn_block_is_said(options, simulate):
@@ -127,41 +127,41 @@ def test_a_torn_block_is_said(options, simulate):
 
 
 def test_failures_are_told(options, simulate):
-    made = options()
-    found, _ = told(made, simulate, fail=lambda trial: "no room" if trial.point["variant"] == "other" else None)
-    assert found.grade == "C"
-    assert found.answer == "No result: other did not finish a trial in any of 2 blocks: no room."
-    assert "2 trials of other did not finish: no room" in found.warnings
-    assert analyse(made, []).answer == "No result: no trial was run."
+    study_options = options()
+    result, _ = told(study_options, simulate, fail=lambda trial: "no room" if trial.point["variant"] == "other" else None)
+    assert result.grade == "C"
+    assert result.answer == "No result: other did not finish a trial in any of 2 blocks: no room."
+    assert "2 trials of other did not finish: no room" in result.warnings
+    assert analyse(study_options, []).answer == "No result: no trial was run."
 
 
 def test_several_variants_and_points_with_a_studys_own_findings(options, server, simulate):
     arms_ = {name: server(databases=(1, 2, 4), protocol=name) for name in ("prepared", "simple", "extended")}
-    made = options(arms_, compare_findings=True, time_budget=1e6)
-    found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
-    assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer
-    assert row(found, "simple", "throughput@databases=4")["conclusion"] == "slower"
-    own = row(found, "simple", "linear_slope")
+    study_options = options(arms_, compare_findings=True, time_budget=1e6)
+    result, _ = told(study_options, simulate, truth={"simple": 0.7}, noise=0.003)
+    assert "simple is slower than prepared" in result.answer and "extended and prepared do not differ" in result.answer
+    assert row(result, "simple", "throughput@databases=4")["conclusion"] == "slower"
+    own = row(result, "simple", "linear_slope")
     assert own["conclusion"] == "lower" and own["better_direction"] == "" and own["unit"]
 
 
 def test_a_steadier_metric_is_recommended_where_the_one_asked_for_cannot_tell(options, simulate):
-    made = options(time_budget=1e6)
-    results, _ = simulate(made, noise=0.1).until_stop()
+    study_options = options(time_budget=1e6)
+    results, _ = simulate(study_options, noise=0.1).until_stop()
     steady = []
     for result in results:
         phase = result.phases[0]
         used = {"cpu.usage": phase.throughput * 0.0001}
         metrics = phase.metrics | {"container:db01": used}
         steady.append(result.model_copy(update={"phases": [phase.model_copy(update={"metrics": metrics})]}))
-    found = analyse(made, steady)
-    assert any(text.startswith("CPU per transaction has less noise here than throughput") for text in found.next_steps)
-    assert not any("steadier" in text for text in analyse(made, results).next_steps)
+    analysis = analyse(study_options, steady)
+    assert any(text.startswith("CPU per transaction has less noise here than throughput") for text in analysis.next_steps)
+    assert not any("steadier" in text for text in analyse(study_options, results).next_steps)
 
 
 @pytest.mark.parametrize("cut", [0, 1, 2, 3, 4, 7, 17])
 def test_it_never_raises_for_what_is_missing(options, simulate, cut):
     results, _ = simulate(options(), noise=0.05).until_stop()
-    found = STUDY.analyse(options(), results[:cut])
-    assert found.answer.endswith(".") and found.grade in "ABC"
+    analysis = STUDY.analyse(options(), results[:cut])
+    assert analysis.answer.endswith(".") and analysis.grade in "ABC"
     assert STUDY.analyse(options(metric="memory"), results[:cut]).grade == "C"
