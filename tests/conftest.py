@@ -103,19 +103,19 @@ def _configured(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     initdb takes the most time by far. What a stopped cluster needs to be asked is its version, its settings and its control file."""
     from pgherd.postgres import settings_validation
 
-    real, made = settings_validation.configured, dict[tuple[str, str | None], Path]()
+    real, created = settings_validation.configured, dict[tuple[str, str | None], Path]()
 
     def configured(node: Any, installation: Any, settings: Any, account: str | None, workdir: str) -> str:
         cluster = Path(workdir, f"validate-{installation.version}")
         if not cluster.exists():
             key = installation.bin, account
-            if key not in made:
+            if key not in created:
                 root = _enterable(tmp_path_factory.mktemp("validate"))
-                made[key] = Path(real(node, installation, {}, account, str(root)))
+                created[key] = Path(real(node, installation, {}, account, str(root)))
             for part in (cluster, cluster / "global"):
                 part.mkdir(mode=0o700)
             for name in ("PG_VERSION", "postgresql.conf", "global/pg_control"):
-                shutil.copy2(made[key] / name, cluster / name)
+                shutil.copy2(created[key] / name, cluster / name)
             if account is not None:
                 for part in (cluster, *cluster.rglob("*")):
                     shutil.chown(part, account)
@@ -200,5 +200,5 @@ def drawn8(run8):
     """(figures by name, reasons of those left out) of the run with 8 databases."""
     from pgherd.report import drawing
 
-    drawn, left_out = drawing.draw(drawing.FigureInputs(run8[0], run8[0].analysis, run8[1]))
-    return {one.name: one for one in drawn}, left_out
+    figure, left_out = drawing.draw(drawing.FigureInputs(run8[0], run8[0].analysis, run8[1]))
+    return {item.name: item for item in figure}, left_out

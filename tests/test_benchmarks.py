@@ -49,8 +49,8 @@ def test_interval_covers_as_often_as_it_says(modules, seed):
         # Pairs with a burst of foreign load now and then; the true ratio is 0.99.
         ours = [0.99 * rng.lognormvariate(0, 0.02) * (0.7 if rng.random() < 0.05 else 1) for _ in range(20)]
         plain = [rng.lognormvariate(0, 0.02) * (0.7 if rng.random() < 0.05 else 1) for _ in range(20)]
-        found = modules[0].ratio(ours, plain)
-        hits += found.low <= 0.99 <= found.high
+        result = modules[0].ratio(ours, plain)
+        hits += result.low <= 0.99 <= result.high
     assert hits >= 920  # 950 are to be expected; fewer than 920 by chance once in 100,000 times
 
 
@@ -71,10 +71,10 @@ def test_orders_are_balanced(modules, pairs, seed):
 
 
 def test_pairs_end_when_told(modules):
-    seen = []
+    observed = []
     sides = {"plain": lambda: 1, "pgherd": lambda: 2}
-    modules[0].run_blocks(10, random.Random(1), sides, lambda number, pair: seen.append(pair) or number == 3)
-    assert seen == [{"plain": 1, "pgherd": 2}] * 3
+    modules[0].run_blocks(10, random.Random(1), sides, lambda number, pair: observed.append(pair) or number == 3)
+    assert observed == [{"plain": 1, "pgherd": 2}] * 3
 
 
 def test_document_is_json_with_raw_last(modules):
@@ -91,7 +91,7 @@ def test_digits_follow_the_interval(modules):
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "bounds", "said"),
+    ("low", "high", "bounds", "message"),
     [
         (2.1, 2.9, {"least": 2}, True),
         (1.1, 1.9, {"least": 2}, False),
@@ -105,14 +105,14 @@ def test_digits_follow_the_interval(modules):
         (None, None, {"most": 60}, None),
     ],
 )
-def test_a_goal_that_the_interval_holds_is_neither_met_nor_missed(modules, low, high, bounds, said):
-    assert modules[1].met(SimpleNamespace(low=low, high=high), **bounds) is said
+def test_a_goal_that_the_interval_holds_is_neither_met_nor_missed(modules, low, high, bounds, message):
+    assert modules[1].met(SimpleNamespace(low=low, high=high), **bounds) is message
 
 
 def test_a_goal_that_wants_a_narrow_interval_is_not_met_by_a_wide_one(modules):
     judge = importlib.import_module("throughput").judge
-    said = [judge(SimpleNamespace(low=low, high=high)) for low, high in ((0.996, 1.005), (1.0, 1.02), (0.97, 0.98), (0.988, 0.996))]
-    assert said == [True, None, False, None]
+    conclusions = [judge(SimpleNamespace(low=low, high=high)) for low, high in ((0.996, 1.005), (1.0, 1.02), (0.97, 0.98), (0.988, 0.996))]
+    assert conclusions == [True, None, False, None]
 
 
 def test_a_failed_trial_is_no_first_number(modules, tmp_path):
@@ -243,14 +243,14 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
             "grade": grade,
         }
 
-    found = [row("quota", "lower", 0.93, 0.97, 0.95)] * 17
+    result = [row("quota", "lower", 0.93, 0.97, 0.95)] * 17
     missed = [
         row("quota", "lower", 0.90, 0.94, 0.95),
         row("quota", "lower", 0.93, 0.97, 0.95, grade="C"),
         row("quota", "inconclusive", None, None, 0.95),
     ]
     same = [row("same", "equivalent", 0.99, 1.01, 1.0)] * 17 + [row("same", "higher", 1.01, 1.05, 1.0, (1.01, 1.03))] * 3
-    figures = {figure.name: figure for figure in known_truth.figures([*found, *missed, *same], 20)}
+    figures = {figure.name: figure for figure in known_truth.figures([*result, *missed, *same], 20)}
     hits = figures["quota: found, with an interval that holds the truth"]
     assert (hits.value, hits.met) == (85.0, True) and (hits.low, hits.high) == pytest.approx((62.1, 96.8), abs=0.05)
     assert figures["quota: found"].value == 90.0
@@ -261,7 +261,7 @@ def test_known_truth_counts_hits_false_alarms_and_coverage(modules):
     assert figures["quota: seconds of a try"].met is True
     used = figures["quota: share of the quota that was used"]
     assert used.value == pytest.approx(99) and used.note == "both sides used theirs up"
-    few = {figure.name: figure for figure in known_truth.figures(found[:5], 20)}
+    few = {figure.name: figure for figure in known_truth.figures(result[:5], 20)}
     assert few["quota: found, with an interval that holds the truth"].met is None, "five tries prove no goal for twenty"
 
 
@@ -281,16 +281,16 @@ _REPORT = """<testsuites><testsuite>
 
 def test_long_check_counts_faults_and_the_rest(modules):
     long_check = importlib.import_module("long_check")
-    made = long_check.rows(long_check.read(_REPORT), "2026-01-31", "abc", 7)
-    assert [(row.file, row.fault, row.passed, row.failed, row.skipped) for row in made] == [
+    created = long_check.rows(long_check.read(_REPORT), "2026-01-31", "abc", 7)
+    assert [(row.file, row.fault, row.passed, row.failed, row.skipped) for row in created] == [
         ("tests/it/test_kill", "", 1, [], []),
         ("tests/it/test_kill", "test_killed[disk]", 1, ["test_killed[disk] (3): left behind: a process more"], []),
         ("tests/it/test_other", "", 0, ["test_thrice: broke"], ["test_twice: no KVM"]),
     ]
-    fault, rest = long_check.figures(made)
+    fault, remainder = long_check.figures(created)
     assert (fault.name, fault.value, fault.n, fault.met) == ("passed, test_kill: killed[disk]", 50, 2, False)
-    assert (rest.name, rest.value, rest.n, rest.met) == ("passed, all other tests", 50, 2, False)
-    assert "left behind" in fault.note and "broke" in rest.note
+    assert (remainder.name, remainder.value, remainder.n, remainder.met) == ("passed, all other tests", 50, 2, False)
+    assert "left behind" in fault.note and "broke" in remainder.note
     with pytest.raises(ValueError, match="JUnit"):
         long_check.read("collected 3 items")
 
@@ -316,31 +316,31 @@ def test_a_part_of_a_long_check_replaces_its_own_files_alone(modules, tmp_path, 
 
 def test_balloons_servers_are_taken_down_though_one_of_them_raises(modules, tmp_path, monkeypatch):
     balloon_server = importlib.import_module("balloon_server")
-    done: list[str] = []
+    finished: list[str] = []
 
     class Server:
         def __init__(self, name: str, broken: str = "") -> None:
             self.name, self.broken = name, broken
 
         def stop(self, *_: object) -> None:
-            done.append(self.name)
+            finished.append(self.name)
             if self.broken:
                 raise OSError(self.broken)
 
-    monkeypatch.setattr(balloon_server, "remove_group", done.append)
-    place = tmp_path / "place"
-    place.mkdir()
+    monkeypatch.setattr(balloon_server, "remove_group", finished.append)
+    path = tmp_path / "place"
+    path.mkdir()
     servers = [Server("one"), Server("two", "will not stop"), Server("three")]
-    home = balloon_server.Home(place, None, servers, {"one": "group of one", "two": None, "three": "group of three"})
+    home = balloon_server.Home(path, None, servers, {"one": "group of one", "two": None, "three": "group of three"})
     with pytest.raises(OSError, match="will not stop"):
         home.close()
-    assert set(done[:3]) == {"one", "two", "three"} and set(done[3:]) == {"group of one", "group of three"}
-    assert not place.exists()
+    assert set(finished[:3]) == {"one", "two", "three"} and set(finished[3:]) == {"group of one", "group of three"}
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("number", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_benchmark_that_is_ended_takes_back_what_it_has_made(number, tmp_path):
-    made, began = tmp_path / "made", tmp_path / "began"
+    path, began = tmp_path / "made", tmp_path / "began"
     script = f"""
 import contextlib, pathlib, signal, time
 import outcome
@@ -348,7 +348,7 @@ import outcome
 signal.signal(signal.{number}, signal.SIG_DFL)  # one that is ignored at the start stays so
 
 def main():
-    made = pathlib.Path({str(made)!r})
+    made = pathlib.Path({str(path)!r})
     made.mkdir()
     with contextlib.ExitStack() as stack:
         stack.callback(made.rmdir)
@@ -361,9 +361,9 @@ outcome.run(main)
         while not began.exists() and process.poll() is None:
             time.sleep(0.01)
         process.send_signal(getattr(signal, number))
-        _, said = process.communicate(timeout=60)
-    assert process.returncode == 130 and said.endswith("interrupted\n")
-    assert began.exists() and not made.exists()
+        _, message = process.communicate(timeout=60)
+    assert process.returncode == 130 and message.endswith("interrupted\n")
+    assert began.exists() and not path.exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -396,15 +396,15 @@ def test_a_pool_that_breaks_a_rule_fails_and_is_not_skipped(modules):
 
 def test_a_quiet_window_is_as_long_as_the_inflation_was(modules, tmp_path, monkeypatch):
     balloon = importlib.import_module("balloon")
-    asked = []
+    requests = []
 
     def window(server, pool, sessions, clients, length, inflating, logs):
-        asked.append((length, inflating))
+        requests.append((length, inflating))
         return {"seconds": 1.75 if inflating else length}
 
     monkeypatch.setattr(balloon, "window", window)
     assert balloon.windows(None, 256, 1, 1, 0.5, tmp_path) == {"inflating": {"seconds": 1.75}, "left": {"seconds": 1.75}}
-    assert asked == [(0.5, True), (1.75, False)]
+    assert requests == [(0.5, True), (1.75, False)]
 
 
 def test_memory_is_asked_for_all_sizes_before_anything_starts(modules, monkeypatch):
@@ -449,13 +449,13 @@ def test_an_earlier_run_changes_no_result(modules, tmp_path, monkeypatch, capsys
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(sys, "argv", ["measuring.py", "a-run"])
     measuring.main()
-    said = capsys.readouterr().out
+    output = capsys.readouterr().out
     assert (
-        "density, an earlier run: total s" in said
-        and "nothing written" in said
-        and "is not known" in said
-        and "≤" not in said
-        and "≥" not in said
+        "density, an earlier run: total s" in output
+        and "nothing written" in output
+        and "is not known" in output
+        and "≤" not in output
+        and "≥" not in output
     )
     assert not list((tmp_path / "results").iterdir())
     monkeypatch.setattr(sys, "argv", ["measuring.py", "a-run", "--out", str(tmp_path / "kept.json")])

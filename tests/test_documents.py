@@ -34,14 +34,14 @@ def documents() -> list[Path]:
 
 def anchors(text: str) -> set[str]:
     """Return the anchors of a page's headings, as GitHub makes them."""
-    seen: Counter[str] = Counter()
-    found = set()
+    counter: Counter[str] = Counter()
+    result = set()
     for heading in re.findall(r"^#{1,6} +(.+?) *$", _FENCE.sub("", text), re.MULTILINE):
         plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
         slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
-        found.add(f"{slug}-{seen[slug]}" if seen[slug] else slug)
-        seen[slug] += 1
-    return found
+        result.add(f"{slug}-{counter[slug]}" if counter[slug] else slug)
+        counter[slug] += 1
+    return result
 
 
 def dead_links(root: Path, page: Path) -> Iterator[str]:
@@ -57,10 +57,10 @@ def dead_links(root: Path, page: Path) -> Iterator[str]:
 
 
 def test_documents_are_short_enough():
-    words = {page: len((ROOT / page).read_text(encoding="utf-8").split()) for page in documents()}
-    largest = ", ".join(f"{page} {count}" for page, count in Counter(words).most_common(5))
-    assert sum(words.values()) <= MAX_WORDS, f"{sum(words.values())} words; the largest: {largest}"
-    long = [str(page) for page, count in words.items() if page.parts[:2] == ("docs", "howto") and count > MAX_HOWTO_WORDS]
+    lengths = {page: len((ROOT / page).read_text(encoding="utf-8").split()) for page in documents()}
+    largest = ", ".join(f"{page} {count}" for page, count in Counter(lengths).most_common(5))
+    assert sum(lengths.values()) <= MAX_WORDS, f"{sum(lengths.values())} words; the largest: {largest}"
+    long = [str(page) for page, count in lengths.items() if page.parts[:2] == ("docs", "howto") and count > MAX_HOWTO_WORDS]
     assert not long, f"how-to guides of more than {MAX_HOWTO_WORDS} words: {long}"
 
 

@@ -56,8 +56,8 @@ def test_every_metric_is_one_that_is_served(file):
 def test_every_label_is_one_that_the_metric_has(file):
     for query in expressions(json.loads(file.read_text())):
         for name, inside in LABELS.findall(query):
-            wanted = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
-            assert wanted <= {"run", "host", *SERVED[name].labels}, query
+            expected = set(re.findall(r"(\w+)\s*(?:=~|!~|!=|=)", inside))
+            assert expected <= {"run", "host", *SERVED[name].labels}, query
 
 
 @pytest.mark.parametrize("file", BOARDS, ids=lambda file: file.name)
@@ -75,9 +75,9 @@ def test_panels_have_their_own_places_and_look_back_by_seconds_only(file):
     taken = set()
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
     for panel in board["panels"]:
-        place = panel["gridPos"]
-        cells = {(x, y) for x in range(place["x"], place["x"] + place["w"]) for y in range(place["y"], place["y"] + place["h"])}
-        assert not taken & cells and place["x"] + place["w"] <= 24, panel["title"]
+        gridPos = panel["gridPos"]
+        cells = {(x, y) for x in range(gridPos["x"], gridPos["x"] + gridPos["w"]) for y in range(gridPos["y"], gridPos["y"] + gridPos["h"])}
+        assert not taken & cells and gridPos["x"] + gridPos["w"] <= 24, panel["title"]
         taken |= cells
         for target in panel.get("targets", ()):
             bare = re.sub(r"\{[^}]*\}", "", target["expr"])
@@ -96,14 +96,14 @@ def test_each_dashboard_has_a_uid_of_its_own_and_the_same_variables():
 
 @promtool
 def test_promtool_accepts_the_rules():
-    done = subprocess.run(["promtool", "check", "rules", "alerts.yml"], cwd=GRAFANA, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    finished = subprocess.run(["promtool", "check", "rules", "alerts.yml"], cwd=GRAFANA, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
 @promtool
 def test_every_alert_fires_and_is_silent_where_it_should_be():
-    done = subprocess.run(["promtool", "test", "rules", "alerts_test.yml"], cwd=GRAFANA, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    finished = subprocess.run(["promtool", "test", "rules", "alerts_test.yml"], cwd=GRAFANA, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
     rules = set(re.findall(r"alert: (\w+)", (GRAFANA / "alerts.yml").read_text()))
     tested = re.findall(r"alertname: (\w+)", (GRAFANA / "alerts_test.yml").read_text())
     assert rules and all(tested.count(rule) == 2 for rule in rules)

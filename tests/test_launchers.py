@@ -52,8 +52,8 @@ class Checkout:
         for launcher in ("pgherd", "check"):
             shutil.copy2(ROOT / launcher, self.root)
         for tool in TOOLS:
-            if found := shutil.which(tool):
-                (self.bin / tool).symlink_to(found)
+            if result := shutil.which(tool):
+                (self.bin / tool).symlink_to(result)
         self.environment = {"PATH": str(self.bin), "FAKE_LOG": str(self.log), "XDG_CACHE_HOME": str(self.cache)}
 
     def add_tool(self, name: str, text: str) -> None:
@@ -164,12 +164,12 @@ def test_settings_for_all_of_pip_do_not_reach_it(checkout):
 
 def test_changed_lock_makes_it_anew(checkout):
     checkout.run()
-    left = checkout.root / ".venv/of-the-old-one"
-    left.touch()
+    path = checkout.root / ".venv/of-the-old-one"
+    path.touch()
     with (checkout.root / "environment/requirements.lock").open("a") as lock:
         lock.write("another==1\n")
     assert checkout.run()[0] == 0
-    assert not left.exists()
+    assert not path.exists()
     assert checkout.calls("-m venv") == 2
 
 
@@ -193,10 +193,10 @@ def test_killed_set_up_is_started_afresh(checkout):
 
 def test_two_first_uses_make_one_environment(checkout):
     both = [checkout.start("x", FAKE_SECONDS="0.5") for _ in range(2)]
-    said = "".join(process.communicate(timeout=60)[1] for process in both)
+    text = "".join(process.communicate(timeout=60)[1] for process in both)
     assert [process.returncode for process in both] == [0, 0]
     assert checkout.calls("-m venv") == 1
-    assert said.count("first use") == 1
+    assert text.count("first use") == 1
 
 
 @pytest.mark.parametrize("flock", ["#!/bin/sh\nexit 64\n", None], ids=["refused", "missing"])
@@ -205,10 +205,10 @@ def test_two_first_uses_without_flock(checkout, flock):
     if flock is not None:
         checkout.add_tool("flock", flock)
     both = [checkout.start("x", FAKE_SECONDS="0.5") for _ in range(2)]
-    said = "".join(process.communicate(timeout=60)[1] for process in both)
+    text = "".join(process.communicate(timeout=60)[1] for process in both)
     assert [process.returncode for process in both] == [0, 0]
     assert checkout.calls("-m venv") == 1
-    assert "waiting" in said
+    assert "waiting" in text
     assert not (checkout.root / ".venv.making").exists()
 
 
@@ -218,8 +218,8 @@ def test_environment_of_somebody_else_is_left_alone(checkout):
     assert (code, out) == (0, "<x>")
     assert not any((checkout.root / ".venv").iterdir())
     assert str(checkout.cache / "pgherd") in err
-    (made,) = (checkout.cache / "pgherd").iterdir()
-    assert (made / "lib/python3.12/site-packages/pgherd.pth").read_text() == f"{checkout.root}/src\n"
+    (created,) = (checkout.cache / "pgherd").iterdir()
+    assert (created / "lib/python3.12/site-packages/pgherd.pth").read_text() == f"{checkout.root}/src\n"
     assert checkout.run("x") == (0, "<x>", "")
 
 
@@ -248,9 +248,9 @@ def test_check_runs_all_steps_and_the_tests_last(checkout):
     assert modules == ["venv", "pip", "compileall", "pip", "compileall", "ruff", "ruff", "mypy", "pytest"]
 
 
-@pytest.mark.parametrize("fails, wanted", [("", 0), ("pytest", 1), ("ruff", 1)])
-def test_check_tells_by_its_exit_code(checkout, fails, wanted):
-    assert checkout.run(program="check", FAKE_FAILS=fails)[0] == wanted
+@pytest.mark.parametrize("fails, expected", [("", 0), ("pytest", 1), ("ruff", 1)])
+def test_check_tells_by_its_exit_code(checkout, fails, expected):
+    assert checkout.run(program="check", FAKE_FAILS=fails)[0] == expected
 
 
 def test_check_selections(checkout):
@@ -309,9 +309,9 @@ def pinned(requirement: Requirement) -> str:
 
 def test_locks_pin_what_pyproject_allows():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [(RUN, line) for line in project["dependencies"]]
-    wanted += [(RUN | DEV, line) for line in project["optional-dependencies"]["dev"]]
-    for locked, line in wanted:
+    expected = [(RUN, line) for line in project["dependencies"]]
+    expected += [(RUN | DEV, line) for line in project["optional-dependencies"]["dev"]]
+    for locked, line in expected:
         requirement = Requirement(line)
         assert requirement.specifier.contains(pinned(locked[canonicalize_name(requirement.name)])), line
     assert not set(RUN) & set(DEV)

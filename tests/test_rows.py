@@ -23,12 +23,12 @@ PLACES = {
 @pytest.mark.parametrize("nodeid", PLACES)
 def test_rows(nodeid):
     spec = importlib.util.spec_from_file_location("rows", Path(__file__).with_name("conftest.py"))
-    found = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(found)
-    assert (found.row(nodeid, False), found.row(nodeid, True)) == PLACES[nodeid]
+    result = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(result)
+    assert (result.row(nodeid, False), result.row(nodeid, True)) == PLACES[nodeid]
 
 
 def test_what_is_named_alone_is_there():
-    place = Path(__file__).parent
-    assert "def test_a_container_with_too_little_memory" in (place / "it/test_bad_luck.py").read_text()
-    assert (place / "studies/hugepages/test_prepare.py").exists()
+    directory = Path(__file__).parent
+    assert "def test_a_container_with_too_little_memory" in (directory / "it/test_bad_luck.py").read_text()
+    assert (directory / "studies/hugepages/test_prepare.py").exists()

@@ -122,8 +122,8 @@ def hits(texts: Iterable[str]) -> Iterator[tuple[str, str]]:
 
 def rate(texts: list[str]) -> float:
     """Hits per 10,000 words."""
-    words = sum(len(text.split()) for text in texts)
-    return 1e4 * sum(1 for _ in hits(texts)) / max(words, 1)
+    message = sum(len(text.split()) for text in texts)
+    return 1e4 * sum(1 for _ in hits(texts)) / max(message, 1)
 
 
 def corpora() -> dict[str, list[str]]:
@@ -152,9 +152,9 @@ def texts() -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("kind", CEILINGS)
 def test_prose_stays_below_its_ceiling(kind, texts):
-    found = rate(texts[kind])
-    assert found <= CEILINGS[kind], (
-        f"{kind}: {found:.0f} hits per 10,000 words, over {CEILINGS[kind]}; python tests/test_style.py FILE lists them"
+    result = rate(texts[kind])
+    assert result <= CEILINGS[kind], (
+        f"{kind}: {result:.0f} hits per 10,000 words, over {CEILINGS[kind]}; python tests/test_style.py FILE lists them"
     )
 
 
@@ -188,7 +188,7 @@ def test_texts_are_told_apart():
     ],
 )
 def test_construction_is_found(text, name):
-    assert name in {found for found, _ in hits([text])}
+    assert name in {result for result, _ in hits([text])}
 
 
 def test_plain_text_has_no_hit():

@@ -24,19 +24,19 @@ GOOD_HOST = HostAdviceFacts(
 
 
 def one_host(check, **changes):
-    found = [advice for advice in host_advice(GOOD_HOST.model_copy(update=changes)) if advice.check == check]
-    assert len(found) == 1, found
-    return found[0]
+    result = [advice for advice in host_advice(GOOD_HOST.model_copy(update=changes)) if advice.check == check]
+    assert len(result) == 1, result
+    return result[0]
 
 
 def test_a_host_in_good_practice_has_nothing_to_change_and_one_thing_unseen():
-    found = host_advice(GOOD_HOST)
-    assert {advice.check for advice in found if advice.outcome != "ok"} == {"thick-provisioned-disks"}, "which no guest can see"
-    assert all(advice.fix == "" for advice in found), "no command without a change"
+    result = host_advice(GOOD_HOST)
+    assert {advice.check for advice in result if advice.outcome != "ok"} == {"thick-provisioned-disks"}, "which no guest can see"
+    assert all(advice.fix == "" for advice in result), "no command without a change"
 
 
 @pytest.mark.parametrize(
-    ("check", "changes", "outcome", "words"),
+    ("check", "changes", "outcome", "text"),
     [
         ("io-scheduler", {"disks": (HardwareDevice(name="sda", schedulers=("mq-deadline", "none")),)}, "change", "none > /sys/block/sda"),
         (
@@ -71,10 +71,10 @@ def test_a_host_in_good_practice_has_nothing_to_change_and_one_thing_unseen():
         ("clock-source", {"clock_source": None}, "unknown", ""),
     ],
 )  # fmt: skip
-def test_host_outcome(check, changes, outcome, words):
-    found = one_host(check, **changes)
-    assert found.outcome == outcome and words in found.fix, found
-    assert bool(found.fix) <= (outcome in ("change", "consider"))
+def test_host_outcome(check, changes, outcome, text):
+    result = one_host(check, **changes)
+    assert result.outcome == outcome and text in result.fix, result
+    assert bool(result.fix) <= (outcome in ("change", "consider"))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def buffers(share):
 
 
 @pytest.mark.parametrize(
-    ("check", "changes", "outcome", "words"),
+    ("check", "changes", "outcome", "text"),
     [
         ("shared-buffers", buffers(0.25), "ok", ""),
         ("shared-buffers", buffers(0.44), "ok", ""),
@@ -212,9 +212,9 @@ def buffers(share):
         ("synchronous-commit", {"settings": {"synchronous_commit": "remote_apply"}}, "ok", ""),
     ],
 )
-def test_server_outcome(check, changes, outcome, words):
-    found = one_server(check, **changes)
-    assert found.outcome == outcome and words in found.fix, found
+def test_server_outcome(check, changes, outcome, text):
+    result = one_server(check, **changes)
+    assert result.outcome == outcome and text in result.fix, result
 
 
 def test_the_band_near_half_is_e17s():

@@ -34,10 +34,10 @@ def test_depression_scale() -> None:
 
 
 def test_as_a_ratio() -> None:
-    found = paired_ratio([math.exp(x) for x in FIRST], [math.exp(x) for x in SECOND])
-    assert [math.log(x) for x in (found.value, found.low, found.high)] == approx([0.46, 0.010, 0.786], abs=5e-4)
-    assert (found.n, found.confidence, found.note) == (9, 0.95, "")
-    assert "Wilcoxon" in found.method
+    result = paired_ratio([math.exp(x) for x in FIRST], [math.exp(x) for x in SECOND])
+    assert [math.log(x) for x in (result.value, result.low, result.high)] == approx([0.46, 0.010, 0.786], abs=5e-4)
+    assert (result.n, result.confidence, result.note) == (9, 0.95, "")
+    assert "Wilcoxon" in result.method
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_critical_values(pairs: int, critical: int) -> None:
     assert walsh_rank(0.025, pairs) == critical + 1
 
 
-@pytest.mark.parametrize(("confidence", "least"), [(0.90, 5), (0.95, 6), (0.98, 7), (0.99, 8)])
-def test_least_pairs(confidence: float, least: int) -> None:
-    assert min_pairs(confidence) == least
-    assert walsh_rank((1 - confidence) / 2, least) >= 1
-    assert walsh_rank((1 - confidence) / 2, least - 1) == 0
-    with pytest.raises(ValueError, match=f"at least {least} are needed"):
-        hodges_lehmann([float(x) for x in range(least - 1)], confidence)
+@pytest.mark.parametrize(("confidence", "minimum"), [(0.90, 5), (0.95, 6), (0.98, 7), (0.99, 8)])
+def test_least_pairs(confidence: float, minimum: int) -> None:
+    assert min_pairs(confidence) == minimum
+    assert walsh_rank((1 - confidence) / 2, minimum) >= 1
+    assert walsh_rank((1 - confidence) / 2, minimum - 1) == 0
+    with pytest.raises(ValueError, match=f"at least {minimum} are needed"):
+        hodges_lehmann([float(x) for x in range(minimum - 1)], confidence)
 
 
 @pytest.mark.parametrize("pairs", [1, 2, 5, 9, 14, 33])
@@ -81,14 +81,14 @@ def test_tail_of_many_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
 @given(blocks, st.sampled_from([0.9, 0.95, 0.99]))
 def test_holds_its_estimate_and_grows_with_confidence(pairs: list[tuple[float, float]], confidence: float) -> None:
     values, baseline = sides(pairs)
-    found = paired_ratio(values, baseline, confidence)
-    if found.low is None or found.high is None:
-        assert len(pairs) < 3 and found.note and found.confidence is None
+    result = paired_ratio(values, baseline, confidence)
+    if result.low is None or result.high is None:
+        assert len(pairs) < 3 and result.note and result.confidence is None
         return
-    assert found.low * (1 - 1e-12) <= found.value <= found.high * (1 + 1e-12)
+    assert result.low * (1 - 1e-12) <= result.value <= result.high * (1 + 1e-12)
     if len(pairs) >= min_pairs(confidence):
         wider = paired_ratio(values, baseline, 1 - 2.0 ** (1 - len(pairs)))
-        assert wider.low <= found.low <= found.high <= wider.high
+        assert wider.low <= result.low <= result.high <= wider.high
 
 
 @settings(deadline=None)
@@ -106,18 +106,18 @@ def test_units_do_not_matter(pairs: list[tuple[float, float]], unit: float, othe
 @given(blocks)
 def test_swapped_sides_invert(pairs: list[tuple[float, float]]) -> None:
     values, baseline = sides(pairs)
-    one, other = paired_ratio(values, baseline), paired_ratio(baseline, values)
-    assert one.value * other.value == approx(1, rel=1e-9)
-    if one.low is not None and other.high is not None:
-        assert one.low * other.high == approx(1, rel=1e-9)
+    item, other = paired_ratio(values, baseline), paired_ratio(baseline, values)
+    assert item.value * other.value == approx(1, rel=1e-9)
+    if item.low is not None and other.high is not None:
+        assert item.low * other.high == approx(1, rel=1e-9)
 
 
 @settings(deadline=None)
 @given(blocks, st.randoms())
 def test_order_of_blocks_does_not_matter(pairs: list[tuple[float, float]], rng: random.Random) -> None:
     shuffled = rng.sample(pairs, len(pairs))
-    one, other = paired_ratio(*sides(pairs)), paired_ratio(*sides(shuffled))
-    assert [one.value, one.low or 0, one.high or 0] == approx([other.value, other.low or 0, other.high or 0], rel=1e-9)
+    item, other = paired_ratio(*sides(pairs)), paired_ratio(*sides(shuffled))
+    assert [item.value, item.low or 0, item.high or 0] == approx([other.value, other.low or 0, other.high or 0], rel=1e-9)
 
 
 def test_one_wild_block_hardly_moves_it() -> None:
@@ -139,9 +139,9 @@ def test_few_pairs_have_students_interval_or_none() -> None:
 def test_blocks_without_a_pair_are_left_out() -> None:
     values = [1.1, None, 1.2, 1.3, math.nan, 1.25, 1.15, 1.2]
     baseline = [1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
-    found = paired_ratio(values, baseline)
-    assert found == paired_ratio([*values[:1], *values[2:4], *values[5:], None, None], baseline)
-    assert found.n == 6 and found.note == "2 of 8 blocks have no pair"
+    result = paired_ratio(values, baseline)
+    assert result == paired_ratio([*values[:1], *values[2:4], *values[5:], None, None], baseline)
+    assert result.n == 6 and result.note == "2 of 8 blocks have no pair"
     assert log_ratios([1.0, 2.0], [1.0, None]) == [0.0, None]
 
 
@@ -163,6 +163,6 @@ def test_no_pairs_at_all() -> None:
 
 
 def test_no_spread() -> None:
-    found = paired_ratio([2.1] * 8, [2.0] * 8)
-    assert found.low == found.value == found.high == approx(1.05)
-    assert found.note == "the blocks do not differ at all"
+    result = paired_ratio([2.1] * 8, [2.0] * 8)
+    assert result.low == result.value == result.high == approx(1.05)
+    assert result.note == "the blocks do not differ at all"

@@ -9,16 +9,16 @@ from pgherd.model.device_io import Checkpoint
 def test_a_transaction_is_inside_when_a_part_of_it_is() -> None:
     checkpoints = [Checkpoint(server="a/pg", start=2.0, end=4.0)]
     # Ends at second 1, 3 (within), 4.5 after 600 ms (overlaps), 4.5 after 100 ms, and outside of the window.
-    found = latency_fields([(101.0, 1.0), (103.0, 1.0), (104.5, 600.0), (104.5, 100.0), (99.0, 1.0)], 100.0, 110.0, checkpoints)
-    assert {key: sum(counts.values()) for key, counts in found["latency"].items()} == {"inside": 2, "outside": 2}
-    assert found["latency_by_second"][4] == pytest.approx(350.0)
-    assert found["latency_by_second"][5] is None and len(found["latency_by_second"]) == 10
+    result = latency_fields([(101.0, 1.0), (103.0, 1.0), (104.5, 600.0), (104.5, 100.0), (99.0, 1.0)], 100.0, 110.0, checkpoints)
+    assert {key: sum(counts.values()) for key, counts in result["latency"].items()} == {"inside": 2, "outside": 2}
+    assert result["latency_by_second"][4] == pytest.approx(350.0)
+    assert result["latency_by_second"][5] is None and len(result["latency_by_second"]) == 10
 
 
 def test_overlapping_checkpoints_of_several_servers() -> None:
     checkpoints = [Checkpoint(server="a/pg", start=0.0, end=8.0), Checkpoint(server="b/pg", start=2.0, end=3.0)]
-    found = latency_fields([(105.0, 1.0)], 100.0, 110.0, checkpoints)
-    assert sum(found["latency"]["inside"].values()) == 1
+    result = latency_fields([(105.0, 1.0)], 100.0, 110.0, checkpoints)
+    assert sum(result["latency"]["inside"].values()) == 1
 
 
 def test_without_transactions_there_is_nothing() -> None:
@@ -32,19 +32,19 @@ CHECKPOINT = Checkpoint(server="a/pg", start=8.0, end=15.0, cause="time")
 
 
 def dented(*places: int, to: float = 0.1) -> list[float]:
-    return [100.0 * (to if place in places else 1.0) for place in range(LONG)]
+    return [100.0 * (to if position in places else 1.0) for position in range(LONG)]
 
 
 def test_a_drop_of_both_in_a_checkpoint_is_its_stall() -> None:
-    (found,) = stalls(AT, EACH, dented(10, 11), dented(10, 11), [CHECKPOINT]) or []
-    assert (found.start, found.end, found.checkpoint) == (10.0, 12.0, CHECKPOINT)
-    assert (found.wal, found.transactions) == (pytest.approx(0.1), pytest.approx(0.1))
+    (result,) = stalls(AT, EACH, dented(10, 11), dented(10, 11), [CHECKPOINT]) or []
+    assert (result.start, result.end, result.checkpoint) == (10.0, 12.0, CHECKPOINT)
+    assert (result.wal, result.transactions) == (pytest.approx(0.1), pytest.approx(0.1))
 
 
 @pytest.mark.parametrize(("second", "tied"), [(2, False), (5, False), (16, True), (18, False), (25, False)])
 def test_what_a_stall_belongs_to(second: int, tied: bool) -> None:
-    (found,) = stalls(AT, EACH, dented(second, second + 1), dented(second, second + 1), [CHECKPOINT]) or []
-    assert (found.checkpoint is not None) == tied
+    (result,) = stalls(AT, EACH, dented(second, second + 1), dented(second, second + 1), [CHECKPOINT]) or []
+    assert (result.checkpoint is not None) == tied
 
 
 def test_one_of_them_alone_is_no_stall() -> None:
@@ -60,8 +60,8 @@ def test_noise_is_no_stall() -> None:
 def test_a_checkpoint_that_is_slow_throughout_is_held_against_what_lies_outside() -> None:
     long = Checkpoint(server="a/pg", start=5.0, end=25.0)
     slow = range(5, 25)
-    (found,) = stalls(AT, EACH, dented(*slow, to=0.4), dented(*slow, to=0.4), [long]) or []
-    assert (found.start, found.end, found.checkpoint) == (5.0, 25.0, long)
+    (result,) = stalls(AT, EACH, dented(*slow, to=0.4), dented(*slow, to=0.4), [long]) or []
+    assert (result.start, result.end, result.checkpoint) == (5.0, 25.0, long)
 
 
 def test_nothing_is_said_of_what_is_too_short_or_does_not_write() -> None:
@@ -72,16 +72,16 @@ def test_nothing_is_said_of_what_is_too_short_or_does_not_write() -> None:
 
 def test_an_open_checkpoint_lasts_to_the_end() -> None:
     open_ = Checkpoint(server="a/pg", start=20.0)
-    (found,) = stalls(AT, EACH, dented(28, 29), dented(28, 29), [open_]) or []
-    assert found.checkpoint == open_
+    (result,) = stalls(AT, EACH, dented(28, 29), dented(28, 29), [open_]) or []
+    assert result.checkpoint == open_
     assert inside(25.0, 1.0, [open_]) and not inside(20.0, 1.0, [open_])
 
 
 @given(st.lists(st.floats(0, 1000), min_size=2, max_size=40))
 def test_aligned_over_the_whole_is_the_mean(per_second: list[float]) -> None:
     length = float(len(per_second))
-    (found,) = aligned([length], [length], per_second)
-    assert found == pytest.approx(sum(per_second) / length)
+    (result,) = aligned([length], [length], per_second)
+    assert result == pytest.approx(sum(per_second) / length)
 
 
 def test_aligned_takes_parts_of_seconds() -> None:

@@ -88,12 +88,12 @@ def test_what_rounding_leaves_goes_to_later_looks() -> None:
 def test_error_rate_whatever_the_sizes(looks: tuple[int, ...], growing: float, seed: int) -> None:
     """Signs are fair coins; sizes that grow are the least favourable case, for which the critical values are made."""
     rng = np.random.default_rng(seed)
-    made = bounds(looks, tuple(0.05 * (n / looks[-1]) ** 2 for n in looks))
+    created = bounds(looks, tuple(0.05 * (n / looks[-1]) ** 2 for n in looks))
     values = rng.normal(0, 1, (20_000, looks[-1])) * growing ** np.arange(looks[-1])
     wrong = np.zeros(len(values), bool)
-    for bound in made:
-        seen = values[:, : bound.pairs]
-        positive = ((np.abs(seen).argsort(1).argsort(1) + 1) * (seen > 0)).sum(1)
+    for bound in created:
+        observed = values[:, : bound.pairs]
+        positive = ((np.abs(observed).argsort(1).argsort(1) + 1) * (observed > 0)).sum(1)
         total = bound.pairs * (bound.pairs + 1) // 2
         wrong |= (positive < bound.rank) | (total - positive < bound.rank)
     assert wrong.mean() < 0.05 + 5 * math.sqrt(0.05 * 0.95 / len(values))
@@ -133,11 +133,11 @@ def test_looks() -> None:
 @settings(deadline=None)
 @given(st.integers(1, 300), st.sampled_from([0.05, 0.025, 0.01]))
 def test_looks_ascend_to_the_last(most: int, alpha: float) -> None:
-    found = analysis_schedule(most, alpha)
-    assert found[-1] == most and found[0] >= min(6, most)
-    assert all(b > a for a, b in pairwise(found))
-    assert all(b <= math.ceil(a * GROWTH) + 1 or b == most for a, b in pairwise(found))
-    assert spent(most, most, alpha) == alpha and spent(found[0], most, alpha) <= alpha
+    result = analysis_schedule(most, alpha)
+    assert result[-1] == most and result[0] >= min(6, most)
+    assert all(b > a for a, b in pairwise(result))
+    assert all(b <= math.ceil(a * GROWTH) + 1 or b == most for a, b in pairwise(result))
+    assert spent(most, most, alpha) == alpha and spent(result[0], most, alpha) <= alpha
 
 
 def test_six_blocks_are_the_least_that_can_decide() -> None:
@@ -146,22 +146,22 @@ def test_six_blocks_are_the_least_that_can_decide() -> None:
 
 
 def test_before_the_first_look() -> None:
-    found = decide(*clear(7), max_blocks=20)
-    assert (found.outcome, found.stop, found.blocks_needed) == ("inconclusive", False, 1)
-    assert found.estimate.low is None and found.estimate.value == approx(1.05, rel=0.01)
-    assert found.reason == "7 blocks so far; the next look is at 8"
+    decision = decide(*clear(7), max_blocks=20)
+    assert (decision.outcome, decision.stop, decision.blocks_needed) == ("inconclusive", False, 1)
+    assert decision.estimate.low is None and decision.estimate.value == approx(1.05, rel=0.01)
+    assert decision.reason == "7 blocks so far; the next look is at 8"
 
 
 def test_too_few_for_ever() -> None:
-    found = decide(*clear(4), max_blocks=4)
-    assert (found.stop, found.blocks_needed) == (True, 2) and "at least 6 are needed" in found.reason
+    decision = decide(*clear(4), max_blocks=4)
+    assert (decision.stop, decision.blocks_needed) == (True, 2) and "at least 6 are needed" in decision.reason
 
 
 def test_a_clear_difference_stops_at_the_first_look() -> None:
-    found = decide(*clear(8), max_blocks=20)
-    assert (found.outcome, found.stop, found.blocks_needed, found.estimate.n) == ("higher", True, None, 8)
-    assert found.estimate.low > 1.03 and found.estimate.confidence == 0.95
-    assert "look 1" in found.estimate.method and "is above zero" in found.reason
+    decision = decide(*clear(8), max_blocks=20)
+    assert (decision.outcome, decision.stop, decision.blocks_needed, decision.estimate.n) == ("higher", True, None, 8)
+    assert decision.estimate.low > 1.03 and decision.estimate.confidence == 0.95
+    assert "look 1" in decision.estimate.method and "is above zero" in decision.reason
     assert decide(*clear(8, 0.95), max_blocks=20).outcome == "lower"
 
 
@@ -174,26 +174,26 @@ def test_between_looks_it_says_what_it_said(seed: int) -> None:
 
 def test_equivalence() -> None:
     values, baseline = [100.0, 101.0, 99.5, 100.5, 99.0, 100.2, 99.8, 100.9, 99.4, 100.1, 99.7, 100.3], [100.0] * 12
-    found = decide(values, baseline, max_blocks=12)
-    assert (found.outcome, found.stop, found.blocks_needed) == ("equivalent", True, None)
-    assert found.estimate.low > 1 / 1.02 and found.estimate.high < 1.02 and "is within ±2 %" in found.reason
+    decision = decide(values, baseline, max_blocks=12)
+    assert (decision.outcome, decision.stop, decision.blocks_needed) == ("equivalent", True, None)
+    assert decision.estimate.low > 1 / 1.02 and decision.estimate.high < 1.02 and "is within ±2 %" in decision.reason
     strict = decide(values, baseline, max_blocks=12, equivalence_margin=0.002)
     assert strict.outcome == "inconclusive" and strict.blocks_needed > 0
 
 
 def test_a_certain_difference_is_said_though_it_is_small() -> None:
     values = [100.5 + 0.02 * block for block in range(12)]
-    found = decide(values, [100.0] * 12, max_blocks=12)
-    assert found.outcome == "higher" and "a small one" in found.reason
+    decision = decide(values, [100.0] * 12, max_blocks=12)
+    assert decision.outcome == "higher" and "a small one" in decision.reason
 
 
 def test_precision_goes_on_until_the_interval_is_narrow(seed: int) -> None:
     values, baseline = noisy(60, random.Random(seed), 1.3)
     at = {count: decide(values[:count], baseline[:count], max_blocks=60, precision=0.03) for count in analysis_schedule(60)}
     assert at[11].outcome == "higher" and not at[11].stop
-    for count, found in at.items():
-        narrow = math.sqrt(found.estimate.high / found.estimate.low) <= 1.03
-        assert found.stop == (narrow or count == 60)
+    for count, result in at.items():
+        narrow = math.sqrt(result.estimate.high / result.estimate.low) <= 1.03
+        assert result.stop == (narrow or count == 60)
 
 
 def test_the_budget_ends_it_with_what_is_left_of_the_error_rate() -> None:
@@ -214,8 +214,8 @@ def test_asked_again_after_it_stopped_it_says_the_same() -> None:
 def test_blocks_without_a_pair() -> None:
     values, baseline = clear(20)
     values[2] = values[5] = None
-    found = decide(values, baseline, max_blocks=20)
-    assert (found.outcome, found.estimate.n) == ("higher", 18) and found.estimate.note == "2 of 20 blocks have no pair"
+    decision = decide(values, baseline, max_blocks=20)
+    assert (decision.outcome, decision.estimate.n) == ("higher", 18) and decision.estimate.note == "2 of 20 blocks have no pair"
     early = decide(values[:8], baseline[:8], max_blocks=20)
     assert early.estimate.low is None and not early.stop and early.blocks_needed == 4  # six pairs cannot decide at so early a look
     assert decide([None] * 8 + values[8:9], baseline[:9], max_blocks=20).estimate.value == approx(1.05, rel=0.02)
@@ -263,50 +263,50 @@ def test_how_many_more() -> None:
 @settings(deadline=None)
 @given(blocks, st.integers(1, 40), st.booleans(), st.sampled_from([None, 0.02, 0.2]))
 def test_swapped_arms_invert(pairs: list[tuple[float, float]], most: int, last: bool, precision: float | None) -> None:
-    one = decide([a for a, _ in pairs], [b for _, b in pairs], max_blocks=most, last=last, precision=precision)
+    decision = decide([a for a, _ in pairs], [b for _, b in pairs], max_blocks=most, last=last, precision=precision)
     other = decide([b for _, b in pairs], [a for a, _ in pairs], max_blocks=most, last=last, precision=precision)
-    assert one.outcome == OPPOSITE[other.outcome]
-    assert (one.stop, one.estimate.n) == (other.stop, other.estimate.n)
-    assert one.estimate.value * other.estimate.value == approx(1, rel=1e-9)
-    if one.estimate.low is not None:
-        assert one.estimate.low * other.estimate.high == approx(1, rel=1e-9)
-        assert one.estimate.low <= one.estimate.value <= one.estimate.high
-    if one.blocks_needed is not None:
-        assert one.blocks_needed == approx(other.blocks_needed, rel=0.06, abs=1)
+    assert decision.outcome == OPPOSITE[other.outcome]
+    assert (decision.stop, decision.estimate.n) == (other.stop, other.estimate.n)
+    assert decision.estimate.value * other.estimate.value == approx(1, rel=1e-9)
+    if decision.estimate.low is not None:
+        assert decision.estimate.low * other.estimate.high == approx(1, rel=1e-9)
+        assert decision.estimate.low <= decision.estimate.value <= decision.estimate.high
+    if decision.blocks_needed is not None:
+        assert decision.blocks_needed == approx(other.blocks_needed, rel=0.06, abs=1)
 
 
 @settings(deadline=None)
 @given(blocks, measured, measured)
 def test_units_do_not_matter(pairs: list[tuple[float, float]], unit: float, ratio: float) -> None:
     values, baseline = [a for a, _ in pairs], [b for _, b in pairs]
-    one = decide(values, baseline, max_blocks=30)
+    decision = decide(values, baseline, max_blocks=30)
     both = decide([v * unit for v in values], [b * unit for b in baseline], max_blocks=30)
-    assert both.estimate.value == approx(one.estimate.value, rel=1e-9)
+    assert both.estimate.value == approx(decision.estimate.value, rel=1e-9)
     shifted = decide([v * ratio for v in values], baseline, max_blocks=30)
-    assert shifted.estimate.value == approx(one.estimate.value * ratio, rel=1e-9)
-    if one.estimate.low is not None:
-        assert shifted.estimate.low == approx(one.estimate.low * ratio, rel=1e-9)
+    assert shifted.estimate.value == approx(decision.estimate.value * ratio, rel=1e-9)
+    if decision.estimate.low is not None:
+        assert shifted.estimate.low == approx(decision.estimate.low * ratio, rel=1e-9)
 
 
 @settings(deadline=None)
 @given(blocks, st.integers(6, 30))
 def test_wider_than_an_interval_that_was_not_looked_at(pairs: list[tuple[float, float]], most: int) -> None:
     values, baseline = [a for a, _ in pairs], [b for _, b in pairs]
-    found = decide(values, baseline, max_blocks=most).estimate
-    if found.low is not None:
-        count = max(seen for seen in analysis_schedule(most) if seen <= len(pairs))
+    result = decide(values, baseline, max_blocks=most).estimate
+    if result.low is not None:
+        count = max(observed for observed in analysis_schedule(most) if observed <= len(pairs))
         fixed = paired_ratio(values[:count], baseline[:count])
-        assert found.low <= fixed.low * (1 + 1e-12) and found.high >= fixed.high * (1 - 1e-12)
+        assert result.low <= fixed.low * (1 + 1e-12) and result.high >= fixed.high * (1 - 1e-12)
 
 
 def drifting(rng: random.Random, trials: int) -> list[float]:
     """Logarithms of trials: a trend, autocorrelation, heavy tails and bursts of foreign load."""
-    level, burst, found, trend = 0.0, 0, [], rng.gauss(0, 0.3)
+    level, burst, result, trend = 0.0, 0, [], rng.gauss(0, 0.3)
     for trial in range(trials):
         level = 0.8 * level + 0.03 * rng.gauss(0, 1) / max(0.3, abs(rng.gauss(0, 1)))
         burst = max(0, burst - 1) or (rng.randint(1, 6) if rng.random() < 0.04 else 0)
-        found.append(level + trend * trial / trials - (0.2 if burst else 0.0))
-    return found
+        result.append(level + trend * trial / trials - (0.2 if burst else 0.0))
+    return result
 
 
 def study(rng: random.Random, most: int, truth: float) -> tuple[str, bool]:
@@ -316,8 +316,8 @@ def study(rng: random.Random, most: int, truth: float) -> tuple[str, bool]:
         order = rng.sample(range(3), 3)
         values.append(truth * math.exp(noise[3 * block + order[0]]))
         baseline.append(math.exp(noise[3 * block + order[1]]))
-        if block + 1 in analysis_schedule(most) and (found := decide(values, baseline, max_blocks=most)).stop:
-            return found.outcome, found.estimate.low <= truth <= found.estimate.high
+        if block + 1 in analysis_schedule(most) and (decision := decide(values, baseline, max_blocks=most)).stop:
+            return decision.outcome, decision.estimate.low <= truth <= decision.estimate.high
     raise AssertionError("a study must end with its last block")
 
 
@@ -340,28 +340,28 @@ def test_a_difference_is_found_and_the_interval_holds_it(seed: int) -> None:
 
 
 def test_decisions_are_values() -> None:
-    found = decide(*clear(8), max_blocks=20)
-    assert replace(found, stop=False) != found and found == decide(*clear(8), max_blocks=20)
+    decision = decide(*clear(8), max_blocks=20)
+    assert replace(decision, stop=False) != decision and decision == decide(*clear(8), max_blocks=20)
 
 
 def metrics(rng: random.Random, blocks: int, count: int, ratio: float = 1.0) -> dict[str, tuple[list[float], list[float]]]:
     """A primary metric and others that go along with it."""
     shared = [rng.gauss(0, 0.05) for _ in range(blocks)]
-    found = {}
+    result = {}
     for number in range(count + 1):
         own = [rng.gauss(0, 0.03) if number else 0.0 for _ in range(blocks)]
-        found["primary" if number == 0 else f"other {number}"] = (
+        result["primary" if number == 0 else f"other {number}"] = (
             [ratio * math.exp(a + b) for a, b in zip(shared, own, strict=True)],
             [1.0] * blocks,
         )
-    return found
+    return result
 
 
 def test_all_but_the_primary() -> None:
     pairs = metrics(random.Random(1), 20, 4)
-    found = simultaneous(pairs, "primary", max_blocks=20)
-    assert list(found) == ["other 1", "other 2", "other 3", "other 4"]
-    for estimate in found.values():
+    result = simultaneous(pairs, "primary", max_blocks=20)
+    assert list(result) == ["other 1", "other 2", "other 3", "other 4"]
+    for estimate in result.values():
         assert estimate.low < estimate.value < estimate.high
         assert (estimate.confidence, estimate.n) == (0.95, 20)
         assert "one of 4 simultaneous intervals (Bonferroni)" in estimate.method and "Wilcoxon" in estimate.method
@@ -379,9 +379,9 @@ def test_wider_the_more_there_are() -> None:
 
 
 def test_few_blocks_have_students_interval_and_say_so() -> None:
-    found = simultaneous(metrics(random.Random(3), 8, 8, 1.2), "primary", max_blocks=20)["other 1"]
-    assert found.n == 8 and found.low < found.value < found.high
-    assert "t interval" in found.method and "assumed normal" in found.note
+    result = simultaneous(metrics(random.Random(3), 8, 8, 1.2), "primary", max_blocks=20)["other 1"]
+    assert result.n == 8 and result.low < result.value < result.high
+    assert "t interval" in result.method and "assumed normal" in result.note
 
 
 def test_the_look_is_the_primarys() -> None:
@@ -402,9 +402,9 @@ def test_a_metric_without_a_ratio_takes_no_part() -> None:
 def test_missing_blocks_and_no_spread() -> None:
     pairs = metrics(random.Random(6), 20, 1)
     values = [None, *pairs["other 1"][0][1:]]
-    found = simultaneous({**pairs, "other 1": (values, pairs["other 1"][1]), "same": ([2.0] * 20, [2.0] * 20)}, "primary", max_blocks=20)
-    assert found["other 1"].n == 19 and found["other 1"].note == "1 of 20 blocks have no pair"
-    assert found["same"].low == found["same"].high == 1 and "do not differ" in found["same"].note
+    result = simultaneous({**pairs, "other 1": (values, pairs["other 1"][1]), "same": ([2.0] * 20, [2.0] * 20)}, "primary", max_blocks=20)
+    assert result["other 1"].n == 19 and result["other 1"].note == "1 of 20 blocks have no pair"
+    assert result["same"].low == result["same"].high == 1 and "do not differ" in result["same"].note
 
 
 def test_no_primary() -> None:
@@ -428,5 +428,5 @@ def test_joint_error_rate(seed: int) -> None:
 
 def test_the_same_as_the_primary_where_the_data_are() -> None:
     pairs = metrics(random.Random(8), 20, 0)
-    found = simultaneous({**pairs, "copy": pairs["primary"]}, "primary", max_blocks=20)["copy"]
-    assert found.value == approx(decide(*pairs["primary"], max_blocks=20).estimate.value)
+    copy = simultaneous({**pairs, "copy": pairs["primary"]}, "primary", max_blocks=20)["copy"]
+    assert copy.value == approx(decide(*pairs["primary"], max_blocks=20).estimate.value)

@@ -33,19 +33,19 @@ readings = st.builds(
 
 @given(readings)
 def test_the_parts_and_the_residue_are_the_configured_memory(seen) -> None:
-    found = breakdown(seen)
-    assert found.accounted + found.unaccounted == pytest.approx(seen.configured, rel=1e-9, abs=1e-2)
-    parts = (found.resident, found.by_kernel, found.by_pg_balloon, found.compressed, found.swapped, found.never_touched)
-    assert all(one >= 0 for one in parts)
+    result = breakdown(seen)
+    assert result.accounted + result.unaccounted == pytest.approx(seen.configured, rel=1e-9, abs=1e-2)
+    parts = (result.resident, result.by_kernel, result.by_pg_balloon, result.compressed, result.swapped, result.never_touched)
+    assert all(part >= 0 for part in parts)
 
 
 @given(readings)
 def test_the_databases_balloon_is_a_part_of_the_kernels_and_adds_nothing(seen) -> None:
-    found = breakdown(seen)
+    result = breakdown(seen)
     without = breakdown(GuestMemoryReading(**{**vars(seen), "pg_balloon": 0.0}))
-    assert found.ballooned == pytest.approx(without.ballooned)
-    assert found.by_pg_balloon <= min(seen.pg_balloon, found.ballooned) + 1e-6
-    assert found.unaccounted == pytest.approx(without.unaccounted) and found.never_touched == without.never_touched
+    assert result.ballooned == pytest.approx(without.ballooned)
+    assert result.by_pg_balloon <= min(seen.pg_balloon, result.ballooned) + 1e-6
+    assert result.unaccounted == pytest.approx(without.unaccounted) and result.never_touched == without.never_touched
 
 
 @given(readings)
@@ -56,25 +56,25 @@ def test_untouched_is_never_more_than_the_guest_calls_free(seen) -> None:
 
 @given(st.lists(readings, min_size=1, max_size=6))
 def test_means_add_up_too(seen) -> None:
-    found = mean_breakdown(breakdown(one) for one in seen)
-    assert found is not None
-    assert found.accounted + found.unaccounted == pytest.approx(found.configured, rel=1e-6, abs=1.0)
+    result = mean_breakdown(breakdown(item) for item in seen)
+    assert result is not None
+    assert result.accounted + result.unaccounted == pytest.approx(result.configured, rel=1e-6, abs=1.0)
     assert mean_breakdown([]) is None
 
 
 def test_a_guest_of_which_all_is_known() -> None:
     """1000 MB configured; 300 in its balloon, 250 of them from the database; 400 in memory, in addition
     to the hypervisor's 60; 120 swapped, three quarters of it compressed; 180 never touched."""
-    seen = GuestMemoryReading(
+    reading = GuestMemoryReading(
         configured=1000, actual=700, hypervisor=460, overhead=60, swapped=120, compressed_share=0.75, free=200, pg_balloon=250
     )
-    assert breakdown(seen) == MemoryBreakdown(1000, 400, 50, 250, 90, 30, 180, 0)
-    assert breakdown(seen).ballooned == 300 and breakdown(seen).gap == 0
+    assert breakdown(reading) == MemoryBreakdown(1000, 400, 50, 250, 90, 30, 180, 0)
+    assert breakdown(reading).ballooned == 300 and breakdown(reading).gap == 0
 
 
 def test_what_the_host_still_holds_of_a_balloon_is_a_negative_residue() -> None:
-    found = breakdown(GuestMemoryReading(configured=1000, actual=600, hypervisor=1000, free=0))
-    assert (found.resident, found.ballooned, found.unaccounted, found.gap) == (1000, 400, -400, -0.4)
+    result = breakdown(GuestMemoryReading(configured=1000, actual=600, hypervisor=1000, free=0))
+    assert (result.resident, result.ballooned, result.unaccounted, result.gap) == (1000, 400, -400, -0.4)
 
 
 def test_what_nothing_explains_is_a_positive_residue() -> None:
@@ -100,9 +100,9 @@ def test_over_time() -> None:
         "overhead": [(0.0, 60.0)],
         "free": [(0.5, 200.0), (1.5, 200.0)],
     }
-    found = over_time(series)
-    assert [t for t, _ in found] == [0, 1, 2], "where the balloon was not read there is no second"
-    assert [(one.ballooned, one.resident, one.never_touched, one.unaccounted) for _, one in found] == [
+    result = over_time(series)
+    assert [t for t, _ in result] == [0, 1, 2], "where the balloon was not read there is no second"
+    assert [(item.ballooned, item.resident, item.never_touched, item.unaccounted) for _, item in result] == [
         (0, 800, 200, 0),
         (100, 800, 100, 0),
         (200, 700, 100, 0),
@@ -131,11 +131,11 @@ def test_a_phases_means() -> None:
         "guest:a": {"guest.memory_configured": 1000.0, "guest.memory_balloon_actual": 1000.0},
         "container:a": {"memory.anon": 500.0, "memory.shmem": 100.0},
     }
-    found = from_means(bare, "a")
-    assert found is not None and (found.resident, found.never_touched) == (600, 400)
+    result = from_means(bare, "a")
+    assert result is not None and (result.resident, result.never_touched) == (600, 400)
     zswap = {**bare, "container:a": {"memory.anon": 500.0, "memory.swap": 100.0, "memory.zswapped": 40.0}}
-    found = from_means(zswap, "a")
-    assert found is not None and (found.compressed, found.swapped) == (40, 60)
+    result = from_means(zswap, "a")
+    assert result is not None and (result.compressed, result.swapped) == (40, 60)
 
 
 def test_small_things() -> None:

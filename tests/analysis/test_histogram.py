@@ -23,9 +23,9 @@ def test_buckets_follow_each_other_without_gaps(index: int) -> None:
 
 @given(VALUES)
 def test_quantiles_are_those_of_the_values(values: list[int]) -> None:
-    found = quantile(histogram(values), 0.5)
+    result = quantile(histogram(values), 0.5)
     exact = sorted(values)[(len(values) + 1) // 2 - 1]
-    assert found is not None and abs(found - exact) <= exact / 32 + 1
+    assert result is not None and abs(result - exact) <= exact / 32 + 1
     average = mean(histogram(values))
     assert average == pytest.approx(statistics.fmean(values), rel=1 / 32, abs=1)
 

@@ -39,11 +39,11 @@ def test_plateau_of_published_data_is_that_of_another_implementation() -> None:
     def off(parameters: np.ndarray) -> np.ndarray:
         return parameters[0] + parameters[1] * np.minimum(x - parameters[2], 0) - y
 
-    best = min((least_squares(off, [95, 0.5, start]) for start in range(30, 180, 5)), key=lambda found: found.cost)
-    found = hinge(POTASSIUM, YIELD)
-    assert found.at == approx(best.x[2], rel=1e-3)
-    assert found.plateau == approx(best.x[0], rel=1e-3)
-    assert found.slope == approx(best.x[1], rel=2e-3)
+    best = min((least_squares(off, [95, 0.5, start]) for start in range(30, 180, 5)), key=lambda outcome: outcome.cost)
+    result = hinge(POTASSIUM, YIELD)
+    assert result.at == approx(best.x[2], rel=1e-3)
+    assert result.plateau == approx(best.x[0], rel=1e-3)
+    assert result.slope == approx(best.x[1], rel=2e-3)
 
 
 def test_interval_of_published_data_is_the_profile_s() -> None:
@@ -54,13 +54,13 @@ def test_interval_of_published_data_is_the_profile_s() -> None:
         design = np.column_stack([np.ones(len(x)), np.minimum(x - knee, 0)])
         return float(np.linalg.lstsq(design, y, rcond=None)[1][0])
 
-    found = hinge(POTASSIUM, YIELD)
-    assert found.at is not None and found.low is not None and found.high is not None
-    limit = rss(found.at) * (1 + f_distribution.ppf(0.95, 1, len(x) - 3) / (len(x) - 3))
+    result = hinge(POTASSIUM, YIELD)
+    assert result.at is not None and result.low is not None and result.high is not None
+    limit = rss(result.at) * (1 + f_distribution.ppf(0.95, 1, len(x) - 3) / (len(x) - 3))
     grid = np.linspace(30, 200, 1701)
     inside = [knee for knee in grid if rss(knee) <= limit]
-    assert found.low == approx(inside[0], abs=0.2)
-    assert found.high == approx(inside[-1], abs=0.2)
+    assert result.low == approx(inside[0], abs=0.2)
+    assert result.high == approx(inside[-1], abs=0.2)
 
 
 def test_chance_of_no_knee_is_f() -> None:
@@ -68,21 +68,21 @@ def test_chance_of_no_knee_is_f() -> None:
 
 
 def test_without_noise_the_knee_is_exact() -> None:
-    found = find_knee(SIZES, [curve(size) for size in SIZES])
-    assert found.kind == "knee"
-    assert found.at == approx(300, rel=1e-6)
-    assert found.plateau == approx(20_000, rel=1e-6)
-    assert found.throughput(400) == approx(20_000, rel=1e-6)
-    assert found.throughput(180) == approx(curve(180), rel=1e-6)
+    knee = find_knee(SIZES, [curve(size) for size in SIZES])
+    assert knee.kind == "knee"
+    assert knee.at == approx(300, rel=1e-6)
+    assert knee.plateau == approx(20_000, rel=1e-6)
+    assert knee.throughput(400) == approx(20_000, rel=1e-6)
+    assert knee.throughput(180) == approx(curve(180), rel=1e-6)
 
 
-@pytest.mark.parametrize(("noise", "wanted"), [(0.02, 0.88), (0.06, 0.88)])
-def test_interval_holds_the_true_knee_about_as_often_as_it_says(noise: float, wanted: float) -> None:
-    found = [find_knee(SIZES * 2, noisy(SIZES * 2, noise, seed)) for seed in range(120)]
-    assert all(knee.kind == "knee" for knee in found)
-    covered = sum((knee.low or 0) <= 300 <= (knee.high or 1e9) for knee in found)
-    assert covered >= wanted * len(found)
-    assert np.mean([knee.at for knee in found]) == approx(300, rel=0.02)
+@pytest.mark.parametrize(("noise", "expected"), [(0.02, 0.88), (0.06, 0.88)])
+def test_interval_holds_the_true_knee_about_as_often_as_it_says(noise: float, expected: float) -> None:
+    knees = [find_knee(SIZES * 2, noisy(SIZES * 2, noise, seed)) for seed in range(120)]
+    assert all(knee.kind == "knee" for knee in knees)
+    covered = sum((knee.low or 0) <= 300 <= (knee.high or 1e9) for knee in knees)
+    assert covered >= expected * len(knees)
+    assert np.mean([knee.at for knee in knees]) == approx(300, rel=0.02)
 
 
 def test_more_trials_narrow_the_interval() -> None:
@@ -103,29 +103,29 @@ def test_far_below_the_plateau_does_not_bend_the_line() -> None:
 
 def test_flat_is_no_knee() -> None:
     for seed in range(30):
-        found = find_knee(SIZES, noisy(SIZES, 0.03, seed, read=0.0))
-        if found.kind != "flat":
+        knee = find_knee(SIZES, noisy(SIZES, 0.03, seed, read=0.0))
+        if knee.kind != "flat":
             continue
-        assert found.at is None
-        assert "below the smallest size measured" in found.note
+        assert knee.at is None
+        assert "below the smallest size measured" in knee.note
         break
     flat = sum(find_knee(SIZES, noisy(SIZES, 0.02, seed, read=0.0)).kind == "flat" for seed in range(100))
     assert flat >= 90
 
 
 def test_noise_that_could_hide_a_knee_is_not_called_flat() -> None:
-    found = [find_knee(SIZES, noisy(SIZES, 0.35, seed, read=10e-6)) for seed in range(60)]
-    assert all(knee.kind != "flat" for knee in found)
-    unclear = [knee for knee in found if knee.kind == "unclear"]
+    knees = [find_knee(SIZES, noisy(SIZES, 0.35, seed, read=10e-6)) for seed in range(60)]
+    assert all(knee.kind != "flat" for knee in knees)
+    unclear = [knee for knee in knees if knee.kind == "unclear"]
     assert len(unclear) > 40
     assert unclear[0].at is None and "could hide a knee" in unclear[0].note
 
 
 def test_still_rising_is_no_knee() -> None:
-    found = find_knee(SIZES, [curve(size, knee=500) for size in SIZES])
-    assert found.kind == "rising"
-    assert found.at is None
-    assert "the knee is beyond it" in found.note
+    result = find_knee(SIZES, [curve(size, knee=500) for size in SIZES])
+    assert result.kind == "rising"
+    assert result.at is None
+    assert "the knee is beyond it" in result.note
 
 
 def test_a_knee_at_the_last_size_is_not_one_that_was_seen() -> None:
@@ -133,23 +133,23 @@ def test_a_knee_at_the_last_size_is_not_one_that_was_seen() -> None:
 
 
 def test_too_few_sizes() -> None:
-    found = find_knee((1.0, 2.0, 3.0, 3.0), (1.0, 2.0, 3.0, 3.1))
-    assert found.kind == "unknown"
-    assert "3 sizes measured; a knee requires 4" in found.note
+    knee = find_knee((1.0, 2.0, 3.0, 3.0), (1.0, 2.0, 3.0, 3.1))
+    assert knee.kind == "unknown"
+    assert "3 sizes measured; a knee requires 4" in knee.note
 
 
 def test_what_does_not_live_bounds_the_knee() -> None:
     """Without swap the server lives, as fast as with all the memory, or it does not."""
-    found = find_knee(SIZES, noisy(SIZES, 0.01, 4, read=0.0), dead=(60.0, 80.0))
-    assert (found.kind, found.at, found.low, found.high) == ("cliff", 100.0, 80.0, 100.0)
-    assert "the same at all sizes that run" in found.note
+    knee = find_knee(SIZES, noisy(SIZES, 0.01, 4, read=0.0), dead=(60.0, 80.0))
+    assert (knee.kind, knee.at, knee.low, knee.high) == ("cliff", 100.0, 80.0, 100.0)
+    assert "the same at all sizes that run" in knee.note
 
 
 def test_a_knee_lies_above_what_does_not_live() -> None:
     sizes = (120.0, 200.0, 300.0, 400.0, 500.0, 600.0)
-    found = find_knee(sizes, noisy(sizes, 0.05, 2, knee=250), dead=(110.0,))
-    assert found.kind == "knee"
-    assert found.low is None or found.low >= 110
+    result = find_knee(sizes, noisy(sizes, 0.05, 2, knee=250), dead=(110.0,))
+    assert result.kind == "knee"
+    assert result.low is None or result.low >= 110
 
 
 def test_throughput_that_is_not_above_zero() -> None:
@@ -166,13 +166,13 @@ measured = st.lists(st.tuples(st.floats(1, 1e6), st.floats(1e-3, 1e7)), min_size
 @given(measured)
 def test_never_fails_and_stays_within_the_data(pairs: list[tuple[float, float]]) -> None:
     sizes, values = [a for a, _ in pairs], [b for _, b in pairs]
-    found = find_knee(sizes, values)
-    if found.at is None:
-        assert found.note
+    knee = find_knee(sizes, values)
+    if knee.at is None:
+        assert knee.note
         return
-    assert min(sizes) <= found.at <= max(sizes)
-    assert found.low is None or found.low <= found.at
-    assert found.high is None or found.high >= found.at
+    assert min(sizes) <= knee.at <= max(sizes)
+    assert knee.low is None or knee.low <= knee.at
+    assert knee.high is None or knee.high >= knee.at
 
 
 @settings(deadline=None, max_examples=60)
@@ -192,6 +192,6 @@ def test_order_does_not_matter(rng: random.Random, seed: int) -> None:
     pairs = list(zip(SIZES, noisy(SIZES, 0.03, seed), strict=True))
     shuffled = list(pairs)
     rng.shuffle(shuffled)
-    one, other = (find_knee([a for a, _ in some], [b for _, b in some]) for some in (pairs, shuffled))
-    assert one.kind == other.kind
-    assert (one.at or 0) == approx(other.at or 0)
+    first, other = (find_knee([a for a, _ in some], [b for _, b in some]) for some in (pairs, shuffled))
+    assert first.kind == other.kind
+    assert (first.at or 0) == approx(other.at or 0)

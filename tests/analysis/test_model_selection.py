@@ -20,52 +20,52 @@ def noisy(curve: np.ndarray, seed: int, repeats: int = 3, noise: float = 0.01) -
 
 
 def test_e1_is_piecewise_linear() -> None:
-    found = fit_models(*E1)
-    assert found.best is not None
-    assert found.best.model is HINGE
-    assert found.akaike["piecewise-linear"] > 0.9
-    low, high = found.best.intervals["knee"]
+    models = fit_models(*E1)
+    assert models.best is not None
+    assert models.best.model is HINGE
+    assert models.akaike["piecewise-linear"] > 0.9
+    low, high = models.best.intervals["knee"]
     assert low < 29 < high
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_data_without_a_knee_are_a_line(seed: int) -> None:
     loads = np.array([1.0, 2, 3, 5, 6, 8, 10])
-    found = fit_models(np.repeat(loads, 3).tolist(), noisy(100 * loads, seed), resamples=0)
-    assert found.best is not None
-    assert found.best.model.name == "linear"
+    models = fit_models(np.repeat(loads, 3).tolist(), noisy(100 * loads, seed), resamples=0)
+    assert models.best is not None
+    assert models.best.model.name == "linear"
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_law_is_recognised(seed: int) -> None:
     loads = np.array([1.0, 2, 4, 8, 16, 32, 64])
-    found = fit_models(np.repeat(loads, 3).tolist(), noisy(USL.curve(np.array([100, 0.05, 1e-4]), loads), seed), resamples=0)
-    assert found.best is not None
-    assert found.best.model.name == "usl"
+    models = fit_models(np.repeat(loads, 3).tolist(), noisy(USL.curve(np.array([100, 0.05, 1e-4]), loads), seed), resamples=0)
+    assert models.best is not None
+    assert models.best.model.name == "usl"
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_a_full_host_is_piecewise_linear(seed: int) -> None:
     loads = np.array([1.0, 2, 3, 5, 6, 8, 10, 12])
-    found = fit_models(np.repeat(loads, 3).tolist(), noisy(np.minimum(loads, 7.2) * 1000, seed))
-    assert found.best is not None
-    assert found.best.model.name == "piecewise-linear"
-    low, high = found.best.intervals["knee"]
+    models = fit_models(np.repeat(loads, 3).tolist(), noisy(np.minimum(loads, 7.2) * 1000, seed))
+    assert models.best is not None
+    assert models.best.model.name == "piecewise-linear"
+    low, high = models.best.intervals["knee"]
     assert low - 0.1 <= 7.2 <= high + 0.1
 
 
 def test_two_loads_choose_nothing_and_say_why() -> None:
-    found = fit_models([1, 2], [10, 20])
-    assert found.best is None
-    assert "too few" in found.reason
-    assert len(found.warnings) == 2
-    assert found.get("usl") is None
+    models = fit_models([1, 2], [10, 20])
+    assert models.best is None
+    assert "too few" in models.reason
+    assert len(models.warnings) == 2
+    assert models.get("usl") is None
 
 
 def test_a_model_that_passes_through_all_means_is_not_chosen() -> None:
-    found = fit_models([1] * 4 + [2] * 4 + [4] * 4, noisy(np.array([10.0, 18, 20]), 1, 4), resamples=0)
-    assert found.best is not None
-    assert found.best.model.name == "linear"
+    models = fit_models([1] * 4 + [2] * 4 + [4] * 4, noisy(np.array([10.0, 18, 20]), 1, 4), resamples=0)
+    assert models.best is not None
+    assert models.best.model.name == "linear"
 
 
 def test_nothing_is_refused() -> None:
@@ -74,8 +74,8 @@ def test_nothing_is_refused() -> None:
 
 
 def test_the_same_data_give_the_same_intervals() -> None:
-    one, other = fit_models(*E1, seed=3), fit_models(*E1, seed=3)
-    assert [fit.intervals for fit in one.fits] == [fit.intervals for fit in other.fits]
+    item, other = fit_models(*E1, seed=3), fit_models(*E1, seed=3)
+    assert [fit.intervals for fit in item.fits] == [fit.intervals for fit in other.fits]
 
 
 def test_it_is_cheap() -> None:

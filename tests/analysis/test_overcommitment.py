@@ -25,16 +25,16 @@ def test_working_sets_beyond_the_configured_memory_leave_no_safe_overcommitment(
 
 def test_rate_of_e5s_host():
     """8 GB configured and 55 % overcommitted leaves 3.6 GB; and back."""
-    left = overcommitment.available_memory(8192 * MB, 0.55)
-    assert left == pytest.approx(3686.4 * MB, rel=1e-6)
-    assert overcommitment.overcommit_of(8192 * MB, left) == pytest.approx(0.55)
+    remaining = overcommitment.available_memory(8192 * MB, 0.55)
+    assert remaining == pytest.approx(3686.4 * MB, rel=1e-6)
+    assert overcommitment.overcommit_of(8192 * MB, remaining) == pytest.approx(0.55)
 
 
 @given(st.integers(1, 2**45), st.floats(0, 0.99))
 def test_available_memory_and_its_rate_agree(configured, rate):
-    left = overcommitment.available_memory(configured, rate)
-    assert 0 <= left <= configured
-    assert overcommitment.overcommit_of(configured, left) == pytest.approx(rate, abs=1 / configured)
+    remaining = overcommitment.available_memory(configured, rate)
+    assert 0 <= remaining <= configured
+    assert overcommitment.overcommit_of(configured, remaining) == pytest.approx(rate, abs=1 / configured)
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 2.0, math.nan])
@@ -71,9 +71,9 @@ def test_a_correction_needs_a_period():
 @given(st.lists(st.lists(st.tuples(st.integers(0, 50), st.floats(0, 1e5)), min_size=1, max_size=5), min_size=1, max_size=6))
 def test_correction_is_never_below_the_raw_number_nor_above_twice_it(rows):
     periods = [[Period(clients, throughput) for clients, throughput in row] for row in rows]
-    raw = statistics.fmean(sum(one.throughput for one in row) for row in periods)
-    found = overcommitment.vcpu_corrected(periods)
-    assert raw - 1e-6 <= found <= 2 * raw + 1e-6
+    raw = statistics.fmean(sum(item.throughput for item in row) for row in periods)
+    result = overcommitment.vcpu_corrected(periods)
+    assert raw - 1e-6 <= result <= 2 * raw + 1e-6
 
 
 def test_variation_by_hand():
@@ -88,11 +88,11 @@ def test_variation_of_too_little_is_none(values):
 
 @given(st.lists(positive, min_size=2, max_size=20), st.floats(0.1, 100))
 def test_variation_does_not_depend_on_the_unit(values, factor):
-    one, other = (
+    item, other = (
         overcommitment.coefficient_of_variation(values),
         overcommitment.coefficient_of_variation([value * factor for value in values]),
     )
-    assert one == pytest.approx(other, rel=1e-6, abs=1e-9)
+    assert item == pytest.approx(other, rel=1e-6, abs=1e-9)
 
 
 def test_productivity_of_e4s_table():
@@ -102,26 +102,26 @@ def test_productivity_of_e4s_table():
 
 
 def test_one_block_has_a_ratio_and_no_interval():
-    found = overcommitment.block_ratio([120.0], [100.0])
-    assert found is not None
-    assert (found.value, found.low, found.high, found.note) == (pytest.approx(1.2), None, None, ONE_BLOCK)
+    result = overcommitment.block_ratio([120.0], [100.0])
+    assert result is not None
+    assert (result.value, result.low, result.high, result.note) == (pytest.approx(1.2), None, None, ONE_BLOCK)
     assert overcommitment.block_mean([3.0]).note == ONE_BLOCK
     assert overcommitment.block_mean([3.0, 4.0]).note == TWO_BLOCKS
 
 
 def test_three_blocks_have_an_interval_around_their_ratio():
-    found = overcommitment.block_ratio([121.0, 118.0, 120.0], [100.0, 100.0, 100.0])
-    assert found is not None and found.low is not None and found.high is not None
-    assert found.low < 1.197 < found.high
-    assert found.n == 3
+    result = overcommitment.block_ratio([121.0, 118.0, 120.0], [100.0, 100.0, 100.0])
+    assert result is not None and result.low is not None and result.high is not None
+    assert result.low < 1.197 < result.high
+    assert result.n == 3
 
 
 def test_pairs_are_by_block_so_that_drift_between_blocks_cancels():
     drift = [1.0, 2.0, 5.0]
-    found = overcommitment.block_ratio([1.5 * x for x in drift], drift)
-    assert found is not None
-    assert found.value == pytest.approx(1.5)
-    assert found.low == pytest.approx(1.5)
+    result = overcommitment.block_ratio([1.5 * x for x in drift], drift)
+    assert result is not None
+    assert result.value == pytest.approx(1.5)
+    assert result.low == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(("values", "baseline"), [([None], [1.0]), ([1.0], [None]), ([0.0], [1.0]), ([], [])])
@@ -130,7 +130,7 @@ def test_no_pair_is_no_ratio(values, baseline):
 
 
 def test_ratio_of_ratios_is_what_one_keeps_over_what_the_other_keeps():
-    found = overcommitment.ratio_of_ratios([60.0], [100.0], [20.0], [80.0])
-    assert found is not None
-    assert found.value == pytest.approx(0.6 / 0.25)
+    result = overcommitment.ratio_of_ratios([60.0], [100.0], [20.0], [80.0])
+    assert result is not None
+    assert result.value == pytest.approx(0.6 / 0.25)
     assert overcommitment.ratio_of_ratios([60.0], [0.0], [20.0], [80.0]) is None

@@ -39,18 +39,18 @@ def scaled(pair: Pair, factor: float) -> Pair:
 
 def test_one_pair_alone_has_the_interval_of_its_ratio_of_means() -> None:
     pair = Pair((100, 110, 93, 101), (80, 90, 86))
-    (found,), known = changes([pair]), ratio_of_means(pair.new, pair.old)
-    assert found.value == pytest.approx(known.value)
-    assert found.low == pytest.approx(known.low) and found.high == pytest.approx(known.high)
+    (result,), known = changes([pair]), ratio_of_means(pair.new, pair.old)
+    assert result.value == pytest.approx(known.value)
+    assert result.low == pytest.approx(known.low) and result.high == pytest.approx(known.high)
 
 
 def test_the_interval_is_welchs_for_small_relative_errors() -> None:
     rng = np.random.default_rng(3)
     old, new = 1e4 + rng.normal(0, 3, 4), 1e4 + rng.normal(0, 9, 6)
-    (found,) = changes([Pair(tuple(old), tuple(new))])
+    (result,) = changes([Pair(tuple(old), tuple(new))])
     known = stats.ttest_ind(new, old, equal_var=False).confidence_interval(0.95)
-    assert (found.low - 1) * 1e4 == pytest.approx(known.low, abs=0.05)
-    assert (found.high - 1) * 1e4 == pytest.approx(known.high, abs=0.05)
+    assert (result.low - 1) * 1e4 == pytest.approx(known.low, abs=0.05)
+    assert (result.high - 1) * 1e4 == pytest.approx(known.high, abs=0.05)
 
 
 def test_a_pair_that_looks_too_steady_gets_the_pooled_spread() -> None:
@@ -65,13 +65,13 @@ def test_a_pair_that_looks_too_steady_gets_the_pooled_spread() -> None:
 @pytest.mark.parametrize("few", [(5.0,), (5.0, 6.0)])
 def test_fewer_than_three_repeats_have_no_interval_and_say_so(few: tuple[float, ...]) -> None:
     for pair in (Pair(few, (1, 2, 3)), Pair((1, 2, 3), few)):
-        (found,) = changes([pair])
-        assert found.low is None and "at least 3" in found.note
+        (result,) = changes([pair])
+        assert result.low is None and "at least 3" in result.note
 
 
 def test_a_size_needs_one_value_only() -> None:
-    (found,) = changes([Pair((1000.0,), (1010.0,), exact=True)])
-    assert (found.value, found.low, found.high) == pytest.approx((1.01, 1.01, 1.01))
+    (result,) = changes([Pair((1000.0,), (1010.0,), exact=True)])
+    assert (result.value, result.low, result.high) == pytest.approx((1.01, 1.01, 1.01))
     assert change_over_all([Pair((10.0,), (11.0,), exact=True)] * 2).low == pytest.approx(1.1)
 
 
@@ -83,21 +83,21 @@ def test_what_has_no_ratio_is_refused(values: tuple[float, ...]) -> None:
 
 @given(st.lists(pairs, min_size=1, max_size=5), st.floats(1e-3, 1e3))
 def test_units_do_not_matter_and_the_value_lies_in_its_interval(some: list[Pair], factor: float) -> None:
-    for one, other in zip(changes(some), changes([scaled(pair, factor) for pair in some]), strict=True):
-        assert one.value == pytest.approx(other.value)
-        assert (one.low is None) == (other.low is None)
-        if one.low is not None:
-            assert one.low <= one.value * (1 + 1e-12) and one.value <= one.high * (1 + 1e-12)
-            assert one.low == pytest.approx(other.low, rel=1e-6)
+    for change, other in zip(changes(some), changes([scaled(pair, factor) for pair in some]), strict=True):
+        assert change.value == pytest.approx(other.value)
+        assert (change.low is None) == (other.low is None)
+        if change.low is not None:
+            assert change.low <= change.value * (1 + 1e-12) and change.value <= change.high * (1 + 1e-12)
+            assert change.low == pytest.approx(other.low, rel=1e-6)
 
 
 @given(st.lists(pairs, min_size=1, max_size=5))
 def test_turning_the_runs_round_turns_the_ratio_round(some: list[Pair]) -> None:
     turned = [Pair(pair.new, pair.old) for pair in some]
-    for one, other in zip(changes(some), changes(turned), strict=True):
-        assert one.value == pytest.approx(1 / other.value)
-        if one.low is not None:
-            assert one.low == pytest.approx(1 / other.high, rel=1e-9)
+    for change, other in zip(changes(some), changes(turned), strict=True):
+        assert change.value == pytest.approx(1 / other.value)
+        if change.low is not None:
+            assert change.low == pytest.approx(1 / other.high, rel=1e-9)
     over, back = change_over_all(some), change_over_all(turned)
     assert (over is None) == (back is None)
     assert over is None or (over.value == pytest.approx(1 / back.value) and over.low == pytest.approx(1 / back.high))
@@ -112,11 +112,11 @@ def test_all_points_together_see_what_no_point_can() -> None:
 
 
 def test_points_without_a_spread_do_not_count_over_all() -> None:
-    whole = [Pair((100, 101, 99), (90, 91, 89)), Pair((100, 102, 98), (90, 93, 89))]
-    found = change_over_all([*whole, Pair((100.0,), (1.0,))])
-    assert found.value == pytest.approx(change_over_all(whole).value)
-    assert "1 of 3 points have too few repeats" in found.note
-    assert change_over_all(whole[:1]) is None
+    complete = [Pair((100, 101, 99), (90, 91, 89)), Pair((100, 102, 98), (90, 93, 89))]
+    result = change_over_all([*complete, Pair((100.0,), (1.0,))])
+    assert result.value == pytest.approx(change_over_all(complete).value)
+    assert "1 of 3 points have too few repeats" in result.note
+    assert change_over_all(complete[:1]) is None
 
 
 # ---- estimates without their data
@@ -125,20 +125,20 @@ def test_points_without_a_spread_do_not_count_over_all() -> None:
 def test_two_estimates_add_their_errors_as_squares() -> None:
     old = Estimate(100, 100 / math.exp(0.03), 100 * math.exp(0.03), 0.95, 50, "")
     new = Estimate(90, 90 / math.exp(0.04), 90 * math.exp(0.04), 0.95, 50, "")
-    found = change_of_estimates(old, new)
-    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.9 * math.exp(-0.05), 0.9 * math.exp(0.05)))
+    result = change_of_estimates(old, new)
+    assert (result.value, result.low, result.high) == pytest.approx((0.9, 0.9 * math.exp(-0.05), 0.9 * math.exp(0.05)))
     wider = change_of_estimates(old, new, 0.99)
-    assert wider.low < found.low < found.high < wider.high
+    assert wider.low < result.low < result.high < wider.high
 
 
 def test_estimates_without_an_end_bound_nothing() -> None:
-    whole = Estimate(10, 9, 11, 0.95, 5, "")
-    assert change_of_estimates(Estimate(10, None, None, None, 2, ""), whole).low is None
-    open_above = change_of_estimates(whole, Estimate(10, 9, math.inf, 0.95, 5, ""))
+    estimate = Estimate(10, 9, 11, 0.95, 5, "")
+    assert change_of_estimates(Estimate(10, None, None, None, 2, ""), estimate).low is None
+    open_above = change_of_estimates(estimate, Estimate(10, 9, math.inf, 0.95, 5, ""))
     assert open_above.low > 0.8 and open_above.high > 1e100
-    assert change_of_estimates(whole, Estimate(10, -1, 12, 0.95, 5, "")).low == 0
+    assert change_of_estimates(estimate, Estimate(10, -1, 12, 0.95, 5, "")).low == 0
     with pytest.raises(ValueError, match="above zero, not -1"):
-        change_of_estimates(whole, Estimate(-1, -2, 0.5, 0.95, 5, ""))
+        change_of_estimates(estimate, Estimate(-1, -2, 0.5, 0.95, 5, ""))
 
 
 def test_the_interval_of_two_estimates_holds_the_truth_as_often_as_stated() -> None:
@@ -150,8 +150,8 @@ def test_the_interval_of_two_estimates_holds_the_truth_as_often_as_stated() -> N
             values = rng.normal(truth, truth * 0.03, 6)
             half = stats.t.ppf(0.975, 5) * values.std(ddof=1) / math.sqrt(6)
             sides.append(Estimate(float(values.mean()), float(values.mean() - half), float(values.mean() + half), 0.95, 6, ""))
-        found = change_of_estimates(*sides)
-        held += found.low <= 0.8 <= found.high
+        result = change_of_estimates(*sides)
+        held += result.low <= 0.8 <= result.high
     assert stats.binomtest(held, 1000).proportion_ci(0.99).high >= 0.95
 
 
@@ -195,17 +195,17 @@ def test_so_many_further_repeats_of_the_same_spread_settle_it(better) -> None:
     base = rng.normal(100, 2, 3)
     pair = Pair(tuple(base), tuple(base * limit * (0.985 if better == "higher" else 1.015) + rng.normal(0, 0.1, 3)))
     assert judge(changes([pair])[0], 0.05, better) == "inconclusive"
-    more = further_repeats(pair, [pair], limit)
-    assert more is not None and 3 < more < 100
+    extra = further_repeats(pair, [pair], limit)
+    assert extra is not None and 3 < extra < 100
     # The same spread in larger samples: many copies of the repeats, shrunk to the sample variance that they had.
-    grown = [np.resize(np.asarray(values), len(values) + more) for values in (pair.old, pair.new)]
+    grown = [np.resize(np.asarray(values), len(values) + extra) for values in (pair.old, pair.new)]
     sides = [
         tuple(v.mean() + (v - v.mean()) * np.std(own, ddof=1) / v.std(ddof=1)) for v, own in zip(grown, (pair.old, pair.new), strict=True)
     ]
     sides = [tuple(np.asarray(v) * np.mean(own) / np.mean(v)) for v, own in zip(sides, (pair.old, pair.new), strict=True)]
     assert judge(changes([Pair(*sides)])[0], 0.05, better) == "regression"
     over = further_repeats_over_all([pair, pair], limit)
-    assert over is not None and over <= more
+    assert over is not None and over <= extra
 
 
 def test_nothing_is_promised_where_no_number_of_repeats_would_do() -> None:
@@ -256,16 +256,16 @@ def test_two_equal_runs_of_three_repeats_alarm_in_at_most_5_per_cent(noise: Nois
     alarms = 0
     for row in range(studies):
         some = [Pair(tuple(a), tuple(b)) for a, b in zip(old[row].tolist(), new[row].tolist(), strict=True)]
-        found = [*changes(some, confidence), change_over_all(some, confidence)]
-        alarms += any(change is not None and judge(change, 0.0, "higher") == "regression" for change in found)
+        result = [*changes(some, confidence), change_over_all(some, confidence)]
+        alarms += any(change is not None and judge(change, 0.0, "higher") == "regression" for change in result)
     upper = stats.binomtest(alarms, studies).proportion_ci(0.98).high
     assert upper <= 0.05, f"{alarms} of {studies}"
 
 
 def test_a_true_loss_beyond_the_allowed_is_found() -> None:
     rng = np.random.default_rng(23)
-    found = 0
+    result = 0
     for _ in range(200):
         pair = Pair(tuple(rng.normal(100, 1, 5)), tuple(rng.normal(90, 1, 5)))
-        found += judge(changes([pair])[0], 0.05, "higher") == "regression"
-    assert found >= 190
+        result += judge(changes([pair])[0], 0.05, "higher") == "regression"
+    assert result >= 190

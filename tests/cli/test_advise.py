@@ -9,8 +9,8 @@ from pgherd.model.host_facts import Advice
 
 def test_this_host_is_checked_and_nothing_asked_of_it(tmp_path, capsys):
     assert run(["advise", "--runs-dir", str(tmp_path / "none")]) == 0
-    said = capsys.readouterr().out
-    assert "recommended settings checked" in said and "Nothing was changed" in said and "--dsn DSN also checks" in said
+    output = capsys.readouterr().out
+    assert "recommended settings checked" in output and "Nothing was changed" in output and "--dsn DSN also checks" in output
 
 
 def test_as_a_document(tmp_path, capsys):
@@ -24,17 +24,19 @@ def test_as_a_document(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--dsn", "what?"], "--dsn what?: this is not a DSN"),
         (["--dsn", "host=/nonexistent"], "no connection"),
     ],
 )
-def test_bad_input_is_one_message(words, message, capsys):
-    assert run(["advise", *words]) == 2
+def test_bad_input_is_one_message(arguments, message, capsys):
+    assert run(["advise", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_the_answer_counts_every_outcome():
-    one = Advice(check="a", scope="host", outcome="change", observed="x", recommended="y", rationale="z")
-    assert answer([one, one.model_copy(update={"outcome": "ok"})]).startswith("2 recommended settings checked: 1 to change, 0 to consider")
+    advice = Advice(check="a", scope="host", outcome="change", observed="x", recommended="y", rationale="z")
+    assert answer([advice, advice.model_copy(update={"outcome": "ok"})]).startswith(
+        "2 recommended settings checked: 1 to change, 0 to consider"
+    )

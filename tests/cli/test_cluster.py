@@ -9,10 +9,10 @@ import pytest
 from pgherd.cli.main import run
 
 
-def _call(capsys, *words):
-    code = run(words)
-    said = capsys.readouterr()
-    return code, said.out, said.err
+def _call(capsys, *text):
+    code = run(text)
+    output = capsys.readouterr()
+    return code, output.out, output.err
 
 
 def test_without_a_cluster(own_directories, capsys):
@@ -24,7 +24,7 @@ def test_without_a_cluster(own_directories, capsys):
 
 
 @pytest.mark.parametrize(
-    "words, why",
+    "arguments, reason",
     [
         ((), "Missing option '--hosts'"),
         (("--hosts", "a,a"), "names a twice"),
@@ -36,9 +36,9 @@ def test_without_a_cluster(own_directories, capsys):
         (("--hosts", "a", "--label", "disk=nvme"), "write HOST:KEY=VALUE"),
     ],
 )
-def test_bad_input_is_one_message(own_directories, capsys, words, why):
-    code, _, err = _call(capsys, "cluster", "start", *words)
-    assert code == 2 and why in err and "Traceback" not in err
+def test_bad_input_is_one_message(own_directories, capsys, arguments, reason):
+    code, _, err = _call(capsys, "cluster", "start", *arguments)
+    assert code == 2 and reason in err and "Traceback" not in err
 
 
 def test_hosts_that_are_gone_for_good_can_be_forgotten(capsys, monkeypatch):
@@ -66,14 +66,14 @@ def test_what_is_gone_is_started_again_by_the_command_that_is_shown(own_director
 
     agent = AgentRecord(name="me@a", pid=1, start=2, directory="/x", python="python3")
     cluster_file.make_directory("lab")
-    known = ClusterRecord(name="lab", id="1", address="tls://x:1", pid=1, start=2, hosts=(agent,), ssh_config="/my config")
-    cluster_file.save(known)
+    record = ClusterRecord(name="lab", id="1", address="tls://x:1", pid=1, start=2, hosts=(agent,), ssh_config="/my config")
+    cluster_file.save(record)
     gone = status.HostState("a", "10.0.0.1", "it hangs", None, None, None, None, {})
     monkeypatch.setattr(status, "read_status", lambda cluster: status.ClusterState(cluster, "tls://x:1", (gone,), ()))
     monkeypatch.setattr(start, "scheduler_lives", lambda known: True)
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
     assert code == 1 and "Restart the missing hosts: pgherd cluster start --hosts me@a --name lab --ssh-config '/my config'\n" in out
-    cluster_file.save(known.model_copy(update={"private": True}))
+    cluster_file.save(record.model_copy(update={"private": True}))
     code, out, _ = _call(capsys, "cluster", "status", "--name", "lab")
     assert code == 1 and "--ssh-config '/my config' --private-venv\n" in out
     code, out, _ = _call(capsys, "cluster", "status", "--name", "tls://x:1")

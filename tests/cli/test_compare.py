@@ -8,8 +8,8 @@ from pgherd.prepare.scenarios import read_scenario
 
 def test_a_command_line_becomes_a_scenario(tmp_path):
     file = tmp_path / "s.yaml"
-    words = ["--variant", "a:jit=off", "--variant", 'b:search_path="x,y"', "--precision", "1%", "--scale", "2"]
-    assert run(["compare", *words, "--write-scenario", str(file)]) == 0
+    arguments = ["--variant", "a:jit=off", "--variant", 'b:search_path="x,y"', "--precision", "1%", "--scale", "2"]
+    assert run(["compare", *arguments, "--write-scenario", str(file)]) == 0
     scenario = read_scenario(file)
     assert scenario.study == "compare"
     assert scenario.options == {"variant": ["a:jit=off", 'b:search_path="x,y"'], "precision": "1%", "scale": 2}
@@ -29,7 +29,7 @@ def test_scenario_files_become_arms_that_a_scenario_holds_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ([], "there is nothing to compare; name variants"),
         (["--variant", "a", "--precision", "two"], "'precision': a share is written as 2% or 0.02"),
@@ -38,10 +38,10 @@ def test_scenario_files_become_arms_that_a_scenario_holds_whole(tmp_path):
         (["--repeats", "3"], "No such option"),
     ],
 )
-def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
-    assert run(["compare", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
-    said = capsys.readouterr()
-    assert message.lower() in said.err.lower() and "Traceback" not in said.err
+def test_bad_words_are_one_message_and_exit_2(arguments, message, capsys, tmp_path):
+    assert run(["compare", *arguments, "--runs-dir", str(tmp_path / "runs")]) == 2
+    output = capsys.readouterr()
+    assert message.lower() in output.err.lower() and "Traceback" not in output.err
     assert not (tmp_path / "runs").exists()
 
 

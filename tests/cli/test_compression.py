@@ -10,9 +10,9 @@ pytestmark = pytest.mark.usefixtures("own_directories")
 
 def test_a_dry_run_shows_the_kinds_and_does_nothing(tmp_path, capsys):
     assert run(["compression", "--data", "pgbench@2", "--dry-run", "--runs-dir", str(tmp_path / "runs")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
     for word in ("Probe 'compression', without load", "data=pgbench,form=plain#0", "2 trials, without load", "Host changes"):
-        assert word in said
+        assert word in text
     assert not (tmp_path / "runs").exists()
 
 
@@ -27,7 +27,7 @@ def test_a_directory_is_compressed_to_the_end_and_left_as_it_was(tmp_path, capsy
     data.mkdir()
     (data / "filler").write_bytes(b"0123456789abcdef" * 65536)
     before = sorted(path.name for path in data.iterdir())
-    words = [
+    arguments = [
         "--data",
         "none",
         "--dir",
@@ -40,7 +40,7 @@ def test_a_directory_is_compressed_to_the_end_and_left_as_it_was(tmp_path, capsy
         "--runs-dir",
         str(tmp_path / "runs"),
     ]
-    assert run(["compression", *words, "--no-report"]) == 0
+    assert run(["compression", *arguments, "--no-report"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["grade"] == "A" and document["findings"]["ratio_directory"]["value"] > 20
     assert document["findings"]["ratio_directory_encrypted"]["value"] == pytest.approx(1)

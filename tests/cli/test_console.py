@@ -87,5 +87,5 @@ def test_a_document_has_no_control_characters(capsys):
 
 
 def test_there_is_one_console():
-    made = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.py") if re.search(r"\bConsole\(", path.read_text())}
-    assert not made, "use answer_console or progress_console"
+    paths = {path.relative_to(SOURCES).as_posix() for path in SOURCES.rglob("*.py") if re.search(r"\bConsole\(", path.read_text())}
+    assert not paths, "use answer_console or progress_console"

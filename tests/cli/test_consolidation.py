@@ -11,7 +11,7 @@ SCENARIOS = Path(__file__).parents[2] / "scenarios"
 
 def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     file = tmp_path / "s.yaml"
-    words = [
+    arguments = [
         "--schemes",
         "shared-server,dedicated",
         "--overcommit",
@@ -23,7 +23,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         "--scale",
         "5",
     ]
-    assert run(["consolidation", *words, "--write-scenario", str(file)]) == 0
+    assert run(["consolidation", *arguments, "--write-scenario", str(file)]) == 0
     capsys.readouterr()
     assert read_scenario(file).options == {
         "schemes": ["shared-server", "dedicated"],
@@ -35,7 +35,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--duration", "3s"], "No such option"),
         (["--overcommit", "much"], "'overcommit.0': a level is written as 0.3 or 30%, but it is 'much'"),
@@ -47,8 +47,8 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         (["--pattern", "weekly", "--dry-run"], "there is no pattern 'weekly'"),
     ],
 )
-def test_what_is_wrong_is_one_message(words, message, capsys):
-    assert run(["consolidation", *words]) == 2
+def test_what_is_wrong_is_one_message(arguments, message, capsys):
+    assert run(["consolidation", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.usefixtures("own_directories")
 
 def test_a_dry_run_shows_the_scales_and_loads_nothing(tmp_path, capsys):
     assert run(["database-size", "--scales", "3,1", "--dry-run", "--runs-dir", str(tmp_path / "runs")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
     for word in (
         "Probe 'database-size', without load",
         "PostgreSQL",
@@ -19,8 +19,8 @@ def test_a_dry_run_shows_the_scales_and_loads_nothing(tmp_path, capsys):
         "Disk:",
         "Host changes",
     ):
-        assert word in said
-    assert "reruns" not in said and not (tmp_path / "runs").exists()
+        assert word in text
+    assert "reruns" not in text and not (tmp_path / "runs").exists()
 
 
 def test_the_plan_as_a_document(capsys):
@@ -36,13 +36,13 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--scales", "1,x"], "'1,x' is not a list of whole numbers such as 1,2,4,8"),
         (["--time-budget", "0"], "--time-budget 0: input should be greater than 0"),
         (["--scales", "0"], "'scales': give one or more scales, each at least 1"),
     ],
 )
-def test_what_is_no_scale_is_bad_usage(words, message, capsys):
-    assert run(["database-size", *words, "--dry-run"]) == 2
+def test_what_is_no_scale_is_bad_usage(arguments, message, capsys):
+    assert run(["database-size", *arguments, "--dry-run"]) == 2
     assert message in capsys.readouterr().err

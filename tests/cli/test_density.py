@@ -8,8 +8,8 @@ from pgherd.prepare.scenarios import read_scenario
 
 def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     file = tmp_path / "s.yaml"
-    words = ["--vcpus", "0.5", "--databases", "1,2,4", "--set", "work_mem=8MB", "--set", "jit=off", "--rate", "50"]
-    assert run(["density", *words, "--write-scenario", str(file)]) == 0
+    arguments = ["--vcpus", "0.5", "--databases", "1,2,4", "--set", "work_mem=8MB", "--set", "jit=off", "--rate", "50"]
+    assert run(["density", *arguments, "--write-scenario", str(file)]) == 0
     assert f"pgherd run {file}" in capsys.readouterr().out.replace("\n", "")
     scenario = read_scenario(file)
     assert scenario.study == "density"
@@ -17,7 +17,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--databases", "1,two"], "'1,two' is not a list of whole numbers"),
         (["--vcpus", "-1"], "'vcpus': input should be greater than 0"),
@@ -27,10 +27,10 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         (["--write-scenario", "/nonexistent/x.yaml"], "cannot be written"),
     ],
 )
-def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
-    assert run(["density", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
-    said = capsys.readouterr()
-    assert message.lower() in said.err.lower() and "Traceback" not in said.err
+def test_bad_words_are_one_message_and_exit_2(arguments, message, capsys, tmp_path):
+    assert run(["density", *arguments, "--runs-dir", str(tmp_path / "runs")]) == 2
+    output = capsys.readouterr()
+    assert message.lower() in output.err.lower() and "Traceback" not in output.err
     assert not (tmp_path / "runs").exists()
 
 

@@ -15,7 +15,7 @@ pytestmark = [
 
 def test_a_dry_run_shows_volumes_trials_and_changes_and_does_nothing(tmp_path, capsys):
     assert run(["disk", "--dry-run", "--file-size", "32MB", "--rate-iops", "70,30", "--runs-dir", str(tmp_path / "runs")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
     for word in (
         "No server is deployed. Load: fio on disk0.",
         "test=mix,volume=disk0#0",
@@ -23,7 +23,7 @@ def test_a_dry_run_shows_volumes_trials_and_changes_and_does_nothing(tmp_path, c
         "Host changes",
         "private directory",
     ):
-        assert word in said
+        assert word in text
     assert not (tmp_path / "runs").exists()
 
 
@@ -43,7 +43,7 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--rate-iops", "70"], "give two rates, reads and writes per second, such as --rate-iops 70,30"),
         (["--tests", "fast"], "there is no test 'fast'"),
@@ -51,8 +51,8 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
         (["--volume", "device:/dev/sdzz"], "give --allow-format /dev/sdzz"),
     ],
 )
-def test_bad_usage_is_one_message(words, message, capsys):
-    assert run(["disk", *words, "--dry-run"]) == 2
+def test_bad_usage_is_one_message(arguments, message, capsys):
+    assert run(["disk", *arguments, "--dry-run"]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 

@@ -20,9 +20,9 @@ WORDS = ["density", "--dry-run", "--databases", "1,2", "--seed", "5", "--vcpus",
 
 def test_a_dry_run_says_what_would_happen_and_leaves_nothing(own_directories, tmp_path, capsys):
     assert run([*WORDS, "--runs-dir", str(tmp_path / "runs")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
     for word in ("Deployment: 2 containers", "select-only", "databases=2#0", "under load", "Disk:", "Host changes", "shared_buffers"):
-        assert word in said
+        assert word in text
     assert not (tmp_path / "runs").exists()
     assert not list(own_directories.glob("cache/pgherd/work/*"))
 
@@ -45,8 +45,8 @@ def prepared(cluster, options=None):
 
 
 def trials(**host):
-    made = [{"name": f"db{i}", "vcpus": 1, "servers": [{"bin": "/pg", "version": "18.6"}]} for i in (1, 2, 3)]
-    return [Trial.model_validate({"point": {"databases": 3}, "deployment": {"hosts": [{"containers": made, **host}]}, "phases": []})]
+    created = [{"name": f"db{i}", "vcpus": 1, "servers": [{"bin": "/pg", "version": "18.6"}]} for i in (1, 2, 3)]
+    return [Trial.model_validate({"point": {"databases": 3}, "deployment": {"hosts": [{"containers": created, **host}]}, "phases": []})]
 
 
 def test_the_plan_says_which_container_lies_where():
@@ -92,8 +92,8 @@ def test_the_host_of_the_clients_is_named():
 def test_blocks_that_take_turns_are_told_with_the_first_of_them():
     variants = [{"name": name, "study": "density", "options": {}} for name in ("x", "y")]
     options = CompareOptions.model_validate({"variants": variants, "baseline": "x", "hosts": ["b", "a"]})
-    found = dry_run.host_lines(prepared(CLUSTER, options), trials(labels={"host": "b"}))
-    assert found == [
+    result = dry_run.host_lines(prepared(CLUSTER, options), trials(labels={"host": "b"}))
+    assert result == [
         "Placement on the hosts of mine: each block on one host, alternating b, a. The first:",
         "  b, 1 core: 3 containers: db1, db2, db3",
     ]

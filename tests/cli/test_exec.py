@@ -17,8 +17,8 @@ def test_a_dry_run_shows_the_command_and_starts_nothing(tmp_path, capsys):
     marker = tmp_path / "made"
     assert run(["exec", "--dry-run", "--runs-dir", str(tmp_path / "runs"), "--", "touch", str(marker)]) == 0
     out = capsys.readouterr().out
-    said = " ".join(out.split())
-    assert "command on local" in said and "5 trials, each ends with its command, at most 10 min" in said
+    text = " ".join(out.split())
+    assert "command on local" in text and "5 trials, each ends with its command, at most 10 min" in text
     assert f"touch{marker}" in "".join(out.split())  # a long path is wrapped
     assert not marker.exists() and not (tmp_path / "runs").exists()
 
@@ -36,7 +36,7 @@ def test_options_after_the_first_word_are_the_command_s(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         ([], "there is no command"),
         (["--", "no-such-program-anywhere"], "a program 'no-such-program-anywhere'"),
@@ -45,18 +45,18 @@ def test_options_after_the_first_word_are_the_command_s(tmp_path):
         (["--no-such-option", "--", "sleep"], "No such option"),
     ],
 )
-def test_bad_input_is_one_message(words, message, tmp_path, capsys):
-    assert run(["exec", "--runs-dir", str(tmp_path), *words]) == 2
+def test_bad_input_is_one_message(arguments, message, tmp_path, capsys):
+    assert run(["exec", "--runs-dir", str(tmp_path), *arguments]) == 2
     assert message in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_values_of_variables_are_in_no_scenario_and_no_plan(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TOKEN_B", "s3cret-b")
-    words = ["--env", "A=s3cret-a", "--env", "TOKEN_B"]
+    arguments = ["--env", "A=s3cret-a", "--env", "TOKEN_B"]
     file = tmp_path / "s.yaml"
-    assert run(["exec", "--write-scenario", str(file), *words, "sleep"]) == 0
+    assert run(["exec", "--write-scenario", str(file), *arguments, "sleep"]) == 0
     assert read_scenario(file).options["env"] == ["A", "TOKEN_B"]
-    assert run(["exec", "--dry-run", "--json", *words, "sleep"]) == 0
+    assert run(["exec", "--dry-run", "--json", *arguments, "sleep"]) == 0
     printed = capsys.readouterr().out
     assert "s3cret" not in printed and "***" in printed
 

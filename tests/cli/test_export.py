@@ -27,11 +27,11 @@ def test_by_default_it_lies_in_the_run_s_directory(runs, name, capsys):
 def test_as_json_it_says_what_it_wrote(runs, name, tmp_path, capsys):
     file = tmp_path / "run.om"
     assert run(["export", name, "--runs-dir", str(runs), "--output", str(file), "--json"]) == 0
-    said = json.loads(capsys.readouterr().out)
-    assert (said["schema"], said["run"], said["file"]) == ("pgherd/export/2", name, str(file))
+    document = json.loads(capsys.readouterr().out)
+    assert (document["schema"], document["run"], document["file"]) == ("pgherd/export/2", name, str(file))
     families = list(text_string_to_metric_families(file.read_text()))
-    assert (said["families"], said["samples"]) == (len(families), sum(len(family.samples) for family in families))
-    assert said["first"] < said["last"]
+    assert (document["families"], document["samples"]) == (len(families), sum(len(family.samples) for family in families))
+    assert document["first"] < document["last"]
 
 
 def test_a_dash_is_stdout(runs, name, capsys):
@@ -51,8 +51,8 @@ def test_a_dash_is_stdout(runs, name, capsys):
 )
 def test_what_cannot_be_exported_is_one_message(runs, name, capsys, arguments, message):
     assert run(["export", *arguments, "--runs-dir", str(runs)]) == 2
-    said = capsys.readouterr().err
-    assert message in said and "Traceback" not in said
+    errors = capsys.readouterr().err
+    assert message in errors and "Traceback" not in errors
 
 
 def test_a_run_without_trials_has_nothing_to_export(tmp_path, runs, name, capsys):

@@ -21,10 +21,10 @@ def run(*arguments: str) -> Result:
 
 
 def refused(path: Path, *arguments: str) -> str:
-    found = run(str(path), *arguments)
-    assert isinstance(found.exception, UsageError), found.exception
-    assert found.exception.exit_code == 2
-    return str(found.exception)
+    result = run(str(path), *arguments)
+    assert isinstance(result.exception, UsageError), result.exception
+    assert result.exception.exit_code == 2
+    return str(result.exception)
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -34,9 +34,9 @@ def write(tmp_path: Path, text: str) -> Path:
 
 
 def test_specsdm91_in_json() -> None:
-    found = run(str(FIXTURES / "specsdm91.csv"), "--weights", "equal", "--json")
-    assert found.exception is None
-    document = json.loads(found.stdout)
+    result = run(str(FIXTURES / "specsdm91.csv"), "--weights", "equal", "--json")
+    assert result.exception is None
+    document = json.loads(result.stdout)
     assert document["schema"] == "pgherd/fit/2"
     assert document["findings"]["usl_sigma"]["value"] == pytest.approx(0.0277, abs=5e-5)
     assert document["findings"]["usl_kappa"]["value"] == pytest.approx(0.000104, abs=5e-7)
@@ -45,21 +45,21 @@ def test_specsdm91_in_json() -> None:
 
 
 def test_e1_on_the_terminal() -> None:
-    found = run(str(FIXTURES / "e1.csv"))
-    assert found.exception is None
-    said = " ".join(found.stdout.split())
-    assert "Best model: piecewise linear (" in said
-    assert "knee at 29.1" in said
-    assert "piecewise linear *" in said
-    assert "sigma is at its bound" in said
-    assert "is beyond the largest load measured (40) and is not reported" in said
-    assert "…" not in said, "nothing is cut in 80 columns"
-    assert said.count("peak at") == said.count("the model's peak at N="), "what is not claimed is not in the table"
+    result = run(str(FIXTURES / "e1.csv"))
+    assert result.exception is None
+    text = " ".join(result.stdout.split())
+    assert "Best model: piecewise linear (" in text
+    assert "knee at 29.1" in text
+    assert "piecewise linear *" in text
+    assert "sigma is at its bound" in text
+    assert "is beyond the largest load measured (40) and is not reported" in text
+    assert "…" not in text, "nothing is cut in 80 columns"
+    assert text.count("peak at") == text.count("the model's peak at N="), "what is not claimed is not in the table"
 
 
 def test_one_load_is_too_few(tmp_path: Path) -> None:
-    said = " ".join(run(str(write(tmp_path, "1,64\n1,65\n"))).stdout.split())
-    assert "2 observations at 1 distinct load are too few to choose a model" in said
+    text = " ".join(run(str(write(tmp_path, "1,64\n1,65\n"))).stdout.split())
+    assert "2 observations at 1 distinct load are too few to choose a model" in text
 
 
 def test_repeats_separators_and_no_header(tmp_path: Path) -> None:
@@ -77,7 +77,7 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "is empty"),
         ("# nothing\n", "is empty"),
@@ -91,8 +91,8 @@ def test_columns_can_be_named(tmp_path: Path) -> None:
         ('load,throughput\n1,"10\n', "not a CSV table"),
     ],
 )
-def test_bad_tables(tmp_path: Path, text: str, said: str) -> None:
-    assert said in refused(write(tmp_path, text))
+def test_bad_tables(tmp_path: Path, text: str, message: str) -> None:
+    assert message in refused(write(tmp_path, text))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_two_loads_are_fitted_by_a_line_and_nothing_is_chosen(tmp_path: Path) -> None:
-    found = run(str(write(tmp_path, "1,10\n2,20\n")))
-    assert found.exception is None
-    assert "No model can be selected" in found.stdout
+    result = run(str(write(tmp_path, "1,10\n2,20\n")))
+    assert result.exception is None
+    assert "No model can be selected" in result.stdout
 
 
 def test_help_imports_no_scientific_library() -> None:
     code = "import sys, pgherd.cli.fit, pgherd.studies.density; print([m for m in ('numpy', 'scipy', 'rich') if m in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "[]"

@@ -27,8 +27,8 @@ def two(runs, name, monkeypatch):
 def test_worse_exits_1_and_writes_both_files(two, name, tmp_path, capsys):
     files = ["--junit", str(tmp_path / "out" / "gate.xml"), "--markdown", str(tmp_path / "gate.md")]
     assert run(["gate", name, "5105", "--runs-dir", str(two), *files]) == 1
-    said = capsys.readouterr()
-    assert said.out.startswith("Worse than allowed: throughput over all points −7") and "gate.xml" in said.out
+    output = capsys.readouterr()
+    assert output.out.startswith("Worse than allowed: throughput over all points −7") and "gate.xml" in output.out
     assert int(ElementTree.parse(tmp_path / "out" / "gate.xml").getroot()[0].get("failures")) >= 1
     assert (tmp_path / "gate.md").read_text().startswith("### pgherd gate: worse than allowed")
 

@@ -12,13 +12,13 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--huge-pages", "2MB"], "No such option"),
         (["--precision", "high"], "a share is written as 2% or 0.02"),
         (["--clients", "0"], "greater than or equal to 1"),
     ],
 )
-def test_what_is_wrong_is_one_message(words, message, capsys):
-    assert run(["hugepages", *words]) == 2
+def test_what_is_wrong_is_one_message(arguments, message, capsys):
+    assert run(["hugepages", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -6,7 +6,7 @@ from pgherd.prepare.scenarios import read_scenario
 
 def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     file = tmp_path / "s.yaml"
-    words = [
+    text = [
         "io-profile",
         "--compare-setting",
         "checkpoint_completion_target=0.5,0.9",
@@ -16,7 +16,7 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         "--write-scenario",
         str(file),
     ]
-    assert run(words) == 0
+    assert run(text) == 0
     capsys.readouterr()
     assert read_scenario(file).options == {
         "compare_setting": "checkpoint_completion_target=0.5,0.9",
@@ -26,13 +26,13 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--dsn", "host=x"], "No such option"),
         (["--memory-ratio", "0.5"], "greater than 1"),
         (["--equivalence-margin", "much"], "a share is written as 2% or 0.02"),
     ],
 )
-def test_what_is_wrong_is_one_message(words, message, capsys):
-    assert run(["io-profile", *words]) == 2
+def test_what_is_wrong_is_one_message(arguments, message, capsys):
+    assert run(["io-profile", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -63,15 +63,15 @@ def test_an_interrupt_while_modules_are_imported_is_quiet(tmp_path):
 
 
 def test_importing_leaves_the_callers_interrupt_alone():
-    words = "import signal, pgherd.cli.main; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
-    assert subprocess.run([sys.executable, "-c", words], capture_output=True, text=True).stdout == "True\n"
+    message = "import signal, pgherd.cli.main; print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)"
+    assert subprocess.run([sys.executable, "-c", message], capture_output=True, text=True).stdout == "True\n"
 
 
 def test_help_lists_every_verb(capsys):
     assert run(["--help"]) == 0
-    said = capsys.readouterr()
-    assert all(f"  {verb} " in said.out for verb in ALL_VERBS)
-    assert not said.err
+    output = capsys.readouterr()
+    assert all(f"  {verb} " in output.out for verb in ALL_VERBS)
+    assert not output.err
 
 
 @pytest.mark.parametrize("name", ALL_VERBS)
@@ -105,12 +105,12 @@ def test_version(capsys):
 
 def test_nothing_at_all_shows_the_help_on_stderr(capsys):
     assert run([]) == 2
-    said = capsys.readouterr()
-    assert "Usage:" in said.err and not said.out
+    output = capsys.readouterr()
+    assert "Usage:" in output.err and not output.out
 
 
 @pytest.mark.parametrize(
-    "arguments, words",
+    "arguments, text",
     [
         (["densty"], ["'densty'", "'density'", "pgherd --help"]),
         (["xyzzy"], ["'xyzzy'", "pgherd --help"]),
@@ -121,13 +121,13 @@ def test_nothing_at_all_shows_the_help_on_stderr(capsys):
         (["fit", "extra"], ["extra"]),
     ],
 )
-def test_bad_usage_is_one_message(arguments, words, verb, capsys):
+def test_bad_usage_is_one_message(arguments, text, verb, capsys):
     verb(lambda: None)
     assert run(arguments) == 2
-    said = capsys.readouterr()
-    assert not said.out
-    assert said.err.startswith("pgherd: ") and len(said.err.splitlines()) == 1
-    assert all(word in said.err for word in words), said.err
+    output = capsys.readouterr()
+    assert not output.out
+    assert output.err.startswith("pgherd: ") and len(output.err.splitlines()) == 1
+    assert all(word in output.err for word in text), output.err
 
 
 @pytest.mark.parametrize("returned, code", [(None, 0), (0, 0), (1, 1), (3, 3)])
@@ -158,13 +158,13 @@ def test_verb_returns_its_exit_code(returned, code, verb):
 def test_errors_are_one_message_and_an_exit_code(error, code, message, verb, capsys):
     verb(failing(error))
     assert run(["fit"]) == code
-    said = capsys.readouterr()
-    assert (said.out, said.err) == ("", f"pgherd: {message}\n")
+    output = capsys.readouterr()
+    assert (output.out, output.err) == ("", f"pgherd: {message}\n")
 
     assert run(["fit", "--json"]) == code
-    said = capsys.readouterr()
-    assert said.err == f"pgherd: {message}\n"
-    assert json.loads(said.out) == {"schema": "pgherd/error/2", "error": message, "exit_code": code}
+    output = capsys.readouterr()
+    assert output.err == f"pgherd: {message}\n"
+    assert json.loads(output.out) == {"schema": "pgherd/error/2", "error": message, "exit_code": code}
 
 
 def test_debug_shows_the_traceback(verb, capsys, monkeypatch):
@@ -178,22 +178,22 @@ def test_defect_keeps_its_traceback_in_a_file(verb, capsys, monkeypatch, tmp_pat
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     verb(failing(KeyError("clients")))
     assert run(["fit"]) == 1
-    said = capsys.readouterr().err
-    (kept,) = tmp_path.iterdir()
-    assert "internal error" in said and "KeyError: 'clients'" in said and str(kept) in said and len(said.splitlines()) == 1
-    assert "Traceback" in kept.read_text() and __version__ in kept.read_text()
+    errors = capsys.readouterr().err
+    (retained,) = tmp_path.iterdir()
+    assert "internal error" in errors and "KeyError: 'clients'" in errors and str(retained) in errors and len(errors.splitlines()) == 1
+    assert "Traceback" in retained.read_text() and __version__ in retained.read_text()
 
 
 def test_the_file_of_a_defect_has_no_secrets(verb, capsys, monkeypatch, tmp_path):
     """The user is asked to send it."""
-    words = ["fit", "--dsn=postgresql://u:s3cret-1@h/d", "--env", "A=s3cret-2", "--metrics-token", "s3cret-3"]
+    arguments = ["fit", "--dsn=postgresql://u:s3cret-1@h/d", "--env", "A=s3cret-2", "--metrics-token", "s3cret-3"]
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr("sys.argv", ["pgherd", *words])
+    monkeypatch.setattr("sys.argv", ["pgherd", *arguments])
     verb(failing(KeyError("postgresql://u:s3cret-1@h/d API_KEY=s3cret-4")))
     assert run(["fit"]) == 1
-    (kept,) = tmp_path.iterdir()
-    assert "s3cret" not in kept.read_text() + capsys.readouterr().err and "***@h/d" in kept.read_text()
-    assert kept.stat().st_mode & 0o777 == 0o600
+    (retained,) = tmp_path.iterdir()
+    assert "s3cret" not in retained.read_text() + capsys.readouterr().err and "***@h/d" in retained.read_text()
+    assert retained.stat().st_mode & 0o777 == 0o600
 
 
 def test_no_other_user_may_write_what_a_verb_makes(tmp_path):

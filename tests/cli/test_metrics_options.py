@@ -20,20 +20,20 @@ RECORD = RunRecord(
 )
 
 
-def call(function, *words):
+def call(function, *text):
     """Call a function inside a verb that has the options."""
-    found = []
+    collected = []
 
     @click.command()
     @metrics_options.metrics_options
     def verb():
-        found.append(function())
+        collected.append(function())
 
-    result = CliRunner().invoke(verb, words)
+    result = CliRunner().invoke(verb, text)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     assert result.exit_code == 0, result.output
-    return found[0]
+    return collected[0]
 
 
 def test_every_verb_that_executes_a_run_has_them():
@@ -62,26 +62,26 @@ def test_a_token_alone_is_a_mistake(tmp_path):
 
 
 def test_what_is_wrong_is_said_before_anything_is_done(tmp_path, capsys):
-    for words, why in (("0.0.0.0:9187", "give --metrics-token-file FILE"), ("x", "is not a port")):
-        assert run(["density", "--metrics-listen", words, "--runs-dir", str(tmp_path / "runs")]) == 2
-        assert why in capsys.readouterr().err
+    for text, reason in (("0.0.0.0:9187", "give --metrics-token-file FILE"), ("x", "is not a port")):
+        assert run(["density", "--metrics-listen", text, "--runs-dir", str(tmp_path / "runs")]) == 2
+        assert reason in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
 
 
 def test_a_run_is_served_and_the_port_is_free_afterwards(tmp_path):
-    told = []
+    reported = []
 
     def body():
-        with serving(told.append):
+        with serving(reported.append):
             show(tmp_path, RECORD)
-            url = told[0].rpartition(" ")[2]
+            url = reported[0].rpartition(" ")[2]
             import urllib.request
 
             return url, urllib.request.urlopen(url, timeout=10).read().decode()
 
     url, text = call(body, "--metrics-listen", "0")
     assert 'pgherd_run_info{cores="2",host="db7"' in text
-    assert len(told) == 1
+    assert len(reported) == 1
     port = int(url.rsplit(":", 1)[1].partition("/")[0])
     MetricsServer(ListenAddress("127.0.0.1", port)).close()
 

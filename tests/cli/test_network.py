@@ -17,8 +17,8 @@ def _iperf3():
 
 def test_a_dry_run_shows_links_and_trials_and_asks_nobody(tmp_path, capsys):
     assert run(["network", "--to", "nobody.invalid", "--streams", "4", "--dry-run", "--runs-dir", str(tmp_path / "runs")]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "iperf3 on nobody.invalid" in said and "link=nobody.invalid,streams=4#0" in said and "9 trials" in said
+    text = " ".join(capsys.readouterr().out.split())
+    assert "iperf3 on nobody.invalid" in text and "link=nobody.invalid,streams=4#0" in text and "9 trials" in text
 
 
 def test_the_plan_as_a_document(capsys):
@@ -34,7 +34,7 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "message"),
+    ("arguments", "code", "message"),
     [
         ([], 2, "there is no link to measure"),
         (["--to", "127.0.0.1:9"], 2, "no iperf3 server answers at port 9"),
@@ -42,6 +42,6 @@ def test_a_command_line_is_kept_as_a_scenario(tmp_path):
         (["--to", "x", "--netns-delay", "5ms"], 2, "add --netns, or leave them out"),
     ],
 )
-def test_bad_input_is_one_message(words, code, message, tmp_path, capsys):
-    assert run(["network", *words, "--runs-dir", str(tmp_path)]) == code
+def test_bad_input_is_one_message(arguments, code, message, tmp_path, capsys):
+    assert run(["network", *arguments, "--runs-dir", str(tmp_path)]) == code
     assert message in capsys.readouterr().err

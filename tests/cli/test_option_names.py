@@ -61,22 +61,22 @@ def unknown(text: str, known: set[str]) -> list[tuple[int, str]]:
 
 
 @pytest.fixture(scope="module")
-def known() -> set[str]:
+def option_names() -> set[str]:
     return set(options(cli))
 
 
-def test_every_option_in_a_text_exists(known):
-    found = [
+def test_every_option_in_a_text_exists(option_names):
+    result = [
         f"{path.relative_to(SOURCE)}:{line} {name}"
         for path in sorted(SOURCE.rglob("*.py"))
-        for line, name in unknown(path.read_text(encoding="utf-8"), known | set(ELSEWHERE))
+        for line, name in unknown(path.read_text(encoding="utf-8"), option_names | set(ELSEWHERE))
     ]
-    assert not found, "\n".join(found)
+    assert not result, "\n".join(result)
 
 
-def test_every_option_of_another_program_is_named_and_is_none_of_pgherd(known):
-    named = {name for path in SOURCE.rglob("*.py") for _, name in unknown(path.read_text(encoding="utf-8"), known - set(ELSEWHERE))}
-    assert named == set(ELSEWHERE) and not known & set(ELSEWHERE)
+def test_every_option_of_another_program_is_named_and_is_none_of_pgherd(option_names):
+    named = {name for path in SOURCE.rglob("*.py") for _, name in unknown(path.read_text(encoding="utf-8"), option_names - set(ELSEWHERE))}
+    assert named == set(ELSEWHERE) and not option_names & set(ELSEWHERE)
 
 
 def test_an_unknown_option_is_found():

@@ -24,7 +24,7 @@ def printed(document, capsys):
 
 
 @pytest.mark.parametrize(
-    "value, wanted",
+    "value, expected",
     [
         (None, None),
         (True, True),
@@ -44,8 +44,8 @@ def printed(document, capsys):
         (numpy.array([1.0, numpy.nan]), [1.0, None]),
     ],
 )
-def test_document_holds_what_json_can(value, wanted, capsys):
-    assert printed({"value": value}, capsys) == {"value": wanted}
+def test_document_holds_what_json_can(value, expected, capsys):
+    assert printed({"value": value}, capsys) == {"value": expected}
 
 
 def test_document_refuses_what_it_cannot_write():

@@ -28,9 +28,9 @@ def restored(name: str, root: Path) -> RunDirectory:
     document = json.loads(lzma.decompress((RUNS / f"{name}.json.xz").read_bytes()))
     path = root / document["run"]["run"]
     for trial in document["trials"]:
-        place = path / "trials" / trial["id"]
-        place.mkdir(parents=True)
-        (place / "trial.json").write_text(json.dumps(trial))
+        directory = path / "trials" / trial["id"]
+        directory.mkdir(parents=True)
+        (directory / "trial.json").write_text(json.dumps(trial))
     (path / "run.json").write_text(json.dumps(document["run"]))
     return RunDirectory(path)
 
@@ -53,9 +53,9 @@ def shown_again(directory: RunDirectory) -> str:
 def key_paths(value: object, path: str = "") -> set[str]:
     """Return the paths of all keys. Elements of a list share one path."""
     if isinstance(value, dict):
-        return {path} | {found for key, item in value.items() for found in key_paths(item, f"{path}.{key}")}
+        return {path} | {key_path for key, item in value.items() for key_path in key_paths(item, f"{path}.{key}")}
     if isinstance(value, list):
-        return {path} | {found for item in value for found in key_paths(item, f"{path}[]")}
+        return {path} | {result for item in value for result in key_paths(item, f"{path}[]")}
     return {path}
 
 

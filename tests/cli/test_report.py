@@ -12,8 +12,8 @@ from pgherd.studies.density.options import DensityOptions
 
 def test_a_report_is_made_again_from_the_directory_alone(runs, name, capsys):
     assert run(["report", "last", "--runs-dir", str(runs), "--json"]) == 0
-    made = json.loads(capsys.readouterr().out)
-    assert made["runs"] == [name]
+    document = json.loads(capsys.readouterr().out)
+    assert document["runs"] == [name]
     page = (runs / name / "report.html").read_text()
     assert "<svg" in page and not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", page)
 
@@ -85,10 +85,10 @@ def test_tainted_trials_are_measured_again_by_resuming_what_is_not_finished(runs
         )
         directory.save(record)
         assert run(["report", name, "--runs-dir", str(runs)]) == 0
-        said = directory.record().analysis.next_steps[0]
+        next_step = directory.record().analysis.next_steps[0]
         goes_on = command == resumed
-        assert said.startswith("Resume this run" if goes_on else "Rerun on an idle machine")
-        assert said.endswith(f" (steal){'; it reruns them within its time budget' if goes_on else ''}: {command}")
+        assert next_step.startswith("Resume this run" if goes_on else "Rerun on an idle machine")
+        assert next_step.endswith(f" (steal){'; it reruns them within its time budget' if goes_on else ''}: {command}")
         assert command in (runs / name / "report.html").read_text()
 
 

@@ -43,8 +43,8 @@ def test_what_a_run_left_that_was_killed_after_its_last_trial_is_taken_back(runs
     directory.save(directory.record().model_copy(update={"environment": RunEnvironment(runtime="process", cores=1, memory=2**30)}))
     monkeypatch.setattr(module, "clean", lambda *_: ["removed its work directory"])
     assert resume(directory, report=False, as_json=False) == 0
-    said = capsys.readouterr().err
-    assert "removed its work directory" in said and "Resuming" not in said
+    errors = capsys.readouterr().err
+    assert "removed its work directory" in errors and "Resuming" not in errors
 
 
 def test_interrupted_while_the_report_is_made_says_how_to_come_to_it(runs, name, capsys, monkeypatch):
@@ -77,11 +77,11 @@ def test_a_run_that_goes_on_where_the_host_has_changed_says_so(runs, name):
     again = facts.model_copy(update={"memory_available": 1, "core_note": "steal, 3 % since boot"})
     assert resumed_on(record, again, 5) == record, "what changes from minute to minute is no other host"
     other = facts.model_copy(update={"kernel": "6.9.9", "cores": facts.cores + 2})
-    (said,) = notices(resumed_on(record, other, 5))
-    assert notices(resumed_on(record, other, 1)) == [said.replace("5 trials", "1 trial")]
-    assert said.startswith("After 5 trials, the run was resumed on a changed host (cores was ")
-    assert f"kernel was {facts.kernel}, now 6.9.9" in said
-    assert "cores was" in said and said.endswith("): results before and after may differ")
+    (text,) = notices(resumed_on(record, other, 5))
+    assert notices(resumed_on(record, other, 1)) == [text.replace("5 trials", "1 trial")]
+    assert text.startswith("After 5 trials, the run was resumed on a changed host (cores was ")
+    assert f"kernel was {facts.kernel}, now 6.9.9" in text
+    assert "cores was" in text and text.endswith("): results before and after may differ")
     mixed = resumed_on(record, other, 5)
     assert resumed_on(mixed, other, 9) == mixed, "on the same other host once more"
     assert notices(resumed_on(mixed, facts.model_copy(update={"kernel": "7.0"}), 9))[1].startswith("After 9 trials")
@@ -106,15 +106,15 @@ class Paused:
 
 
 def test_what_changes_the_host_is_asked_for_on_a_terminal_only(monkeypatch):
-    watcher, asked = Paused(), []
+    watcher, request = Paused(), []
     module.confirm_changes((), watcher.note, watcher.paused)
     with pytest.raises(UsageError, match="this run changes the host: 99 pages; a word.* give --yes"):
         module.confirm_changes(("99 pages", "a word"), watcher.note, watcher.paused)
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(module.sys, stream, SimpleNamespace(isatty=lambda: True))
-    monkeypatch.setattr(module.click, "confirm", lambda question, abort, err: asked.append((question, abort, err, watcher.asleep)))
+    monkeypatch.setattr(module.click, "confirm", lambda question, abort, err: request.append((question, abort, err, watcher.asleep)))
     module.confirm_changes(("99 pages",), watcher.note, watcher.paused)
-    assert asked == [("Continue?", True, True, True)] and "99 pages" in watcher.notes[-1] and not watcher.asleep
+    assert request == [("Continue?", True, True, True)] and "99 pages" in watcher.notes[-1] and not watcher.asleep
 
 
 def test_yes_agrees_beforehand():

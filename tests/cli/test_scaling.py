@@ -21,16 +21,16 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
 
 def test_a_dry_run_shows_every_variant(capsys, tmp_path):
     assert run(["scaling", "--clients", "1,2", "--seed", "3", *_VARIANTS, "--dry-run"]) == 0
-    said = " ".join(capsys.readouterr().out.split())
+    text = " ".join(capsys.readouterr().out.split())
     for word in (
         "Deployment of 'base': 1 container",
         "Deployment of 'odd': 1 container",
         "1 to 2 clients on 1 to 2 threads",
         "protocol simple",
     ):
-        assert word in said or "threads" in word
+        assert word in text or "threads" in word
     for word in ("clients=2,variant=odd#2", "jit", "clients outside the containers", "at most"):
-        assert word in said
+        assert word in text
     assert run(["scaling", "--clients", "1,2", *_VARIANTS, "--dry-run", "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert len(plan["trials"]) == 12
@@ -38,7 +38,7 @@ def test_a_dry_run_shows_every_variant(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--clients", "1,two"], "'1,two' is not a list of whole numbers"),
         (["--clients", "0,1"], "--clients 0: the minimum is 1"),
@@ -50,8 +50,8 @@ def test_a_dry_run_shows_every_variant(capsys, tmp_path):
         (["--rate", "5"], "No such option"),
     ],
 )
-def test_bad_words_are_one_message_and_exit_2(words, message, capsys, tmp_path):
-    assert run(["scaling", *words, "--runs-dir", str(tmp_path / "runs")]) == 2
-    said = capsys.readouterr()
-    assert message.lower() in said.err.lower() and "Traceback" not in said.err
+def test_bad_words_are_one_message_and_exit_2(arguments, message, capsys, tmp_path):
+    assert run(["scaling", *arguments, "--runs-dir", str(tmp_path / "runs")]) == 2
+    output = capsys.readouterr()
+    assert message.lower() in output.err.lower() and "Traceback" not in output.err
     assert not (tmp_path / "runs").exists()

@@ -17,7 +17,7 @@ SHORT_LINES = 45
 @pytest.mark.parametrize("name", sorted(studies()))
 def test_the_command_line_has_each_declared_option_and_those_of_every_run(name):
     names = {parameter.name for parameter in StudyCommand(study_of(name)).params}
-    assert names == {one.name for one in declared(study_of(name).request_model)} | RUN
+    assert names == {item.name for item in declared(study_of(name).request_model)} | RUN
 
 
 @pytest.mark.parametrize("name", sorted(studies()))
@@ -39,9 +39,11 @@ def test_every_option_has_a_short_help(name):
 @pytest.mark.parametrize("name", sorted(studies()))
 def test_the_common_options_exist(name):
     study = study_of(name)
-    names = {one.name for one in declared(study.request_model)} | RUN
+    names = {item.name for item in declared(study.request_model)} | RUN
     assert study.common and {option.replace("-", "_") for option in study.common} <= names
-    assert {option.replace("-", "_") for option in study.web} <= {one.name for one in declared(study.request_model) if one.option.web}
+    assert {option.replace("-", "_") for option in study.web} <= {
+        element.name for element in declared(study.request_model) if element.option.web
+    }
 
 
 def test_help_shows_common_options_and_help_all_every_one(capsys):
@@ -55,11 +57,11 @@ def test_help_shows_common_options_and_help_all_every_one(capsys):
     assert "--vm-ksm" in full and "[default: 4; cores/8 below 32 cores]" in " ".join(full.split())
 
 
-EXAMPLES = [words for study in map(study_of, sorted(studies())) for words, _ in study.examples]
+EXAMPLES = [text for study in map(study_of, sorted(studies())) for text, _ in study.examples]
 
 
-@pytest.mark.parametrize("words", EXAMPLES)
-def test_every_example_of_the_help_is_a_valid_request(words, monkeypatch, tmp_path):
+@pytest.mark.parametrize("text", EXAMPLES)
+def test_every_example_of_the_help_is_a_valid_request(text, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     for name in ("before.yaml", "after.yaml"):
         Path(name).write_text("study: density\n")
@@ -71,14 +73,14 @@ def test_every_example_of_the_help_is_a_valid_request(words, monkeypatch, tmp_pa
         return 0
 
     monkeypatch.setattr(running, "run_study", launch)
-    assert run(shlex.split(words)[1:]) == 0 and len(requests) == 1
+    assert run(shlex.split(text)[1:]) == 0 and len(requests) == 1
 
 
 def test_only_given_options_reach_the_study(monkeypatch):
     called = {}
     monkeypatch.setattr(running, "run_study", lambda study, options, **how: called.update(study=study, options=options, **how) or 3)
-    words = ["--iodepth", "4", "--no-concurrent", "--volume", "/a", "--volume", "/b", "--tests", "random-read, qd1", "--no-report"]
-    assert run(["disk", *words, "--runs-dir", "/there", "--write-scenario", "file.yaml"]) == 3
+    arguments = ["--iodepth", "4", "--no-concurrent", "--volume", "/a", "--volume", "/b", "--tests", "random-read, qd1", "--no-report"]
+    assert run(["disk", *arguments, "--runs-dir", "/there", "--write-scenario", "file.yaml"]) == 3
     options = {"iodepth": 4, "concurrent": False, "volume": ("/a", "/b"), "tests": ("random-read", "qd1")}
     how = {"runs": Path("/there"), "dry_run": False, "scenario": Path("file.yaml"), "report": False, "as_json": False}
     assert called == {"study": "disk", "options": options, **how}

@@ -18,9 +18,9 @@ def start(runs, tmp_path):
     """Start the verb in a process of its own; ended after the test."""
     started: list[subprocess.Popen[str]] = []
 
-    def begin(*words: str) -> subprocess.Popen[str]:
+    def begin(*arguments: str) -> subprocess.Popen[str]:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pgherd", "ui", "--runs-dir", str(runs), "--port", "0", *words],
+            [sys.executable, "-P", "-m", "pgherd", "ui", "--runs-dir", str(runs), "--port", "0", *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -81,6 +81,6 @@ def test_an_address_that_is_not_here(runs, capsys):
     assert "no address of this machine" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--port", "70000"], ["--port", "x"], ["--listen"], ["extra"]])
-def test_bad_usage(words, capsys):
-    assert run(["ui", *words]) == 2
+@pytest.mark.parametrize("arguments", [["--port", "70000"], ["--port", "x"], ["--listen"], ["extra"]])
+def test_bad_usage(arguments, capsys):
+    assert run(["ui", *arguments]) == 2

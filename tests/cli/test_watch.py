@@ -19,8 +19,8 @@ def state_of(path, state):
 
 def test_a_finished_run_shows_its_answer(runs, name, capsys):
     assert run(["watch", name, "--runs-dir", str(runs)]) == 0
-    said = capsys.readouterr().out
-    assert "finished after" in said and "Grade" in said
+    output = capsys.readouterr().out
+    assert "finished after" in output and "Grade" in output
 
 
 def test_without_one_that_runs_the_newest_is_named(runs, name, capsys, tmp_path):
@@ -39,8 +39,8 @@ def test_a_killed_one_is_told_with_how_to_go_on(runs, name, capsys):
     state_of(runs / name, "running")
     (runs / name / "lock").touch()
     assert run(["watch", name, "--runs-dir", str(runs)]) == 1
-    said = "".join(capsys.readouterr().out.split())  # a long path is folded where the line ends
-    assert "waskilled" in said and f"Resumeitwith:pgherdresume{runs / name}" in said
+    text = "".join(capsys.readouterr().out.split())  # a long path is folded where the line ends
+    assert "waskilled" in text and f"Resumeitwith:pgherdresume{runs / name}" in text
 
 
 @pytest.mark.parametrize(("state", "stands"), [("interrupted", "is interrupted"), ("failed", "failed")])
@@ -80,19 +80,19 @@ def test_it_watches_until_the_run_ends(terminal, runs, name, capsys, monkeypatch
 
     def end():
         with directory.locked():
-            held.set()
+            event.set()
             looked.wait(20)
             time.sleep(0.2)
             directory.write("run.json", finished)
 
-    held = threading.Event()
+    event = threading.Event()
     thread = threading.Thread(target=end)
     thread.start()
-    held.wait(20)
+    event.wait(20)
     assert run(["watch", "--runs-dir", str(runs)]) == 0
     thread.join(20)
-    said = capsys.readouterr().out
-    assert "finished after" in said and "Grade" in said and ("copying 8 databases" in said)
+    output = capsys.readouterr().out
+    assert "finished after" in output and "Grade" in output and ("copying 8 databases" in output)
 
 
 def test_leaving_it_is_no_error_of_the_run(runs, name, capsys, monkeypatch):

@@ -9,15 +9,15 @@ from pgherd.studies.working_set.prepare import PRESET_E7
 
 def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
     file = tmp_path / "s.yaml"
-    words = ["--clients", "8,2", "--vary", "memory", "--memory-sizes", "100MB,200MB", "--precision", "2%"]
-    assert run(["working-set", *words, "--write-scenario", str(file)]) == 0
+    arguments = ["--clients", "8,2", "--vary", "memory", "--memory-sizes", "100MB,200MB", "--precision", "2%"]
+    assert run(["working-set", *arguments, "--write-scenario", str(file)]) == 0
     capsys.readouterr()
-    wanted = {"clients": [8, 2], "vary": ["memory"], "memory_sizes": ["100MB", "200MB"], "precision": "2%"}
-    assert read_scenario(file).options == wanted
+    expected = {"clients": [8, 2], "vary": ["memory"], "memory_sizes": ["100MB", "200MB"], "precision": "2%"}
+    assert read_scenario(file).options == expected
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (["--memory", "1GB"], "No such option"),
         (["--precision", "high"], "a share is written as 2% or 0.02"),
@@ -26,8 +26,8 @@ def test_a_command_line_becomes_a_scenario(tmp_path, capsys):
         (["--start-state", "warm"], "servers must restart"),
     ],
 )
-def test_what_is_wrong_is_one_message(words, message, capsys):
-    assert run(["working-set", *words]) == 2
+def test_what_is_wrong_is_one_message(arguments, message, capsys):
+    assert run(["working-set", *arguments]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
 

@@ -31,25 +31,25 @@ def test_either_drops_the_rest_but_keeps_what_was_given():
 
 
 def test_an_agent_joins_is_asked_to_end_and_leaves_no_scratch(own_directories, tmp_path, monkeypatch):
-    known = start._start_new(start.StartRequest("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
+    cluster = start._start_new(start.StartRequest("default", ("a",), listen="127.0.0.1"), lambda sentence: None)
     try:
         for name in (certificates.AUTHORITY, certificates.MEMBER):
             certificates.write_private(tmp_path / name, (cluster_file.directory("default") / name).read_text())
-        (tmp_path / "agent.json").write_text(json.dumps({"scheduler": known.address, "host": "a", "labels": {"disk": "nvme"}}))
+        (tmp_path / "agent.json").write_text(json.dumps({"scheduler": cluster.address, "host": "a", "labels": {"disk": "nvme"}}))
         agent = cluster_file.AgentRecord(name="a", pid=1, start=1, directory=str(tmp_path / "nothing"), python="/bin/true")
-        cluster_file.save(known.model_copy(update={"hosts": (agent,)}))
+        cluster_file.save(cluster.model_copy(update={"hosts": (agent,)}))
         monkeypatch.setattr(Ssh, "run", lambda self, host, orders, payload=b"", timeout=0.0: {"how": "gone already"})
         program = [sys.executable, "-I", "-m", "pgherd.cluster.agent_process", str(tmp_path)]
         process = subprocess.Popen(program, stderr=subprocess.PIPE, text=True)
-        with dask_client.connect("default", hold=False) as seen:
+        with dask_client.connect("default", hold=False) as connection:
             deadline = time.monotonic() + 60
-            while not seen.joined() and time.monotonic() < deadline:
+            while not connection.joined() and time.monotonic() < deadline:
                 time.sleep(0.1)
-            assert seen.joined() == {"a": "127.0.0.1"}
+            assert connection.joined() == {"a": "127.0.0.1"}
         assert status.read_status("default").hosts[0].labels == {"disk": "nvme"}
         os.kill(process.pid, signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
-        assert process.returncode == 0 and "joined tls://127.0.0.1" in said and not (tmp_path / "scratch").exists()
+        _, message = process.communicate(timeout=30)
+        assert process.returncode == 0 and "joined tls://127.0.0.1" in message and not (tmp_path / "scratch").exists()
     finally:
         process.kill()
         start.stop("default", lambda sentence: None)

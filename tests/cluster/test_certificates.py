@@ -24,24 +24,24 @@ def members(tmp_path):
 
 
 def _context(directory, purpose):
-    made = ssl.create_default_context(purpose, cafile=str(directory / certificates.AUTHORITY))
-    made.load_cert_chain(str(directory / certificates.MEMBER))
-    made.check_hostname, made.verify_mode = False, ssl.CERT_REQUIRED
-    return made
+    default_context = ssl.create_default_context(purpose, cafile=str(directory / certificates.AUTHORITY))
+    default_context.load_cert_chain(str(directory / certificates.MEMBER))
+    default_context.check_hostname, default_context.verify_mode = False, ssl.CERT_REQUIRED
+    return default_context
 
 
 def _meet(server, client) -> str:
     """Both sides of one connection; what the server learns of its peer."""
     near, far = socket.socketpair()
-    said = []
+    messages = []
 
     def serve() -> None:
         try:
             with _context(server, ssl.Purpose.CLIENT_AUTH).wrap_socket(far, server_side=True) as connection:
-                said.append(dict(part[0] for part in connection.getpeercert()["subject"])["commonName"])
+                messages.append(dict(part[0] for part in connection.getpeercert()["subject"])["commonName"])
                 connection.sendall(b"x")
         except (ssl.SSLError, OSError) as error:
-            said.append(error)
+            messages.append(error)
 
     thread = threading.Thread(target=serve)
     thread.start()
@@ -50,7 +50,7 @@ def _meet(server, client) -> str:
             assert connection.recv(1) == b"x"
     finally:
         thread.join()
-    return said[0]
+    return messages[0]
 
 
 def test_members_know_each_other_and_nobody_else(members):

@@ -23,9 +23,9 @@ def test_a_lost_host_is_told_and_survives_the_way():
 
 def test_a_file_is_named_with_its_host():
     """What is told of a full disk names the file alone."""
-    for path, said in (("/x", "/x on host a"), (None, "a file on host a")):
+    for path, message in (("/x", "/x on host a"), (None, "a file on host a")):
         error = named(OSError(28, "No space left on device", path), "a")
-        assert isinstance(error, OSError) and (error.errno, error.filename) == (28, said)
+        assert isinstance(error, OSError) and (error.errno, error.filename) == (28, message)
 
 
 def test_code_knows_the_host_that_it_runs_on():
@@ -43,11 +43,11 @@ ways = st.floats(min_value=1e-6, max_value=0.5)
 
 @given(st.floats(-100, 100), st.lists(st.tuples(ways, ways, st.floats(0, 60)), min_size=1, max_size=20))
 def test_the_true_offset_lies_within_the_uncertainty_whatever_the_ways_take(true, trips):
-    made = [RoundTrip(sent=1000 + at, took=there + back, there=1000 + at + there + true) for there, back, at in trips]
-    offset = module.combine(made)
+    created = [RoundTrip(sent=1000 + at, took=remote + back, there=1000 + at + remote + true) for remote, back, at in trips]
+    offset = module.combine(created)
     assert abs(offset.seconds - true) <= offset.uncertainty + 1e-9
-    assert offset.uncertainty <= min(trip.took for trip in made) / 2 + 1e-9, "more trips never make it worse"
-    assert offset.n == len(made) and offset.round_trip == min(trip.took for trip in made)
+    assert offset.uncertainty <= min(trip.took for trip in created) / 2 + 1e-9, "more trips never make it worse"
+    assert offset.n == len(created) and offset.round_trip == min(trip.took for trip in created)
 
 
 def test_a_known_answer():
@@ -68,6 +68,6 @@ def test_the_clock_of_a_process_can_be_wrong_for_tests():
         "from pgherd.cluster import interfaces; import time; true = time.time(); print(interfaces.skew_for_tests(), time.time() - true)"
     )
     environment = {**os.environ, module.SKEW: "-2.5"}
-    said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True).stdout.split()
-    assert float(said[0]) == -2.5 and float(said[1]) == pytest.approx(-2.5, abs=0.5)
+    tokens = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True).stdout.split()
+    assert float(tokens[0]) == -2.5 and float(tokens[1]) == pytest.approx(-2.5, abs=0.5)
     assert module.skew_for_tests() == 0.0

@@ -10,13 +10,13 @@ from pgherd.study.cluster_options import PIN
 
 
 def test_hosts_are_given_labels():
-    words = ["a:disk=nvme", "fe80::1:rack=r1/2:b", "a:zone=eu-1", "a:disk=nvme"]
-    assert labels.given(words, ["a", "b", "fe80::1"]) == {"a": {"disk": "nvme", "zone": "eu-1"}, "fe80::1": {"rack": "r1/2:b"}}
+    text = ["a:disk=nvme", "fe80::1:rack=r1/2:b", "a:zone=eu-1", "a:disk=nvme"]
+    assert labels.given(text, ["a", "b", "fe80::1"]) == {"a": {"disk": "nvme", "zone": "eu-1"}, "fe80::1": {"rack": "r1/2:b"}}
     assert labels.given([], ["a"]) == {} and labels.EVERYWHERE == PIN
 
 
 @pytest.mark.parametrize(
-    ("word", "why"),
+    ("word", "reason"),
     [
         ("disk=nvme", "write HOST:KEY=VALUE"),
         ("a:disk", "write HOST:KEY=VALUE"),
@@ -30,8 +30,8 @@ def test_hosts_are_given_labels():
         ("a:disk=hdd", "a has disk=ssd; a label has one value"),
     ],
 )
-def test_what_is_no_label_is_refused(word, why):
-    with pytest.raises(UsageError, match=why):
+def test_what_is_no_label_is_refused(word, reason):
+    with pytest.raises(UsageError, match=reason):
         labels.given(["a:disk=ssd", word], ["a", "b"])
 
 

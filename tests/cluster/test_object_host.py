@@ -54,8 +54,8 @@ class Slow(Thing):
 class Odd(Exception):
     """Cannot be unpickled: it takes two arguments and passes on one."""
 
-    def __init__(self, one: str, two: str) -> None:
-        super().__init__(one)
+    def __init__(self, item: str, two: str) -> None:
+        super().__init__(item)
 
 
 @pytest.fixture(autouse=True)
@@ -65,11 +65,11 @@ def noted():
 
 def run(scenario) -> None:
     async def with_station() -> None:
-        made = ObjectHost("db1", asyncio.get_running_loop())
+        host = ObjectHost("db1", asyncio.get_running_loop())
         try:
-            await scenario(made)
+            await scenario(host)
         finally:
-            await made.close()
+            await host.close()
 
     asyncio.run(with_station())
 
@@ -99,9 +99,9 @@ def test_errors_travel_as_they_are(error):
         await made.attach("t", "driver")
         await _make(made, "t", "one")
         kind, data = await made.call("t", "thing", "fail", dumps((error,)))
-        told = loads(data)
-        assert kind == "error" and type(told) is type(error) and told.args == error.args
-        assert "in fail" in told.__notes__[0], "where it happened is kept for a debugging user"
+        document = loads(data)
+        assert kind == "error" and type(document) is type(error) and document.args == error.args
+        assert "in fail" in document.__notes__[0], "where it happened is kept for a debugging user"
 
     run(scenario)
 
@@ -119,9 +119,9 @@ def test_what_cannot_travel_becomes_its_text():
 
             await made.make("t", "raises", dumps((Raises, ())))
             kind, data = await made.call("t", "raises", "go", dumps(()))
-            told = loads(data)
-            assert kind == "error" and text in f"{type(told).__name__}: {told}"
-            assert isinstance(told, TrialError | TypeError)
+            document = loads(data)
+            assert kind == "error" and text in f"{type(document).__name__}: {document}"
+            assert isinstance(document, TrialError | TypeError)
 
     run(scenario)
 
@@ -216,17 +216,17 @@ def test_what_is_made_after_another_one_was_wanted_is_let_go_of():
 
 def test_what_was_changed_at_the_worker_is_given_back_with_the_lease():
     async def scenario(made: ObjectHost) -> None:
-        given: list[str] = []
+        inputs: list[str] = []
         await made.attach("t", "driver")
-        made.restore = lambda: given.append("back")
+        made.restore = lambda: inputs.append("back")
         await made.detach("t")
-        assert given == ["back"]
+        assert inputs == ["back"]
 
     run(scenario)
 
 
 def test_a_host_tells_what_it_is(loopback):
-    with dask_client.connect(loopback, hold=False) as made:
-        seen, found = made.ask("look"), made.ask("versions")
-    assert seen["left"]["pid"] == os.getpid() and seen["left"]["memory"] > 1e6 and seen["left"]["driver"] is None
-    assert found["right"]["pgherd"] == __version__
+    with dask_client.connect(loopback, hold=False) as connection:
+        observed, result = connection.ask("look"), connection.ask("versions")
+    assert observed["left"]["pid"] == os.getpid() and observed["left"]["memory"] > 1e6 and observed["left"]["driver"] is None
+    assert result["right"]["pgherd"] == __version__

@@ -19,11 +19,11 @@ def test_it_ends_when_nobody_needs_it(monkeypatch, workers, clients, stays):
     monkeypatch.setattr(scheduler_process, "_POLL_INTERVAL_S", 0.05)
 
     async def scenario() -> float:
-        asked = asyncio.Event()
-        asyncio.get_running_loop().call_later(1.0, asked.set)
+        event = asyncio.Event()
+        asyncio.get_running_loop().call_later(1.0, event.set)
         began = time.monotonic()
-        await scheduler_process._wait_until_unused(SimpleNamespace(workers=workers, clients=clients), asked)
-        assert asked.is_set() is stays
+        await scheduler_process._wait_until_unused(SimpleNamespace(workers=workers, clients=clients), event)
+        assert event.is_set() is stays
         return time.monotonic() - began
 
     asyncio.run(scenario())

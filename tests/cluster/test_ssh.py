@@ -44,9 +44,9 @@ def test_the_program_travels_and_answers(client, tmp_path):
     (tmp_path / "agent/log").write_text("one\nit said; `this` $HOME 'and' \"that\"\n")
     answer = Ssh("/some/config").run("db1", {"action": "log", "directory": str(tmp_path / "agent")})
     assert answer == {"log": "one\nit said; `this` $HOME 'and' \"that\""}
-    words = client.read_text()
-    assert "-F\n/some/config\n" in words and "BatchMode=yes\n" in words and "\n--\ndb1\n" in words
-    assert str(tmp_path / "agent") not in words, "nothing of the orders is in the command line"
+    text = client.read_text()
+    assert "-F\n/some/config\n" in text and "BatchMode=yes\n" in text and "\n--\ndb1\n" in text
+    assert str(tmp_path / "agent") not in text, "nothing of the orders is in the command line"
 
 
 def test_what_follows_the_orders_reaches_the_program_or_is_left_unread(client, tmp_path, monkeypatch):
@@ -70,8 +70,8 @@ def test_a_host_that_takes_what_it_is_sent_is_not_silent(client, monkeypatch):
 
     monkeypatch.setattr("pgherd.cluster.ssh.threading.Timer", Timer)
     monkeypatch.setattr("pgherd.cluster.ssh._CHUNK", 1000)
-    done = _run_with_input(["cat"], (b"x" * 5000, b"", b"y" * 1001), 60.0)
-    assert done.stdout == b"x" * 5000 + b"y" * 1001 and begun == [60.0] * 8
+    with_input = _run_with_input(["cat"], (b"x" * 5000, b"", b"y" * 1001), 60.0)
+    assert with_input.stdout == b"x" * 5000 + b"y" * 1001 and begun == [60.0] * 8
 
 
 OTHER = """#!/bin/sh
@@ -129,17 +129,17 @@ def test_a_python_that_another_user_of_the_host_can_exchange_is_not_run(client, 
 
 
 @pytest.mark.parametrize(
-    "code, says, kind, why",
+    "code, says, kind, reason",
     [
         ("255", "connect to host db1 port 22: Connection refused", UsageError, r"db1 cannot be reached: .*Connection refused.*BatchMode"),
         ("127", "not found", CapabilityError, rf"db1 has no Python; install python3\.{sys.version_info[1]} there"),
         ("1", "a riddle", CapabilityError, "sent an unexpected answer: ssh: a riddle"),
     ],
 )
-def test_what_goes_wrong_is_said(client, monkeypatch, code, says, kind, why):
+def test_what_goes_wrong_is_said(client, monkeypatch, code, says, kind, reason):
     monkeypatch.setenv("FAKE_CODE", code)
     monkeypatch.setenv("FAKE_SAYS", says)
-    with pytest.raises(kind, match=why):
+    with pytest.raises(kind, match=reason):
         Ssh().run("db1", {"action": "log", "directory": "/x"})
 
 
@@ -190,7 +190,7 @@ def test_a_host_does_not_control_the_terminal(client, tmp_path, monkeypatch, pro
     monkeypatch.setattr("pgherd.cluster.ssh.files", lambda package: tmp_path)
     (tmp_path / "bootstrap.py").write_text(f"import json, sys; T = {TITLE!r}; {program}")
     try:
-        told = str(Ssh().run("db1", {}))
+        text = str(Ssh().run("db1", {}))
     except CapabilityError as error:
-        told = str(error)
-    assert "]0;title" in told and "\x1b" not in told and "\\x1b" not in told and "\x07" not in told
+        text = str(error)
+    assert "]0;title" in text and "\x1b" not in text and "\\x1b" not in text and "\x07" not in text

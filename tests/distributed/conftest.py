@@ -18,15 +18,15 @@ class FakeRemote:
         if gone.is_set():
             raise HostLost(self.host, self.engine.why[self.host])
         self.engine.calls.append((self.host, method))
-        done = self.engine.pool.submit(getattr(self.actor, method), *arguments)
+        finished = self.engine.pool.submit(getattr(self.actor, method), *arguments)
         deadline = time.monotonic() + timeout
-        while not done.done() and not gone.is_set() and time.monotonic() < deadline:
-            wait([done], 0.02)
+        while not finished.done() and not gone.is_set() and time.monotonic() < deadline:
+            wait([finished], 0.02)
         if gone.is_set():
             raise HostLost(self.host, self.engine.why[self.host])
-        if not done.done():
+        if not finished.done():
             raise TimeoutError(f"{method} takes over {timeout:.0f} s")
-        return done.result()
+        return finished.result()
 
 
 class FakeEngine:
@@ -56,11 +56,11 @@ class FakeEngine:
         return {host: FakeRemote(self, host, actor) for host, actor in self.actors_of.items()}
 
     def offsets(self):
-        found = {host: self.offsets_of.get(host, (0.0, 0.0005)) for host in self.hosts()}
-        return {host: HostClockOffset(seconds=s, uncertainty=u, at=time.time(), round_trip=2 * u, n=16) for host, (s, u) in found.items()}
+        result = {host: self.offsets_of.get(host, (0.0, 0.0005)) for host in self.hosts()}
+        return {host: HostClockOffset(seconds=s, uncertainty=u, at=time.time(), round_trip=2 * u, n=16) for host, (s, u) in result.items()}
 
     def beats(self, since):
-        return {host: [one for one in found if one.at >= since] for host, found in self.beats_of.items()}
+        return {host: [item for item in result if item.at >= since] for host, result in self.beats_of.items()}
 
     def lose(self, host, why="no sign of life for 8 s"):
         self.why[host] = why
@@ -77,14 +77,14 @@ class FakeEngine:
 @pytest.fixture
 def engine_of():
     """Makes engines; all of them end with the test."""
-    made = []
+    created = []
 
     def make(hosts, offsets_of=None):
-        made.append(FakeEngine(hosts, offsets_of))
-        return made[-1]
+        created.append(FakeEngine(hosts, offsets_of))
+        return created[-1]
 
     yield make
-    for engine in made:
+    for engine in created:
         for host in engine.names:
             engine.gone[host].set()
         engine.close()

@@ -35,10 +35,10 @@ class Agent:
 @pytest.fixture
 def pool(engine_of):
     engine = engine_of(["a", "b", "c"])
-    made = AgentPool(engine, Agent)
-    assert made.gather(["a", "b", "c"]) == ["a", "b", "c"]
-    yield made
-    made.dismiss()
+    created = AgentPool(engine, Agent)
+    assert created.gather(["a", "b", "c"]) == ["a", "b", "c"]
+    yield created
+    created.dismiss()
 
 
 def test_all_hosts_are_asked_side_by_side(pool):
@@ -46,16 +46,16 @@ def test_all_hosts_are_asked_side_by_side(pool):
 
 
 def test_meanwhile_goes_on_until_all_have_answered(pool):
-    asked = []
+    requests = []
 
     def meanwhile():
-        asked.append(time.monotonic())
-        if len(asked) == 2:
+        requests.append(time.monotonic())
+        if len(requests) == 2:
             pool.engine.actors_of["a"].off.set()
 
     with pytest.raises(TrialError, match="on host a: called off"):
         pool.all("linger", {"a": ()}, timeout=20, meanwhile=meanwhile)
-    assert len(asked) >= 2
+    assert len(requests) >= 2
 
 
 def test_what_is_asked_meanwhile_does_not_wait_for_what_is_done(pool):
@@ -84,17 +84,17 @@ def test_errors_keep_their_kind_and_say_where(pool, error):
 
 
 @pytest.mark.parametrize(
-    ("error", "kind", "words"),
+    ("error", "kind", "text"),
     [
         (OSError(28, "No space left on device", "/x"), OSError, r"\[Errno 28\] No space left on device: '/x on host a'"),
         (FileNotFoundError(2, "No such file or directory"), FileNotFoundError, "No such file or directory: 'a file on host a'"),
         (OSError("of no number"), OSError, "^on host a: of no number$"),
     ],
 )
-def test_errors_of_the_system_keep_their_number_and_say_where(pool, error, kind, words):
-    with pytest.raises(kind, match=words) as told:
+def test_errors_of_the_system_keep_their_number_and_say_where(pool, error, kind, text):
+    with pytest.raises(kind, match=text) as raised:
         pool.call("a", "fail", error)
-    assert told.value.errno == error.errno
+    assert raised.value.errno == error.errno
 
 
 def test_what_is_asked_beside_the_work_does_not_lose_a_host(pool):
@@ -151,9 +151,9 @@ def test_a_signal_calls_the_work_off(pool, monkeypatch):
 
 
 def test_something_else_is_done_side_by_side(pool):
-    done = []
-    pool.side_by_side(done.append, ["a", "b"])
-    assert sorted(done) == ["a", "b"]
+    finished = []
+    pool.side_by_side(finished.append, ["a", "b"])
+    assert sorted(finished) == ["a", "b"]
 
     def fails(host):
         raise TrialError(host)

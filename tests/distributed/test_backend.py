@@ -43,7 +43,7 @@ class FakeBackend:
 def test_a_request_is_completed_where_it_is_to_run(monkeypatch):
     engine = Engine()
     monkeypatch.setattr(backend, "prepare", lambda node, study, asked, dry: SimpleNamespace(facts=FACTS, dry=dry))
-    monkeypatch.setattr(backend, "prepare_over", lambda found, study, asked, dry: (found, {"a": FACTS}))
+    monkeypatch.setattr(backend, "prepare_over", lambda result, study, asked, dry: (result, {"a": FACTS}))
     monkeypatch.setattr(backend, "_connect", lambda name, tls: engine)
     prepared, facts = backend.complete(LocalNode(), "density", DensityRequest(), dry=True)
     assert prepared.dry and facts == {"local": FACTS} and not engine.closed
@@ -61,22 +61,25 @@ def test_a_run_on_a_cluster_stands_on_its_hosts(monkeypatch):
     monkeypatch.setattr(backend, "ClusterBackend", FakeBackend)
     cluster = Cluster.model_validate({"address": "mine", "hosts": [{"name": "a"}]})
     surroundings = RunEnvironment(runtime="cgroup", cores=2, memory=1, cluster=cluster)
-    told = SimpleNamespace(output=None, run=Path("/runs/r"))
-    with pytest.raises(ZeroDivisionError), backend.open_backend(LocalNode(), "r", record(), surroundings, told) as (opened, study):
+    reported = SimpleNamespace(output=None, run=Path("/runs/r"))
+    with pytest.raises(ZeroDivisionError), backend.open_backend(LocalNode(), "r", record(), surroundings, reported) as (opened, study):
         assert isinstance(study, ClusterStudy) and opened.said == ["r", {"/pg": "18.6"}, "open"]
         raise ZeroDivisionError
     assert FakeBackend.made.said[-1] == "close" and engine.closed
-    assert told.output(7) == Path("/runs/r/trials/0007.partial/told")
+    assert reported.output(7) == Path("/runs/r/trials/0007.partial/told")
 
 
 @pytest.mark.usefixtures("own_directories")
 def test_a_run_on_this_host_stands_on_a_fleet(tmp_path):
-    told = SimpleNamespace(output=None, setup=lambda what: None, note=lambda text: None)
+    reported = SimpleNamespace(output=None, setup=lambda what: None, note=lambda text: None)
     surroundings = RunEnvironment(runtime="process", cores=1, memory=2**30)
-    with backend.open_backend(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, told) as (opened, study):
-        assert isinstance(opened, LocalBackend) and study.name == "density" and told.output(7).name == "0007"
-        assert told.output(7).parent.is_dir()
-    assert not told.output(7).parent.exists()
+    with backend.open_backend(LocalNode(), "r-0001", record().model_copy(update={"postgres": {}}), surroundings, reported) as (
+        opened,
+        study,
+    ):
+        assert isinstance(opened, LocalBackend) and study.name == "density" and reported.output(7).name == "0007"
+        assert reported.output(7).parent.is_dir()
+    assert not reported.output(7).parent.exists()
 
 
 def test_hosts_are_said_of_a_cluster_only():

@@ -50,26 +50,26 @@ def test_the_window_is_common_to_all_hosts_on_one_clock():
     clocks = Clocks()
     clocks.add({"a": offset(100.0), "b": offset(-50.0, uncertainty=0.002)})
     spans = {"a": [span(1100.0, 1101.0, 1111.0)], "b": [span(950.03, 951.02, 960.9)]}
-    (found,) = together(spans, {"a": [0], "b": [0]}, clocks)
-    assert (found.start, found.end) == pytest.approx((1001.02, 1010.9))
-    assert found.skew == pytest.approx(0.03 + 0.004), "and what is not known of the clocks"
-    assert found.overlap == pytest.approx((9.88 - 0.004) / 10)
-    assert found.began == pytest.approx({"a": 1000.0, "b": 1000.03})
+    (result,) = together(spans, {"a": [0], "b": [0]}, clocks)
+    assert (result.start, result.end) == pytest.approx((1001.02, 1010.9))
+    assert result.skew == pytest.approx(0.03 + 0.004), "and what is not known of the clocks"
+    assert result.overlap == pytest.approx((9.88 - 0.004) / 10)
+    assert result.began == pytest.approx({"a": 1000.0, "b": 1000.03})
 
 
 def test_a_host_without_load_has_no_start():
     clocks = Clocks()
     clocks.add({"a": offset(0.0), "b": offset(0.0)})
     spans = {"a": [span(0.0, 1.0, 11.0)], "b": [span(1.0, 1.0, 11.0)]}
-    (found,) = together(spans, {"a": [0], "b": []}, clocks)
-    assert found.skew is None and set(found.began) == {"a"}
+    (result,) = together(spans, {"a": [0], "b": []}, clocks)
+    assert result.skew is None and set(result.began) == {"a"}
 
 
 def test_one_host_has_no_uncertainty():
     clocks = Clocks()
     clocks.add({"a": offset(7.0, uncertainty=0.5)})
-    (found,) = together({"a": [span(7.0, 8.0, 18.0)]}, {"a": [0]}, clocks)
-    assert found.overlap == 1.0 and found.skew is None
+    (result,) = together({"a": [span(7.0, 8.0, 18.0)]}, {"a": [0]}, clocks)
+    assert result.overlap == 1.0 and result.skew is None
 
 
 def test_hosts_that_never_ran_together_are_named():
@@ -83,6 +83,6 @@ def test_hosts_that_end_when_they_are_done_have_all_of_it_for_a_window():
     clocks = Clocks()
     clocks.add({"a": offset(0.0, uncertainty=0.0), "b": offset(100.0, uncertainty=0.0)})
     spans = {"a": [span(0, 0, 4, planned=4)], "b": [span(100.1, 100.1, 110.1, planned=10)]}
-    (found,) = together(spans, {"a": [0], "b": [0]}, clocks, open_ended=True)
-    assert (found.start, found.end) == pytest.approx((0.0, 10.1))
-    assert found.overlap == pytest.approx(3.9 / 10.1) and found.skew == pytest.approx(0.1)
+    (result,) = together(spans, {"a": [0], "b": [0]}, clocks, open_ended=True)
+    assert (result.start, result.end) == pytest.approx((0.0, 10.1))
+    assert result.overlap == pytest.approx(3.9 / 10.1) and result.skew == pytest.approx(0.1)

@@ -40,10 +40,10 @@ def scene(engine_of, tmp_path):
     pool.dismiss()
 
 
-def until_written(forwarder, done):
+def until_written(forwarder, finished):
     """Look until what was asked for has come; nothing is asked for again."""
     deadline = time.monotonic() + 20
-    while not done():
+    while not finished():
         assert time.monotonic() < deadline
         forwarder.poll(0.0, quiet=True)
         time.sleep(0.005)
@@ -63,16 +63,16 @@ def test_what_hosts_show_stands_where_that_of_one_host_stands_on_one_clock(scene
     forwarder.poll(1.0 + module.FORWARD_INTERVAL_S, quiet=False)
     until_written(forwarder, lambda: (directory / SPOOL).read_text().count("values") == 8)
     with open(directory / SPOOL) as lines:
-        found = list(readings(lines))
-    assert {(t, sampler, entity) for t, sampler, entity, _ in found} == {
+        result = list(readings(lines))
+    assert {(t, sampler, entity) for t, sampler, entity, _ in result} == {
         (1000.0, "cpu", "host:a"),
         (1000.0, "cpu", "host:b"),
         (1001.0, "cgroup_cpu", "container:db1"),
         (1001.0, "cgroup_cpu", "container:db2"),
     }
     assert all(json.loads(line).keys() in ({"sources", "first"}, {"t", "i", "values"}) for line in (directory / SPOOL).open())
-    told = (directory / TOLD / "00/b.db2.pg.bench/stderr").read_text()
-    assert [(line.at, line.tps) for line in read_progress(told)] == [(1000.0, 20.0)] * 2 and "vacuuming" not in told
+    text = (directory / TOLD / "00/b.db2.pg.bench/stderr").read_text()
+    assert [(line.at, line.tps) for line in read_progress(text)] == [(1000.0, 20.0)] * 2 and "vacuuming" not in text
     forwarder.end()
     assert not list(directory.iterdir())
 

@@ -13,9 +13,9 @@ LIMITS = Thresholds()
 
 
 def clocks(**uncertainty):
-    found = Clocks()
-    found.add({h: HostClockOffset(seconds=0.5, uncertainty=u, at=0.0, round_trip=0.001, n=16) for h, u in uncertainty.items()})
-    return found
+    result = Clocks()
+    result.add({h: HostClockOffset(seconds=0.5, uncertainty=u, at=0.0, round_trip=0.001, n=16) for h, u in uncertainty.items()})
+    return result
 
 
 def phase(overlap=0.99):
@@ -32,19 +32,19 @@ def verdict(result, check="steal", severity="taint"):
     return Check(name=check, kind="noise", result=result, observed="3 %", expected="≤ 2 %", reason=why, severity=severity)
 
 
-def named(found):
-    return {one.name: one for one in found}
+def named(result):
+    return {item.name: item for item in result}
 
 
 def test_the_worst_host_decides_and_is_named():
     parts = {"a": [verdict("pass")], "b": [verdict("unknown")], "c": [verdict("fail")], "d": [verdict("fail")]}
-    found = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.observed, found.reason) == ("fail", "c: 3 %", "host c: because; so do d")
+    steal = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
+    assert (steal.result, steal.observed, steal.reason) == ("fail", "c: 3 %", "host c: because; so do d")
     del parts["c"], parts["d"]
-    found = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.reason) == ("unknown", "host b: because")
-    found = named(host_verdicts.together({"a": [verdict("pass")], "b": [verdict("pass")]}, [phase()], seen(), LIMITS))["steal"]
-    assert (found.result, found.observed, found.reason) == ("pass", "a: 3 %; 1 other host passed too", "")
+    steal = named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["steal"]
+    assert (steal.result, steal.reason) == ("unknown", "host b: because")
+    steal = named(host_verdicts.together({"a": [verdict("pass")], "b": [verdict("pass")]}, [phase()], seen(), LIMITS))["steal"]
+    assert (steal.result, steal.observed, steal.reason) == ("pass", "a: 3 %; 1 other host passed too", "")
 
 
 def test_a_taint_is_worse_than_what_is_only_said():
@@ -65,11 +65,11 @@ def test_the_phases_that_failed_on_any_host_are_named():
 
 def test_overlap_is_judged_over_all_hosts():
     parts = {"a": [verdict("pass", "overlap")], "b": [verdict("pass", "overlap")]}
-    found = named(host_verdicts.together(parts, [phase(0.96), phase(0.90)], seen(), LIMITS))["overlap"]
-    assert found.result == "fail" and found.observed.startswith(
+    overlap = named(host_verdicts.together(parts, [phase(0.96), phase(0.90)], seen(), LIMITS))["overlap"]
+    assert overlap.result == "fail" and overlap.observed.startswith(
         "90.0% of the period (steady), over all hosts, with their clocks known to 2 ms"
     )
-    assert found.failed_phases == ("steady",)
+    assert overlap.failed_phases == ("steady",)
     assert named(host_verdicts.together(parts, [phase(0.90)], seen(), LIMITS))["overlap"].failed_phases == (), (
         "the only one is the whole trial"
     )
@@ -87,9 +87,9 @@ def test_a_switch_is_judged_over_all_hosts_and_once():
     """Each host saw its own targets switch together; how far apart the hosts' were shows only here."""
     parts = {"a": [verdict("pass", "switch-skew")], "b": [verdict("pass", "switch-skew")]}
     together = [switched("w1", 0.02, 1.0, 1.02), switched("w2", 0.15, 1.0, 1.15)]
-    found = [one for one in host_verdicts.together(parts, together, seen(), LIMITS) if one.name == "switch-skew"]
-    assert [(one.result, one.severity, one.failed_phases) for one in found] == [("fail", "warn", ("w2",))]
-    assert found[0].observed == (
+    checks = [item for item in host_verdicts.together(parts, together, seen(), LIMITS) if item.name == "switch-skew"]
+    assert [(element.result, element.severity, element.failed_phases) for element in checks] == [("fail", "warn", ("w2",))]
+    assert checks[0].observed == (
         "150 ms (w2), all before the measured period, b/db/pg/bench the last, over all hosts, with their clocks known to 2 ms"
     )
     counted = [switched("w1", 0.02, 1.0, 1.02), switched("w2", 1.0, 1.0, 2.0)]
@@ -99,40 +99,40 @@ def test_a_switch_is_judged_over_all_hosts_and_once():
 
 
 def test_a_switch_is_judged_where_one_host_carries_all():
-    own = ClusterObservations([], clocks(a=0.001))
+    observations = ClusterObservations([], clocks(a=0.001))
     phases = [switched("w1", 0.02, 1.0), switched("w2", 0.3, 1.0)]
-    found = named(host_verdicts.together({"a": [verdict("fail", "switch-skew")]}, phases, own, LIMITS))
-    assert found["switch-skew"].result == "fail" and "300 ms (w2)" in found["switch-skew"].observed
+    outcome = named(host_verdicts.together({"a": [verdict("fail", "switch-skew")]}, phases, observations, LIMITS))
+    assert outcome["switch-skew"].result == "fail" and "300 ms (w2)" in outcome["switch-skew"].observed
     alone = [switched("w1", None, 1.0), switched("w2", None, 1.0)]
-    assert named(host_verdicts.together({"a": []}, alone, own, LIMITS))["switch-skew"].observed == "a single target"
-    assert "switch-skew" not in named(host_verdicts.together({"a": []}, phases[:1], own, LIMITS)), "it switches to nothing"
+    assert named(host_verdicts.together({"a": []}, alone, observations, LIMITS))["switch-skew"].observed == "a single target"
+    assert "switch-skew" not in named(host_verdicts.together({"a": []}, phases[:1], observations, LIMITS)), "it switches to nothing"
 
 
 def test_clocks_that_are_not_known_well_enough_taint_a_trial():
     parts = {"a": [verdict("pass")], "b": [verdict("pass")]}
-    found = named(host_verdicts.together(parts, [phase()], seen(a=0.001, b=0.03), LIMITS))["clock-offset"]
-    assert found.result == "fail" and found.observed.startswith("b: +500.00 ms ± 30 ms")
-    found = named(host_verdicts.together(parts, [phase()], seen(a=0.001), LIMITS))["clock-offset"]
-    assert found.result == "unknown" and "not measured on b" in found.observed
+    outcome = named(host_verdicts.together(parts, [phase()], seen(a=0.001, b=0.03), LIMITS))["clock-offset"]
+    assert outcome.result == "fail" and outcome.observed.startswith("b: +500.00 ms ± 30 ms")
+    outcome = named(host_verdicts.together(parts, [phase()], seen(a=0.001), LIMITS))["clock-offset"]
+    assert outcome.result == "unknown" and "not measured on b" in outcome.observed
 
 
 def test_hosts_that_begin_apart_taint_a_trial():
     parts = {"a": [verdict("pass")], "b": [verdict("pass")]}
     assert named(host_verdicts.together(parts, [phase()], seen(skew=0.02), LIMITS))["start-skew"].result == "pass"
-    found = named(host_verdicts.together(parts, [phase()], seen(skew=0.3), LIMITS))["start-skew"]
-    assert found.result == "fail" and "b was the last" in found.observed
+    outcome = named(host_verdicts.together(parts, [phase()], seen(skew=0.3), LIMITS))["start-skew"]
+    assert outcome.result == "fail" and "b was the last" in outcome.observed
 
 
 def test_a_trial_without_a_host_is_tainted():
     parts = {"a": [verdict("pass")], "b": [verdict("pass")]}
     assert named(host_verdicts.together(parts, [phase()], seen(), LIMITS))["all-hosts-present"].result == "pass"
-    found = named(host_verdicts.together(parts, [phase()], seen(lost={"c": "no sign of life"}), LIMITS))["all-hosts-present"]
-    assert found.result == "fail" and found.observed == "2 of 3; missing c" and "no sign of life" in found.reason
+    outcome = named(host_verdicts.together(parts, [phase()], seen(lost={"c": "no sign of life"}), LIMITS))["all-hosts-present"]
+    assert outcome.result == "fail" and outcome.observed == "2 of 3; missing c" and "no sign of life" in outcome.reason
 
 
 def test_one_host_is_not_compared_with_itself():
-    found = named(host_verdicts.together({"a": [verdict("pass")]}, [phase()], ClusterObservations([], clocks(a=0.001)), LIMITS))
-    assert set(found) == {"steal", "overlap", "all-hosts-present"}
+    result = named(host_verdicts.together({"a": [verdict("pass")]}, [phase()], ClusterObservations([], clocks(a=0.001)), LIMITS))
+    assert set(result) == {"steal", "overlap", "all-hosts-present"}
 
 
 FACTS = HostFacts(hostname="a", kernel="6", cores=2, logical_cpus=2, memory=2**33)
@@ -142,24 +142,24 @@ BUSY = {"cpu.user": 1.99, "cpu.idle": 0.01, "cpu.online": 2.0, "cpu.steal": 0.0}
 
 def part(*phases):
     container = {"name": "db1", "vcpus": 2, "cpu_mode": "quota", "servers": [{"bin": "/pg", "version": "18.6"}]}
-    loads = [{"a/db1/pg/bench": {}} if one else {} for one in phases]
+    loads = [{"a/db1/pg/bench": {}} if phase else {} for phase in phases]
     return Trial.model_validate(
         {
             "point": {"databases": 1},
             "deployment": {"hosts": [{"name": "a", "containers": [container]}]},
-            "phases": [{"name": f"p{i}", "loads": own, "seconds": 10} for i, own in enumerate(loads)],
+            "phases": [{"name": f"p{i}", "loads": load, "seconds": 10} for i, load in enumerate(loads)],
             "validity_checks": ["cpu-bound", "not-client-bound"],
         }
     )
 
 
 def played(*phases):
-    found = []
-    for i, one in enumerate(phases):
+    collected = []
+    for i, item in enumerate(phases):
         target = TargetResult(target="a/db1/pg/bench", driver="pgbench", transactions=9, throughput=1, first=0, last=10, client_cpu=0.1)
-        metrics = {"host": BUSY if one else IDLE, "container:db1": {"cpu.usage": 1.97 if one else 0.0}}
-        found.append(PhaseResult(phase=f"p{i}", start=0, end=10, overlap=1, targets=[target] if one else [], metrics=metrics))
-    return found
+        metrics = {"host": BUSY if item else IDLE, "container:db1": {"cpu.usage": 1.97 if item else 0.0}}
+        collected.append(PhaseResult(phase=f"p{i}", start=0, end=10, overlap=1, targets=[target] if item else [], metrics=metrics))
+    return collected
 
 
 def of_part(*phases):
@@ -167,18 +167,20 @@ def of_part(*phases):
 
 
 def test_a_host_without_load_is_judged_for_itself_alone():
-    found = of_part(False)
-    assert set(found) == {"on-schedule", "steal", "background-cpu", "clock-step"}
-    assert found["background-cpu"].result == "pass"
+    outcome = of_part(False)
+    assert set(outcome) == {"on-schedule", "steal", "background-cpu", "clock-step"}
+    assert outcome["background-cpu"].result == "pass"
 
 
 @pytest.mark.parametrize("phases", [(True,), (True, True)])
 def test_a_host_under_load_is_judged_as_any(phases):
-    found = of_part(*phases)
-    assert found["cpu-bound"].result == "pass" and {"overlap", "no-failed-transactions", "no-autovacuum", "not-client-bound"} <= set(found)
+    outcome = of_part(*phases)
+    assert outcome["cpu-bound"].result == "pass" and {"overlap", "no-failed-transactions", "no-autovacuum", "not-client-bound"} <= set(
+        outcome
+    )
 
 
 def test_phases_without_load_say_nothing_of_intents():
-    found = of_part(True, False)
-    assert found["cpu-bound"].result == "pass", "the idle phase would fail it"
-    assert {"overlap", "no-failed-transactions", "steal", "clock-step"} <= set(found)
+    outcome = of_part(True, False)
+    assert outcome["cpu-bound"].result == "pass", "the idle phase would fail it"
+    assert {"overlap", "no-failed-transactions", "steal", "clock-step"} <= set(outcome)

@@ -27,23 +27,23 @@ CLUSTER = Cluster.model_validate(
 
 
 def trial(containers=3, **host):
-    made = [{"name": f"db{i}", "vcpus": 1, "servers": [{"bin": "/pg", "version": "18.6"}]} for i in range(1, containers + 1)]
+    created = [{"name": f"db{i}", "vcpus": 1, "servers": [{"bin": "/pg", "version": "18.6"}]} for i in range(1, containers + 1)]
     loads = {f"local/db{i}/pg/bench": LOAD for i in range(1, containers + 1)}
     return Trial.model_validate(
         {
             "point": {"databases": containers},
-            "deployment": {"hosts": [{"name": "local", "cores": 3, "memory": 1000, "containers": made, **host}]},
+            "deployment": {"hosts": [{"name": "local", "cores": 3, "memory": 1000, "containers": created, **host}]},
             "phases": [{"loads": loads}],
         }
     )
 
 
 def test_containers_and_their_loads_go_to_the_hosts():
-    found = placed(trial(), CLUSTER)
-    assert {host.name: [c.name for c in host.containers] for host in found.deployment.hosts} == {"a": ["db1", "db3"], "b": ["db2"]}
-    assert set(found.phases[0].loads) == {"a/db1/pg/bench", "b/db2/pg/bench", "a/db3/pg/bench"}
-    assert [(host.cores, host.memory) for host in found.deployment.hosts] == [(2, 600), (1, 400)]
-    assert found.key() == trial().key(), "it is the same trial to its study"
+    placement = placed(trial(), CLUSTER)
+    assert {host.name: [c.name for c in host.containers] for host in placement.deployment.hosts} == {"a": ["db1", "db3"], "b": ["db2"]}
+    assert set(placement.phases[0].loads) == {"a/db1/pg/bench", "b/db2/pg/bench", "a/db3/pg/bench"}
+    assert [(host.cores, host.memory) for host in placement.deployment.hosts] == [(2, 600), (1, 400)]
+    assert placement.key() == trial().key(), "it is the same trial to its study"
 
 
 def test_what_is_placed_already_stays():
@@ -52,13 +52,13 @@ def test_what_is_placed_already_stays():
 
 
 def test_less_memory_for_all_is_less_on_every_host():
-    found = placed(trial(memory=500), CLUSTER)
-    assert [host.memory for host in found.deployment.hosts] == [300, 200]
+    placement = placed(trial(memory=500), CLUSTER)
+    assert [host.memory for host in placement.deployment.hosts] == [300, 200]
 
 
 def test_a_lost_host_s_containers_go_to_the_others():
-    found = placed(trial(), CLUSTER, ["b"])
-    assert [(host.name, len(host.containers)) for host in found.deployment.hosts] == [("b", 3)]
+    placement = placed(trial(), CLUSTER, ["b"])
+    assert [(host.name, len(host.containers)) for host in placement.deployment.hosts] == [("b", 3)]
     listed = CLUSTER.model_copy(update={"placement": "listed:*=a"})
     assert [host.name for host in placed(trial(), listed, ["b"]).deployment.hosts] == ["b"]
     with pytest.raises(ValueError, match="no host has the label"):
@@ -66,40 +66,40 @@ def test_a_lost_host_s_containers_go_to_the_others():
 
 
 def test_a_load_on_the_host_itself_is_one_on_every_host():
-    asked = Trial.model_validate(
+    trial = Trial.model_validate(
         {
             "point": {"command": "x"},
             "deployment": {"hosts": [{"name": "local"}]},
             "phases": [{"loads": {"local": {"driver": "fio", "options": {"rw": "read"}}}}],
         }
     )
-    assert set(placed(asked, CLUSTER).phases[0].loads) == {"a", "b"}
+    assert set(placed(trial, CLUSTER).phases[0].loads) == {"a", "b"}
 
 
 def test_a_trial_that_names_its_hosts_does_without_one_that_is_lost():
-    asked = Trial.model_validate(
+    request = Trial.model_validate(
         {
             "point": {"hosts": 2},
             "deployment": {"hosts": [{"name": "a"}, {"name": "b"}]},
             "phases": [{"loads": {"a": {"driver": "fio"}, "b": {"driver": "fio"}}}],
         }
     )
-    assert placed(asked, CLUSTER, ["a", "b"]) is asked
-    found = placed(asked, CLUSTER, ["b"])
-    assert [host.name for host in found.deployment.hosts] == ["b"] and set(found.phases[0].loads) == {"b"}
-    result = TrialResult(id="0001", trial=asked, started=0, ended=1)
+    assert placed(request, CLUSTER, ["a", "b"]) is request
+    placement = placed(request, CLUSTER, ["b"])
+    assert [host.name for host in placement.deployment.hosts] == ["b"] and set(placement.phases[0].loads) == {"b"}
+    result = TrialResult(id="0001", trial=request, started=0, ended=1)
     assert home(result) is result, "its study knows the hosts"
 
 
 def test_its_study_knows_the_result_again():
-    found = placed(trial(), CLUSTER)
-    targets = [TargetResult(target=t, driver="pgbench", transactions=1, throughput=1, first=0, last=1) for t in found.phases[0].loads]
+    placement = placed(trial(), CLUSTER)
+    targets = [TargetResult(target=t, driver="pgbench", transactions=1, throughput=1, first=0, last=1) for t in placement.phases[0].loads]
     metrics = {"driver:b/db2/pg/bench": {"cpu.usage": 0.1}, "container:db2": {"cpu.usage": 1.0}}
     phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=targets, metrics=metrics)
-    result = home(TrialResult(id="0001", trial=found, started=0, ended=1, phases=[phase]))
-    whole = result.trial.deployment.hosts[0]
-    assert (whole.name, whole.cores, whole.memory) == ("local", 3, 1000)
-    assert [c.name for c in whole.containers] == ["db1", "db2", "db3"]
+    result = home(TrialResult(id="0001", trial=placement, started=0, ended=1, phases=[phase]))
+    host = result.trial.deployment.hosts[0]
+    assert (host.name, host.cores, host.memory) == ("local", 3, 1000)
+    assert [c.name for c in host.containers] == ["db1", "db2", "db3"]
     assert set(result.trial.phases[0].loads) == set(trial().phases[0].loads) == {t.target for t in result.phases[0].targets}
     assert set(result.phases[0].metrics) == {"driver:local/db2/pg/bench", "container:db2"}
     assert home(result) is result
@@ -107,35 +107,35 @@ def test_its_study_knows_the_result_again():
 
 def test_clients_on_a_host_of_their_own_are_driven_from_there():
     cluster = Cluster.model_validate({**CLUSTER.model_dump(), "client": "b"})
-    found = placed(trial(), cluster)
-    assert {host.name: len(host.containers) for host in found.deployment.hosts} == {"a": 3, "b": 0}
-    assert {load.host for load in found.phases[0].loads.values()} == {"b"} and found.phases[0].loads[
+    placement = placed(trial(), cluster)
+    assert {host.name: len(host.containers) for host in placement.deployment.hosts} == {"a": 3, "b": 0}
+    assert {load.host for load in placement.phases[0].loads.values()} == {"b"} and placement.phases[0].loads[
         "a/db1/pg/bench"
     ].client_placement == "outside"
-    assert found.deployment.hosts[0].memory == 600, "all the memory of the hosts that carry servers is not less than that"
+    assert placement.deployment.hosts[0].memory == 600, "all the memory of the hosts that carry servers is not less than that"
     with pytest.raises(ValueError, match="host b, on which the clients run, is lost"):
         placed(trial(), cluster, ["a"])
     with pytest.raises(ValueError, match="no host for servers remains"):
         placed(trial(), cluster, ["b"])
     metrics = {"host": {"cpu.user": 3.0}, "host:a": {"cpu.user": 1.0}, "host:b": {"cpu.user": 2.0}, "run-cgroup": {"cpu.usage": 3.0}}
     phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[], metrics=metrics)
-    result = home(TrialResult(id="0001", trial=found, started=0, ended=1, phases=[phase]))
+    result = home(TrialResult(id="0001", trial=placement, started=0, ended=1, phases=[phase]))
     assert result.phases[0].metrics["host"] == {"cpu.user": 1.0}, "what limits a server is its own host"
     assert "run-cgroup" not in result.phases[0].metrics
-    whole = result.trial.deployment.hosts[0]
-    assert (whole.name, whole.cores, whole.memory) == ("local", 2, 600)
+    complete = result.trial.deployment.hosts[0]
+    assert (complete.name, complete.cores, complete.memory) == ("local", 2, 600)
     assert [host.name for host in result.trial.deployment.hosts] == ["local", "a", "b"]
 
 
 def test_a_trial_that_is_pinned_runs_on_that_host_or_on_another_that_is_there():
-    asked = trial(labels={"host": "b"})
-    assert {host.name: len(host.containers) for host in placed(asked, CLUSTER).deployment.hosts} == {"b": 3}
+    request = trial(labels={"host": "b"})
+    assert {host.name: len(host.containers) for host in placed(request, CLUSTER).deployment.hosts} == {"b": 3}
     assert placed(trial(labels={"host": "b"}, memory=400), CLUSTER).deployment.hosts[0].memory == 400, "its own, not a share of it"
-    assert [host.name for host in placed(asked, CLUSTER, ["a"]).deployment.hosts] == ["a"]
+    assert [host.name for host in placed(request, CLUSTER, ["a"]).deployment.hosts] == ["a"]
 
 
 def test_links_and_volumes_of_a_lost_host_go_with_it():
-    asked = Trial.model_validate(
+    trial = Trial.model_validate(
         {
             "point": {},
             "deployment": {
@@ -149,12 +149,14 @@ def test_links_and_volumes_of_a_lost_host_go_with_it():
             ],
         }
     )
-    found = placed(asked, CLUSTER, ["a", "c"])
-    assert [sorted(phase.loads) for phase in found.phases] == [["a/disk0"], ["a/c"]]
-    assert [link.target for link in found.deployment.links] == ["a/c"] and [v.target for v in found.deployment.volumes] == ["a/disk0"]
-    assert not has_no_load(found)
-    assert has_no_load(placed(asked.model_copy(update={"phases": asked.phases[1:]}), CLUSTER, ["b", "c"]))
-    assert not has_no_load(asked.model_copy(update={"phases": (), "probe": "sizes"}))
+    placement = placed(trial, CLUSTER, ["a", "c"])
+    assert [sorted(phase.loads) for phase in placement.phases] == [["a/disk0"], ["a/c"]]
+    assert [link.target for link in placement.deployment.links] == ["a/c"] and [v.target for v in placement.deployment.volumes] == [
+        "a/disk0"
+    ]
+    assert not has_no_load(placement)
+    assert has_no_load(placed(trial.model_copy(update={"phases": trial.phases[1:]}), CLUSTER, ["b", "c"]))
+    assert not has_no_load(trial.model_copy(update={"phases": (), "probe": "sizes"}))
 
 
 LOADED = {"scripts": [{"source": "/mine/new.sql"}, {"source": "builtin:select-only"}]}
@@ -199,40 +201,40 @@ def test_a_part_has_the_host_s_own_containers_and_loads_and_all_phases():
 
 def test_files_are_named_and_replaced_by_their_copies():
     assert files_of([parts_trial()]) == {"/mine/new.sql", "/mine/fill.sql"}
-    own = with_files(part(parts_trial(), "a"), {"/mine/new.sql": "/there/0.sql", "/mine/fill.sql": "/there/1.sql"})
-    assert [script.source for script in own.phases[0].loads["a/db1/pg/bench"].scripts] == ["/there/0.sql", "builtin:select-only"]
-    assert [database.init for *_, database in own.deployment.databases()] == ["/there/1.sql"]
-    assert with_files(own, {}) is own
+    files = with_files(part(parts_trial(), "a"), {"/mine/new.sql": "/there/0.sql", "/mine/fill.sql": "/there/1.sql"})
+    assert [script.source for script in files.phases[0].loads["a/db1/pg/bench"].scripts] == ["/there/0.sql", "builtin:select-only"]
+    assert [database.init for *_, database in files.deployment.databases()] == ["/there/1.sql"]
+    assert with_files(files, {}) is files
 
 
 def test_each_host_reserves_its_own_budget():
-    whole = RunEnvironment(runtime="cgroup", cores=6, memory=600)
-    own = own_surroundings(whole, Host(name="a", cores=2, memory=200))
+    environment = RunEnvironment(runtime="cgroup", cores=6, memory=600)
+    own = own_surroundings(environment, Host(name="a", cores=2, memory=200))
     assert (own.cores, own.memory, own.cluster) == (2, 200, None)
 
 
 def test_what_is_driven_from_another_host_is_part_of_that_one_but_served_at_home():
-    whole = parts_trial()
-    loads = {target: load.model_copy(update={"host": "b"}) if "/" in target else load for target, load in whole.phases[1].loads.items()}
-    whole = whole.model_copy(update={"phases": (whole.phases[0], whole.phases[1].model_copy(update={"loads": loads}))})
-    assert sorted(part(whole, "b").phases[1].loads) == ["a/db1/pg/bench", "b/db2/pg/bench", "disk0"]
-    assert sorted(part(whole, "a").phases[1].loads) == ["a", "disk0"]
-    own = served(whole, "a").phases[1].loads
+    complete = parts_trial()
+    loads = {target: load.model_copy(update={"host": "b"}) if "/" in target else load for target, load in complete.phases[1].loads.items()}
+    complete = complete.model_copy(update={"phases": (complete.phases[0], complete.phases[1].model_copy(update={"loads": loads}))})
+    assert sorted(part(complete, "b").phases[1].loads) == ["a/db1/pg/bench", "b/db2/pg/bench", "disk0"]
+    assert sorted(part(complete, "a").phases[1].loads) == ["a", "disk0"]
+    own = served(complete, "a").phases[1].loads
     assert sorted(own) == ["a", "a/db1/pg/bench", "disk0"] and own["a/db1/pg/bench"].host is None
-    assert sorted(served(whole, "b").phases[1].loads) == ["b/db2/pg/bench", "disk0"]
+    assert sorted(served(complete, "b").phases[1].loads) == ["b/db2/pg/bench", "disk0"]
 
 
 def test_links_lead_to_where_the_hosts_are_now():
     links = [{"name": far, "kind": "hosts", "near": "a", "host": f"10.0.0.{far}"} for far in ("b", "c")] + [{"name": "d", "host": "d"}]
-    whole = Trial.model_validate({"point": {}, "deployment": {"hosts": [{"name": "a"}], "links": links}, "phases": [{"loads": {}}]})
-    moved = with_addresses(whole, {"a": "10.9.0.1", "b": "10.9.0.2", "d": "10.9.0.4"})
+    trial = Trial.model_validate({"point": {}, "deployment": {"hosts": [{"name": "a"}], "links": links}, "phases": [{"loads": {}}]})
+    moved = with_addresses(trial, {"a": "10.9.0.1", "b": "10.9.0.2", "d": "10.9.0.4"})
     assert [link.host for link in moved.deployment.links] == ["10.9.0.2", "10.0.0.c", "d"]
     assert with_addresses(parts_trial(), {"a": "10.9.0.1"}) == parts_trial()
 
 
 def test_each_host_has_its_own_volumes_and_every_link():
     link = {"name": "b", "kind": "hosts", "near": "a", "host": "10.0.0.2"}
-    whole = Trial.model_validate(
+    trial = Trial.model_validate(
         {
             "point": {},
             "deployment": {
@@ -243,10 +245,10 @@ def test_each_host_has_its_own_volumes_and_every_link():
             "phases": [{"loads": {"a/disk0": {"driver": "fio"}, "b/disk0": {"driver": "fio"}, "a/b": {"driver": "iperf3"}}}],
         }
     )
-    near, far = part(whole, "a"), part(whole, "b")
+    near, far = part(trial, "a"), part(trial, "b")
     assert sorted(near.phases[0].loads) == ["a/b", "a/disk0"] and sorted(far.phases[0].loads) == ["b/disk0"]
     assert [volume.host for volume in far.deployment.volumes] == ["b"]
-    assert [one.target for one in far.deployment.links] == ["a/b"], "its far end is here"
+    assert [item.target for item in far.deployment.links] == ["a/b"], "its far end is here"
 
 
 TWO_HOSTS = Cluster.model_validate({"address": "x", "hosts": [{"name": "a", "cores": 1}, {"name": "b", "cores": 1}]})
@@ -269,17 +271,17 @@ class Study:
 
 
 def test_a_study_knows_nothing_of_the_hosts():
-    made = [{"name": f"db{i}", "servers": [{"bin": "/pg", "version": "18.6"}]} for i in (1, 2)]
+    created = [{"name": f"db{i}", "servers": [{"bin": "/pg", "version": "18.6"}]} for i in (1, 2)]
     trial = Trial.model_validate(
-        {"point": {"databases": 2}, "deployment": {"hosts": [{"containers": made}]}, "phases": [{"loads": {"local/db2/pg/bench": {}}}]}
+        {"point": {"databases": 2}, "deployment": {"hosts": [{"containers": created}]}, "phases": [{"loads": {"local/db2/pg/bench": {}}}]}
     )
     results = [TrialResult(id="0001", trial=placed(trial, TWO_HOSTS), started=0, ended=1)]
     inner = Study()
     study = ClusterStudy(inner, TWO_HOSTS)
     assert study.propose(Model(), results).stop == "enough" and inner.seen == [[["local/db2/pg/bench"]]]
-    found = study.analyse(Model(), results)
-    assert found.answer == "1 on local" and [row["host"] for row in found.tables["hosts"]] == ["a", "b"]
+    analysis = study.analyse(Model(), results)
+    assert analysis.answer == "1 on local" and [row["host"] for row in analysis.tables["hosts"]] == ["a", "b"]
     assert (study.name, study.options) == ("density", Model)
     served = TWO_HOSTS.model_copy(update={"hosts": (*TWO_HOSTS.hosts, Host(name="c")), "client": "c"})
-    found = ClusterStudy(inner, served).analyse(Model(), results)
-    assert "host_imbalance" in found.findings and [row["host"] for row in found.tables["hosts"]] == ["a", "b", "c"]
+    analysis = ClusterStudy(inner, served).analyse(Model(), results)
+    assert "host_imbalance" in analysis.findings and [row["host"] for row in analysis.tables["hosts"]] == ["a", "b", "c"]

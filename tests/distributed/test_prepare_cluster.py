@@ -50,7 +50,7 @@ class Agent:
         return f"/there/{name}"
 
     def check_volumes(self, holds, run_as):
-        self.looked = [(held.volume.path, held.bytes) for held in holds], run_as
+        self.looked = [(hold.volume.path, hold.bytes) for hold in holds], run_as
         if self.lacks is not None:
             raise self.lacks
 
@@ -90,26 +90,26 @@ class Agent:
 @pytest.fixture
 def engine(engine_of, monkeypatch):
     """Hosts a and b; what they say can be changed before they are asked."""
-    found = engine_of(["a", "b"])
-    found.met = {"a": greeting(), "b": greeting(cores=2)}
-    found.options, found.disk, found.lacks = OPTIONS, 1, {}
+    result = engine_of(["a", "b"])
+    result.met = {"a": greeting(), "b": greeting(cores=2)}
+    result.options, result.disk, result.lacks = OPTIONS, 1, {}
     waiting = []
 
     def make():
         if not waiting:
-            waiting.extend(found.hosts())
+            waiting.extend(result.hosts())
         name = waiting.pop(0)
-        made = Agent(found.met[name], found.options, found.disk)
-        made.lacks = found.lacks.get(name)
-        return made
+        agent = Agent(result.met[name], result.options, result.disk)
+        agent.lacks = result.lacks.get(name)
+        return agent
 
     pool = prepare_cluster.AgentPool
     monkeypatch.setattr(prepare_cluster, "AgentPool", lambda engine: pool(engine, make))
-    return found
+    return result
 
 
-def asked(**more):
-    return DensityRequest(cluster="mine", **more)
+def asked(**extra):
+    return DensityRequest(cluster="mine", **extra)
 
 
 def test_a_request_is_completed_on_the_first_host_for_all(engine):
@@ -202,12 +202,12 @@ def test_volumes_are_looked_at_on_every_host_with_room_for_its_share(engine):
 
 def test_a_comparison_puts_as_much_on_the_volumes_of_each_host(engine):
     engine.met["b"] = replace(engine.met["b"], free_bytes=99 * GB)
-    wanted = CompareRequest(cluster="mine", variant=("x:work_mem=8MB",), data_volume="/fast")
-    prepare_over(engine, "compare", wanted, dry=True)
+    request = CompareRequest(cluster="mine", variant=("x:work_mem=8MB",), data_volume="/fast")
+    prepare_over(engine, "compare", request, dry=True)
     assert engine.actors_of["b"].looked == ([("/fast", 4 * GB)], "postgres")
     engine.lacks = {"b": UsageError("volume /fast does not exist")}
     with pytest.raises(UsageError, match="^on host b: volume /fast does not exist"):
-        prepare_over(engine, "compare", wanted, dry=True)
+        prepare_over(engine, "compare", request, dry=True)
 
 
 def test_a_device_is_typed_for_every_host_on_which_it_is_formatted(engine):
@@ -227,16 +227,16 @@ def test_huge_pages_are_tried_on_every_host_but_by_a_dry_run(engine):
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("extra", "text"),
     [
         ({"host_cores": 3}, "--host-cores 3 is more than host b has"),
         ({"placement": "label:disk=nvme"}, "no host has the label disk=nvme"),
         ({"placement": "scatter"}, "unknown placement 'scatter'"),
     ],
 )
-def test_what_the_hosts_do_not_have_is_refused(engine, more, words):
-    with pytest.raises(UsageError, match=words):
-        prepare_over(engine, "density", asked(**more), dry=True)
+def test_what_the_hosts_do_not_have_is_refused(engine, extra, text):
+    with pytest.raises(UsageError, match=text):
+        prepare_over(engine, "density", asked(**extra), dry=True)
 
 
 def test_a_host_cannot_have_the_name_of_all(engine_of):
@@ -309,7 +309,7 @@ def test_what_agents_cannot_deploy_is_refused(engine):
 def test_a_study_that_says_what_each_host_does_is_completed_by_each(engine, monkeypatch):
     monkeypatch.setattr(prepare_cluster, "study_of", lambda name: replace(study_of(name), each_host=True))
     monkeypatch.setattr(
-        prepare_cluster.registry, "over_hosts", lambda study, found: replace(found["b"], host_changes=(f"on {', '.join(found)}: x",))
+        prepare_cluster.registry, "over_hosts", lambda study, result: replace(result["b"], host_changes=(f"on {', '.join(result)}: x",))
     )
     prepared, _ = prepare_over(engine, "density", asked(), dry=True)
     requests = [agent.asked for agent in engine.actors_of.values()]
@@ -320,15 +320,15 @@ def test_a_study_that_says_what_each_host_does_is_completed_by_each(engine, monk
 @pytest.fixture
 def sent():
     """What was put on the other host is in ``sent.there``."""
-    there = {}
+    remote = {}
 
     def put(name, data):
-        there[f"/there/{name}"] = data
+        remote[f"/there/{name}"] = data
         return f"/there/{name}"
 
-    found = UploadedFiles(put)
-    found.there = there
-    return found
+    files = UploadedFiles(put)
+    files.there = remote
+    return files
 
 
 @pytest.fixture
@@ -342,9 +342,9 @@ def file(tmp_path):
 
 def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file):
     script, init, like = file("new.sql"), file("fill.sql"), file("postgresql.conf")
-    found = sent.send(DensityRequest(script=(f"{script}@3", "builtin:select-only"), init_script=init, settings_from=like))
-    assert found.script == ("/there/000-new.sql@3", "builtin:select-only")
-    assert (found.init_script, found.settings_from) == ("/there/001-fill.sql", "/there/002-postgresql.conf")
+    result = sent.send(DensityRequest(script=(f"{script}@3", "builtin:select-only"), init_script=init, settings_from=like))
+    assert result.script == ("/there/000-new.sql@3", "builtin:select-only")
+    assert (result.init_script, result.settings_from) == ("/there/001-fill.sql", "/there/002-postgresql.conf")
     assert sent.there == {
         "/there/000-new.sql": b"new.sql",
         "/there/001-fill.sql": b"fill.sql",
@@ -354,17 +354,17 @@ def test_a_request_s_files_are_sent_and_named_as_they_lie_there(sent, file):
 
 
 def test_a_server_to_be_like_is_no_file(sent):
-    asked = DensityRequest(settings_from="postgresql://db/app")
-    assert sent.send(asked) == asked and sent.there == {}
+    request = DensityRequest(settings_from="postgresql://db/app")
+    assert sent.send(request) == request and sent.there == {}
 
 
 def test_files_of_variants_and_of_arms_are_sent_too(sent, file):
-    one, other = file("one.sql"), file("other.sql")
-    asked = CompareRequest(variant=("plain", f"mine:script={one}@2,work_mem=8MB"))
-    assert sent.send(asked).variant == ("plain", 'mine:script="/there/000-one.sql@2",work_mem="8MB"')
+    item, other = file("one.sql"), file("other.sql")
+    request = CompareRequest(variant=("plain", f"mine:script={item}@2,work_mem=8MB"))
+    assert sent.send(request).variant == ("plain", 'mine:script="/there/000-one.sql@2",work_mem="8MB"')
     scenarios = [{"name": "x", "study": "density", "options": {"script": [other], "scale": 2}}, {"name": "y", "study": "density"}]
-    found = sent.send(CompareRequest(scenarios=scenarios))
-    assert found.scenarios[0].options == {"script": ("/there/001-other.sql@1",), "scale": 2} and found.scenarios[1].options == {}
+    result = sent.send(CompareRequest(scenarios=scenarios))
+    assert result.scenarios[0].options == {"script": ("/there/001-other.sql@1",), "scale": 2} and result.scenarios[1].options == {}
 
 
 def test_what_cannot_be_read_is_said(sent):
@@ -374,24 +374,24 @@ def test_what_cannot_be_read_is_said(sent):
 
 def test_complete_options_name_the_user_s_own_files_again(sent, file):
     script = file("new.sql")
-    there = sent.send(DensityRequest(script=(script,))).script[0].partition("@")[0]
+    remote = sent.send(DensityRequest(script=(script,))).script[0].partition("@")[0]
     own = {
         "host_cores": 2,
         "host_memory": 2**30,
         "vcpus": 1,
         "pg_bin": "/pg",
         "pg_version": "18.6",
-        "scripts": [{"source": there, "weight": 2}],
+        "scripts": [{"source": remote, "weight": 2}],
     }
     options = ScalingOptions.model_validate(
         {
             **own,
             "clients": [1],
             "max_clients": 1,
-            "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init": there}}],
+            "variants": [{"name": "a", "options": own}, {"name": "b", "options": {**own, "init": remote}}],
         }
     )
-    found = sent.returned(options)
-    assert [one.options.scripts[0].source for one in found.variants] == [script, script]
-    assert found.scripts[0].source == found.variants[1].options.init == script and found.scripts[0].weight == 2
+    result = sent.returned(options)
+    assert [variant.options.scripts[0].source for variant in result.variants] == [script, script]
+    assert result.scripts[0].source == result.variants[1].options.init == script and result.scripts[0].weight == 2
     assert UploadedFiles(None).returned(options) is options

@@ -47,11 +47,11 @@ def test_the_way_to_every_server_of_a_host_is_known_on_the_other(tmp_path):
     assert way.password not in repr(way) and way.password not in repr(opened.opening), "it is shown nowhere"
     assert "PRIVATE" not in way.authority, "the key stays with the server"
 
-    there = session(tmp_path, "b")
-    known = RemoteEndpoints()
-    assert known.get("a/db1/pg/bench") is None
-    known.learn(ways, there, {"/pg": HERE})
-    reach = known.get("a/db1/pg/bench")
+    remote = session(tmp_path, "b")
+    endpoints = RemoteEndpoints()
+    assert endpoints.get("a/db1/pg/bench") is None
+    endpoints.learn(ways, remote, {"/pg": HERE})
+    reach = endpoints.get("a/db1/pg/bench")
     assert (reach.bin, reach.host, reach.port, reach.database, reach.user, reach.scale) == (
         "/here/bin",
         "10.0.0.1",
@@ -61,17 +61,17 @@ def test_the_way_to_every_server_of_a_host_is_known_on_the_other(tmp_path):
         7,
     )
     assert reach.handle is NO_CONTAINER and reach.environment["PGSSLMODE"] == "verify-ca"
-    passwords = (there.work / "passwords").read_text()
+    passwords = (remote.work / "passwords").read_text()
     assert passwords.splitlines() == [f"10.0.0.1:{port}:*:postgres:{way.password}" for port in (5001, 5002)]
     assert stat.S_IMODE(os.stat(reach.environment["PGPASSFILE"]).st_mode) == 0o600
     assert Path(reach.environment["PGSSLROOTCERT"]).read_text() == way.authority
-    known.learn({}, there, {})
-    assert known.get("a/db1/pg/bench") is None
+    endpoints.learn({}, remote, {})
+    assert endpoints.get("a/db1/pg/bench") is None
 
 
 def test_two_runs_share_no_password_and_no_authority(tmp_path):
-    one, other = (ServerAccess(session(tmp_path, name), "10.0.0.1") for name in ("a", "b"))
-    first, second = (opened.ways(trial(), Stage())["a/db1/pg/bench"] for opened in (one, other))
+    item, other = (ServerAccess(session(tmp_path, name), "10.0.0.1") for name in ("a", "b"))
+    first, second = (opened.ways(trial(), Stage())["a/db1/pg/bench"] for opened in (item, other))
     assert first.password != second.password and first.authority != second.authority
 
 

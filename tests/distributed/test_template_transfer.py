@@ -64,37 +64,37 @@ def left(cache):
 
 
 @pytest.fixture
-def there(tmp_path):
+def remote_cache(tmp_path):
     """The cache of another host."""
     (tmp_path / "there").mkdir()
     return tmp_path / "there"
 
 
 @pytest.fixture
-def here(tmp_path):
+def local_cache(tmp_path):
     """The cache of this host."""
     (tmp_path / "here").mkdir()
     return tmp_path / "here"
 
 
-@pytest.mark.parametrize("most", [1000, 3000, 10**6])
-def test_a_copy_comes_whole_and_under_the_same_key(there, here, most):
-    copy = made(there)
+@pytest.mark.parametrize("maximum", [1000, 3000, 10**6])
+def test_a_copy_comes_whole_and_under_the_same_key(remote_cache, local_cache, maximum):
+    copy = made(remote_cache)
     outgoing = TemplateSender(copy, "same")
-    incoming = TemplateReceiver(NODE, outgoing.manifest, str(here), None)
-    loads = sent(outgoing, most)
-    assert all(len(load.data) <= most for load in loads) and len(loads) == max(1, -(-outgoing.manifest.bytes // most))
+    incoming = TemplateReceiver(NODE, outgoing.manifest, str(local_cache), None)
+    loads = sent(outgoing, maximum)
+    assert all(len(load.data) <= maximum for load in loads) and len(loads) == max(1, -(-outgoing.manifest.bytes // maximum))
     for load in loads:
-        assert templates.at(NODE, str(here), copy.key) is None, "it is not there before it is whole"
+        assert templates.at(NODE, str(local_cache), copy.key) is None, "it is not there before it is whole"
         incoming.add(load.data)
     incoming.keep(loads[-1].digest)
-    found = templates.at(NODE, str(here), copy.key)
-    assert contents(found.data_dir) == FILES and (Path(found.data_dir) / "pg_tblspc").is_dir()
-    assert (found.key, found.databases, found.parts, found.made, found.seconds) == (copy.key, copy.databases, copy.parts, 5.0, 9.0)
-    assert found.path == str(here / "golden" / copy.key) and found.bytes > 0
-    modes = {path.stat().st_mode & 0o777 for path in Path(found.data_dir).rglob("*")}
-    assert modes == {0o600, 0o700} and Path(found.data_dir).stat().st_mode & 0o777 == 0o700
-    assert left(here) == [copy.key]
+    result = templates.at(NODE, str(local_cache), copy.key)
+    assert contents(result.data_dir) == FILES and (Path(result.data_dir) / "pg_tblspc").is_dir()
+    assert (result.key, result.databases, result.parts, result.made, result.seconds) == (copy.key, copy.databases, copy.parts, 5.0, 9.0)
+    assert result.path == str(local_cache / "golden" / copy.key) and result.bytes > 0
+    modes = {path.stat().st_mode & 0o777 for path in Path(result.data_dir).rglob("*")}
+    assert modes == {0o600, 0o700} and Path(result.data_dir).stat().st_mode & 0o777 == 0o700
+    assert left(local_cache) == [copy.key]
 
 
 def being_made(cache, key):
@@ -102,44 +102,44 @@ def being_made(cache, key):
     return lock.exists() and NODE.run(Command(["flock", "--exclusive", "--nonblock", str(lock), "true"])).code != 0
 
 
-def test_what_is_not_what_was_sent_is_not_kept(there, here):
-    copy = made(there)
+def test_what_is_not_what_was_sent_is_not_kept(remote_cache, local_cache):
+    copy = made(remote_cache)
     for spoil in (
         lambda data: data[:-1] + bytes([data[-1] ^ 1]),  # a bit
         lambda data: data[:-1],  # the end
     ):
         outgoing = TemplateSender(copy, "same")
-        incoming = TemplateReceiver(NODE, outgoing.manifest, str(here), None)
+        incoming = TemplateReceiver(NODE, outgoing.manifest, str(local_cache), None)
         (load,) = sent(outgoing, 10**6)
         incoming.add(spoil(load.data))
         with pytest.raises(TrialError, match=f"{copy.key} was not received as sent"):
             incoming.keep(load.digest)
         incoming.drop()
-        assert left(here) == [] and not being_made(here, copy.key)
-    incoming = TemplateReceiver(NODE, TemplateSender(copy, "same").manifest, str(here), None)
+        assert left(local_cache) == [] and not being_made(local_cache, copy.key)
+    incoming = TemplateReceiver(NODE, TemplateSender(copy, "same").manifest, str(local_cache), None)
     with pytest.raises(TrialError, match="has more bytes than announced"):
         incoming.add(load.data + b"x")
     incoming.drop()
 
 
-def test_nobody_else_makes_it_while_it_comes(there, here):
-    copy = made(there)
-    incoming = TemplateReceiver(NODE, TemplateSender(copy, "same").manifest, str(here), None)
-    assert being_made(here, copy.key)
+def test_nobody_else_makes_it_while_it_comes(remote_cache, local_cache):
+    copy = made(remote_cache)
+    incoming = TemplateReceiver(NODE, TemplateSender(copy, "same").manifest, str(local_cache), None)
+    assert being_made(local_cache, copy.key)
     incoming.drop()
     incoming.drop()
-    assert not being_made(here, copy.key) and left(here) == []
-    made(here)
+    assert not being_made(local_cache, copy.key) and left(local_cache) == []
+    made(local_cache)
     with pytest.raises(TrialError, match="exists already"):
-        TemplateReceiver(NODE, TemplateSender(copy, "same").manifest, str(here), None)
-    assert left(here) == [copy.key] and not being_made(here, copy.key)
+        TemplateReceiver(NODE, TemplateSender(copy, "same").manifest, str(local_cache), None)
+    assert left(local_cache) == [copy.key] and not being_made(local_cache, copy.key)
 
 
-def test_room_is_looked_at_first(there, here):
-    manifest = TemplateSender(made(there), "same").manifest
+def test_room_is_looked_at_first(remote_cache, local_cache):
+    manifest = TemplateSender(made(remote_cache), "same").manifest
     with pytest.raises(CapabilityError, match="a template needs"):
-        TemplateReceiver(NODE, replace(manifest, files=(*manifest.files, ("base/5/9", 2**60))), str(here), None)
-    assert left(here) == []
+        TemplateReceiver(NODE, replace(manifest, files=(*manifest.files, ("base/5/9", 2**60))), str(local_cache), None)
+    assert left(local_cache) == []
 
 
 PROPER = (("PG_VERSION", 3), ("global/pg_control", 3))
@@ -164,20 +164,20 @@ PROPER = (("PG_VERSION", 3), ("global/pg_control", 3))
         (("global",), (*PROPER, ("PG_VERSION/x", 1))),
     ],
 )
-def test_a_manifest_that_leads_elsewhere_is_refused(there, here, directories, files):
-    copy = made(there)
+def test_a_manifest_that_leads_elsewhere_is_refused(remote_cache, local_cache, directories, files):
+    copy = made(remote_cache)
     with pytest.raises(TrialError, match="which is not in its data directory"):
-        TemplateReceiver(NODE, Manifest(copy, "same", directories, files), str(here), None)
-    assert not (here / "golden").exists() and sorted(path.name for path in here.parent.iterdir()) == ["here", "there"]
+        TemplateReceiver(NODE, Manifest(copy, "same", directories, files), str(local_cache), None)
+    assert not (local_cache / "golden").exists() and sorted(path.name for path in local_cache.parent.iterdir()) == ["here", "there"]
 
 
-def test_what_is_no_data_directory_is_refused(there, here):
+def test_what_is_no_data_directory_is_refused(remote_cache, local_cache):
     with pytest.raises(TrialError, match="it lacks PG_VERSION or global/pg_control"):
-        TemplateReceiver(NODE, Manifest(made(there), "same", ("global",), (("PG_VERSION", 3),)), str(here), None)
+        TemplateReceiver(NODE, Manifest(made(remote_cache), "same", ("global",), (("PG_VERSION", 3),)), str(local_cache), None)
 
 
-def test_a_copy_with_links_or_one_that_changes_is_not_sent(there):
-    copy = made(there)
+def test_a_copy_with_links_or_one_that_changes_is_not_sent(remote_cache):
+    copy = made(remote_cache)
     outgoing = TemplateSender(copy, "same")
     (Path(copy.data_dir) / "base/5/2600").write_bytes(b"short")
     with pytest.raises(OSError, match="base/5/2600 of the template shrank"):
@@ -188,20 +188,20 @@ def test_a_copy_with_links_or_one_that_changes_is_not_sent(there):
 
 
 @pytest.fixture
-def carriers(there, here, monkeypatch):
+def carriers(remote_cache, local_cache, monkeypatch):
     """Two hosts whose PostgreSQL is the same, unless ``substances`` is changed; the first one has the copy that the part needs."""
     substances = {"/a/bin": "same", "/b/bin": "same"}
     monkeypatch.setattr(template_transfer, "substance", lambda node, installation: substances[installation.bin])
-    a = TemplateTransfer(NODE, {"/there/bin": replace(PG, bin="/a/bin")}, str(there), None)
-    b = TemplateTransfer(NODE, {"/there/bin": replace(PG, bin="/b/bin")}, str(here), None)
+    a = TemplateTransfer(NODE, {"/there/bin": replace(PG, bin="/a/bin")}, str(remote_cache), None)
+    b = TemplateTransfer(NODE, {"/there/bin": replace(PG, bin="/b/bin")}, str(local_cache), None)
     ((key, bin_),) = a.lacks(PART).items()
     assert bin_ == "/there/bin" and key.startswith("pg18.6-")
-    made(there, key)
+    made(remote_cache, key)
     a.substances = substances
     return a, b, key
 
 
-def test_one_host_gives_another_what_it_lacks(carriers, here):
+def test_one_host_gives_another_what_it_lacks(carriers, local_cache):
     a, b, key = carriers
     assert a.lacks(PART) == {} and b.lacks(PART) == {key: "/there/bin"}
     assert a.has(b.lacks(PART)) == {key: 9.0} and b.has(b.lacks(PART)) == {}
@@ -209,7 +209,7 @@ def test_one_host_gives_another_what_it_lacks(carriers, here):
     load = a.piece()
     b.add(load.data)
     b.keep(load.digest)
-    assert b.lacks(PART) == {} and contents(here / "golden" / key / "data") == FILES
+    assert b.lacks(PART) == {} and contents(local_cache / "golden" / key / "data") == FILES
     a.drop()
     b.drop()
     assert b.has({key: ""}) == {key: 9.0}, "what was kept stays"
@@ -218,7 +218,7 @@ def test_one_host_gives_another_what_it_lacks(carriers, here):
             call()
 
 
-def test_a_copy_that_another_postgresql_made_is_not_taken(carriers, here):
+def test_a_copy_that_another_postgresql_made_is_not_taken(carriers, local_cache):
     a, b, key = carriers
     b.lacks(PART)
     for made_by, own in (("same", "other"), ("", ""), ("same", "")):
@@ -227,20 +227,20 @@ def test_a_copy_that_another_postgresql_made_is_not_taken(carriers, here):
         b._substances.clear()
         with pytest.raises(TrialError, match="was created with PostgreSQL files or libraries that differ from those here"):
             b.borrow(a.lend(key, "/there/bin"))
-    assert not (here / "golden").exists()
+    assert not (local_cache / "golden").exists()
 
 
-def test_a_copy_that_another_library_made_is_not_lent(carriers, there, monkeypatch):
+def test_a_copy_that_another_library_made_is_not_lent(carriers, remote_cache, monkeypatch):
     a, b, key = carriers
     b.lacks(PART)
-    library = there / "libicu.so"
+    library = remote_cache / "libicu.so"
     library.write_text("upgraded since")
     monkeypatch.setattr(template_transfer, "decisive", lambda *_: [str(library)])
     with pytest.raises(TrialError, match=f"was installed after template {key} was created"):
         a.lend(key, "/there/bin")
 
 
-def test_a_copy_that_nobody_asked_for_is_not_taken(carriers, there, here):
+def test_a_copy_that_nobody_asked_for_is_not_taken(carriers, remote_cache, local_cache):
     a, b, key = carriers
     manifest = a.lend(key, "/there/bin")
     with pytest.raises(TrialError, match=f"this host does not need template {key}"):
@@ -253,11 +253,11 @@ def test_a_copy_that_nobody_asked_for_is_not_taken(carriers, there, here):
         a.lend("../../elsewhere", "/there/bin")
 
 
-def test_a_copy_that_is_made_here_already_is_not_taken(carriers, here):
+def test_a_copy_that_is_made_here_already_is_not_taken(carriers, local_cache):
     a, b, key = carriers
     b.lacks(PART)
     with (
-        templates.assembling(NODE, str(here), key, 1, account=None),
+        templates.assembling(NODE, str(local_cache), key, 1, account=None),
         pytest.raises(TrialError, match="is being created by another process"),
     ):
         b.borrow(a.lend(key, "/there/bin"))

@@ -78,7 +78,7 @@ def test_the_scripts_own_lines_are_not_the_totals(capture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("case", "said"),
+    ("case", "message"),
     [
         ("killed", r"no final report; its last messages: pgbench \("),
         ("terminated", r"no final report; its last messages: pgbench \("),
@@ -87,8 +87,8 @@ def test_the_scripts_own_lines_are_not_the_totals(capture) -> None:
         ("refused", "failed: pgbench: error: connection to server on socket .* failed"),
     ],
 )
-def test_a_failed_run_is_told_with_its_last_words(capture, case: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_failed_run_is_told_with_its_last_words(capture, case: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         read_report(capture(case).files)
 
 
@@ -138,6 +138,6 @@ def test_percentiles_need_ten_values_beyond_them() -> None:
 
 
 def test_the_mean_is_not_the_sample_s():
-    found = latency([float(i) for i in range(20, 0, -1)], 3.5)
-    assert (found.mean, found.p50, found.p95, found.maximum, found.sampled) == (3.5, 10.5, None, 20.0, 20)
+    result = latency([float(i) for i in range(20, 0, -1)], 3.5)
+    assert (result.mean, result.p50, result.p95, result.maximum, result.sampled) == (3.5, 10.5, None, 20.0, 20)
     assert latency([], None).maximum is None

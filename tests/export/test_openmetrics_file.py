@@ -68,7 +68,7 @@ def parsed(exported):
 
 
 def series(parsed, family, **labels):
-    return [(float(one.timestamp), one.value) for one in parsed[family].samples if labels.items() <= one.labels.items()]
+    return [(float(sample.timestamp), sample.value) for sample in parsed[family].samples if labels.items() <= sample.labels.items()]
 
 
 def test_it_is_openmetrics_with_an_instant_for_every_sample(exported, parsed):
@@ -86,7 +86,7 @@ def test_only_known_families_are_in_it(parsed):
     assert set(parsed) <= set(known)
     for name, family in parsed.items():
         assert (family.type, family.unit, family.documentation) == (known[name].kind, known[name].unit, known[name].help)
-        assert all(set(one.labels) == {"run", "host", *known[name].labels} for one in family.samples), name
+        assert all(set(sample.labels) == {"run", "host", *known[name].labels} for sample in family.samples), name
 
 
 def test_samples_are_told_as_they_were_read(run, parsed):
@@ -95,8 +95,8 @@ def test_samples_are_told_as_they_were_read(run, parsed):
     user = series(parsed, "pgherd_host_cpu_seconds", mode="user")
     assert len(user) == 3 * 6, "one for each millisecond"
     assert user[:2] == [(pytest.approx(first.started + 0.123, abs=1e-3), 100.0), (pytest.approx(first.started + 1.123, abs=1e-3), 102.0)]
-    assert {one.labels["host"] for one in parsed["pgherd_host_cpus_online"].samples} == {"db-host-1"}
-    assert {one.labels["run"] for one in parsed["pgherd_process_cpu_usage_seconds"].samples} == {record.run}
+    assert {sample.labels["host"] for sample in parsed["pgherd_host_cpus_online"].samples} == {"db-host-1"}
+    assert {item.labels["run"] for item in parsed["pgherd_process_cpu_usage_seconds"].samples} == {record.run}
 
 
 def test_samples_of_version_1_have_the_names_of_today(synthetic, tmp_path):
@@ -124,12 +124,12 @@ def test_torn_counters_are_bridged_within_a_trial_and_begin_anew_with_the_next(p
 
 def test_the_run_s_own_totals_are_in_it(run, parsed):
     _, _, results = run
-    whole = sum(target.transactions for result in results for phase in result.phases for target in phase.targets)
+    complete = sum(target.transactions for result in results for phase in result.phases for target in phase.targets)
     last = {}
-    for one in parsed["pgherd_run_transactions"].samples:
-        last[one.labels["target"]] = one.value
-    assert sum(last.values()) == pytest.approx(whole)
-    trials = {one.labels["result"]: one.value for one in parsed["pgherd_trials_finished"].samples}
+    for sample in parsed["pgherd_run_transactions"].samples:
+        last[sample.labels["target"]] = sample.value
+    assert sum(last.values()) == pytest.approx(complete)
+    trials = {item.labels["result"]: item.value for item in parsed["pgherd_trials_finished"].samples}
     assert sum(trials.values()) == 4 and trials["failed"] == 1
 
 
@@ -147,7 +147,7 @@ def test_results_and_phases_stand_at_their_instants(run, parsed):
 def test_what_drivers_told_adds_up_over_trials(run, parsed):
     _, _, results = run
     target = results[0].phases[0].targets[0].target
-    times = sum(target in {one.target for one in phase.targets} for result in results for phase in result.phases)
+    times = sum(target in {item.target for item in phase.targets} for result in results for phase in result.phases)
     assert series(parsed, "pgherd_driver_transactions", target=target)[-1][1] == pytest.approx(300 * times)
     assert series(parsed, "pgherd_driver_lag_seconds", target=target)[-1][1] == pytest.approx(0.0005)
 
@@ -156,8 +156,8 @@ def test_what_drivers_of_other_hosts_told_stands_on_the_run_s_clock(run, parsed)
     _, _, results = run
     phases = [phase for result in results for phase in result.phases]
     assert any(target.clock_ahead > 0 for phase in phases for target in phase.targets)
-    told = [float(one.timestamp) for one in parsed["pgherd_driver_transactions"].samples]
-    assert all(any(phase.start + 0.999 <= at <= phase.start + 3.001 for phase in phases) for at in told)
+    reported = [float(sample.timestamp) for sample in parsed["pgherd_driver_transactions"].samples]
+    assert all(any(phase.start + 0.999 <= at <= phase.start + 3.001 for phase in phases) for at in reported)
 
 
 @promtool
@@ -166,8 +166,10 @@ def test_prometheus_makes_blocks_of_it_that_hold_every_sample(run, exported, tmp
     text, written = exported
     file, data = tmp_path / "run.om", tmp_path / "data"
     file.write_text(text)
-    made = subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(data)], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    finished = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(data)], capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr
     (data / "wal").mkdir()  # promtool dumps no blocks without one
     dumped = subprocess.run(["promtool", "tsdb", "dump", str(data)], capture_output=True, text=True, check=True).stdout.splitlines()
     assert len(dumped) == written.samples
@@ -176,8 +178,8 @@ def test_prometheus_makes_blocks_of_it_that_hold_every_sample(run, exported, tmp
         if 'pgherd_run_transactions_total"' in line:
             labels, value, t = line.rsplit(" ", 2)
             ends[labels] = max(ends.get(labels, (0, 0.0)), (int(t), float(value)))
-    whole = sum(target.transactions for result in results for phase in result.phases for target in phase.targets)
-    assert sum(value for _, value in ends.values()) == pytest.approx(whole, rel=0.01)
+    complete = sum(target.transactions for result in results for phase in result.phases for target in phase.targets)
+    assert sum(value for _, value in ends.values()) == pytest.approx(complete, rel=0.01)
 
 
 def test_a_run_without_samples_still_tells_its_results(synthetic, tmp_path):

@@ -45,8 +45,8 @@ class Built:
     @property
     def library_path(self) -> dict[str, str]:
         """The environment in which programs outside the copy's bin directory find libpq."""
-        found = [str(path) for path in (self.root / str(self.original).lstrip("/")).parents[2].glob("*.libs")]
-        return {"LD_LIBRARY_PATH": ":".join(found)} if found else {}
+        texts = [str(path) for path in (self.root / str(self.original).lstrip("/")).parents[2].glob("*.libs")]
+        return {"LD_LIBRARY_PATH": ":".join(texts)} if texts else {}
 
 
 def build(installation: Installation, root: Path, options: str = "") -> Built:
@@ -61,7 +61,7 @@ def build(installation: Installation, root: Path, options: str = "") -> Built:
         raise CapabilityError(
             f"PostgreSQL {installation.version} in {original} has no pg_config (on Debian: postgresql-server-dev-{installation.major})"
         )
-    include, pgxs = (_output([str(config), f"--{what}"]) for what in ("includedir-server", "pgxs"))
+    include, pgxs = (_output([str(config), f"--{description}"]) for description in ("includedir-server", "pgxs"))
     if not Path(include, "storage/buf_internals.h").exists() or not Path(pgxs).exists():
         raise CapabilityError(f"the server headers of {original} are missing (on Debian: postgresql-server-dev-{installation.major})")
     for tool in ("make", "gcc"):
@@ -81,13 +81,13 @@ def build(installation: Installation, root: Path, options: str = "") -> Built:
         f"DESTDIR={root}",
     ]
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
-    for directory in (_output([str(config), f"--{what}"]) for what in ("bindir", "pkglibdir", "sharedir")):
+    for directory in (_output([str(config), f"--{kind}"]) for kind in ("bindir", "pkglibdir", "sharedir")):
         if not (root / directory.lstrip("/")).exists():
             shutil.copytree(directory, root / directory.lstrip("/"), symlinks=True, ignore=shutil.ignore_patterns("bitcode"))
-    for beside in original.parents[2].glob("*.libs"):  # libraries that programs of a wheel find by a relative path
-        shutil.copytree(beside, root / str(beside).lstrip("/"))
-    done = subprocess.run([*make, "all", "install"], capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    for adjacent in original.parents[2].glob("*.libs"):  # libraries that programs of a wheel find by a relative path
+        shutil.copytree(adjacent, root / str(adjacent).lstrip("/"))
+    finished = subprocess.run([*make, "all", "install"], capture_output=True, text=True, env=environment)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
     for path in (root, *root.rglob("*")):
         if not path.is_symlink():
             path.chmod(path.stat().st_mode | (0o755 if path.is_dir() else 0o444))

@@ -41,14 +41,14 @@ def pure(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
-    place = tmp_path_factory.mktemp("pure")
-    library, recorder = place / "pure.so", place / "recorder.c"
+    path = tmp_path_factory.mktemp("pure")
+    library, recorder = path / "pure.so", path / "recorder.c"
     recorder.write_text(RECORDER)
     flags = ["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", str(library)]
     flags += ["-U_FORTIFY_SOURCE", "-Wl,--wrap=pread"]
     files = [str(SOURCES / name) for name in ("cgroup_path.c", "controller.c", "memory_signals.c", "rates.c")]
-    done = subprocess.run([compiler, *flags, *files, str(recorder), "-lm"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    finished = subprocess.run([compiler, *flags, *files, str(recorder), "-lm"], capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
     return ctypes.CDLL(str(library))
 
 

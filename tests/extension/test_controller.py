@@ -51,11 +51,11 @@ def inputs(**different: float) -> Input:
     )
 
 
-def repeated(controller: Controller, one: Input, ticks: int = 20) -> Decision:
+def repeated(controller: Controller, item: Input, ticks: int = 20) -> Decision:
     """What it says after so many ticks of the same view."""
     state = State()
     for _ in range(ticks):
-        decision = controller(limits_for(2048 * MB), one, state)
+        decision = controller(limits_for(2048 * MB), item, state)
     return decision
 
 
@@ -74,9 +74,9 @@ def test_idle_memory_is_offered_before_anything_is_swapped(controller):
     assert first.buffers <= decision.buffers
 
 
-def _ticks(controller: Controller, one: Input, ticks: int = 20) -> list[Decision]:
+def _ticks(controller: Controller, item: Input, ticks: int = 20) -> list[Decision]:
     state = State()
-    return [controller(limits_for(2048 * MB), one, state) for _ in range(ticks)]
+    return [controller(limits_for(2048 * MB), item, state) for _ in range(ticks)]
 
 
 def test_the_idler_a_pool_the_sooner_it_gives(controller):
@@ -133,9 +133,9 @@ def test_rates_are_kept_however_often_it_looks(controller):
     for rate in (8, 100, 1024):
         limits = limits_for(2048 * MB)
         limits.max_inflate_rate = limits.max_deflate_rate = rate * MB
-        for seen, action in ((inputs(dt=0.01, available=MB, reachable=MB, hot=0.0), INFLATE), (inputs(dt=0.01, **needy), DEFLATE)):
+        for observed, action in ((inputs(dt=0.01, available=MB, reachable=MB, hot=0.0), INFLATE), (inputs(dt=0.01, **needy), DEFLATE)):
             state = State()
-            actions = [controller(limits, seen, state) for _ in range(300)][100:]
+            actions = [controller(limits, observed, state) for _ in range(300)][100:]
             assert {v.action for v in actions} == {action}
             assert (
                 sum(v.buffers for v in actions) * BLOCK == pytest.approx(2 * rate * MB, rel=0.25)
@@ -145,11 +145,11 @@ def test_rates_are_kept_however_often_it_looks(controller):
 
 def test_what_comes_back_from_swap_is_answered_alike_however_often_it_looks(controller):
     """A group of pages in one tick is no reason to give what is in use."""
-    given = []
+    requested = []
     for dt in (0.01, 0.1):
         swapped = inputs(dt=dt, available=10 * MB, hot=1.0, refaults=2000, own_refaults=2000)
-        given.append(sum(v.buffers for v in _ticks(controller, swapped, round(2 / dt))))
-    assert given[0] == pytest.approx(given[1], rel=0.15)
+        requested.append(sum(v.buffers for v in _ticks(controller, swapped, round(2 / dt))))
+    assert requested[0] == pytest.approx(requested[1], rel=0.15)
     state = State()
     quiet, burst = (inputs(dt=0.01, available=50 * MB, hot=1.0, own_refaults=rate) for rate in (0, 400))
     for _ in range(20):
@@ -187,9 +187,9 @@ def test_pages_needed_again_while_there_is_memory_bring_an_eighth_of_their_volum
     for strain, volume in (({"refaults": 8000}, 8000 * 4096), ({"refaults": 500}, 500 * 4096), ({"swapping": 64 * MB}, 64 * MB)):
         for dt in (0.01, 0.1):
             decisions = _ticks(controller, inputs(dt=dt, hot=0.1, **strain), ticks=round(6 / dt))[round(2 / dt) :]
-            given = [v.buffers for v in decisions if v.action == INFLATE]
-            assert {v.reason for v in decisions} <= {STEADY, IDLE} and min(given) >= 16, "not bit by bit"
-            assert sum(given) * BLOCK == pytest.approx(4 * volume / 8, rel=0.1)
+            requested = [v.buffers for v in decisions if v.action == INFLATE]
+            assert {v.reason for v in decisions} <= {STEADY, IDLE} and min(requested) >= 16, "not bit by bit"
+            assert sum(requested) * BLOCK == pytest.approx(4 * volume / 8, rel=0.1)
     assert repeated(controller, inputs(hot=0.1, refaults=290), ticks=60).action == HOLD, "so few are no sign of anything"
 
 
@@ -217,10 +217,10 @@ def test_a_busy_pool_that_is_swapped_gives_a_little(controller):
 
 def test_a_busy_pool_gives_slowly_when_nothing_is_left(controller):
     decisions = _ticks(controller, inputs(available=10 * MB, hot=1.0), ticks=60)
-    given = [v for v in decisions if v.action == INFLATE]
-    assert {v.reason for v in given} == {EXHAUSTED} and not any(v.action == INFLATE for v in decisions[:19])
-    assert 3 <= len(given) <= 5, "once a second, after two seconds"
-    assert all(v.buffers <= inputs().pool / 64 + 1 for v in given)
+    requested = [v for v in decisions if v.action == INFLATE]
+    assert {v.reason for v in requested} == {EXHAUSTED} and not any(v.action == INFLATE for v in decisions[:19])
+    assert 3 <= len(requested) <= 5, "once a second, after two seconds"
+    assert all(v.buffers <= inputs().pool / 64 + 1 for v in requested)
 
 
 def test_need_takes_memory_back_and_stops_at_the_reserve(controller):
@@ -321,12 +321,12 @@ def test_pins_and_pressure_do_not_make_it_give_and_take_in_turns(controller, pin
         live = pool - ballooned
         pins = min(pins, live)
         share = pins / live
-        one = inputs(ballooned=ballooned, floor=1024, ceiling=pool, available=20 * MB, reachable=20 * MB, pinned=share, hot=share)
-        decision = controller(limits_for(2048 * MB), one, state)
+        item = inputs(ballooned=ballooned, floor=1024, ceiling=pool, available=20 * MB, reachable=20 * MB, pinned=share, hot=share)
+        decision = controller(limits_for(2048 * MB), item, state)
         ballooned += {INFLATE: decision.buffers, DEFLATE: -decision.buffers}.get(decision.action, 0)
         actions.append(decision.action)
     moved = [action for action in actions if action in (INFLATE, DEFLATE)]
-    turns = sum(one != other for one, other in pairwise(moved))
+    turns = sum(element != other for element, other in pairwise(moved))
     assert turns <= 1, actions
     assert pins <= 0.5 * (pool - ballooned)
 
@@ -338,8 +338,8 @@ def test_nothing_is_given_beyond_floor_and_ceiling(controller):
 
 
 def test_dirty_pages_are_given_only_when_the_shortage_lasts(controller):
-    given = [decision for decision in _ticks(controller, inputs(available=100 * MB, dt=0.05, hot=0.0)) if decision.action == INFLATE]
-    assert given[-1].write
+    ticks = [decision for decision in _ticks(controller, inputs(available=100 * MB, dt=0.05, hot=0.0)) if decision.action == INFLATE]
+    assert ticks[-1].write
     state = State(idle_s=10)
     first = controller(limits_for(2048 * MB), inputs(available=100 * MB), state)
     assert first.action == INFLATE and not first.write, "a shortage that has just begun"
@@ -383,7 +383,7 @@ def test_no_view_makes_it_break_its_bounds(controller, data):
     for _ in range(5):
         pool = data.draw(st.integers(16, 10**8))
         ballooned = data.draw(st.integers(0, pool))
-        seen = Input(
+        observed = Input(
             dt=data.draw(st.floats(1e-3, 100)), pool=pool, ballooned=ballooned, unused=data.draw(st.integers(0, pool)),
             floor=data.draw(st.integers(0, pool)), ceiling=data.draw(st.integers(0, pool)), block=BLOCK, hot=data.draw(shares),
             pinned=data.draw(shares), misses=data.draw(rates), filled=data.draw(rates), miss_cost=data.draw(st.floats(-1, 10)),
@@ -393,10 +393,10 @@ def test_no_view_makes_it_break_its_bounds(controller, data):
             refaults=data.draw(rates), own_refaults=data.draw(rates), swapping=data.draw(rates),
             stall=data.draw(st.floats(-1, 1)),
         )  # fmt: skip
-        decision = controller(limits, seen, state)
+        decision = controller(limits, observed, state)
         assert decision.buffers >= 0 and (decision.action != HOLD or decision.buffers == 0)
         if decision.action == INFLATE:
-            assert decision.buffers <= pool - seen.floor - ballooned and decision.buffers <= seen.ceiling - ballooned
+            assert decision.buffers <= pool - observed.floor - ballooned and decision.buffers <= observed.ceiling - ballooned
         if decision.action == DEFLATE:
             assert decision.buffers <= ballooned
         assert all(math.isfinite(getattr(state, name)) for name, _ in State._fields_)

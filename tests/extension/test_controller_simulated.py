@@ -92,11 +92,11 @@ class Server:
         elif decision.action == INFLATE:
             room = min(self.pool * 9 // 10, self.pool - self.floor) - self.ballooned
             along = min(max(0.0, self.unused), room)  # they hold no memory, go first and do not count
-            left = min(float(decision.buffers), self.used, room - along)
-            cold = min(left, self.cold)
+            remaining = min(float(decision.buffers), self.used, room - along)
+            cold = min(remaining, self.cold)
             self.cold -= cold
-            self.hot = max(0.0, self.hot - (left - cold))
-            self.ballooned += int(left + along)
+            self.hot = max(0.0, self.hot - (remaining - cold))
+            self.ballooned += int(remaining + along)
         self.moving = decision.action in (INFLATE, DEFLATE)
         if self.moving:
             self.moved += decision.buffers
@@ -128,10 +128,10 @@ class Machine:
         over = max(0.0, total - self.limit)
         growth, self.swapped = max(0.0, over - self.swapped), over
         self.most_swapped = max(self.most_swapped, over)
-        left = over / BLOCK
-        for server in sorted(self.servers, key=lambda one: one.rate * one.touched):  # what is touched least goes first
-            server.swapped = min(left, server.used)
-            left -= server.swapped
+        remaining = over / BLOCK
+        for server in sorted(self.servers, key=lambda item: item.rate * item.touched):  # what is touched least goes first
+            server.swapped = min(remaining, server.used)
+            remaining -= server.swapped
         available = self.available = self.limit - total
         refaults = sum(server.refaults for server in self.servers)
         for server in self.servers:
@@ -139,14 +139,14 @@ class Machine:
             if server.waited < server.pause * 0.999 and not server.moving:
                 continue
             since, server.waited = server.waited, 0.0
-            seen = Input(
+            observed = Input(
                 dt=since, pool=server.pool, ballooned=server.ballooned, unused=int(max(0, server.unused)), floor=server.floor,
                 ceiling=server.pool * 9 // 10, block=BLOCK, hot=server.touched, misses=server.misses, filled=server.misses,
                 miss_cost=self.cost,
                 limit=self.limit, available=int(available), reachable=int(available), unclaimed=int(available), refaults=refaults,
                 waiting=server.waiting, own_refaults=server.refaults, swapping=growth / self.dt, stall=-1,
             )  # fmt: skip
-            decision = self.controller(limits_for(self.limit, *RESERVES), seen, server.state)
+            decision = self.controller(limits_for(self.limit, *RESERVES), observed, server.state)
             server.obey(decision)
             peace = decision.action == HOLD and not server.ballooned
             safe = (available - 2 * RESERVES[1] * self.limit) / FASTEST if peace else 0.0
@@ -156,10 +156,10 @@ class Machine:
 
 
 def servers(count: int, pool: int, working_set: int) -> list[Server]:
-    made = [Server(pool // BLOCK, pool // BLOCK // 16, working_set // BLOCK) for _ in range(count)]
-    for one in made:
-        one.fill()
-    return made
+    created = [Server(pool // BLOCK, pool // BLOCK // 16, working_set // BLOCK) for _ in range(count)]
+    for item in created:
+        item.fill()
+    return created
 
 
 def test_two_with_opposite_rhythms_trade_memory(controller):
@@ -216,22 +216,22 @@ def test_who_pauses_longer_looks_before_memory_can_be_short(controller):
 def test_nothing_moves_when_there_is_enough(controller):
     several = servers(4, 256 * MB, 200 * MB)
     machine = Machine(controller, 2048 * MB, several)
-    for one in several:
-        one.rate = 10_000
+    for item in several:
+        item.rate = 10_000
     machine.run(30)
-    assert [one.moved for one in several] == [0, 0, 0, 0]
+    assert [element.moved for element in several] == [0, 0, 0, 0]
 
 
 def test_memory_that_comes_back_is_used_again(controller):
-    (one,) = servers(1, 1024 * MB, 900 * MB)
-    one.rate = 5
-    machine = Machine(controller, 1200 * MB, [one])
+    (item,) = servers(1, 1024 * MB, 900 * MB)
+    item.rate = 5
+    machine = Machine(controller, 1200 * MB, [item])
     machine.other = 900 * MB
     machine.run(10)
-    assert one.ballooned * BLOCK > 600 * MB
-    machine.other, one.rate = 0, 50_000
+    assert item.ballooned * BLOCK > 600 * MB
+    machine.other, item.rate = 0, 50_000
     machine.run(10)
-    assert one.throughput(machine.cost) >= 0.5 * one.rate and one.hot >= 0.9 * one.working_set
+    assert item.throughput(machine.cost) >= 0.5 * item.rate and item.hot >= 0.9 * item.working_set
 
 
 @RELAXED
@@ -247,15 +247,15 @@ def test_many_servers_settle_within_the_budget(controller, seed, count, short):
     several = []
     for _ in range(count):
         pool = rng.randrange(64, 2048) * MB // BLOCK
-        one = Server(pool, pool // 16, max(1, int(pool * rng.uniform(0.05, 1.5))), rate=rng.choice([0, 5, 500, 5_000, 50_000]))
-        one.fill()
-        several.append(one)
-    everything = sum(one.pool for one in several)
+        server = Server(pool, pool // 16, max(1, int(pool * rng.uniform(0.05, 1.5))), rate=rng.choice([0, 5, 500, 5_000, 50_000]))
+        server.fill()
+        several.append(server)
+    everything = sum(item.pool for item in several)
     machine = Machine(controller, int(short * everything) * BLOCK, several, cost=rng.choice([1e-5, 1e-4, 1e-3]))
     machine.run(90)
-    assert sum(one.used for one in several) * BLOCK <= machine.limit * 1.01
+    assert sum(element.used for element in several) * BLOCK <= machine.limit * 1.01
     assert machine.swapped <= 0.01 * machine.limit
-    before = [one.moved for one in several]
+    before = [item.moved for item in several]
     machine.run(10)
-    moved = sum(one.moved - was for one, was in zip(several, before, strict=True))
+    moved = sum(item.moved - was for item, was in zip(several, before, strict=True))
     assert moved <= 0.10 * everything, "in ten seconds of an unchanged load"

@@ -20,11 +20,11 @@ FOREIGN = {"ClientAuthentication_hook"}
 def included(files: dict[str, str]) -> dict[str, set[str]]:
     """Module (a .c and a .h of one name) → modules of ours that it includes."""
     modules = {name.partition(".")[0] for name in files}
-    found: dict[str, set[str]] = {module: set() for module in modules}
+    result: dict[str, set[str]] = {module: set() for module in modules}
     for name, text in files.items():
         module = name.partition(".")[0]
-        found[module] |= {other for other in _INCLUDE.findall(text) if other in modules and other != module}
-    return found
+        result[module] |= {other for other in _INCLUDE.findall(text) if other in modules and other != module}
+    return result
 
 
 def circle(files: dict[str, str]) -> list[str]:

@@ -260,8 +260,8 @@ def opened(c, tree):
 
 def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
     """Usage is fresh; page cache, refaults and stalls are those of the last reading, whose files may not even be readable now."""
-    whole, glance = Reading(), Reading()
-    assert c.memory_signals_read(opened, True, whole)
+    reading, glance = Reading(), Reading()
+    assert c.memory_signals_read(opened, True, reading)
     tree.write("/sys/fs/cgroup/host/pg/memory.current", str(310 * MB))
     for table in (
         "/sys/fs/cgroup/host/pg/memory.stat",
@@ -271,21 +271,21 @@ def test_a_glance_sees_what_is_available_and_reads_no_table(c, tree, opened):
     ):
         tree.write(table, "")
     assert c.memory_signals_light_read(opened, glance)
-    assert (whole.available, glance.available, glance.reachable) == (262 * MB, 252 * MB, 252 * MB)
-    assert [(one.tight, one.refaults, one.own_refaults, one.swapped, one.stalled) for one in (glance, whole)] == [
+    assert (reading.available, glance.available, glance.reachable) == (262 * MB, 252 * MB, 252 * MB)
+    assert [(item.tight, item.refaults, item.own_refaults, item.swapped, item.stalled) for item in (glance, reading)] == [
         (0, 17 + 4242, 17, 5 * MB, 1000 + 283)
     ] * 2
 
 
 def test_what_nobody_uses_is_that_of_the_fullest_level(c, tree, opened):
     """Not even as page cache: whatever comes back into memory then comes into a group that is full by itself. A glance sees it too."""
-    whole, glance = Reading(), Reading()
-    assert c.memory_signals_read(opened, True, whole) and whole.unclaimed == (512 - 300) * MB
+    reading, glance = Reading(), Reading()
+    assert c.memory_signals_read(opened, True, reading) and reading.unclaimed == (512 - 300) * MB
     tree.write("/sys/fs/cgroup/host/memory.current", str(1900 * MB))
     assert c.memory_signals_light_read(opened, glance) and glance.unclaimed == (2048 - 1900) * MB
     assert (glance.tight, glance.available) == (1, 148 * MB)
     tree.write("proc/meminfo", "MemTotal: 24684096 kB\nMemFree: 90000 kB\nMemAvailable: 23931980 kB\n")
-    assert c.memory_signals_read(opened, True, whole) and (whole.tight, whole.unclaimed) == (1, 90000 * 1024)
+    assert c.memory_signals_read(opened, True, reading) and (reading.tight, reading.unclaimed) == (1, 90000 * 1024)
 
 
 def test_what_a_group_uses_less_at_a_glance_is_taken_to_have_been_page_cache(c, tree, opened):

@@ -84,9 +84,9 @@ def test_a_pause_in_a_long_sample_is_not_taken_for_less_than_it_may_be(pure):
 
 def test_a_sample_of_the_usual_age_is_none_of_those(pure):
     for seconds in (0.02, USUAL):
-        one, other = AccessRate(pure, 1.0), AccessRate(pure, 1.0)
-        assert one.see(0.01, seconds, USUAL) == other.see(0.01, seconds)
-        assert one.rate == other.rate
+        item, other = AccessRate(pure, 1.0), AccessRate(pure, 1.0)
+        assert item.see(0.01, seconds, USUAL) == other.see(0.01, seconds)
+        assert item.rate == other.rate
 
 
 shares = st.floats(0, 1)

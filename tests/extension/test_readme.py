@@ -16,13 +16,13 @@ SECONDS = {"s": 1.0, "ms": 0.001}
 
 def documented() -> dict[str, str]:
     """Setting (without pg_balloon.) → its default, as the table has it; a row may name several."""
-    found = {}
+    result = {}
     for names, defaults in re.findall(r"^\| (`pg_balloon\.\w+`(?:, `\.\w+`)*) \| ([^|]+?) \|", README, re.M):
         settings = [name.rpartition(".")[2] for name in re.findall(r"`([\w.]+)`", names)]
         values = [value.strip() for value in defaults.split(",")]
         unit = values[-1].partition(" ")[2]
-        found |= {name: value if " " in value or not unit else f"{value} {unit}" for name, value in zip(settings, values, strict=True)}
-    return found
+        result |= {name: value if " " in value or not unit else f"{value} {unit}" for name, value in zip(settings, values, strict=True)}
+    return result
 
 
 def declared() -> dict[str, str]:
@@ -42,7 +42,7 @@ def same(said: str, value: str) -> bool:
 
 def test_every_setting_has_its_default_there():
     assert sorted(documented()) == sorted(declared())
-    assert not {name: (said, declared()[name]) for name, said in documented().items() if not same(said, declared()[name])}
+    assert not {name: (message, declared()[name]) for name, message in documented().items() if not same(message, declared()[name])}
 
 
 def test_another_default_would_be_seen():
@@ -50,9 +50,9 @@ def test_another_default_would_be_seen():
 
 
 def test_every_function_is_there():
-    made = set(re.findall(r"^CREATE (?:FUNCTION|VIEW) (\w+)", SCRIPT, re.M))
-    made.remove("pg_balloon_counters")  # behind the view
-    assert made and all(re.search(rf"^\| `{name}\b", README, re.M) for name in made), made
+    created = set(re.findall(r"^CREATE (?:FUNCTION|VIEW) (\w+)", SCRIPT, re.M))
+    created.remove("pg_balloon_counters")  # behind the view
+    assert created and all(re.search(rf"^\| `{name}\b", README, re.M) for name in created), created
 
 
 def test_every_column_is_there():
@@ -89,5 +89,5 @@ def test_the_license_and_the_metadata_are_there():
 
 def test_the_versions_are_those_that_the_compiler_takes():
     compat = (EXTENSION / "src/compat.h").read_text()
-    ((least, beyond),) = re.findall(r"^#if PG_VERSION_NUM < (\d+)0000 \|\| PG_VERSION_NUM >= (\d+)0000$", compat, re.M)
-    assert f"PostgreSQL {least} to {int(beyond) - 1} on Linux" in README
+    ((minimum, beyond),) = re.findall(r"^#if PG_VERSION_NUM < (\d+)0000 \|\| PG_VERSION_NUM >= (\d+)0000$", compat, re.M)
+    assert f"PostgreSQL {minimum} to {int(beyond) - 1} on Linux" in README

@@ -75,8 +75,8 @@ class FakeNode(LocalNode):
         directory = self._at(path)
         directory.mkdir(parents=True, exist_ok=True)
         if self._in_cgroups(path):
-            given = (directory.parent / "cgroup.subtree_control").read_text().split()
-            populate(directory, given)
+            tokens = (directory.parent / "cgroup.subtree_control").read_text().split()
+            populate(directory, tokens)
 
     def remove_dir(self, path: str) -> None:
         self._permit(path)
@@ -151,9 +151,9 @@ class FakeNode(LocalNode):
 
     def _leave(self, pid: int) -> None:
         for procs in self._at(UNIFIED).rglob("cgroup.procs"):
-            words = procs.read_text().split()
-            if str(pid) in words:
-                procs.write_text("".join(f"{word}\n" for word in words if word != str(pid)))
+            text = procs.read_text().split()
+            if str(pid) in text:
+                procs.write_text("".join(f"{word}\n" for word in text if word != str(pid)))
 
     def _end(self, pid: int) -> None:
         self._leave(pid)
@@ -194,12 +194,12 @@ def _is_root(group: Path) -> bool:
 
 def populate(directory: Path, controllers: list[str], *, root: bool = False) -> None:
     """Give a group the interface files of these controllers, and take those of others."""
-    wanted = {"cgroup.procs": "", "cgroup.subtree_control": "", "cgroup.kill": ""}
+    expected = {"cgroup.procs": "", "cgroup.subtree_control": "", "cgroup.kill": ""}
     if not root:
-        wanted |= {"cgroup.type": "domain", "cgroup.events": "populated 0"}
+        expected |= {"cgroup.type": "domain", "cgroup.events": "populated 0"}
         for controller in controllers:
-            wanted |= _FILES.get(controller, {})
-    for name, text in wanted.items():
+            expected |= _FILES.get(controller, {})
+    for name, text in expected.items():
         with contextlib.suppress(FileExistsError), (directory / name).open("x") as file:
             file.write(text)
     for controller, files in _FILES.items():

@@ -50,9 +50,9 @@ class PoolNode(LocalNode):
         if path.startswith(huge_pages.POOLS):
             size, name = self._size(path), path.rpartition("/")[2]
             total, used, surplus = self.total[size] + self.surplus[size], self.used[size], self.surplus[size]
-            found = {"nr_hugepages": total, "free_hugepages": total - used, "resv_hugepages": 0, "surplus_hugepages": surplus}
-            if name in found:
-                return f"{found[name]}\n".encode()
+            result = {"nr_hugepages": total, "free_hugepages": total - used, "resv_hugepages": 0, "surplus_hugepages": surplus}
+            if name in result:
+                return f"{result[name]}\n".encode()
         if path.startswith(("/sys/", "/proc/sys/vm")):
             raise FileNotFoundError(errno.ENOENT, "No such file or directory", path)
         return super().read(path)
@@ -84,8 +84,8 @@ class PoolNode(LocalNode):
             self.shared = data.decode()
         elif path.startswith(huge_pages.POOLS):
             size = self._size(path)
-            wanted = min(int(data), max(self.most[size], self.total[size]))
-            self.total[size] = max(wanted, 0)
+            expected = min(int(data), max(self.most[size], self.total[size]))
+            self.total[size] = max(expected, 0)
             self.surplus[size] = max(0, self.used[size] - self.total[size])
         else:
             super().write(path, data)
@@ -97,6 +97,6 @@ class PoolNode(LocalNode):
 
     @staticmethod
     def _size(path: str) -> int:
-        found = re.search(r"hugepages-(\d+)kB", path)
-        assert found
-        return int(found[1]) * 1024
+        result = re.search(r"hugepages-(\d+)kB", path)
+        assert result
+        return int(result[1]) * 1024

@@ -15,10 +15,10 @@ def attach(image: Path, size: int = 96 * 2**20, *options: str) -> str:
         pytest.skip("loop devices need root")
     with open(image, "wb") as file:
         file.truncate(size)
-    done = subprocess.run(["losetup", "--find", "--show", *options, str(image)], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"no loop device can be had here: {done.stderr.strip()}")
-    return done.stdout.strip()
+    finished = subprocess.run(["losetup", "--find", "--show", *options, str(image)], capture_output=True, text=True)
+    if finished.returncode:
+        pytest.skip(f"no loop device can be had here: {finished.stderr.strip()}")
+    return finished.stdout.strip()
 
 
 def detach(device: str) -> None:

@@ -61,11 +61,11 @@ def v1(memory: int = UNLIMITED, both: int = UNLIMITED) -> GroupNode:
 
 
 @pytest.mark.parametrize("before", [(UNLIMITED, UNLIMITED), (100 * MB, 150 * MB), (10 * MB, 10 * MB), (50 * MB, 400 * MB)])
-@pytest.mark.parametrize("wanted", [(50 * MB, 20 * MB), (200 * MB, 0), (5 * MB, 500 * MB)])
-def test_v1_limits_go_from_anything_to_anything(before, wanted) -> None:
+@pytest.mark.parametrize("expected", [(50 * MB, 20 * MB), (200 * MB, 0), (5 * MB, 500 * MB)])
+def test_v1_limits_go_from_anything_to_anything(before, expected) -> None:
     node = v1(*before)
-    cgroup_memory.limit_v1(node, "/g", *wanted)
-    assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (wanted[0], sum(wanted))
+    cgroup_memory.limit_v1(node, "/g", *expected)
+    assert (node.files["memory.limit_in_bytes"], node.files["memory.memsw.limit_in_bytes"]) == (expected[0], sum(expected))
 
 
 def test_v1_memory_alone_leaves_swap_alone() -> None:

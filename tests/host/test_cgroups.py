@@ -84,9 +84,9 @@ def test_the_journal_alone_undoes_everything(scope, tmp_path: Path) -> None:
     (path,) = (tmp_path / "state/journal").glob("*.jsonl")
     path.write_text(path.read_text().replace(f'"pid": {os.getpid()}', '"pid": 999998'))
 
-    said = clean(node, tmp_path / "state")
-    assert [sentence for sentence in said if "not undone" in sentence] == []
-    assert any("ended 1 process in it" in sentence for sentence in said)
+    text = clean(node, tmp_path / "state")
+    assert [sentence for sentence in text if "not undone" in sentence] == []
+    assert any("ended 1 process in it" in sentence for sentence in text)
     assert node.killed == [5000]
     assert node.group_of(os.getpid()) == SCOPE
     assert (directory / "cgroup.subtree_control").read_text() == ""

@@ -59,8 +59,10 @@ def test_topology_with_two_threads_per_core(tmp_path: Path, fake) -> None:
 
 
 def test_numa_nodes_of_cpus(tmp_path: Path, fake) -> None:
-    place = "/sys/devices/system/node"
-    node = fake.FakeNode(tmp_path, {f"{place}/online": "0,2\n", f"{place}/node0/cpulist": "0-1,4\n", f"{place}/node2/cpulist": "2-3\n"})
+    location = "/sys/devices/system/node"
+    node = fake.FakeNode(
+        tmp_path, {f"{location}/online": "0,2\n", f"{location}/node0/cpulist": "0-1,4\n", f"{location}/node2/cpulist": "2-3\n"}
+    )
     assert cpus.numa_nodes(node, (0, 2, 4, 9)) == {0: 0, 2: 2, 4: 0}
     assert cpus.numa_nodes(fake.FakeNode(tmp_path / "none"), (0, 1)) == {}
 

@@ -35,16 +35,16 @@ def with_node(journal: Journal, node: Any) -> Journal:
 def test_pools_by_size_smallest_first(fake_pools: Any) -> None:
     node = fake_pools.PoolNode()
     node.total[SMALL], node.used[SMALL] = 10, 4
-    found = huge_pages.pools(node)
-    assert list(found) == [SMALL, LARGE]
-    assert (found[SMALL].reserved, found[SMALL].free, found[SMALL].spare, found[SMALL].surplus) == (10, 6, 6, 0)
+    result = huge_pages.pools(node)
+    assert list(result) == [SMALL, LARGE]
+    assert (result[SMALL].reserved, result[SMALL].free, result[SMALL].spare, result[SMALL].surplus) == (10, 6, 6, 0)
     assert huge_pages.default_size(node) == SMALL
     assert huge_pages.pools(fake_pools.PoolNode(sizes=())) == {} and huge_pages.default_size(fake_pools.PoolNode(sizes=())) is None
 
 
-@pytest.mark.parametrize(("size", "words"), [(SMALL, "2MB"), (LARGE, "1GB"), (65536, "64kB"), (32 * 2**20, "32MB")])
-def test_sizes_are_called_as_postgresql_takes_them(size: int, words: str) -> None:
-    assert huge_pages.label(size) == words
+@pytest.mark.parametrize(("size", "text"), [(SMALL, "2MB"), (LARGE, "1GB"), (65536, "64kB"), (32 * 2**20, "32MB")])
+def test_sizes_are_called_as_postgresql_takes_them(size: int, text: str) -> None:
+    assert huge_pages.label(size) == text
 
 
 def test_pages_are_reserved_and_given_back(journal: Journal, fake_pools: Any) -> None:
@@ -59,17 +59,17 @@ def test_pages_are_reserved_and_given_back(journal: Journal, fake_pools: Any) ->
 def test_the_undo_is_on_disk_before_the_change(journal: Journal, monkeypatch: pytest.MonkeyPatch, fake_pools: Any) -> None:
     node = fake_pools.PoolNode()
     with_node(journal, node)
-    seen = []
+    observed = []
 
     def write(path: str, data: bytes) -> None:
         _, entries = parse(journal._file.read_text())
-        seen.append([type(entry) for entry in entries.values()])
+        observed.append([type(entry) for entry in entries.values()])
         fake_pools.PoolNode.write(node, path, data)
 
     monkeypatch.setattr(node, "write", write)
     huge_pages.reserve(node, journal, SMALL, 5)
     huge_pages.choose_transparent(node, journal, on=True)
-    assert seen == [[ReleaseSetting], [ReleaseSetting, ReleaseSetting]]
+    assert observed == [[ReleaseSetting], [ReleaseSetting, ReleaseSetting]]
 
 
 def test_memory_is_compacted_where_pages_are_missing_and_they_are_asked_for_again(journal: Journal, fake_pools: Any) -> None:

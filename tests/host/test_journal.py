@@ -57,8 +57,8 @@ def owner(base: Path) -> tuple[subprocess.Popen[str], int]:
 def test_kill_9_then_clean_leaves_nothing(tmp_path: Path) -> None:
     process, child = owner(tmp_path)
     try:
-        said = clean(NODE, tmp_path / "state")
-        assert said == [f"left run doomed alone: it is running (pid {process.pid})"]
+        text = clean(NODE, tmp_path / "state")
+        assert text == [f"left run doomed alone: it is running (pid {process.pid})"]
         assert (tmp_path / "work/data").is_dir()
         assert journals.running(NODE, tmp_path / "state") == ["doomed"]
     finally:
@@ -66,8 +66,8 @@ def test_kill_9_then_clean_leaves_nothing(tmp_path: Path) -> None:
         process.wait()
 
     assert journals.running(NODE, tmp_path / "state") == []
-    said = clean(NODE, tmp_path / "state")
-    assert said == [
+    text = clean(NODE, tmp_path / "state")
+    assert text == [
         f"ended process {child} (run doomed)",
         f"wrote before back to {tmp_path}/knob (run doomed)",
         f"removed {tmp_path}/work (run doomed)",
@@ -143,10 +143,10 @@ def test_every_truncation_of_a_journal_reads(tmp_path: Path) -> None:
     journal.done(2)
     (path,) = (tmp_path / "journal").glob("*.jsonl")
     text = path.read_text()
-    whole = {1, 2, 3}
+    complete = {1, 2, 3}
     for length in range(len(text) + 1):
         owner, entries = parse(text[:length])
-        assert set(entries) <= whole
+        assert set(entries) <= complete
         assert owner is None or owner.run == "run"
         assert owner is not None or not entries
     assert set(parse(text)[1]) == {1, 3}
@@ -242,13 +242,13 @@ with interruption.ended_by_signals():
     except KeyboardInterrupt:
         print("ended")
 """
-    done = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path)],
         capture_output=True,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    assert done.stdout == "ended\n", done.stderr
+    assert finished.stdout == "ended\n", finished.stderr
     assert not list(tmp_path.glob("[ot][nw]*")) and not list((tmp_path / "state/journal").glob("*.jsonl"))
 
 

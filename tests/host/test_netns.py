@@ -25,9 +25,9 @@ def _able():
 
 @pytest.fixture
 def journal(tmp_path):
-    found = Journal.open(NODE, tmp_path, "test")
-    yield found
-    found.close()
+    result = Journal.open(NODE, tmp_path, "test")
+    yield result
+    result.close()
 
 
 def own_namespace(pid):
@@ -36,43 +36,43 @@ def own_namespace(pid):
 
 def test_two_ends_reach_each_other_and_nobody_else(journal):
     before = set(os.listdir("/sys/class/net"))
-    made = netns.make(NODE, journal)
+    created = netns.make(NODE, journal)
     try:
-        assert made.alive and set(os.listdir("/sys/class/net")) == before, "nothing of them shows outside"
-        assert len({own_namespace(holder.pid) for holder in made.holders} | {own_namespace(os.getpid())}) == 3
-        links = NODE.run(Command([*made.prefix, "ip", "-brief", "address"])).out
+        assert created.alive and set(os.listdir("/sys/class/net")) == before, "nothing of them shows outside"
+        assert len({own_namespace(holder.pid) for holder in created.holders} | {own_namespace(os.getpid())}) == 3
+        links = NODE.run(Command([*created.prefix, "ip", "-brief", "address"])).out
         assert netns.NEAR in links and "pgherd-near" in links
-        route = NODE.run(Command([*made.prefix, "ip", "route", "get", netns.FAR]))
-        assert route.code == 0 and NODE.run(Command([*made.prefix, "ip", "route", "get", "192.0.2.1"])).code != 0
+        route = NODE.run(Command([*created.prefix, "ip", "route", "get", netns.FAR]))
+        assert route.code == 0 and NODE.run(Command([*created.prefix, "ip", "route", "get", "192.0.2.1"])).code != 0
         assert len(journal.pending()) == 2
     finally:
-        made.close()
-    assert journal.pending() == [] and not made.alive
+        created.close()
+    assert journal.pending() == [] and not created.alive
 
 
 def test_what_cannot_be_shaped_names_the_kernels_module(journal):
-    made = netns.make(NODE, journal)
+    created = netns.make(NODE, journal)
     try:
-        netns.shape(made, rate=None, delay=5.0)
+        netns.shape(created, rate=None, delay=5.0)
     except CapabilityError as error:
         assert "sch_netem" in str(error) or "tc is missing" in str(error)
     else:
-        shown = NODE.run(Command([*made.prefix, "tc", "qdisc", "show", "dev", "pgherd-near"])).out
+        shown = NODE.run(Command([*created.prefix, "tc", "qdisc", "show", "dev", "pgherd-near"])).out
         assert "delay 5ms" in shown
     finally:
-        made.close()
+        created.close()
 
 
 def test_a_limit_is_set_at_the_near_end(journal):
-    made = netns.make(NODE, journal)
+    created = netns.make(NODE, journal)
     try:
-        netns.shape(made, rate=50e6, delay=None)
-        shown = NODE.run(Command([*made.prefix, "tc", "qdisc", "show", "dev", "pgherd-near"])).out
+        netns.shape(created, rate=50e6, delay=None)
+        shown = NODE.run(Command([*created.prefix, "tc", "qdisc", "show", "dev", "pgherd-near"])).out
         assert "tbf" in shown and "50Mbit" in shown
     except CapabilityError as error:
         pytest.skip(str(error))
     finally:
-        made.close()
+        created.close()
 
 
 def test_killed_they_go_by_themselves_and_clean_finds_nothing(tmp_path):

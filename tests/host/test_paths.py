@@ -36,18 +36,20 @@ def test_xdg_variables_win(monkeypatch: pytest.MonkeyPatch, uid: int) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="directories of another user need root")
-@pytest.mark.parametrize("variable, place", [("XDG_STATE_HOME", paths.state_dir), ("XDG_CACHE_HOME", paths.cache_dir)])
-def test_root_uses_no_directory_that_another_user_can_change(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, place) -> None:
+@pytest.mark.parametrize("variable, location", [("XDG_STATE_HOME", paths.state_dir), ("XDG_CACHE_HOME", paths.cache_dir)])
+def test_root_uses_no_directory_that_another_user_can_change(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, location
+) -> None:
     """As with ``sudo -E`` from an account that sets the variable."""
     (tmp_path / "home/state").mkdir(parents=True)
     monkeypatch.setenv(variable, str(tmp_path / "home/state"))
-    assert place() == tmp_path / "home/state/pgherd"
+    assert location() == tmp_path / "home/state/pgherd"
     os.chown(tmp_path / "home", 54321, 54321)
     with pytest.raises(CapabilityError, match=f"unset {variable} to use /var/"):
-        place()
+        location()
     monkeypatch.setenv(variable, str(tmp_path / "home/new/state"))
     with pytest.raises(CapabilityError, match="other users can exchange files"):
-        place()
+        location()
 
 
 def test_a_user_keeps_it_at_home(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -100,13 +102,13 @@ def test_the_first_closed_directory_is_named(tmp_path: Path, monkeypatch: pytest
 def test_owner_and_group_bits_count_for_owner_and_group(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getgrouplist", lambda name, group: [group])
     with tempfile.TemporaryDirectory(dir="/tmp") as directory:
-        found = os.stat(directory)
+        result = os.stat(directory)
         for uid, gid, mode, may in (
-            (found.st_uid, found.st_gid, 0o700, True),
-            (found.st_uid + 1, found.st_gid, 0o710, True),
-            (found.st_uid + 1, found.st_gid, 0o701, False),
-            (found.st_uid + 1, found.st_gid + 1, 0o701, True),
-            (found.st_uid + 1, found.st_gid + 1, 0o710, False),
+            (result.st_uid, result.st_gid, 0o700, True),
+            (result.st_uid + 1, result.st_gid, 0o710, True),
+            (result.st_uid + 1, result.st_gid, 0o701, False),
+            (result.st_uid + 1, result.st_gid + 1, 0o701, True),
+            (result.st_uid + 1, result.st_gid + 1, 0o710, False),
         ):
             os.chmod(directory, mode)
             account = pwd.struct_passwd(("one", "x", uid, gid, "", "/", "/bin/false"))
@@ -137,14 +139,14 @@ def test_a_free_port_can_be_listened_on():
 
 
 def test_ports_are_different_and_none_of_those_that_are_taken(monkeypatch):
-    given = iter([5000, 5001, 5000, 5002])
+    inputs = iter([5000, 5001, 5000, 5002])
 
     class Probe(socket.socket):
         def bind(self, address):
             pass
 
         def getsockname(self):
-            return ("127.0.0.1", next(given))
+            return ("127.0.0.1", next(inputs))
 
     assert len(set(free_ports("127.0.0.1", 50))) == 50
     monkeypatch.setattr(socket, "socket", Probe)

@@ -40,8 +40,8 @@ def test_kill_takes_those_that_have_gone_without_complaint() -> None:
 class Processes(LocalNode):
     """Pid → (name, parent) in place of this machine's."""
 
-    def __init__(self, found):
-        self.found = found
+    def __init__(self, result):
+        self.found = result
 
     def listdir(self, path):
         return ["self", "meminfo", *map(str, self.found)]
@@ -53,8 +53,8 @@ class Processes(LocalNode):
 
 
 def test_the_topmost_of_a_name_are_found() -> None:
-    found = {1: ("systemd", 0), 10: ("postgres", 1), 11: ("postgres", 10), 12: ("postgres", 10), 20: ("postgres", 1), 30: ("sh", 11)}
-    assert processes.topmost(Processes(found), ("postgres",)) == [10, 20]
+    result = {1: ("systemd", 0), 10: ("postgres", 1), 11: ("postgres", 10), 12: ("postgres", 10), 20: ("postgres", 1), 30: ("sh", 11)}
+    assert processes.topmost(Processes(result), ("postgres",)) == [10, 20]
 
 
 def test_wait_until_gives_up() -> None:

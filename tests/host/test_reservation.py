@@ -16,8 +16,8 @@ CPUS = tuple(range(8))
 
 
 def test_budgets_that_fit_get_cpus_of_their_own(tmp_path: Path) -> None:
-    with reserve(tmp_path, "one", 4, 8 * GB, FACTS, CPUS) as one, reserve(tmp_path, "two", 3.5, 8 * GB, FACTS, CPUS) as two:
-        assert one.cpus == (0, 1, 2, 3)
+    with reserve(tmp_path, "one", 4, 8 * GB, FACTS, CPUS) as item, reserve(tmp_path, "two", 3.5, 8 * GB, FACTS, CPUS) as two:
+        assert item.cpus == (0, 1, 2, 3)
         assert two.cpus == (4, 5, 6, 7)
         assert [x.run for x in live(tmp_path)] == ["one", "two"]
     assert live(tmp_path) == []
@@ -29,8 +29,8 @@ def test_budgets_that_fit_get_cpus_of_their_own(tmp_path: Path) -> None:
 )
 def test_a_budget_that_does_not_fit_names_the_other_run(tmp_path: Path, cores: float | None, memory: int | None) -> None:
     with (
-        reserve(tmp_path, "one", 4, 8 * GB, FACTS, CPUS) as one,
-        pytest.raises(CapabilityError, match=rf"run one \(pid {one.pid}\) holds 4 cores and 8 GB.*--host-cores and --host-memory"),
+        reserve(tmp_path, "one", 4, 8 * GB, FACTS, CPUS) as item,
+        pytest.raises(CapabilityError, match=rf"run one \(pid {item.pid}\) holds 4 cores and 8 GB.*--host-cores and --host-memory"),
         reserve(tmp_path, "two", cores, memory, FACTS, CPUS),
     ):
         pass
@@ -38,8 +38,8 @@ def test_a_budget_that_does_not_fit_names_the_other_run(tmp_path: Path, cores: f
 
 
 def test_without_a_budget_a_run_takes_the_whole_host(tmp_path: Path) -> None:
-    with reserve(tmp_path, "one", None, None, FACTS, CPUS) as one:
-        assert one.cpus is None
+    with reserve(tmp_path, "one", None, None, FACTS, CPUS) as item:
+        assert item.cpus is None
         with pytest.raises(CapabilityError, match="all cores and all memory"), reserve(tmp_path, "two", 1, GB, FACTS, CPUS):
             pass
 

@@ -78,7 +78,7 @@ KEY = 0x5EC31
 
 
 @pytest.fixture
-def held():
+def segment_and_process():
     """Start a process of a uid with an attached segment of its own; returns (process, segment)."""
     started = []
 
@@ -106,25 +106,25 @@ def data_directory(place, owner, process, number):
 
 
 @as_root
-def test_the_segment_and_the_process_of_somebody_else_stay(held, place):
-    process, number = held(54321)
+def test_the_segment_and_the_process_of_somebody_else_stay(segment_and_process, place):
+    process, number = segment_and_process(54321)
     assert shared_memory.release(LocalNode(), data_directory(place, 65534, process, number)) is None
     assert process.poll() is None
     assert number in {segment.id for segment in shared_memory.parse_segments(Path("/proc/sysvipc/shm").read_text())}
 
 
 @as_root
-def test_processes_of_root_stay(held, place):
-    process, number = held(0)  # a template's directory belongs to root, but a server's user wrote its files
+def test_processes_of_root_stay(segment_and_process, place):
+    process, number = segment_and_process(0)  # a template's directory belongs to root, but a server's user wrote its files
     assert shared_memory.release(LocalNode(), data_directory(place, 0, process, number)) is None
     assert process.poll() is None
 
 
 @as_root
-def test_the_segment_and_the_process_of_the_owner_go(held, place):
-    process, number = held(54321)
-    said = shared_memory.release(LocalNode(), data_directory(place, 54321, process, number))
-    assert said is not None and "after ending 1 process" in said
+def test_the_segment_and_the_process_of_the_owner_go(segment_and_process, place):
+    process, number = segment_and_process(54321)
+    text = shared_memory.release(LocalNode(), data_directory(place, 54321, process, number))
+    assert text is not None and "after ending 1 process" in text
     assert process.wait(10) == -9
     assert number not in {segment.id for segment in shared_memory.parse_segments(Path("/proc/sysvipc/shm").read_text())}
 

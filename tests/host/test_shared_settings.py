@@ -189,8 +189,8 @@ def test_another_user_cannot_hold_up_the_ledger(fake_pools: Any, monkeypatch: py
         finally:
             attacker.kill()
     for file in (ledger, ledger.with_suffix(".lock")):
-        done = subprocess.run([*user, str(file), "true"], capture_output=True, text=True)
-        assert done.returncode != 0 and "Permission denied" in done.stderr, "it must not be possible to open it"
+        finished = subprocess.run([*user, str(file), "true"], capture_output=True, text=True)
+        assert finished.returncode != 0 and "Permission denied" in finished.stderr, "it must not be possible to open it"
     assert shared_settings.give_back(node, "a") and shared_settings.give_back(node, "b")
     shutil.rmtree(ledger.parent)
 

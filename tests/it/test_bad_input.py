@@ -21,7 +21,7 @@ def files(pgherd) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("arguments", "code", "message"),
     [
         pytest.param(("--set", "nonsense=1"), BAD_USAGE, 'unrecognized configuration parameter "nonsense"', id="unknown setting"),
         pytest.param(("--set", "work_mem=much"), BAD_USAGE, 'invalid value for parameter "work_mem": "much"', id="bad value"),
@@ -44,13 +44,13 @@ def files(pgherd) -> Path:
         pytest.param(("--run-as", "root"), BAD_USAGE, "root, which PostgreSQL refuses", id="root"),
     ],
 )
-def test_options(pgherd, words, code, said):
-    _refused(pgherd, pgherd.density(*words), code, said)
+def test_options(pgherd, arguments, code, message):
+    _refused(pgherd, pgherd.density(*arguments), code, message)
 
 
-def _refused(pgherd, ended, code, *said):
+def _refused(pgherd, ended, code, *text):
     assert ended.code == code, ended
-    for words in said:
+    for words in text:
         assert re.search(words, ended.message), ended.message
     assert not ended.out
     assert not list(pgherd.runs.glob("*/run.json")) and not list(pgherd.runs.glob("*/trials"))
@@ -91,7 +91,7 @@ def test_an_old_postgresql(pgherd, files):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("study: density\noptions: [", "line 2: this is not YAML"),
         ("study: density\noptions:\n  workload: nonsense\n", "'workload': input should be 'select-only'.* but it is 'nonsense'"),
@@ -100,9 +100,9 @@ def test_an_old_postgresql(pgherd, files):
         ("just words\n", "scenario.yaml"),
     ],
 )
-def test_scenarios(pgherd, files, text, said):
+def test_scenarios(pgherd, files, text, message):
     (files / "scenario.yaml").write_text(text)
-    _refused(pgherd, pgherd("run", str(files / "scenario.yaml")), BAD_USAGE, said)
+    _refused(pgherd, pgherd("run", str(files / "scenario.yaml")), BAD_USAGE, message)
 
 
 def test_a_scenario_that_is_not_there(pgherd, files):
@@ -127,13 +127,13 @@ VERBS = [("show",), ("report",), ("resume",)]
 
 
 def test_run_directories_that_cannot_be_read(pgherd, finished):
-    whole = (finished / "run.json").read_text()
+    complete = (finished / "run.json").read_text()
     damages = [
-        (whole[: len(whole) // 2], "run.json cannot be read"),
+        (complete[: len(complete) // 2], "run.json cannot be read"),
         ("", "run.json cannot be read"),
         ('{"schema": "other/1"}', "has schema 'other/1', but this pgherd reads 'pgherd/run/2'"),
         ("[1, 2]", "has schema 'None'"),
-        (json.dumps({**json.loads(whole), "trials": 7}), "run.json is no record of a run: trials"),
+        (json.dumps({**json.loads(complete), "trials": 7}), "run.json is no record of a run: trials"),
     ]
     for text, said in damages:
         (finished / "run.json").write_text(text)
@@ -144,7 +144,7 @@ def test_run_directories_that_cannot_be_read(pgherd, finished):
         assert (finished / "run.json").read_text() == text and pgherd.digests() == before
     cleaned = pgherd("clean")
     assert cleaned.code == 0 and "left unchanged: " in cleaned.out and pgherd.digests() == before
-    (finished / "run.json").write_text(whole)
+    (finished / "run.json").write_text(complete)
     trial = sorted(finished.glob("trials/*/trial.json"))[-1]
     trial.write_text(trial.read_text()[:100])
     for verb in VERBS[:2]:

@@ -34,21 +34,21 @@ def _kill_in_first_trial(pgherd, name: str, after: float):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("postgres", r"server db01/pg was ended by signal SIGKILL during the trial; the server's log ends with:\n2"),
         ("pgbench", r"pgbench on local/db01/pg/bench ended (early )?with signal SIGKILL: .*; the server's log ends with:"),
     ],
     ids=["server", "driver"],
 )
-def test_a_program_killed_in_a_trial(pgherd, chance, name, said):
+def test_a_program_killed_in_a_trial(pgherd, chance, name, message):
     ended, on = _kill_in_first_trial(pgherd, name, after=chance.uniform(0, 2))
     if not on:
         pytest.skip("the first trial was over before its program was killed")
     assert ended.code in FINE, ended
     record, trials = pgherd.record(), pgherd.trials()
     assert record["state"] == "finished" and record["error"] is None
-    assert re.search(said, trials[0]["error"], re.DOTALL), trials[0]["error"]
+    assert re.search(message, trials[0]["error"], re.DOTALL), trials[0]["error"]
     assert trials[0]["error"].splitlines()[0] in ended.err, "it is said as it happens"
     assert all(trial["error"] is None and trial["phases"] for trial in trials[1:]) and len(trials) >= 3
     assert trials[1]["transition"] == "1 restored", "whatever it left of the server is not measured"
@@ -130,7 +130,7 @@ def test_the_disk_of_the_runs_fills_up(pgherd, chance, small_disk):
     pgherd.runs = small_disk.seen / "runs"
     process = pgherd.start_density("--databases", "1", "--duration", "2s", "--time-budget", "9s", *runs, through=small_disk.through)
     pgherd.wait_until(lambda: pgherd.in_trial(2) or process.poll() is not None)
-    kept = pgherd.digests()
+    retained = pgherd.digests()
     time.sleep(chance.uniform(0, 2))
     small_disk.fill()
     ended = pgherd.end(process)
@@ -138,31 +138,31 @@ def test_the_disk_of_the_runs_fills_up(pgherd, chance, small_disk):
         pytest.skip("the run was over before the disk was full")
     assert ended.code == 1, ended
     assert "the disk is full" in ended.message and "free some space, then 'pgherd resume" in ended.message
-    assert _same(kept, pgherd.digests()), "finished trials stay as they are"
+    assert _same(retained, pgherd.digests()), "finished trials stay as they are"
     assert not list(small_disk.seen.glob("runs/*/trials/*.partial"))
     pgherd.nothing_left()
     small_disk.resize(8 * GB)
     assert pgherd("resume", "last", *runs, "--no-report", through=small_disk.through).code in FINE
     assert pgherd.record()["state"] == "finished" and len(pgherd.trials()) >= 3
-    assert _same(kept, pgherd.digests())
+    assert _same(retained, pgherd.digests())
 
 
 def test_the_disk_of_the_servers_fills_up(pgherd, small_disk):
     """Servers that can't write fail their trials, in their own words; finished trials stay."""
     through = (*small_disk.through, "env", f"XDG_CACHE_HOME={small_disk.path}")
-    words = ("--databases", "1", "--workload", "tpcb-like", "--duration", "2s", "--time-budget", "9s")
+    arguments = ("--databases", "1", "--workload", "tpcb-like", "--duration", "2s", "--time-budget", "9s")
     small_disk.resize(GB)
-    ended = pgherd.density(*words, through=through)
+    ended = pgherd.density(*arguments, through=through)
     assert ended.code == 2, ended
     assert re.search("need .* below .*disk/pgherd, which has .* free; lower --scale, or set XDG_CACHE_HOME", ended.message), ended
     assert not list(pgherd.runs.glob("*")), "too little disk is found before anything starts"
     small_disk.resize(8 * GB)
-    process = pgherd.start_density(*words, through=through)
+    process = pgherd.start_density(*arguments, through=through)
     pgherd.wait_until(lambda: pgherd.in_trial(2) or process.poll() is not None)
-    kept = pgherd.digests()
+    retained = pgherd.digests()
     small_disk.fill()
     ended = pgherd.end(process)
-    assert _same(kept, pgherd.digests())
+    assert _same(retained, pgherd.digests())
     assert not list((small_disk.seen / "pgherd/work").iterdir())
     if ended.code in FINE and len(pgherd.trials()) == 2:
         pytest.skip("the second trial was over before the disk was full")

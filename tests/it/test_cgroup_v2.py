@@ -49,12 +49,12 @@ def top(tmp_path: Path) -> Iterator[tuple[str, str]]:
     try:
         yield path, name
     finally:
-        left = [sentence for sentence in journal.close() if "not undone" in sentence]
-        if left and all("holds the groups of another run" in sentence for sentence in left):
+        remaining = [sentence for sentence in journal.close() if "not undone" in sentence]
+        if remaining and all("holds the groups of another run" in sentence for sentence in remaining):
             # A pgherd that runs beside the tests keeps the journal from restoring this, as it should; nothing of it uses it.
             NODE.write(f"{mount}/cgroup.subtree_control", f"-{name}".encode())
-            left = []
-        assert not left
+            remaining = []
+        assert not remaining
         assert not NODE.exists(path)
 
 
@@ -107,9 +107,9 @@ def test_removal_kills_in_nested_groups(top: tuple[str, str]) -> None:
     path, _ = top
     NODE.make_dir(f"{path}/a/b", mode=0o755)
     running = [sleeper(path), sleeper(f"{path}/a"), sleeper(f"{path}/a/b")]
-    said = RemoveCgroup(paths=(path,)).play(UndoContext(NODE, "id"))
-    assert said is not None
-    assert "3 processes" in said
+    text = RemoveCgroup(paths=(path,)).play(UndoContext(NODE, "id"))
+    assert text is not None
+    assert "3 processes" in text
     assert [process.wait(5) for process in running] == [-9, -9, -9]
 
 

@@ -40,7 +40,7 @@ echo "guest: density ended with $code, and left:" $(find /sys/fs/cgroup -name 'p
 """
 
 
-def in_guest(argv: list[str], **more: str) -> guest.Ended:
+def in_guest(argv: list[str], **extra: str) -> guest.Ended:
     environment = {
         "PATH": os.defpath + ":/usr/sbin:/sbin",
         "LC_ALL": "C.UTF-8",
@@ -53,7 +53,7 @@ def in_guest(argv: list[str], **more: str) -> guest.Ended:
         "XDG_CACHE_HOME": "/run/home/cache",
         "PGHERD_RUNS": "/run/home/runs",
         "PYTHONDONTWRITEBYTECODE": "1",
-        **more,
+        **extra,
     }
     if os.geteuid() != 0:
         pytest.skip("only root can share this machine's files with a guest")
@@ -77,12 +77,12 @@ def test_the_runtime_s_own_tests_on_v2() -> None:
 def test_an_ordinary_user_in_a_delegated_subtree() -> None:
     """Containers are made below the subtree, the run comes to its end, and nothing is left of it."""
     ways = {str(way) for path in (sys.executable, Path(sys.executable).resolve(), ROOT / "src") for way in Path(path).parents}
-    asked = ["density", "--databases", "1", "--scale", "1", "--vcpus", "0.5", "--no-report"]
-    asked += ["--repeats", "1", "--duration", "3s", "--warmup", "3s", "--time-budget", "6s"]
-    argv = ["/bin/sh", "-c", DELEGATED, "sh", sys.executable, "-P", "-m", "pgherd", *asked]
+    request = ["density", "--databases", "1", "--scale", "1", "--vcpus", "0.5", "--no-report"]
+    request += ["--repeats", "1", "--duration", "3s", "--warmup", "3s", "--time-budget", "6s"]
+    argv = ["/bin/sh", "-c", DELEGATED, "sh", sys.executable, "-P", "-m", "pgherd", *request]
     ended = in_guest(argv, WAYS=" ".join(sorted(ways)))
-    said = re.sub(r"\s+", " ", ended.console)
+    text = re.sub(r"\s+", " ", ended.console)
     assert ended.code == 0, ended.console[-6000:]
-    assert "Runtime cgroup (the best available here): cgroup v2 below /sys/fs/cgroup/user.slice/app.scope;" in said, said[-6000:]
-    assert re.search(r"1 database of 0\.5 vCPU made [\d,]+ tps", said), said[-6000:]
-    assert re.search(r"guest: density ended with [01], and left: guest:", said), said[-6000:]
+    assert "Runtime cgroup (the best available here): cgroup v2 below /sys/fs/cgroup/user.slice/app.scope;" in text, text[-6000:]
+    assert re.search(r"1 database of 0\.5 vCPU made [\d,]+ tps", text), text[-6000:]
+    assert re.search(r"guest: density ended with [01], and left: guest:", text), text[-6000:]

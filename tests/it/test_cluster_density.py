@@ -38,21 +38,21 @@ def run(bed):
     before = set((bed.root / "driver/runs").glob("*-density-*"))
 
     def new():
-        found = set((bed.root / "driver/runs").glob("*-density-*")) - before
-        assert len(found) < 2
-        return next(iter(found), None)
+        result = set((bed.root / "driver/runs").glob("*-density-*")) - before
+        assert len(result) < 2
+        return next(iter(result), None)
 
     return new
 
 
-def wait(process, done, what):
+def wait(process, finished, what):
     """What ``done`` gives, once that is true."""
     deadline = time.monotonic() + PATIENCE
-    while not (found := done()):
+    while not (result := finished()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline, f"no {what} within {PATIENCE:.0f} s"
         time.sleep(0.05)
-    return found
+    return result
 
 
 def trials(run):
@@ -68,7 +68,7 @@ def hosts_of(trial):
 
 
 def verdicts(trial):
-    return {one["name"]: one for one in trial["checks"]}
+    return {check["name"]: check for check in trial["checks"]}
 
 
 def leftovers(bed, name):
@@ -81,11 +81,11 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, 
     time.sleep(chance.uniform(0.0, 2.5))  # at any moment of the next trial
     first.kill()
     first.communicate()
-    done, run = len(trials(run())), run()
-    kept = {path: path.read_bytes() for path in run.glob("trials/0001/*.json")}
+    finished, run = len(trials(run())), run()
+    retained = {path: path.read_bytes() for path in run.glob("trials/0001/*.json")}
 
     second = bed.start("resume", "last", "--no-report", "--json")
-    wait_for_trials(second, lambda: run, done + 1)
+    wait_for_trials(second, lambda: run, finished + 1)
     time.sleep(chance.uniform(0.0, 2.5))
     agent = bed.agent("b")
     os.kill(agent, signal.SIGKILL)
@@ -93,24 +93,24 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, 
     assert second.returncode in (0, 1), err
     document = json.loads(out)
 
-    assert {path: path.read_bytes() for path in kept} == kept, "a finished trial is kept as it is"
-    found = trials(run)
-    whole = found[0]
-    assert whole["error"] is None and hosts_of(whole) == list(NAMES)
-    assert {target["target"] for target in whole["phases"][0]["targets"]} == {"a/db01/pg/bench", "b/db02/pg/bench"}
-    assert verdicts(whole)["all-hosts-present"]["result"] == "pass" and verdicts(whole)["clock-offset"]["result"] == "pass"
-    assert max(trial["phases"][0]["overlap"] for trial in found if trial["phases"]) >= 0.95
-    assert {"host", "host:a", "host:b", "pgherd:a", "pgherd:b"} <= set(whole["phases"][0]["metrics"])
+    assert {path: path.read_bytes() for path in retained} == retained, "a finished trial is kept as it is"
+    result = trials(run)
+    complete = result[0]
+    assert complete["error"] is None and hosts_of(complete) == list(NAMES)
+    assert {target["target"] for target in complete["phases"][0]["targets"]} == {"a/db01/pg/bench", "b/db02/pg/bench"}
+    assert verdicts(complete)["all-hosts-present"]["result"] == "pass" and verdicts(complete)["clock-offset"]["result"] == "pass"
+    assert max(trial["phases"][0]["overlap"] for trial in result if trial["phases"]) >= 0.95
+    assert {"host", "host:a", "host:b", "pgherd:a", "pgherd:b"} <= set(complete["phases"][0]["metrics"])
     samples = read_samples(run / "trials/0001", "cpu", "cpu.user")
     assert {entity for _, entity, _ in samples} == {"host:a", "host:b"}
-    start, end = whole["phases"][0]["start"], whole["phases"][0]["end"]
+    start, end = complete["phases"][0]["start"], complete["phases"][0]["end"]
     assert all(any(start <= t <= end for t, entity, _ in samples if entity == f"host:{name}") for name in NAMES)
-    for target in whole["phases"][0]["targets"]:
+    for target in complete["phases"][0]["targets"]:
         assert all((run / "trials/0001" / path).is_file() for path in target["raw"])
 
-    lost = [trial for trial in found if trial["error"]]
+    lost = [trial for trial in result if trial["error"]]
     assert lost and "host b is lost" in lost[0]["error"] and verdicts(lost[0])["all-hosts-present"]["result"] == "fail"
-    after = [trial for trial in found if trial["id"] > lost[0]["id"]]
+    after = [trial for trial in result if trial["id"] > lost[0]["id"]]
     assert after and all(hosts_of(trial) == ["a"] for trial in after)
     assert all(verdicts(trial)["all-hosts-present"]["result"] == "fail" for trial in after), "less of everything: no equal of the others"
     assert document["study"] == "density" and {row["host"] for row in document["tables"]["hosts"]} == set(NAMES)
@@ -123,7 +123,9 @@ def test_density_over_two_hosts_through_a_killed_driver_and_a_killed_agent(bed, 
 def test_where_containers_lie_is_planned(bed):
     plan = bed.pgherd(*WORDS, "--dry-run", "--placement", "listed:db02=a,*=b")
     assert plan.returncode == 0, plan.stderr
-    placed = {host["name"]: [one["name"] for one in host["containers"]] for host in json.loads(plan.stdout)["deployment"]["hosts"]}
+    placed = {
+        host["name"]: [container["name"] for container in host["containers"]] for host in json.loads(plan.stdout)["deployment"]["hosts"]
+    }
     assert placed == {"a": ["db02"], "b": ["db01"]}
     refused = bed.pgherd(*WORDS, "--dry-run", "--placement", "label:disk=nvme")
     assert refused.returncode == 2 and "no host has the label disk=nvme; existing labels: host=a, host=b" in refused.stderr
@@ -134,23 +136,23 @@ def test_a_host_that_hangs_or_is_cut_off_is_lost_and_used_again_when_it_is_back(
     process = bed.start(*WORDS, "--duration", "2s", "--repeats", "40", "--time-budget", "300s", "--metrics-listen", str(PORT))
 
     def next_trial(fits, after, what):
-        return wait(process, lambda: next((one for one in trials(run()) if one["id"] > after and fits(one)), None), what)
+        return wait(process, lambda: next((trial for trial in trials(run()) if trial["id"] > after and fits(trial)), None), what)
 
     try:
-        seen = wait(process, lambda: shown(run()), "glimpse of both hosts")
-        assert {one.name for one in seen.hosts} == set(NAMES) and seen.throughput.value > 0 and len(seen.containers) == 2
-        told = scraped(bed)
+        observed = wait(process, lambda: shown(run()), "glimpse of both hosts")
+        assert {host.name for host in observed.hosts} == set(NAMES) and observed.throughput.value > 0 and len(observed.containers) == 2
+        reported = scraped(bed)
         for name in NAMES:
-            assert f'host="{name}",mode="user"' in told and f'target="{name}/db0' in told, told
-        whole = next_trial(lambda one: True, "", "first trial")
-        assert whole["error"] is None and hosts_of(whole) == list(NAMES)
+            assert f'host="{name}",mode="user"' in reported and f'target="{name}/db0' in reported, reported
+        complete = next_trial(lambda item: True, "", "first trial")
+        assert complete["error"] is None and hosts_of(complete) == list(NAMES)
         assert not (run() / "trials/0001/spool.jsonl").exists() and not (run() / "trials/0001/told").exists()
-        last = whole["id"]
+        last = complete["id"]
         for lose, find in ((stopped, continued), (cut, mended)):
             time.sleep(chance.uniform(0.0, 4.0))  # at any moment of a trial, or between two
             lose(bed, "b")
             try:
-                lost = next_trial(lambda one: one["error"], last, "trial that lost a host")
+                lost = next_trial(lambda element: element["error"], last, "trial that lost a host")
             finally:
                 find(bed, "b")
             assert "host b is lost" in lost["error"] and verdicts(lost)["all-hosts-present"]["result"] == "fail"
@@ -171,9 +173,9 @@ def shown(run):
         return None
     if run not in _watched:
         _watched[run] = LiveRun(RunDirectory(run))
-    seen = _watched[run].look()
-    whole = seen.throughput is not None and seen.throughput.value and seen.host is not None and seen.host.cpu is not None
-    return seen if whole else None
+    observed = _watched[run].look()
+    complete = observed.throughput is not None and observed.throughput.value and observed.host is not None and observed.host.cpu is not None
+    return observed if complete else None
 
 
 _watched: dict[Path, LiveRun] = {}

@@ -93,17 +93,17 @@ def bed(cluster):
 
 
 def run_of(bed, study):
-    found = sorted((bed.root / "driver/runs").glob(f"*-{study}-*"))
-    return found[-1] if found else None
+    paths = sorted((bed.root / "driver/runs").glob(f"*-{study}-*"))
+    return paths[-1] if paths else None
 
 
-def wait_until(process, done):
+def wait_until(process, finished):
     deadline = time.monotonic() + PATIENCE
-    while not (found := done()):
+    while not (result := finished()):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
         time.sleep(0.02)
-    return found
+    return result
 
 
 def trials(run):
@@ -111,7 +111,7 @@ def trials(run):
 
 
 def verdicts(trial):
-    return {one["name"]: one for one in trial["checks"]}
+    return {check["name"]: check for check in trial["checks"]}
 
 
 def files(bed, name):
@@ -125,65 +125,67 @@ def nothing_left(bed, names=NAMES):
         assert bed.pids(name, "fio") == [] and bed.pids(name, "iperf3") == []
 
 
-def together(bed, hosts, *words):
+def together(bed, hosts, *arguments):
     """Insist that each trial's overlap was judged over all its hosts, and that in one of them they made load together for 95 % of the
     period. In which one is for the machine to say, which may be busy: the command is run again where it was in none."""
     deadline = time.monotonic() + PATIENCE
     while True:
-        found = [trial for trial in trials(run_of(bed, words[0])) if trial["phases"]]
-        for trial in found:
+        with_phases = [trial for trial in trials(run_of(bed, arguments[0])) if trial["phases"]]
+        for trial in with_phases:
             (phase,), judged = trial["phases"], verdicts(trial)["overlap"]
             assert judged["expected"] == "≥ 95%" and judged["result"] == ("pass" if phase["overlap"] >= 0.95 else "fail"), judged
             assert judged["observed"].startswith(f"{phase['overlap']:.1%} of the period"), judged
             assert "over all hosts, with their clocks known to" in judged["observed"], judged
             assert [host["name"] for host in trial["trial"]["deployment"]["hosts"]] in hosts
-        best = max(trial["phases"][0]["overlap"] for trial in found)
+        best = max(trial["phases"][0]["overlap"] for trial in with_phases)
         if best >= 0.95:
             return
-        assert time.monotonic() < deadline, f"the best overlap of {len(found)} trials is {best:.1%}"
-        ended = bed.pgherd(*words)
+        assert time.monotonic() < deadline, f"the best overlap of {len(with_phases)} trials is {best:.1%}"
+        ended = bed.pgherd(*arguments)
         assert ended.returncode in (0, 1), ended.stderr
 
 
-@pytest.mark.parametrize(("words", "host", "program"), [(DISK, "c", "fio"), (NETWORK, "d", "iperf3")])
-def test_a_host_without_the_tool_is_refused_with_its_name_and_the_package(bed, words, host, program):
+@pytest.mark.parametrize(("arguments", "host", "program"), [(DISK, "c", "fio"), (NETWORK, "d", "iperf3")])
+def test_a_host_without_the_tool_is_refused_with_its_name_and_the_package(bed, arguments, host, program):
     with bed.without(host, program):
-        ended = bed.pgherd(*words)
+        ended = bed.pgherd(*arguments)
     assert ended.returncode == 3 and f"on host {host}: {program} is not installed" in ended.stderr, ended
     assert f"install the package {program}" in ended.stderr
-    assert run_of(bed, words[0]) is None
+    assert run_of(bed, arguments[0]) is None
     nothing_left(bed)
 
 
 def test_a_host_without_the_volume_or_the_room_is_refused_with_its_name(bed):
-    place = bed.root / "fast/volume"
-    place.mkdir(parents=True)
-    with bed.hidden("c", place.parent):
-        ended = bed.pgherd(*DENSITY, "--data-volume", str(place))
-        assert ended.returncode == 2 and f"on host c: volume {place} does not exist; create it" in ended.stderr, ended
-        assert bed.ssh("c", "mkdir", str(place)).returncode == 0
-        ended = bed.pgherd(*DENSITY, "--data-volume", str(place))
-        assert ended.returncode == 2 and f"on host c: volume {place} has 64 MB free, but servers' data may need" in ended.stderr, ended
-    assert run_of(bed, "density") is None and not list(place.iterdir())
+    path = bed.root / "fast/volume"
+    path.mkdir(parents=True)
+    with bed.hidden("c", path.parent):
+        ended = bed.pgherd(*DENSITY, "--data-volume", str(path))
+        assert ended.returncode == 2 and f"on host c: volume {path} does not exist; create it" in ended.stderr, ended
+        assert bed.ssh("c", "mkdir", str(path)).returncode == 0
+        ended = bed.pgherd(*DENSITY, "--data-volume", str(path))
+        assert ended.returncode == 2 and f"on host c: volume {path} has 64 MB free, but servers' data may need" in ended.stderr, ended
+    assert run_of(bed, "density") is None and not list(path.iterdir())
 
 
 def test_databases_on_four_hosts_at_once(bed):
     ended = bed.pgherd(*DENSITY)
     assert ended.returncode in (0, 1), ended.stderr
-    found = trials(run_of(bed, "density"))
-    whole = next(trial for trial in found if not trial["error"])
-    assert [target["target"] for target in whole["phases"][0]["targets"]] == [f"{name}/db0{n}/pg/bench" for n, name in enumerate(NAMES, 1)]
-    assert verdicts(whole)["all-hosts-present"]["observed"] == "4 of 4" and verdicts(whole)["clock-offset"]["result"] == "pass"
+    result = trials(run_of(bed, "density"))
+    complete = next(trial for trial in result if not trial["error"])
+    assert [target["target"] for target in complete["phases"][0]["targets"]] == [
+        f"{name}/db0{n}/pg/bench" for n, name in enumerate(NAMES, 1)
+    ]
+    assert verdicts(complete)["all-hosts-present"]["observed"] == "4 of 4" and verdicts(complete)["clock-offset"]["result"] == "pass"
     together(bed, [list(NAMES)], *DENSITY)
     assert {row["host"] for row in json.loads(ended.stdout)["tables"]["hosts"]} == set(NAMES)
     assert all(bed.pids(name, "postgres") == [] for name in NAMES)
 
 
 def test_disks_of_four_hosts_make_load_together(bed):
-    words = (*DISK, "--repeats", "1")
-    ended = bed.pgherd(*words)
+    arguments = (*DISK, "--repeats", "1")
+    ended = bed.pgherd(*arguments)
     assert ended.returncode in (0, 1), ended.stderr
-    together(bed, [list(NAMES)], *words)
+    together(bed, [list(NAMES)], *arguments)
     nothing_left(bed)
 
 
@@ -196,18 +198,18 @@ def test_disks_of_four_hosts_at_once_through_a_killed_agent(bed):
     os.kill(bed.agent("d"), signal.SIGKILL)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode in (0, 1), err
-    document, found = json.loads(out), trials(run_of(bed, "disk"))
+    document, result = json.loads(out), trials(run_of(bed, "disk"))
 
-    whole = found[0]
-    assert whole["error"] is None and verdicts(whole)["all-hosts-present"]["result"] == "pass"
-    phase = whole["phases"][0]
+    complete = result[0]
+    assert complete["error"] is None and verdicts(complete)["all-hosts-present"]["result"] == "pass"
+    phase = complete["phases"][0]
     assert [target["target"] for target in phase["targets"]] == [f"{name}/disk0" for name in NAMES]
     assert {f"host:{name}" for name in NAMES} <= set(phase["metrics"])
     starts = [target["first"] for target in phase["targets"]]
-    assert verdicts(whole)["start-skew"]["result"] == "pass" and max(starts) - min(starts) < 5
-    lost = next(trial for trial in found if trial["error"])
+    assert verdicts(complete)["start-skew"]["result"] == "pass" and max(starts) - min(starts) < 5
+    lost = next(trial for trial in result if trial["error"])
     assert "host d is lost" in lost["error"] and verdicts(lost)["all-hosts-present"]["result"] == "fail"
-    after = [trial for trial in found if trial["id"] > lost["id"] and trial["phases"]]
+    after = [trial for trial in result if trial["id"] > lost["id"] and trial["phases"]]
     assert after and all(verdicts(trial)["all-hosts-present"]["observed"] == "3 of 4; missing d" for trial in after)
 
     findings = document["findings"]
@@ -227,8 +229,8 @@ def test_pairs_of_hosts_one_after_the_other_interrupted_and_gone_on_with(bed):
     process = bed.start(*NETWORK, "--hosts", "a,b", "--seed", "1")
     wait_until(process, lambda: (run := run_of(bed, "network")) and list(run.glob("trials/0001/trial.json")))
     (server,) = wait_until(process, lambda: [pid for name in ("a", "b") for pid in bed.pids(name, "--server")])
-    words = Path(f"/proc/{server}/cmdline").read_bytes().decode().split("\0")
-    assert words[words.index("--bind") + 1] in ("10.204.0.1", "10.204.0.2") and "--one-off" in words
+    text = Path(f"/proc/{server}/cmdline").read_bytes().decode().split("\0")
+    assert text[text.index("--bind") + 1] in ("10.204.0.1", "10.204.0.2") and "--one-off" in text
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, (out, err)

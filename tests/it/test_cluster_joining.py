@@ -28,9 +28,9 @@ def bed(cluster):
 
 def trials(bed, study):
     (run,) = (bed.root / "driver/runs").glob(f"*-{study}-*")
-    found = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
-    assert found and not any(trial["error"] for trial in found), [trial["error"] for trial in found]
-    return run, found
+    documents = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+    assert documents and not any(trial["error"] for trial in documents), [trial["error"] for trial in documents]
+    return run, documents
 
 
 @pytest.mark.long
@@ -53,8 +53,24 @@ def test_a_host_that_has_nothing_gets_all_of_it_over_ssh(bed):
     again = bed.pgherd(*start)
     assert again.returncode == 0 and "libraries" not in again.stderr, again.stderr
 
-    words = ("density", "--cluster", "default", "--databases", "1", "--scale", "1", "--duration", "1s", "--warmup", "0s", "--repeats", "1")
-    ran = bed.pgherd(*words, "--host-cores", "1", "--host-memory", "1GB", "--time-budget", "1s", "--pg-version", "18", *CALM, timeout=280)
+    arguments = (
+        "density",
+        "--cluster",
+        "default",
+        "--databases",
+        "1",
+        "--scale",
+        "1",
+        "--duration",
+        "1s",
+        "--warmup",
+        "0s",
+        "--repeats",
+        "1",
+    )
+    ran = bed.pgherd(
+        *arguments, "--host-cores", "1", "--host-memory", "1GB", "--time-budget", "1s", "--pg-version", "18", *CALM, timeout=280
+    )
     assert ran.returncode in (0, 1), ran.stderr
     _, (trial, *_) = trials(bed, "density")
     (container,) = trial["trial"]["deployment"]["hosts"][0]["containers"]
@@ -82,14 +98,14 @@ def test_a_command_in_step_on_the_workers_of_another_scheduler(bed):
             worker = shlex.join([*dask, "worker", SCHEDULER, *own, *files])
             begun = bed.ssh(name, f"setsid {worker} >{bed.root / name / 'worker.log'} 2>&1 </dev/null &")
             assert begun.returncode == 0, begun.stderr
-        where = ("--cluster", SCHEDULER, "--cluster-certs", str(tls))
+        location = ("--cluster", SCHEDULER, "--cluster-certs", str(tls))
         for _ in range(60):
-            planned = bed.pgherd("exec", *where, "--dry-run", "--json", "--", "true")
+            planned = bed.pgherd("exec", *location, "--dry-run", "--json", "--", "true")
             if planned.returncode == 0 and set(json.loads(planned.stdout)["hosts"]) == set(NAMES):
                 break
         else:
             pytest.fail(planned.stderr)
-        ran = bed.pgherd("exec", *where, "--repeats", "1", *CALM, "--", "sh", "-c", "cat /proc/self/net/fib_trie; exec sleep 1")
+        ran = bed.pgherd("exec", *location, "--repeats", "1", *CALM, "--", "sh", "-c", "cat /proc/self/net/fib_trie; exec sleep 1")
         assert ran.returncode in (0, 1), ran.stderr
     finally:
         scheduler.terminate()

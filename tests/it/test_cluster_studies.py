@@ -67,22 +67,22 @@ def leftovers(bed):
 
 
 def test_one_server_s_curve_with_its_clients_on_another_host(bed):
-    if not any(one.kind == "system" for one in installations.find_all(LocalNode())):
+    if not any(element.kind == "system" for element in installations.find_all(LocalNode())):
         pytest.skip("no PostgreSQL with TLS: the embedded one is built without OpenSSL")
-    where = ("--placement", "label:host=b", "--client-host", "a")
-    done = bed.pgherd("scaling", *QUICK, *where, "--clients", "1,2", "--repeats", "1", "--time-budget", "3s")
-    assert done.returncode in (0, 1), done.stderr
-    document = json.loads(done.stdout)
-    found = trials(bed, "scaling")
-    assert len(found) >= 2 and not any(trial["error"] for trial in found), [trial["error"] for trial in found]
-    one = found[0]
-    (phase,) = one["phases"]
+    location = ("--placement", "label:host=b", "--client-host", "a")
+    finished = bed.pgherd("scaling", *QUICK, *location, "--clients", "1,2", "--repeats", "1", "--time-budget", "3s")
+    assert finished.returncode in (0, 1), finished.stderr
+    document = json.loads(finished.stdout)
+    result = trials(bed, "scaling")
+    assert len(result) >= 2 and not any(trial["error"] for trial in result), [trial["error"] for trial in result]
+    item = result[0]
+    (phase,) = item["phases"]
     (target,) = phase["targets"]
     assert target["target"] == "b/db01/pg/bench" and target["throughput"] > 0 and target["client_cpu"] > 0
-    assert one["trial"]["phases"][0]["loads"][target["target"]]["host"] == "a"
+    assert item["trial"]["phases"][0]["loads"][target["target"]]["host"] == "a"
     assert "container:db01" in phase["metrics"], "the server's CPU is seen where it runs"
     assert {"host:a", "host:b"} <= set(phase["metrics"])
-    judged = {verdict["name"]: verdict for verdict in one["checks"]}
+    judged = {verdict["name"]: verdict for verdict in item["checks"]}
     assert judged["cached"]["result"] == "pass" and judged["cached"]["observed"].startswith("b: "), judged["cached"]
     assert judged["not-client-bound"]["observed"].startswith("a: ") and judged["not-client-bound"]["result"] != "unknown"
     assert judged["all-hosts-present"]["result"] == "pass" and judged["all-hosts-present"]["observed"] == "2 of 2"
@@ -95,43 +95,45 @@ def test_one_server_s_curve_with_its_clients_on_another_host(bed):
 
 
 def test_a_comparison_whose_blocks_take_turns_on_the_hosts(bed):
-    done = bed.pgherd("compare", *QUICK, "--variant", "other:protocol=simple", "--max-blocks", "2")
-    assert done.returncode in (0, 1), done.stderr
-    document = json.loads(done.stdout)
-    found = trials(bed, "compare")
+    finished = bed.pgherd("compare", *QUICK, "--variant", "other:protocol=simple", "--max-blocks", "2")
+    assert finished.returncode in (0, 1), finished.stderr
+    document = json.loads(finished.stdout)
+    result = trials(bed, "compare")
     hosts = {}
-    for trial in found:
+    for trial in result:
         (host,) = (host["name"] for host in trial["trial"]["deployment"]["hosts"])
         hosts.setdefault(trial["trial"]["repeat"], set()).add(host)
     assert hosts[0] == {"a"} and hosts[1] == {"b"}, "each block is whole on one host"
-    assert not any(trial["error"] for trial in found), [trial["error"] for trial in found]
+    assert not any(trial["error"] for trial in result), [trial["error"] for trial in result]
     assert [row["host"] for row in document["tables"]["by_host"]] == ["a", "b"]
     assert {row["host"] for row in document["tables"]["hosts"]} == set(NAMES)
     assert leftovers(bed) == []
 
 
 def test_a_golden_copy_that_one_host_has_is_carried_to_the_other(bed):
-    done = bed.pgherd(*SHARED)
-    assert done.returncode in (0, 1), done.stderr
+    finished = bed.pgherd(*SHARED)
+    assert finished.returncode in (0, 1), finished.stderr
     (own,), (other,) = copies(bed, "a"), copies(bed, "b")
     first, second = json.loads(own.read_text()), json.loads(other.read_text())
-    assert first["made"] != second["made"] and "copied from" not in done.stderr, "neither had it: each has made its own"
+    assert first["made"] != second["made"] and "copied from" not in finished.stderr, "neither had it: each has made its own"
 
     own.write_text(json.dumps({**first, "seconds": 1e6}))  # so long that no machine is too busy to carry it sooner
     shutil.rmtree(other.parent)
     before = runs(bed)
-    done = bed.pgherd(*SHARED)
-    assert done.returncode in (0, 1), done.stderr
-    assert f"template {first['key']} copied from a to b: " in done.stderr, done.stderr
+    finished = bed.pgherd(*SHARED)
+    assert finished.returncode in (0, 1), finished.stderr
+    assert f"template {first['key']} copied from a to b: " in finished.stderr, finished.stderr
     (other,) = copies(bed, "b")
     came = json.loads(other.read_text())
     assert other.parent.name == own.parent.name and came["made"] == first["made"] and other.parent.owner() == "root"
     assert {path.owner() for path in (other.parent / "data").rglob("*")} == {path.owner() for path in (own.parent / "data").rglob("*")}
     (run,) = runs(bed) - before
-    found = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
-    assert not any(trial["error"] for trial in found), [trial["error"] for trial in found]
-    at_once = [phase["targets"] for trial in found for phase in trial["phases"] if len(phase["targets"]) == 2]
-    assert at_once and all(one["target"].split("/")[0] in NAMES and one["throughput"] > 0 for targets in at_once for one in targets)
+    documents = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+    assert not any(trial["error"] for trial in documents), [trial["error"] for trial in documents]
+    at_once = [phase["targets"] for trial in documents for phase in trial["phases"] if len(phase["targets"]) == 2]
+    assert at_once and all(
+        target["target"].split("/")[0] in NAMES and target["throughput"] > 0 for targets in at_once for target in targets
+    )
     assert [path.name for path in other.parents[1].iterdir() if path.name.startswith(".unfinished")] == [] and leftovers(bed) == []
 
 
@@ -163,14 +165,16 @@ def test_a_host_that_dies_while_a_golden_copy_is_carried(bed, chance, dies):
     assert process.returncode in (0, 1) and "Traceback" not in err, err
     assert f"host {dies} is lost" in err and "copied from" not in err, err
     (run,) = runs(bed) - before
-    (left,) = set(NAMES) - {dies}
-    found = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
-    whole = [trial for trial in found if not trial["error"]]
-    assert whole and all([host["name"] for host in trial["trial"]["deployment"]["hosts"]] == [left] for trial in whole), found
+    (remaining,) = set(NAMES) - {dies}
+    documents = [json.loads(file.read_text()) for file in sorted(run.glob("trials/*/trial.json"))]
+    complete = [trial for trial in documents if not trial["error"]]
+    assert complete and all([host["name"] for host in trial["trial"]["deployment"]["hosts"]] == [remaining] for trial in complete), (
+        documents
+    )
 
     bed.start_agents()
-    done = bed.pgherd(*SHARED)
-    assert done.returncode in (0, 1) and ("copied from a to b" in done.stderr) is (dies == "b"), done.stderr
+    finished = bed.pgherd(*SHARED)
+    assert finished.returncode in (0, 1) and ("copied from a to b" in finished.stderr) is (dies == "b"), finished.stderr
     assert all(len(copies(bed, name)) == 1 for name in NAMES) and list(golden.glob(".unfinished-*")) == [] and leftovers(bed) == []
 
 

@@ -52,19 +52,19 @@ def to_its_end(program, file: Path, **environment: str) -> tuple[dict[str, float
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
     lines = [line for line in out.splitlines() if not line.startswith("phase ")]
-    found = {name: float(value) for name, value in (re.fullmatch(r"(\S+): ([0-9.]+) tps", line).groups() for line in lines)}
-    assert len(found) == len(lines)
+    result = {name: float(value) for name, value in (re.fullmatch(r"(\S+): ([0-9.]+) tps", line).groups() for line in lines)}
+    assert len(result) == len(lines)
     nothing_left(program)
-    return found, err
+    return result, err
 
 
 def nothing_left(program) -> None:
     """No file, no process, no control group of the script's."""
-    place = str(tmp_dir(program))
-    assert os.listdir(place) == []
+    path = str(tmp_dir(program))
+    assert os.listdir(path) == []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            assert place.encode() not in (entry / "cmdline").read_bytes(), entry
+            assert path.encode() not in (entry / "cmdline").read_bytes(), entry
     layout = read_layout(LocalNode())
     for hierarchy in (*layout.v1.values(), *([layout.v2] if layout.v2 else [])):
         assert not list(Path(hierarchy.own_dir).glob("repeat-*"))
@@ -83,25 +83,25 @@ def written(program, number: int) -> Path:
 def repeats(program, file: Path, trial: dict) -> str:
     """Run the script, which drives what the trial drove; returns what it said. benchmarks/repeated.py has how near their rates are."""
     driven = {target["target"] for phase in trial["phases"] for target in phase["targets"]}
-    found, said = to_its_end(program, file)
-    total = found.pop("sum")
-    assert set(found) == driven
-    assert all(value > 0 for value in found.values())
-    assert total == pytest.approx(sum(found.values()), rel=0.001)
-    return said
+    result, text = to_its_end(program, file)
+    total = result.pop("sum")
+    assert set(result) == driven
+    assert all(value > 0 for value in result.values())
+    assert total == pytest.approx(sum(result.values()), rel=0.001)
+    return text
 
 
 @pytest.mark.parametrize("kind", ["system", "embedded"])
 def test_two_databases_of_either_postgresql(pgherd, kind):
-    found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
-    if not found:
+    result = [item for item in installations.find_all(LocalNode()) if item.kind == kind]
+    if not result:
         pytest.skip(f"there is no {kind} PostgreSQL here")
-    ended = pgherd.density("--databases", "2", "--duration", "2s", "--warmup", "1s", "--time-budget", "1s", "--pg-bin", found[0].bin)
+    ended = pgherd.density("--databases", "2", "--duration", "2s", "--warmup", "1s", "--time-budget", "1s", "--pg-bin", result[0].bin)
     assert ended.code in (0, 1), ended
-    said = repeats(pgherd, written(pgherd, 1), pgherd.trials()[0])
+    text = repeats(pgherd, written(pgherd, 1), pgherd.trials()[0])
     record = RunDirectory(pgherd.run).record()
     limited = record.environment.runtime == "cgroup"
-    assert not said or not limited, "root may make control groups wherever pgherd could"
+    assert not text or not limited, "root may make control groups wherever pgherd could"
 
 
 def test_as_an_ordinary_user_with_a_script_of_their_own(ordinary):
@@ -126,7 +126,7 @@ def test_phases_clients_outside_failures_and_interrupts(pgherd):
     directory = RunDirectory(pgherd.run)
     result = directory.results()[0]
     (loads,) = (phase.loads for phase in result.trial.phases)
-    one = dict([next(iter(loads.items()))])
+    item = dict([next(iter(loads.items()))])
     file = pgherd.runs / "repeat.sh"
 
     def written_with(*phases: Phase) -> Path:
@@ -135,7 +135,7 @@ def test_phases_clients_outside_failures_and_interrupts(pgherd):
         return file
 
     process = repeat(
-        pgherd, written_with(Phase(name="both", warmup=0, seconds=1, loads=loads), Phase(name="one", warmup=0, seconds=1, loads=one))
+        pgherd, written_with(Phase(name="both", warmup=0, seconds=1, loads=loads), Phase(name="one", warmup=0, seconds=1, loads=item))
     )
     out, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, err
@@ -145,7 +145,7 @@ def test_phases_clients_outside_failures_and_interrupts(pgherd):
     assert not err, "without limits there is nothing to warn of"
     nothing_left(pgherd)
 
-    written_with(Phase(warmup=0, seconds=1, loads=one))
+    written_with(Phase(warmup=0, seconds=1, loads=item))
     file.write_text(file.read_text().replace("-b select-only@1", "-b no-such-script"))
     process = repeat(pgherd, file)
     out, err = process.communicate(timeout=PATIENCE)
@@ -168,18 +168,18 @@ def test_phases_clients_outside_failures_and_interrupts(pgherd):
     pgherd.wait_until(lambda: list(tmp_dir(pgherd).glob("repeat-*/clients/002.out")))
     process.kill()
     process.communicate(timeout=PATIENCE)
-    place = str(tmp_dir(pgherd)).encode()
-    pgherd.wait_until(lambda: not any(place in words for words in command_lines()))
-    for left in tmp_dir(pgherd).iterdir():
-        shutil.rmtree(left)
+    location = str(tmp_dir(pgherd)).encode()
+    pgherd.wait_until(lambda: not any(location in command_line for command_line in command_lines()))
+    for path in tmp_dir(pgherd).iterdir():
+        shutil.rmtree(path)
 
 
 def command_lines() -> list[bytes]:
-    found = []
+    collected = []
     for entry in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            found.append((entry / "cmdline").read_bytes())
-    return found
+            collected.append((entry / "cmdline").read_bytes())
+    return collected
 
 
 def test_the_size_of_a_database(pgherd):

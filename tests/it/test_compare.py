@@ -85,11 +85,11 @@ def test_loads_are_interleaved_in_slices(pgherd):
             assert len(within) > 100 and len(stray) <= len(within) // 100, "it made load in its own turns"
     document = json.loads(ended.out)
     assert {row["variant"] for row in document["tables"]["blocks"]} == {"whole", "whole (A/A)", "tiny"}
-    misses = {one: trials[1]["phases"][0]["metrics"][f"server:{one}/pg"]["db.blks_read"] for one in ("whole", "whole-a-a", "tiny")}
+    misses = {item: trials[1]["phases"][0]["metrics"][f"server:{item}/pg"]["db.blks_read"] for item in ("whole", "whole-a-a", "tiny")}
     assert misses["tiny"] > 100 * max(misses["whole"], misses["whole-a-a"], 1), "the server really had so few buffers"
     record = pgherd.record()
     assert record["options"]["interleave"] == "slices"
-    assert {name: said["shared_buffers"] for name, said in record["variant_settings"].items()}["tiny"] == "128kB"
+    assert {name: variant_setting["shared_buffers"] for name, variant_setting in record["variant_settings"].items()}["tiny"] == "128kB"
     assert "shared_buffers" not in record["settings"], "the two differ in it"
     repeated = pgherd("show", "last", "2", "--repro-script")
     assert repeated.code == 0 and repeated.out.count("\nwarm ") == 3 and repeated.out.count("\nreport\n") == 3, "one after the other"
@@ -140,11 +140,11 @@ def test_resumed_in_the_middle_of_a_block(pgherd):
     process.send_signal(signal.SIGINT)
     ended = pgherd.end(process)
     assert ended.code == INTERRUPTED and "Resume with: pgherd resume" in ended.err, ended
-    kept, before = pgherd.digests(), [trial["trial"] for trial in pgherd.trials()]
+    retained, before = pgherd.digests(), [trial["trial"] for trial in pgherd.trials()]
     assert len(before) == 4
     resumed = pgherd("resume", "last", "--no-report")
     assert resumed.code in FINE, resumed
-    assert {name: pgherd.digests().get(name) for name in kept} == kept
+    assert {name: pgherd.digests().get(name) for name in retained} == retained
     trials = pgherd.trials()
     assert [trial["trial"] for trial in trials[:4]] == before
     blocks: dict[int, list[str]] = {}
@@ -172,7 +172,7 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "text"),
     [
         pytest.param(("--variant", "a", "--variant", "b"), "variants 'a' and 'b' are identical", id="identical"),
         pytest.param(
@@ -189,10 +189,10 @@ def test_scenario_files_of_watched_servers(pgherd, tmp_path):
         pytest.param(("/nonexistent.yaml", "/nonexistent.yaml"), "/nonexistent.yaml: No such file", id="no scenario"),
     ],
 )
-def test_bad_input(pgherd, words, said):
-    ended = pgherd(*QUICK, *words)
+def test_bad_input(pgherd, arguments, text):
+    ended = pgherd(*QUICK, *arguments)
     assert ended.code == BAD_USAGE, ended
-    assert re.search(said, ended.message), ended.message
+    assert re.search(text, ended.message), ended.message
     assert not ended.out and not list(pgherd.runs.glob("*/run.json"))
     pgherd.nothing_left()
 

@@ -29,13 +29,13 @@ def limits():
 
 def document(ended):
     assert ended.code in FINE, ended
-    found = json.loads(ended.out)
-    assert found["schema"] == "pgherd/consolidation/2"
-    return found
+    result = json.loads(ended.out)
+    assert result["schema"] == "pgherd/consolidation/2"
+    return result
 
 
 def test_three_layouts_side_by_side(pgherd, limits):
-    found = document(
+    result = document(
         pgherd(
             "consolidation",
             "--schemes",
@@ -48,8 +48,8 @@ def test_three_layouts_side_by_side(pgherd, limits):
             *QUICK,
         )
     )
-    rows = {row["layout"]: row for row in found["tables"]["consolidation"]}
-    assert all(rows[layout]["throughput"]["value"] > 0 for layout in LAYOUTS), found["warnings"]
+    rows = {row["layout"]: row for row in result["tables"]["consolidation"]}
+    assert all(rows[layout]["throughput"]["value"] > 0 for layout in LAYOUTS), result["warnings"]
     assert all(row["throughput"]["unit"] == "tps" for row in rows.values())
     by_layout = {trial["trial"]["point"]["layout"]: trial for trial in pgherd.trials() if not trial["error"]}
     for layout, shape in zip(LAYOUTS, ((1, 1, 2), (1, 2, 1), (2, 1, 1)), strict=True):
@@ -58,8 +58,8 @@ def test_three_layouts_side_by_side(pgherd, limits):
     for phases in (trial["phases"] for trial in by_layout.values()):
         assert [len(phase["targets"]) for phase in phases] == [2, 2]
         assert all(phase["skew"] is not None and phase["skew"] >= 0 for phase in phases)
-    assert found["findings"]["switch_skew"]["value"] >= 0
-    verdicts = {verdict["name"] for trial in found["trials"] for verdict in trial["checks"]}
+    assert result["findings"]["switch_skew"]["value"] >= 0
+    verdicts = {verdict["name"] for trial in result["trials"] for verdict in trial["checks"]}
     assert "switch-skew" in verdicts
 
 
@@ -67,7 +67,7 @@ def test_what_is_ended_for_want_of_memory_is_found_and_the_run_goes_on(pgherd, l
     """Shared buffers of two servers that are all in use cannot leave memory without swap."""
     if os.geteuid() != 0:
         pytest.skip("a limit on swap takes root here")
-    words = (
+    arguments = (
         "--schemes",
         "dedicated",
         "--shared-buffers-percent",
@@ -81,13 +81,13 @@ def test_what_is_ended_for_want_of_memory_is_found_and_the_run_goes_on(pgherd, l
         *SMALL,
         *QUICK,
     )
-    found = document(pgherd("consolidation", *words))
-    kills = found["tables"].get("oom_kills", [])
-    assert kills, found
+    result = document(pgherd("consolidation", *arguments))
+    kills = result["tables"].get("oom_kills", [])
+    assert kills, result
     assert {kill["trial"].partition("#")[0] for kill in kills} == {"layout=dedicated,overcommit=0.75,shared_buffers_percent=60"}
     assert {kill["container"] for kill in kills} <= {"db1", "db2"}
     assert all(0 <= kill["time"] < 60 for kill in kills)
-    (over,) = (row for row in found["tables"]["consolidation"] if row["overcommit"] == 0.75)
+    (over,) = (row for row in result["tables"]["consolidation"] if row["overcommit"] == 0.75)
     assert over["trials_with_oom_kill"] == 1 and over["throughput"]["value"] is None
     assert pgherd.record()["state"] == "finished"
 
@@ -111,7 +111,7 @@ def test_a_dry_run_shows_the_layouts_and_does_nothing(pgherd, limits):
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("arguments", "message"),
     [
         (("--schemes", "dedicated,9"), "'schemes.1': input should be 'shared-server'"),
         (("--pattern", "weekly"), "there is no pattern 'weekly'"),
@@ -122,7 +122,7 @@ def test_a_dry_run_shows_the_layouts_and_does_nothing(pgherd, limits):
         ),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(pgherd, limits, words, message):
-    ended = pgherd("consolidation", *words)
+def test_what_cannot_be_is_refused_before_anything_starts(pgherd, limits, arguments, message):
+    ended = pgherd("consolidation", *arguments)
     assert ended.code == BAD_USAGE and message in ended.message
     assert pgherd.run is None

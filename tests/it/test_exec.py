@@ -81,8 +81,8 @@ def test_it_can_be_watched_killed_and_gone_on_with(elsewhere):
     process.kill()
     elsewhere.end(process)
     elsewhere.wait_until(lambda: not elsewhere.programs("sleep"))
-    told = elsewhere("watch", "last")
-    assert told.code == 1 and "was killed" in told.out and "pgherd resume" in told.out
+    reported = elsewhere("watch", "last")
+    assert reported.code == 1 and "was killed" in reported.out and "pgherd resume" in reported.out
     assert elsewhere("clean").code == 0
     elsewhere.nothing_left()
     mark.touch()

@@ -127,6 +127,8 @@ def test_installed_as_a_package(checkout, directory):
     # Its data files are whole too: a database is filled, measured and reported, from a directory that is not its own
     places = {"HOME": directory, **{f"XDG_{kind}_HOME": directory / kind for kind in ("CACHE", "STATE")}, "PGHERD_RUNS": directory / "runs"}
     short = ("--databases", "1", "--scale", "1", "--repeats", "1", "--duration", "1s", "--time-budget", "1s", "--workload", "orders")
-    measured = run(directory / "venv/bin/pgherd", "density", *short, env=os.environ | {name: str(place) for name, place in places.items()})
+    measured = run(
+        directory / "venv/bin/pgherd", "density", *short, env=os.environ | {name: str(location) for name, location in places.items()}
+    )
     assert measured.returncode in (0, 1) and "tps" in measured.stdout, measured.stderr
     assert len(list(directory.glob("runs/*/report.html"))) == 1

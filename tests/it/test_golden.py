@@ -48,7 +48,7 @@ class Made:
 
 
 @pytest.fixture(scope="module")
-def made(node: LocalNode, installation: Installation, account: str | None) -> Iterator[Made]:
+def cached(node: LocalNode, installation: Installation, account: str | None) -> Iterator[Made]:
     cache = Path(tempfile.mkdtemp(prefix="pgherd-test-", dir="/tmp"))
     cache.chmod(0o755)
     contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", scale=1)])
@@ -63,32 +63,32 @@ def load(node, installation: Installation, account: str | None, place: Path, *da
     return ensure(node, installation, contents, account=account, cache_dir=str(place), socket_dir=str(place / "s"), **options)
 
 
-def test_a_golden_copy_is_whole_stopped_and_the_accounts(made: Made, node, installation: Installation, account: str | None) -> None:
-    golden = made.golden
+def test_a_golden_copy_is_whole_stopped_and_the_accounts(cached: Made, node, installation: Installation, account: str | None) -> None:
+    golden = cached.golden
     assert set(golden.databases) == {"bench", "twin"}
     assert all(size == pytest.approx(size_estimate(1), rel=0.02) for size in golden.databases.values())
     assert sum(golden.databases.values()) < golden.bytes < 200 * 2**20
     assert golden.checksums == checksums_default(installation.major)
-    said = node.run(Command([installation.tool("pg_controldata"), golden.data_dir], user=None)).out
-    assert [line.split(":")[1].strip() for line in said.splitlines() if line.startswith("Database cluster state")] == ["shut down"]
+    output = node.run(Command([installation.tool("pg_controldata"), golden.data_dir], user=None)).out
+    assert [line.split(":")[1].strip() for line in output.splitlines() if line.startswith("Database cluster state")] == ["shut down"]
     assert not node.exists(f"{golden.data_dir}/postmaster.pid")
     assert Path(golden.data_dir).owner() == Path("/proc/self").owner()
-    assert [name for name in node.listdir(str(made.cache / "golden")) if name != ".locks"] == [golden.key]
+    assert [name for name in node.listdir(str(cached.cache / "golden")) if name != ".locks"] == [golden.key]
 
 
-def test_it_is_made_once(made: Made, node, installation: Installation, account: str | None) -> None:
-    said: list[str] = []
+def test_it_is_made_once(cached: Made, node, installation: Installation, account: str | None) -> None:
+    messages: list[str] = []
     contents = loaders(node, [Database(name="bench", scale=1), Database(name="twin", workload="select-only", scale=1)])
-    found = ensure(node, installation, contents, account=account, cache_dir=str(made.cache), socket_dir="/nowhere", say=said.append)
-    assert (found, said) == (made.golden, [])
-    assert find(node, installation, contents[:1], str(made.cache)) is None
+    result = ensure(node, installation, contents, account=account, cache_dir=str(cached.cache), socket_dir="/nowhere", say=messages.append)
+    assert (result, messages) == (cached.golden, [])
+    assert find(node, installation, contents[:1], str(cached.cache)) is None
 
 
-def test_three_clones_side_by_side_warm_and_equal(made: Made, node, installation: Installation, account: str | None, place: Path) -> None:
+def test_three_clones_side_by_side_warm_and_equal(cached: Made, node, installation: Installation, account: str | None, place: Path) -> None:
     homes = [place / str(number) for number in range(3)]
-    clone_all(node, [(made.golden, str(home)) for home in homes], account)
+    clone_all(node, [(cached.golden, str(home)) for home in homes], account)
     drop_cache(node, [str(home) for home in homes])
-    chosen = choose_settings(major=installation.major, database_bytes=sum(made.golden.databases.values()), clients=2)
+    chosen = choose_settings(major=installation.major, database_bytes=sum(cached.golden.databases.values()), clients=2)
     servers = [
         Instance(node, installation, str(home), str(place / f"s{number}"), account=account, name=f"db{number}")
         for number, home in enumerate(homes)
@@ -101,9 +101,9 @@ def test_three_clones_side_by_side_warm_and_equal(made: Made, node, installation
         assert len({server.sql("SELECT system_identifier FROM pg_control_system()")[0] for server in servers}) == 1
         warm = servers[0]
         for database in ("bench", "twin"):
-            done = prewarm(warm, database)
-            assert done.method == "pg_prewarm"
-            assert done.bytes == pytest.approx(made.golden.databases[database], rel=0.1)
+            finished = prewarm(warm, database)
+            assert finished.method == "pg_prewarm"
+            assert finished.bytes == pytest.approx(cached.golden.databases[database], rel=0.1)
         plan = "EXPLAIN (ANALYZE, BUFFERS, FORMAT json) SELECT sum(abalance) FROM pgbench_accounts"
         (top,) = warm.sql(plan, database="bench")[0][0]
         assert top["Plan"]["Shared Read Blocks"] == 0
@@ -113,11 +113,11 @@ def test_three_clones_side_by_side_warm_and_equal(made: Made, node, installation
         stop_all(servers, "immediate", 10)
 
 
-def test_a_written_clone_goes_back_to_fresh(made: Made, node, installation: Installation, account: str | None, place: Path) -> None:
+def test_a_written_clone_goes_back_to_fresh(cached: Made, node, installation: Installation, account: str | None, place: Path) -> None:
     home = place / "data"
     server = Instance(node, installation, str(home), str(place / "s"), account=account)
     for _ in range(2):
-        clone(node, made.golden, str(home), account)
+        clone(node, cached.golden, str(home), account)
         server.write_settings({"shared_buffers": "16MB"})
         try:
             server.start()
@@ -130,16 +130,16 @@ def test_a_written_clone_goes_back_to_fresh(made: Made, node, installation: Inst
             server.stop("immediate", 5)
 
 
-def test_prewarm_without_the_extension_scans(made: Made, node, installation: Installation, account: str | None, place: Path) -> None:
-    with rehearsal(node, made.golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
+def test_prewarm_without_the_extension_scans(cached: Made, node, installation: Installation, account: str | None, place: Path) -> None:
+    with rehearsal(node, cached.golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
         server.sql("DROP EXTENSION pg_prewarm", database="bench")
-        done = prewarm(server, "bench")
-        assert done.method == "sequential scans"
-        assert done.bytes > 13_000_000
+        finished = prewarm(server, "bench")
+        assert finished.method == "sequential scans"
+        assert finished.bytes > 13_000_000
     assert os.listdir(place) == ["s"], "a rehearsal leaves nothing but the socket directory"
 
 
-def test_dry_runs(made: Made, node, installation: Installation, account: str | None, place: Path) -> None:
+def test_dry_runs(cached: Made, node, installation: Installation, account: str | None, place: Path) -> None:
     """Scripts that the account cannot read: they come in by standard input."""
     private = place / "private"
     private.mkdir(mode=0o700)
@@ -152,7 +152,7 @@ def test_dry_runs(made: Made, node, installation: Installation, account: str | N
         "slow.sql": ("SELECT pg_sleep(30);\n", r"slow\.sql: one transaction takes longer than 1 s"),
     }
     (private / "good.sql").write_text(good)
-    with rehearsal(node, made.golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
+    with rehearsal(node, cached.golden, installation, account=account, directory=str(place), socket_dir=str(place / "s")) as server:
         dry_run(server, "bench", [Script(source=str(private / "good.sql")), Script(source="builtin:tpcb-like")], scale=1)
         server.sql("SELECT 1")
         assert server.sql("SELECT count(*) FROM pgbench_accounts WHERE abalance = 1", database="bench")[0][0] >= 1
@@ -163,9 +163,9 @@ def test_dry_runs(made: Made, node, installation: Installation, account: str | N
         settled = {"scale": 1, "protocol": "prepared", "read_only": False}
         assert 0.1 <= pace(server, "bench", [sleep], **settled) < 5
         assert pace(server, "bench", [sleep, once], **settled) is None, "it cannot be repeated"
-        for name, (text, words) in bad.items():
+        for name, (text, message) in bad.items():
             (private / name).write_text(text)
-            with pytest.raises(UsageError, match=words):
+            with pytest.raises(UsageError, match=message):
                 dry_run(server, "bench", [Script(source=str(private / name))], timeout=1.0 if name == "slow.sql" else 60.0)
         with pytest.raises(UsageError, match=r"--script .*nowhere\.sql cannot be read"):
             dry_run(server, "bench", [Script(source=str(place / "nowhere.sql"))])
@@ -215,33 +215,33 @@ def test_an_error_in_an_init_file_names_its_line_and_leaves_nothing(node, instal
 def test_checksums_are_a_choice_and_recorded(node, installation: Installation, account: str | None, place: Path) -> None:
     golden = load(node, installation, account, place, checksums=not checksums_default(installation.major))
     assert golden.checksums != checksums_default(installation.major)
-    said = node.run(Command([installation.tool("pg_controldata"), golden.data_dir])).out
-    version = int(next(line.split(":")[1] for line in said.splitlines() if line.startswith("Data page checksum version")))
+    output = node.run(Command([installation.tool("pg_controldata"), golden.data_dir])).out
+    version = int(next(line.split(":")[1] for line in output.splitlines() if line.startswith("Data page checksum version")))
     assert (version != 0) == golden.checksums
 
 
 def test_two_builders_make_one(node, installation: Installation, account: str | None, place: Path) -> None:
-    said: list[str] = []
-    found: list[Template | Exception] = []
+    messages: list[str] = []
+    collected: list[Template | Exception] = []
 
     def build(number: int) -> None:
         try:
             contents = loaders(node, [Database(scale=1)])
             sockets = str(place / f"s{number}")
-            found.append(
-                ensure(LocalNode(), installation, contents, account=account, cache_dir=str(place), socket_dir=sockets, say=said.append)
+            collected.append(
+                ensure(LocalNode(), installation, contents, account=account, cache_dir=str(place), socket_dir=sockets, say=messages.append)
             )
         except PgherdError as error:
-            found.append(error)
+            collected.append(error)
 
     threads = [threading.Thread(target=build, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(found) == 2
-    assert found[0] == found[1]
-    assert len([words for words in said if "creating a template" in words]) == 1
+    assert len(collected) == 2
+    assert collected[0] == collected[1]
+    assert len([message for message in messages if "creating a template" in message]) == 1
 
 
 def test_torn_copies_are_discarded(node, installation: Installation, account: str | None, place: Path) -> None:

@@ -51,16 +51,16 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def _fetch_kernel(place: Path) -> None:
     """A kernel beside the environment, fetched once for all tests and shown to this module's cache."""
-    beside = Path(sys.prefix, "cache")
+    path = Path(sys.prefix, "cache")
     try:
-        beside.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=beside) as scratch:
-            kernel.ensure(LocalNode(), str(beside), scratch, say=lambda text: None)
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path) as scratch:
+            kernel.ensure(LocalNode(), str(path), scratch, say=lambda text: None)
     except (OSError, CapabilityError) as error:
         pytest.skip(f"there is no kernel for guests: {error}")
     place.parent.mkdir(parents=True)
-    (beside / "vm/kernel").mkdir(parents=True, exist_ok=True)  # an installed kernel needs no other
-    place.symlink_to(beside / "vm/kernel")
+    (path / "vm/kernel").mkdir(parents=True, exist_ok=True)  # an installed kernel needs no other
+    place.symlink_to(path / "vm/kernel")
 
 
 @pytest.fixture(scope="module")
@@ -69,13 +69,13 @@ def up(places: Path) -> Iterator[SingleGuest]:
     node = LocalNode()
     with contextlib.ExitStack() as stack:
         try:
-            wanted = GuestRequest(scale=1, memory=384 * MIB, boot=BootOptions("tcg", console_shell=True, timeout_s=PATIENCE))
-            found = stack.enter_context(boot_single_guest(node, installations.choose(node), wanted))
+            request = GuestRequest(scale=1, memory=384 * MIB, boot=BootOptions("tcg", console_shell=True, timeout_s=PATIENCE))
+            result = stack.enter_context(boot_single_guest(node, installations.choose(node), request))
         except PgherdError as error:
             if error.exit_code == 3:
                 pytest.skip(str(error))
             raise
-        yield found
+        yield result
 
 
 def test_the_database_of_the_golden_copy_answers(up: SingleGuest) -> None:
@@ -90,9 +90,9 @@ def test_the_guest_is_a_node_with_its_own_kernel_and_disks(up: SingleGuest) -> N
     mounts = up.guest.read("/proc/mounts").decode()
     assert f" {MOUNT} ext4 rw" in mounts and " / overlay rw" in mounts and " /sys/fs/cgroup cgroup2 " in mounts
     assert "memory" in up.guest.read("/sys/fs/cgroup/cgroup.controllers").decode().split()
-    done = up.guest.run(Command(["sh", "-c", "id -u; cat /proc/sys/kernel/hostname"], user=up.images.root.account))
-    assert done.code == 0, done.err
-    assert done.out.split()[1] == up.machine.name
+    finished = up.guest.run(Command(["sh", "-c", "id -u; cat /proc/sys/kernel/hostname"], user=up.images.root.account))
+    assert finished.code == 0, finished.err
+    assert finished.out.split()[1] == up.machine.name
 
 
 def test_pgbench_runs_inside(up: SingleGuest) -> None:
@@ -109,8 +109,8 @@ def test_pgbench_runs_inside(up: SingleGuest) -> None:
         up.instance.user,
         up.database,
     ]
-    done = up.guest.run(Command(argv, user=up.images.root.account), timeout=PATIENCE)
-    assert done.code == 0 and "number of transactions actually processed: 20/20" in done.out, done.err
+    finished = up.guest.run(Command(argv, user=up.images.root.account), timeout=PATIENCE)
+    assert finished.code == 0 and "number of transactions actually processed: 20/20" in finished.out, finished.err
 
 
 def test_balloon_and_statistics_are_there(up: SingleGuest) -> None:
@@ -130,17 +130,17 @@ def test_balloon_and_statistics_are_there(up: SingleGuest) -> None:
 
 
 def test_the_verbs_see_the_guest(up: SingleGuest, places: Path) -> None:
-    def pgherd(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run([*PYTHON, *words], capture_output=True, text=True, cwd="/", timeout=PATIENCE)
+    def pgherd(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*PYTHON, *arguments], capture_output=True, text=True, cwd="/", timeout=PATIENCE)
 
     listed = json.loads(pgherd("vm", "list", "--json").stdout)
     ours = [guest for guest in listed["running"] if guest["name"] == up.machine.name]
     assert len(ours) == 1 and ours[0]["pid"] == up.machine.pid and ours[0]["memory"] == 384 * MIB
-    assert {"root image", "initramfs"} <= {kept["kind"] for kept in listed["cached"]}
+    assert {"root image", "initramfs"} <= {retained["kind"] for retained in listed["cached"]}
     inside = pgherd("vm", "shell", up.machine.name, "-c", "hostname; (exit 4)")
     assert (inside.returncode, inside.stdout.split()) == (4, [up.machine.name]), inside.stderr
     cleaned = json.loads(pgherd("vm", "clean", "--json").stdout)
-    assert up.images.root.path in {kept["path"] for kept in cleaned["kept"]} and Path(up.images.root.path).exists()
+    assert up.images.root.path in {retained["path"] for retained in cleaned["kept"]} and Path(up.images.root.path).exists()
 
 
 @pytest.fixture
@@ -151,14 +151,14 @@ def bare(up: SingleGuest, tmp_path: Path) -> Iterator[tuple[BootImages, Journal,
     private = f"{paths.socket_root(node, journal)}/v"
     node.make_dir(private)
     yield up.images, journal, private
-    assert not [said for said in journal.close() if said.startswith("not undone")]
+    assert not [message for message in journal.close() if message.startswith("not undone")]
 
 
 def test_a_kernel_that_does_not_boot_is_told_by_its_console(bare: tuple[BootImages, Journal, str], tmp_path: Path) -> None:
-    made, journal, private = bare
+    created, journal, private = bare
     (tmp_path / "empty").write_bytes(b"\0" * MIB)
-    guest = GuestSpec("broken", made.boot, made.initrd, str(tmp_path / "empty"), memory=192 * MIB)
-    machine = VirtualMachine(LocalNode(), guest, private, made.hypervisor, journal)
+    guest = GuestSpec("broken", created.boot, created.initrd, str(tmp_path / "empty"), memory=192 * MIB)
+    machine = VirtualMachine(LocalNode(), guest, private, created.hypervisor, journal)
     machine.start()
     with pytest.raises(
         TrialError, match=r"powered itself off while it came up; its console ends with:[\s\S]*the root image cannot be mounted"
@@ -168,9 +168,9 @@ def test_a_kernel_that_does_not_boot_is_told_by_its_console(bare: tuple[BootImag
 
 
 def test_a_guest_that_hangs_is_given_up_after_its_time(bare: tuple[BootImages, Journal, str]) -> None:
-    made, journal, private = bare
-    guest = GuestSpec("hangs", made.boot, made.initrd, made.root.path, memory=192 * MIB, words=("rdinit=/no/such/init", "panic=0"))
-    machine = VirtualMachine(LocalNode(), guest, private, made.hypervisor, journal)
+    created, journal, private = bare
+    guest = GuestSpec("hangs", created.boot, created.initrd, created.root.path, memory=192 * MIB, words=("rdinit=/no/such/init", "panic=0"))
+    machine = VirtualMachine(LocalNode(), guest, private, created.hypervisor, journal)
     machine.start()
     pid = machine.pid
     with pytest.raises(TrialError, match="guest hangs did not come up within 1 s"):
@@ -188,19 +188,19 @@ def test_after_a_kill_nothing_of_a_guest_is_left(up: SingleGuest, places: Path, 
         cwd="/",
     )
     assert process.stdout is not None
-    said = ""
+    message = ""
     for line in process.stdout:
-        said += line
+        message += line
         if line.startswith("}"):
             break
-    document = json.loads(said)
+    document = json.loads(message)
     process.send_signal(signal.SIGKILL)
     process.wait()
     deadline = time.monotonic() + 30
     while Path(f"/proc/{document['pid']}").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not Path(f"/proc/{document['pid']}").exists()
-    done = subprocess.run([*PYTHON, "clean", "--runs-dir", str(tmp_path / "runs"), "--json"], capture_output=True, text=True, cwd="/")
-    assert json.loads(done.stdout)["clean"], done.stdout
-    left = [path.name for path in (places / "cache/pgherd/work").iterdir() if document["guest"] in path.name]
-    assert left == []
+    finished = subprocess.run([*PYTHON, "clean", "--runs-dir", str(tmp_path / "runs"), "--json"], capture_output=True, text=True, cwd="/")
+    assert json.loads(finished.stdout)["clean"], finished.stdout
+    names = [path.name for path in (places / "cache/pgherd/work").iterdir() if document["guest"] in path.name]
+    assert names == []

@@ -44,14 +44,14 @@ def host():
 def kinds() -> str:
     """Every kind that this host can give for a small server."""
     pools = huge_pages.pools(NODE)
-    found = ["none", "2MB"]
+    result = ["none", "2MB"]
     if LARGE in pools and huge_pages.may_reserve(NODE, LARGE):
-        found.append("1GB")
+        result.append("1GB")
     try:
         huge_pages.check_transparent(NODE, on=True)
     except Exception:
-        return ",".join(found)
-    return ",".join([*found, "thp"])
+        return ",".join(result)
+    return ",".join([*result, "thp"])
 
 
 def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
@@ -63,15 +63,15 @@ def test_every_kind_of_pages_is_what_its_server_gets(pgherd, host):
     assert {trial["trial"]["point"]["variant"] for trial in trials} == {*kinds().split(","), "none (A/A)"}
     for trial in trials:
         assert trial["error"] is None, trial["error"]
-        (verdict,) = [one for one in trial["checks"] if one["name"] == "huge-pages"]
+        (verdict,) = [check for check in trial["checks"] if check["name"] == "huge-pages"]
         assert verdict["result"] == "pass", verdict
-        seen = trial["phases"][0]["metrics"]["server:db01/pg"]
+        observed = trial["phases"][0]["metrics"]["server:db01/pg"]
         size = {"2MB": SMALL, "1GB": LARGE}.get(trial["trial"]["point"]["variant"])
         if size:
-            assert seen["pages.size"] == size and seen["pages.reserved"] >= 64 * 2**20
-            assert trial["phases"][0]["metrics"]["host"]["memory.hugetlb"] >= seen["pages.reserved"]
+            assert observed["pages.size"] == size and observed["pages.reserved"] >= 64 * 2**20
+            assert trial["phases"][0]["metrics"]["host"]["memory.hugetlb"] >= observed["pages.reserved"]
         else:
-            assert seen["pages.reserved"] == 0
+            assert observed["pages.reserved"] == 0
     document = json.loads(ended.out)
     rows = {row["pages"]: row for row in document["tables"]["hugepages"]}
     assert rows["none"]["huge_page_share"]["value"] < 0.1 < 0.9 < rows["2MB"]["huge_page_share"]["value"]
@@ -95,7 +95,7 @@ def test_killed_while_pages_are_reserved(pgherd, host):
 def test_any_study_reserves_what_its_servers_insist_on(pgherd, host):
     ended = pgherd.density("--databases", "1,2", "--set", "huge_pages=on", "--yes")
     assert ended.code in FINE, ended
-    verdicts = [one for trial in pgherd.trials() for one in trial["checks"] if one["name"] == "huge-pages"]
+    verdicts = [check for trial in pgherd.trials() for check in trial["checks"] if check["name"] == "huge-pages"]
     assert verdicts and {verdict["result"] for verdict in verdicts} == {"pass"}
 
 
@@ -115,8 +115,8 @@ def test_a_dry_run_lists_the_change_and_makes_none(pgherd, host):
 
 def test_pages_that_cannot_be_had(pgherd, host):
     memory = huge_pages._available(NODE)
-    words = ("hugepages", "--page-sizes", "none,2MB", "--runtime", "process", *QUICK, "--yes")
-    ended = pgherd(*words, "--set", f"shared_buffers={memory // 2**20}MB")
+    arguments = ("hugepages", "--page-sizes", "none,2MB", "--runtime", "process", *QUICK, "--yes")
+    ended = pgherd(*arguments, "--set", f"shared_buffers={memory // 2**20}MB")
     assert ended.code == CANNOT, ended
     assert "huge pages of 2MB take" in ended.message and "of memory are available" in ended.message
     assert not list(pgherd.runs.glob("*/run.json"))
@@ -126,7 +126,7 @@ def test_an_ordinary_user_is_told_what_would_make_it_able(ordinary):
     pools = huge_pages.pools(NODE)
     if SMALL not in pools or pools[SMALL].spare >= 200:
         pytest.skip("this kernel has no pages of 2 MB, or some stand free")
-    for words in ((), ("--page-sizes", "none,2MB")):
-        ended = ordinary("hugepages", *words, *QUICK, "--yes")
+    for arguments in ((), ("--page-sizes", "none,2MB")):
+        ended = ordinary("hugepages", *arguments, *QUICK, "--yes")
         assert ended.code == CANNOT, ended
         assert "run pgherd as root" in ended.message and str(Path(huge_pages.pool_file(SMALL))) in ended.message

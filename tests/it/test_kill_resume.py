@@ -39,16 +39,16 @@ def _end_at(pgherd, process, number: int, seconds: float):
     return pgherd.end(process)
 
 
-def _expect_whole(pgherd, kept) -> None:
+def _expect_whole(pgherd, retained) -> None:
     """The run is finished as if nothing had happened: all planned trials, each once, and what was there is as it was."""
     record, trials = pgherd.record(), pgherd.trials()
     assert record["state"] == "finished" and record["error"] is None and record["analysis"], record["error"]
     keys = [_key(trial) for trial in trials]
     assert len(set(keys)) == len(keys)
-    wanted = {trial.key() for trial in planned(DensityOptions.model_validate(record["options"]))}
-    assert {_key(trial) for trial in trials if trial["trial"]["reason"] == "planned"} == wanted
+    expected = {trial.key() for trial in planned(DensityOptions.model_validate(record["options"]))}
+    assert {_key(trial) for trial in trials if trial["trial"]["reason"] == "planned"} == expected
     after = pgherd.digests()
-    assert {name: after.get(name) for name in kept} == kept
+    assert {name: after.get(name) for name in retained} == retained
     assert [trial["id"] for trial in trials] == [f"{number:04d}" for number in range(1, len(trials) + 1)]
 
 
@@ -60,18 +60,18 @@ def _key(trial) -> str:
 def test_killed_at_a_random_moment(pgherd, chance, clean_first):
     process = pgherd.start_density(*FOUR_TRIALS)
     ended = _end_at(pgherd, process, signal.SIGKILL, chance.uniform(0.1, LONGEST))
-    kept = pgherd.digests()
+    retained = pgherd.digests()
     if clean_first:
         cleaned = pgherd("clean")
         assert cleaned.code == 0, cleaned
         pgherd.nothing_left()
-        assert pgherd.digests() == kept
+        assert pgherd.digests() == retained
         if pgherd.run and ended.code == -signal.SIGKILL:
             assert pgherd.record()["state"] in ("interrupted", "finished")
     if pgherd.run:
         resumed = pgherd("resume", "last", "--no-report")
         assert resumed.code in FINE, resumed
-        _expect_whole(pgherd, kept)
+        _expect_whole(pgherd, retained)
     else:
         pgherd("clean")  # it was killed before there was anything to go on with
 
@@ -86,7 +86,7 @@ def test_ended_by_a_signal_at_a_random_moment(pgherd, chance, number):
     if ended.code in FINE or (ended.code == -number and "tps" in ended.out and pgherd.record()["state"] == "finished"):
         return  # it was over sooner, but for the interpreter in the latter case, which had nothing left to take back
     assert ended.code == INTERRUPTED and ended.message == "interrupted", ended
-    kept = pgherd.digests()
+    retained = pgherd.digests()
     if pgherd.run is None:
         assert not list(pgherd.runs.glob("*")) and "resume" not in ended.err, "a run that never began leaves nothing"
         return
@@ -94,7 +94,7 @@ def test_ended_by_a_signal_at_a_random_moment(pgherd, chance, number):
     assert state == "interrupted" or (state == "finished" and len(pgherd.trials()) >= 3)
     assert re.search(rf"Interrupted; {len(pgherd.trials())} finished trials? (is|are) kept. Resume with: pgherd resume \S+", ended.err)
     assert pgherd("resume", str(pgherd.run), "--no-report").code in FINE
-    _expect_whole(pgherd, kept)
+    _expect_whole(pgherd, retained)
 
 
 def _handles(pid: int, number: int) -> bool:
@@ -162,8 +162,8 @@ def _in_a_statement(pgherd) -> int:
     count = 0
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = (process / "cmdline").read_bytes().rstrip(b" \0")
-            count += words.endswith(b"[local] SELECT") and os.readlink(process / "cwd").startswith(f"{pgherd.root}/")
+            text = (process / "cmdline").read_bytes().rstrip(b" \0")
+            count += text.endswith(b"[local] SELECT") and os.readlink(process / "cwd").startswith(f"{pgherd.root}/")
     return count
 
 
@@ -229,7 +229,7 @@ def test_as_an_ordinary_user(ordinary, chance):
     process = ordinary.start_density(*THREE_TRIALS, "--runtime", "process")
     ordinary.wait_until(lambda: ordinary.in_trial(1) or process.poll() is not None)
     ended = _end_at(ordinary, process, signal.SIGKILL, chance.uniform(0, 2))
-    kept = ordinary.digests()
+    retained = ordinary.digests()
     assert ordinary("clean").code == 0, ended
     ordinary.nothing_left()
     process = ordinary.start("resume", "last", "--no-report")
@@ -238,4 +238,4 @@ def test_as_an_ordinary_user(ordinary, chance):
     assert ordinary.end(process).code in (INTERRUPTED, *FINE)
     ordinary.nothing_left()
     assert ordinary("resume", "last", "--no-report").code in FINE
-    _expect_whole(ordinary, kept)
+    _expect_whole(ordinary, retained)

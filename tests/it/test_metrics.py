@@ -29,9 +29,9 @@ ELSEWHERE = re.compile(r"node_|pgherd_(guest|zram|platform)|balloon")
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as item:
+        item.bind(("127.0.0.1", 0))
+        return int(item.getsockname()[1])
 
 
 class Prometheus:
@@ -66,20 +66,20 @@ class Prometheus:
 
     def query(self, promql: str, at: float) -> list[dict]:
         """What a query returns, as of an instant."""
-        words = urllib.parse.urlencode({"query": promql, "time": f"{at:.3f}"})
+        text = urllib.parse.urlencode({"query": promql, "time": f"{at:.3f}"})
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{words}", timeout=20) as answer:
-                found: list[dict] = json.load(answer)["data"]["result"]
-                return found
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{text}", timeout=20) as answer:
+                result: list[dict] = json.load(answer)["data"]["result"]
+                return result
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{promql}: {error.read().decode()}") from None
 
     def series(self, name: str, start: float, end: float) -> dict[tuple[str, str], list[tuple[float, float]]]:
         """(container, target) → the samples between two instants, as they were stored."""
-        found = self.query(f"{name}[{round(1000 * (end - start))}ms]", end)
+        result = self.query(f"{name}[{round(1000 * (end - start))}ms]", end)
         return {
-            (one["metric"].get("container", ""), one["metric"].get("target", "")): [(t, float(value)) for t, value in one["values"]]
-            for one in found
+            (item["metric"].get("container", ""), item["metric"].get("target", "")): [(t, float(value)) for t, value in item["values"]]
+            for item in result
         }
 
     def end(self) -> None:
@@ -107,11 +107,13 @@ def imported_total(pgherd, directory):
     file, data = directory / "run.om", directory / "blocks"
     exported = pgherd("export", str(pgherd.run), "--output", str(file))
     assert exported.code == 0, exported
-    made = subprocess.run(["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(data)], capture_output=True, text=True)
-    assert made.returncode == 0, made.stderr
+    finished = subprocess.run(
+        ["promtool", "tsdb", "create-blocks-from", "openmetrics", str(file), str(data)], capture_output=True, text=True
+    )
+    assert finished.returncode == 0, finished.stderr
     (data / "wal").mkdir()  # promtool dumps no blocks without one
-    asked = ["promtool", "tsdb", "dump", "--match", '{__name__="pgherd_run_transactions_total"}', str(data)]
-    dumped = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    request = ["promtool", "tsdb", "dump", "--match", '{__name__="pgherd_run_transactions_total"}', str(data)]
+    dumped = subprocess.run(request, capture_output=True, text=True, check=True).stdout
     last = {}
     for line in dumped.splitlines():
         series, value, _ = line.rsplit(" ", 2)
@@ -121,8 +123,8 @@ def imported_total(pgherd, directory):
 
 def test_queries_return_the_run_s_own_totals(pgherd, scraped, tmp_path):
     run, record, trials, prometheus = scraped
-    done = [trial for trial in trials if trial["phases"]]
-    assert len(done) >= 2
+    finished = [trial for trial in trials if trial["phases"]]
+    assert len(finished) >= 2
     at = max(trial["ended"] for trial in trials) + 30
 
     def transactions(trials: list[dict]) -> int:
@@ -134,30 +136,30 @@ def test_queries_return_the_run_s_own_totals(pgherd, scraped, tmp_path):
     assert len(trials) - 1 <= scraped_trials <= len(trials)
     (total,) = prometheus.query(f'sum(last_over_time(pgherd_run_transactions_total{{run="{record["run"]}"}}[5m]))', at)
     assert float(total["value"][1]) == pytest.approx(transactions(trials[:scraped_trials]), rel=0.01)
-    assert imported_total(pgherd, tmp_path) == pytest.approx(transactions(done), rel=1e-6), "an export holds the same"
+    assert imported_total(pgherd, tmp_path) == pytest.approx(transactions(finished), rel=1e-6), "an export holds the same"
 
     judged = []
-    for trial in done:
+    for trial in finished:
         (phase,) = trial["phases"]
         directory = run / "trials" / trial["id"]
         # What servers counted: between the first and the last scrape in the window as much as the run's own samples say.
         commits = {}
         for t, entity, value in read_samples(directory, "database", "db.xact_commit"):
             commits.setdefault(entity.split("/")[0].removeprefix("server:"), []).append((t, value))
-        seen = prometheus.series("pgherd_server_db_xact_commit_total", phase["start"], phase["end"])
-        told = prometheus.series("pgherd_driver_transactions_total", phase["start"], phase["end"])
-        if min(map(len, [*seen.values(), *told.values()]), default=0) < 3:
+        observed = prometheus.series("pgherd_server_db_xact_commit_total", phase["start"], phase["end"])
+        reported = prometheus.series("pgherd_driver_transactions_total", phase["start"], phase["end"])
+        if min(map(len, [*observed.values(), *reported.values()]), default=0) < 3:
             continue  # the machine is too busy for Prometheus to look once a second
         judged.append(phase)
-        assert {container for container, _ in seen} == {target["target"].split("/")[1] for target in phase["targets"]} | set(commits)
-        for (container, _), samples in seen.items():
+        assert {container for container, _ in observed} == {target["target"].split("/")[1] for target in phase["targets"]} | set(commits)
+        for (container, _), samples in observed.items():
             (first, low), (last, high) = samples[0], samples[-1]
             times, levels = zip(*commits[container], strict=True)
             _, _, own = window_sum(times, levels, first, last, integral=False)
             assert high - low == pytest.approx(own, rel=0.01, abs=2)
         # What the drivers told.
         for target in phase["targets"]:
-            ((first, low), *_, (last, high)) = told[target["target"].split("/")[1], target["target"]]
+            ((first, low), *_, (last, high)) = reported[target["target"].split("/")[1], target["target"]]
             stderr = next(directory / name for name in target["raw"] if name.endswith("/stderr"))
             lines = [line for line in read_progress(stderr.read_text()) if first - 0.0005 < line.at < last + 0.0005]
             own = sum(line.tps * (line.at - before.at) for before, line in pairwise(lines))
@@ -173,8 +175,8 @@ def test_queries_return_the_run_s_own_totals(pgherd, scraped, tmp_path):
             for target in panel.get("targets", ()):
                 query = target["expr"].replace("$run", record["run"]).replace("$host", ".*").replace("$container", ".*")
                 query = query.replace("$device", ".*").replace("$window", "10s").replace("$__range", "1h")
-                found = prometheus.query(query, at if "pgherd_result" in query or "device_info" in query else middle)
+                result = prometheus.query(query, at if "pgherd_result" in query or "device_info" in query else middle)
                 core = re.search(r"pgherd_(driver_(transactions|latency)|host_cpu|own|server_db|trial_point|result|trials)", query)
                 core = core and not ELSEWHERE.search(query) and "p99" not in query and "coordinate" not in query
                 if core or (cgroup and "pgherd_container_cpu_usage" in query):
-                    assert found, f"{file.name}, {panel['title']}: {query}"
+                    assert result, f"{file.name}, {panel['title']}: {query}"

@@ -77,8 +77,8 @@ def long_wire(able: None, tmp_path: Path) -> Iterator[netns.Namespaces]:
     journal = Journal.open(node, tmp_path / "state", "test")
     with contextlib.ExitStack() as stack:
         stack.callback(journal.close)
-        made = netns.make(node, journal)
-        stack.callback(made.close)
+        created = netns.make(node, journal)
+        stack.callback(created.close)
         try:
             files = [os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC) for _ in ENDS]
         except OSError as error:
@@ -87,8 +87,8 @@ def long_wire(able: None, tmp_path: Path) -> Iterator[netns.Namespaces]:
             stack.callback(os.close, file)
             name = f"pgherd-wire{end}"
             fcntl.ioctl(file, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TUN_WITHOUT_HEADER))
-            subprocess.run(["ip", "link", "set", name, "netns", str(made.holders[end].pid)], check=True)
-            inside = (*made.inside(end), "ip")
+            subprocess.run(["ip", "link", "set", name, "netns", str(created.holders[end].pid)], check=True)
+            inside = (*created.inside(end), "ip")
             subprocess.run([*inside, "address", "add", address, "peer", ENDS[1 - end], "dev", name], check=True)
             subprocess.run([*inside, "link", "set", name, "up"], check=True)
         ended = threading.Event()
@@ -96,7 +96,7 @@ def long_wire(able: None, tmp_path: Path) -> Iterator[netns.Namespaces]:
         passing.start()
         stack.callback(passing.join)
         stack.callback(ended.set)
-        yield made
+        yield created
 
 
 def _pass_on(files: list[int], ended: threading.Event) -> None:
@@ -117,21 +117,21 @@ def test_over_a_long_wire_a_stream_is_bound_by_latency(elsewhere, long_wire):
     with subprocess.Popen([*long_wire.inside(1), "iperf3", "--server", "--bind", ENDS[1]], stdout=subprocess.DEVNULL) as server:
         try:
             _listens(f"/proc/{server.pid}/net/tcp", 5201)
-            words = ("--to", ENDS[1], "--window", str(WINDOW), "--streams", "1,2", "--repeats", "1", *ONCE, "--json")
-            ended = elsewhere("network", *words, through=long_wire.prefix)
+            arguments = ("--to", ENDS[1], "--window", str(WINDOW), "--streams", "1,2", "--repeats", "1", *ONCE, "--json")
+            ended = elsewhere("network", *arguments, through=long_wire.prefix)
         finally:
             server.kill()
     assert ended.code in (0, 1), ended  # 1: tainted throughout, as on a busy machine
     document = json.loads(ended.out)
-    found = document["findings"]
+    findings = document["findings"]
     assert "one stream is limited by latency, not by the link's bandwidth" in document["answer"]
-    assert found["single_stream_throughput"]["note"].startswith("limited by latency")
-    assert found["rtt_idle"]["value"] >= 2000 * ONE_WAY
-    assert 0 < found["single_stream_throughput"]["value"] <= 8e-9 * 2 * WINDOW / (2 * ONE_WAY)
-    assert found["peak_throughput"]["value"] > 1.5 * found["single_stream_throughput"]["value"]
-    assert found["single_stream_mb_per_s"]["value"] == pytest.approx(125 * found["single_stream_throughput"]["value"])
-    assert any("base backups and copies gain from several streams" in said for said in document["next_steps"])
-    assert any("throughput still grew at 2 streams" in said for said in document["warnings"])
+    assert findings["single_stream_throughput"]["note"].startswith("limited by latency")
+    assert findings["rtt_idle"]["value"] >= 2000 * ONE_WAY
+    assert 0 < findings["single_stream_throughput"]["value"] <= 8e-9 * 2 * WINDOW / (2 * ONE_WAY)
+    assert findings["peak_throughput"]["value"] > 1.5 * findings["single_stream_throughput"]["value"]
+    assert findings["single_stream_mb_per_s"]["value"] == pytest.approx(125 * findings["single_stream_throughput"]["value"])
+    assert any("base backups and copies gain from several streams" in next_step for next_step in document["next_steps"])
+    assert any("throughput still grew at 2 streams" in warning for warning in document["warnings"])
 
 
 def test_a_link_of_known_bandwidth_is_bound_by_it(elsewhere, able):

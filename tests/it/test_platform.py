@@ -78,14 +78,14 @@ def compared(pgherd, account: Path, name: str) -> None:
     assert results
     for result in results:
         (phase,) = result.phases
-        seen = phase.metrics[f"platform:{name}"]["cpu.usage"]
+        observed = phase.metrics[f"platform:{name}"]["cpu.usage"]
         # Both are cut at instants up to a second apart: over 3 s that is well within a fifth.
-        assert seen == pytest.approx(own_account(account, phase.start, phase.end), rel=0.2)
+        assert observed == pytest.approx(own_account(account, phase.start, phase.end), rel=0.2)
     row = next(row for row in directory.record().analysis.tables["cpu"] if row["databases"] == 1)
     part = row[f"platform_cpu.{name}"]
     assert part.unit == "cores" and 0.02 < part.value < 0.6
-    whole = row["platform_cpu"].value  # not seen where the runtime does not count its containers' CPU
-    assert whole is None or part.value <= whole * 1.2
+    complete = row["platform_cpu"].value  # not seen where the runtime does not count its containers' CPU
+    assert complete is None or part.value <= complete * 1.2
 
 
 def test_a_process_by_its_name(pgherd, busy):

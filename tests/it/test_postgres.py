@@ -38,14 +38,22 @@ SMALL = {"shared_buffers": "8MB", "max_connections": "20", "fsync": "off"}
 def server(node: LocalNode, installation: Installation, account: str | None, place: Path) -> Iterator[Instance]:
     """A server that has not been started yet."""
     initdb(node, installation, str(place / "data"), account=account)
-    one = Instance(node, installation, str(place / "data"), str(place / "s"), account=account, name="db01/pg")
-    one.write_settings(SMALL)
-    yield one
-    one.stop("immediate", 5)
+    instance = Instance(node, installation, str(place / "data"), str(place / "s"), account=account, name="db01/pg")
+    instance.write_settings(SMALL)
+    yield instance
+    instance.stop("immediate", 5)
 
 
-def again(one: Instance) -> Instance:
-    return Instance(one.node, one.installation, one.data_dir, one.socket_dir, account=one.account, name="again", log=f"{one.log}.2")
+def again(instance: Instance) -> Instance:
+    return Instance(
+        instance.node,
+        instance.installation,
+        instance.data_dir,
+        instance.socket_dir,
+        account=instance.account,
+        name="again",
+        log=f"{instance.log}.2",
+    )
 
 
 def test_life_of_a_server(server: Instance, account: str | None) -> None:
@@ -89,10 +97,10 @@ def test_a_postgresql_that_was_upgraded_meanwhile_is_no_longer_the_runs(server: 
     now = server.installation
     was = {"version": f"{now.major}.0", "build": f"{now.version} (first package)"}[earlier]
     then = replace(now, build=was, version=was.split()[0])
-    one = Instance(server.node, then, server.data_dir, server.socket_dir, account=server.account, name="db01/pg")
+    instance = Instance(server.node, then, server.data_dir, server.socket_dir, account=server.account, name="db01/pg")
     with pytest.raises(TrialError, match=re.escape(f"is PostgreSQL {now.build}, but {now.bin} held {was} when")):
-        start_all([(one, (), None)])
-    assert not one.running
+        start_all([(instance, (), None)])
+    assert not instance.running
 
 
 def test_a_killed_server_is_noticed_cleaned_up_after_and_recovers(server: Instance, node: LocalNode) -> None:
@@ -142,15 +150,15 @@ def test_all_or_none_start(node: LocalNode, installation: Installation, account:
         servers[-1].write_settings(SMALL)
     try:
         cpu = (min(os.sched_getaffinity(0)),)
-        start_all([(one, (), cpu) for one in servers])
-        assert [one.sql("SHOW cluster_name")[0][0] for one in servers] == ["db0", "db1", "db2"]
-        assert {tuple(os.sched_getaffinity(one.pid)) for one in servers} == {cpu}
+        start_all([(server, (), cpu) for server in servers])
+        assert [item.sql("SHOW cluster_name")[0][0] for item in servers] == ["db0", "db1", "db2"]
+        assert {tuple(os.sched_getaffinity(element.pid)) for element in servers} == {cpu}
         stop_all(servers)
-        assert [one.ending() for one in servers] == ["ended with exit code 0"] * 3
+        assert [server.ending() for server in servers] == ["ended with exit code 0"] * 3
         servers[1].write_settings({"shared_buffers": "nonsense"})
         with pytest.raises(TrialError, match="server db1 ended"):
-            start_all([(one, (), None) for one in servers])
-        assert not any(one.running for one in servers)
+            start_all([(server, (), None) for server in servers])
+        assert not any(server.running for server in servers)
     finally:
         stop_all(servers, "immediate", 5)
 
@@ -185,9 +193,9 @@ def _hold(installation: Installation, place: Path, account: str | None, ending: 
 
 
 def test_a_server_ends_with_whoever_started_it(node, installation: Installation, account: str | None, place: Path) -> None:
-    done = _hold(installation, place, account, "die", [])
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    pid = int(done.stdout)
+    finished = _hold(installation, place, account, "die", [])
+    assert finished.returncode == -signal.SIGKILL, finished.stderr
+    pid = int(finished.stdout)
     assert processes.wait_until(lambda: processes.start_time(node, pid) is None, 30)
     assert "received immediate shutdown request" in (place / "held.log").read_text()
 
@@ -203,9 +211,9 @@ def test_as_an_ordinary_user(node, installation: Installation, account: str | No
         node.make_dir(str(home), user=account)
     else:
         home = place
-    done = _hold(installation, home, None, "stop", prefix)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[1] == "ended with exit code 0"
+    finished = _hold(installation, home, None, "stop", prefix)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout.splitlines()[1] == "ended with exit code 0"
 
 
 def test_like_a_running_server(server: Instance, node: LocalNode, account: str | None, place: Path) -> None:
@@ -216,7 +224,7 @@ def test_like_a_running_server(server: Instance, node: LocalNode, account: str |
     server.disconnect()
     taken = import_settings(node, server.conninfo(), server.installation, account, str(place))
     assert taken.settings == {**SMALL, "work_mem": "17MB", "random_page_cost": "1.5"}
-    assert {"port", "listen_addresses", "unix_socket_directories", "cluster_name"} <= {one.name for one in taken.dropped}
+    assert {"port", "listen_addresses", "unix_socket_directories", "cluster_name"} <= {item.name for item in taken.dropped}
     assert "secret" not in str(taken)
     chosen = choose_settings(major=server.installation.major, database_bytes=10**6, clients=2, like=taken.settings)
     assert chosen.settings["work_mem"] == "17MB"

@@ -12,10 +12,10 @@ from pgherd.postgres import installations, templates
 
 @pytest.mark.parametrize("kind", ["system", "embedded"])
 def test_sizes_are_measured_and_predicted(elsewhere, kind):
-    found = [one for one in installations.find_all(LocalNode()) if one.kind == kind]
-    if not found:
+    result = [item for item in installations.find_all(LocalNode()) if item.kind == kind]
+    if not result:
         pytest.skip(f"there is no {kind} PostgreSQL here")
-    ended = elsewhere("database-size", "--scales", "1,2,3,5", "--predict", "10,1000", "--pg-bin", found[0].bin, "--json")
+    ended = elsewhere("database-size", "--scales", "1,2,3,5", "--predict", "10,1000", "--pg-bin", result[0].bin, "--json")
     assert ended.code == 0, ended
     document = json.loads(ended.out)
     assert document["schema"] == "pgherd/database-size/2" and document["grade"] == "A"
@@ -39,11 +39,11 @@ def test_a_run_that_was_killed_goes_on_with_the_scales_that_are_missing(elsewher
     elsewhere.wait_until(lambda: len(elsewhere.trials()) == 2)
     process.kill()
     elsewhere.end(process)
-    kept = elsewhere.digests()
+    retained = elsewhere.digests()
     ended = elsewhere("resume", "last", "--no-report", "--json")
     assert ended.code == 0, ended
     assert len(json.loads(ended.out)["trials"]) == 3
-    assert kept.items() <= elsewhere.digests().items()
+    assert retained.items() <= elsewhere.digests().items()
     assert [entry["after"] for entry in elsewhere.record()["proposals"]] == [0, 2, 3]
     assert elsewhere("clean").code == 0
 

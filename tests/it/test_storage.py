@@ -27,23 +27,23 @@ BRISK = (
 
 def test_a_short_look_at_the_devices(pgherd: Any) -> None:
     """The view, PostgreSQL's own numbers and the answer are there; what is too short is said to be."""
-    words = ("--scale", "1", "--clients", "2", "--repeats", "1", "--duration", "4s", "--warmup", "1s", "--time-budget", "1s")
-    ended = pgherd("io-profile", *words, "--json")
+    arguments = ("--scale", "1", "--clients", "2", "--repeats", "1", "--duration", "4s", "--warmup", "1s", "--time-budget", "1s")
+    ended = pgherd("io-profile", *arguments, "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
     assert document["schema"] == "pgherd/io-profile/2" and document["trials"][0]["error"] is None
     (row,) = document["tables"]["io_profile"]
     assert row["wal_rate_postgres"]["value"] > 0 and row["stalls"]["value"] is None, "four seconds are too few for stalls"
     devices = document["tables"].get("io", [])
-    assert any("data" in device["roles"] for device in devices) or any("no block device" in said for said in document["warnings"])
-    assert any("checkpoint" in said for said in document["warnings"])
+    assert any("data" in device["roles"] for device in devices) or any("no block device" in warning for warning in document["warnings"])
+    assert any("checkpoint" in message for message in document["warnings"])
     assert (pgherd.run / "report.html").is_file()
 
 
 def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
     """Known truth: without the images of whole pages there is much less WAL, as soon as after a checkpoint each page is written once."""
-    words = ("--scale", "1", "--clients", "2", "--duration", "4s", "--warmup", "1s", "--max-blocks", "1", "--time-budget", "1s")
-    ended = pgherd("io-profile", *words, "--compare-setting", "full_page_writes=on,off", "--json")
+    arguments = ("--scale", "1", "--clients", "2", "--duration", "4s", "--warmup", "1s", "--max-blocks", "1", "--time-budget", "1s")
+    ended = pgherd("io-profile", *arguments, "--compare-setting", "full_page_writes=on,off", "--json")
     assert ended.code in (0, 1), ended
     document = json.loads(ended.out)
     assert document["schema"] == "pgherd/io-profile/2" and [trial["error"] for trial in document["trials"]] == [None] * 3
@@ -51,19 +51,19 @@ def test_values_of_a_setting_are_held_against_each_other(pgherd: Any) -> None:
     (wal,) = [row for row in document["tables"]["comparison"] if row["metric"] == "wal_per_tx"]
     assert wal["variant"] == "off" and wal["ratio_to_baseline"]["value"] < 0.8
     assert [row["option"] for row in document["tables"]["differences"]] == ["full_page_writes"]
-    drawn = {path.stem for path in (pgherd.run / "figures").iterdir()}
-    assert {"pairs", "latency"} <= drawn, drawn
+    stems = {path.stem for path in (pgherd.run / "figures").iterdir()}
+    assert {"pairs", "latency"} <= stems, stems
 
 
 def test_bad_input_is_one_message(pgherd: Any) -> None:
-    for words, wanted in (
+    for arguments, expected in (
         (("--compare-setting", "max_wal_size=1GB"), "a comparison needs two or more values"),
         (("--compare-setting", "wal_sync_method=fsync,never"), "wal_sync_method"),
         (("--compare-setting", "full_page_writes=on,on"), "'on' is used twice"),
         (("--wal-volume", "/nowhere/at/all"), "does not exist"),
     ):
-        ended = pgherd("io-profile", *words)
-        assert ended.code == 2 and wanted in ended.message, ended
+        ended = pgherd("io-profile", *arguments)
+        assert ended.code == 2 and expected in ended.message, ended
 
 
 class Disk:
@@ -85,25 +85,25 @@ def disk(elsewhere: Any) -> Iterator[Disk]:
     if os.getuid() != 0 or not os.access(THROTTLE, os.W_OK):
         pytest.skip("slowing a device needs root and the blkio controller of cgroup v1")
     # In memory, so that what else goes on on this machine's disks is no stall of ours.
-    memory, place = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/dev/shm")), elsewhere.root / "cache"
+    memory, directory = Path(tempfile.mkdtemp(prefix="it-pgherd-", dir="/dev/shm")), elsewhere.root / "cache"
     image = memory / "disk"
-    place.mkdir(mode=0o755)
+    directory.mkdir(mode=0o755)
     with open(image, "wb") as file:
         file.truncate(6 * 2**30)
     subprocess.run(["mkfs.ext4", "-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", str(image)], check=True)
-    made = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False)
-    if made.returncode != 0:
+    finished = subprocess.run(["losetup", "--find", "--show", str(image)], capture_output=True, text=True, check=False)
+    if finished.returncode != 0:
         shutil.rmtree(memory)
-        pytest.skip(f"no loop device can be made here: {made.stderr.strip()}")
-    device = made.stdout.strip()
-    found = Disk(Path(f"/sys/block/{os.path.basename(device)}/dev").read_text().strip())
+        pytest.skip(f"no loop device can be made here: {finished.stderr.strip()}")
+    device = finished.stdout.strip()
+    result = Disk(Path(f"/sys/block/{os.path.basename(device)}/dev").read_text().strip())
     try:
-        subprocess.run(["mount", device, str(place)], check=True)
-        place.chmod(0o755)
-        yield found
+        subprocess.run(["mount", device, str(directory)], check=True)
+        directory.chmod(0o755)
+        yield result
     finally:
-        found.slow(0)
-        subprocess.run(["umount", str(place)], check=False)
+        result.slow(0)
+        subprocess.run(["umount", str(directory)], check=False)
         subprocess.run(["losetup", "--detach", device], check=False)
         shutil.rmtree(memory)
 
@@ -126,13 +126,13 @@ def stalls(elsewhere: Any, disk: Disk, limit: int) -> list[dict[str, Any]]:
         stack.callback(disk.slow, 0)
         stack.callback(slowing.join)
         stack.callback(ended.set)
-        done = elsewhere.end(process)
-    document = json.loads(done.out)
-    assert document["trials"][0]["error"] is None, done
+        finished = elsewhere.end(process)
+    document = json.loads(finished.out)
+    assert document["trials"][0]["error"] is None, finished
     (row,) = document["tables"]["io_profile"]
     assert row["checkpoints"]["value"] >= 1, document["tables"]["checkpoints"]
-    found: list[dict[str, Any]] = document["tables"]["stalls"]
-    return found
+    result: list[dict[str, Any]] = document["tables"]["stalls"]
+    return result
 
 
 @pytest.mark.long
@@ -141,8 +141,8 @@ def test_a_slowed_device_stalls_the_wal_in_checkpoints(
     elsewhere: Any, disk: Disk, once: int, record_property: Callable[[str, object], None]
 ) -> None:
     record_property("nth", once)  # benchmarks/long_check.py counts the tries by it
-    found = stalls(elsewhere, disk, BYTES_PER_SECOND)
-    assert any(stall["checkpoint"] for stall in found), found
+    result = stalls(elsewhere, disk, BYTES_PER_SECOND)
+    assert any(stall["checkpoint"] for stall in result), result
 
 
 @pytest.mark.long

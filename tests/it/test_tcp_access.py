@@ -33,11 +33,13 @@ def server(node: LocalNode, installation: Installation, account: str | None, pla
         port = free.getsockname()[1]
     access = TcpAccess("127.0.0.1", port, str(place / "pgpass"), generate(), listen="127.0.0.1")
     initdb(node, installation, str(place / "data"), account=account)
-    one = Instance(node, installation, str(place / "data"), str(place / "s"), account=account, name="db01/pg", port=port, access=access)
-    write_password_file(access.password_file, [(access, one.user)], account)
-    one.write_settings(SMALL)
-    yield one
-    one.stop("immediate", 5)
+    instance = Instance(
+        node, installation, str(place / "data"), str(place / "s"), account=account, name="db01/pg", port=port, access=access
+    )
+    write_password_file(access.password_file, [(access, instance.user)], account)
+    instance.write_settings(SMALL)
+    yield instance
+    instance.stop("immediate", 5)
 
 
 def test_the_password_opens_tcp_and_nothing_else_does(server: Instance, node: LocalNode, place: Path, account: str | None) -> None:
@@ -72,8 +74,8 @@ def test_the_password_opens_tcp_and_nothing_else_does(server: Instance, node: Lo
         "postgres",
         "postgres",
     ]
-    done = node.run(Command(pgbench, env={"PGPASSFILE": server.access.password_file}, user=account))
-    assert done.code == 0, done.err
+    finished = node.run(Command(pgbench, env={"PGPASSFILE": server.access.password_file}, user=account))
+    assert finished.code == 0, finished.err
     assert node.run(Command(pgbench, user=account)).code != 0
 
 

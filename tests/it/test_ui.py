@@ -44,12 +44,12 @@ def browser() -> Iterator[Any]:
 class Served:
     """``pgherd ui`` in a process of its own."""
 
-    def __init__(self, root: Path, runs: Path, *words: str) -> None:
+    def __init__(self, root: Path, runs: Path, *arguments: str) -> None:
         self.root, self.runs = root, runs
         environment = {name: value for name, value in os.environ.items() if not name.startswith(("PGHERD_", "XDG_"))}
         environment |= {"XDG_STATE_HOME": str(root / "state"), "XDG_CACHE_HOME": str(root / "cache"), "HOME": str(root)}
         self.process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pgherd", "ui", "--port", "0", "--json", "--runs-dir", str(runs), *words],
+            [sys.executable, "-P", "-m", "pgherd", "ui", "--port", "0", "--json", "--runs-dir", str(runs), *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -86,14 +86,14 @@ def page(browser) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(PATIENCE)
     opened = context.new_page()
-    asked: list[str] = []
+    requests: list[str] = []
     complaints: list[str] = []
-    opened.on("request", lambda request: asked.append(request.url))
+    opened.on("request", lambda request: requests.append(request.url))
     opened.on("console", lambda message: complaints.append(message.text) if message.type in ("error", "warning") else None)
     opened.on("pageerror", lambda error: complaints.append(str(error)))
     yield opened
     context.close()
-    elsewhere = [url for url in asked if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).hostname != "127.0.0.1"]
+    elsewhere = [url for url in requests if urlsplit(url).scheme not in ("data", "blob") and urlsplit(url).hostname != "127.0.0.1"]
     assert elsewhere == [], elsewhere
     unexpected = [text for text in complaints if not re.search("status of 40[014]", text)]  # what was done wrong on purpose
     assert unexpected == [], unexpected
@@ -107,7 +107,11 @@ def faults(page: Any) -> list[str]:
     session.send("Runtime.evaluate", {"expression": AXE.read_text()})  # past the page's own policy, which takes no such script
     result = session.send("Runtime.evaluate", {"expression": "axe.run()", "awaitPromise": True, "returnByValue": True})
     violations = result["result"]["value"]["violations"]
-    return [f"{one['id']}: {one['nodes'][0]['html'][:200]}" for one in violations if one["impact"] in ("serious", "critical")]
+    return [
+        f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+        for violation in violations
+        if violation["impact"] in ("serious", "critical")
+    ]
 
 
 def no_wider_than_its_window(page: Any) -> bool:
@@ -128,7 +132,7 @@ def live(pgherd) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Iterator[Served]:
+def two_runs(tmp_path_factory) -> Iterator[Served]:
     """The page over two runs that were made up, with report and samples."""
     root = tmp_path_factory.mktemp("made-up")
     lay_runs(root / "runs")
@@ -224,8 +228,8 @@ def test_stop_and_go_on(live, page):
     page.get_by_role("link", name="Resume …").wait_for()
 
 
-def test_browse_and_read(made, page):
-    made.open(page)
+def test_browse_and_read(two_runs, page):
+    two_runs.open(page)
     assert page.locator("table.runs td.answer").count() == 2
     page.get_by_label("Host").select_option("db-host-1")
     page.get_by_text("1 run of 2").wait_for()
@@ -245,8 +249,8 @@ def test_browse_and_read(made, page):
     page.get_by_role("heading", name="Findings").wait_for()
 
 
-def test_explore(made, page):
-    made.open(page, f"/runs/{FIRST}/explore")
+def test_explore(two_runs, page):
+    two_runs.open(page, f"/runs/{FIRST}/explore")
     page.locator("#plot[data-drawn] canvas").wait_for()
     page.get_by_role("heading", name=re.compile("cpu.usage of containers")).wait_for()
     assert faults(page) == []
@@ -263,9 +267,9 @@ def test_explore(made, page):
     assert page.evaluate("document.activeElement.id") == "phase"
 
 
-def test_what_is_chosen_in_a_part_that_has_just_come_is_not_lost(made, page):
+def test_what_is_chosen_in_a_part_that_has_just_come_is_not_lost(two_runs, page):
     """The next choice is made in the same turn of the browser's loop that brought the part: nothing can be quicker."""
-    made.open(page, f"/runs/{FIRST}/explore")
+    two_runs.open(page, f"/runs/{FIRST}/explore")
     page.locator("#plot[data-drawn] canvas").wait_for()
     page.evaluate(
         """() => document.addEventListener("htmx:afterSwap", () => queueMicrotask(() => {
@@ -279,8 +283,8 @@ def test_what_is_chosen_in_a_part_that_has_just_come_is_not_lost(made, page):
     assert faults(page) == []
 
 
-def test_compare(made, page):
-    made.open(page)
+def test_compare(two_runs, page):
+    two_runs.open(page)
     for box in page.locator("table.runs").get_by_role("checkbox").all():
         box.check()
     page.get_by_role("button", name="Compare selected runs").click()
@@ -293,9 +297,9 @@ def test_compare(made, page):
     page.get_by_role("heading", name=f"{FIRST} vs. {SECOND}").wait_for()
 
 
-def test_signing_in(made, page):
+def test_signing_in(two_runs, page):
     """Without the token no page is shown; and an address that does not exist is a page, too."""
-    served = Served(made.root, made.runs)
+    served = Served(two_runs.root, two_runs.runs)
     try:
         page.goto(f"{served.address}/runs/{FIRST}")
         page.get_by_label("Token").fill("not the token")
@@ -313,31 +317,31 @@ def test_signing_in(made, page):
         served.end()
 
 
-def test_by_keyboard(made, page):
+def test_by_keyboard(two_runs, page):
     """From the address bar to a run without a pointer; where the keyboard is can be seen."""
-    made.open(page)
+    two_runs.open(page)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
-    seen = []
+    observed = []
     for _ in range(30):
         page.keyboard.press("Tab")
-        seen.append(page.evaluate("[document.activeElement.tagName, getComputedStyle(document.activeElement).outlineStyle]"))
+        observed.append(page.evaluate("[document.activeElement.tagName, getComputedStyle(document.activeElement).outlineStyle]"))
         if page.evaluate("document.activeElement.closest('td.answer') !== null"):
             break
-    assert page.evaluate("document.activeElement.closest('td.answer') !== null"), seen
-    assert all(outline != "none" for _, outline in seen), seen
+    assert page.evaluate("document.activeElement.closest('td.answer') !== null"), observed
+    assert all(outline != "none" for _, outline in observed), observed
     page.keyboard.press("Enter")
     page.wait_for_url("**/runs/*")
 
 
-def test_in_the_dark_on_a_phone(made, page):
+def test_in_the_dark_on_a_phone(two_runs, page):
     """Nothing wider than its window, nothing too pale."""
     page.emulate_media(color_scheme="dark")
     page.set_viewport_size({"width": 375, "height": 740})
     paths = ("/", "/start", "/start/density", f"/runs/{FIRST}", f"/runs/{FIRST}/explore", f"/compare?run={FIRST}&run={SECOND}", "/compare")
     for path in paths:
-        made.open(page, path)
+        two_runs.open(page, path)
         page.evaluate("for (const one of document.querySelectorAll('main details')) one.open = true")
         assert no_wider_than_its_window(page), path
         assert faults(page) == [], path

@@ -48,24 +48,24 @@ def guests(guests, pgherd):
     pgherd.patience = 1200.0  # an emulated processor boots slowly, on a busy machine very slowly
 
 
-def consolidated(pgherd, *words):
+def consolidated(pgherd, *arguments):
     """The document of a run, and its trials by their points; nothing is said of speed where processors were emulated."""
     for ramp, period in PATIENCE:
         timed = ("--warmup", ramp, "--period-length", period)
-        ended = pgherd("consolidation", *SMALL, *PAIR, *words, *timed, "--no-report", "--json", "--runs-dir", str(pgherd.runs / ramp))
+        ended = pgherd("consolidation", *SMALL, *PAIR, *arguments, *timed, "--no-report", "--json", "--runs-dir", str(pgherd.runs / ramp))
         assert ended.code in FINE, ended
         trials = [json.loads(file.read_text()) for file in sorted((pgherd.runs / ramp).glob("*/trials/[0-9]*/trial.json"))]
         errors = [trial["error"] for trial in trials if trial["error"]]
-        assert trials and all(any(told in error for told in SLOW) for error in errors), errors
-        done = {place(trial): trial for trial in trials if not trial["error"]}
-        if all(place(trial) in done and worked(trial) for trial in trials):
+        assert trials and all(any(reported in error for reported in SLOW) for error in errors), errors
+        finished = {place(trial): trial for trial in trials if not trial["error"]}
+        if all(place(trial) in finished and worked(trial) for trial in trials):
             break
     document = json.loads(ended.out)
     if any(values.get("emulated") for trial in trials for phase in trial["phases"] for values in phase["metrics"].values()):
         assert document["answer"].startswith("Functional only")
         assert not {"consolidation", "periods"} & set(document["tables"])
         assert not any(finding["unit"] in ("tps", "new orders/min", "ratio") for finding in document["findings"].values())
-    return document, done
+    return document, finished
 
 
 def place(trial):
@@ -80,9 +80,9 @@ def worked(trial):
 
 def test_layouts_with_one_guest_and_with_two(guests, pgherd):
     """shared-container has two servers in one guest, dedicated a guest for each; both switch their loads together."""
-    _, found = consolidated(pgherd, "--schemes", "shared-container,dedicated")
+    _, result = consolidated(pgherd, "--schemes", "shared-container,dedicated")
     for layout, names in (("shared-container", ["all"]), ("dedicated", ["db1", "db2"])):
-        trial = found[layout, 0.0]
+        trial = result[layout, 0.0]
         assert worked(trial)
         for phase in trial["phases"]:
             assert len(phase["targets"]) == 2
@@ -97,7 +97,7 @@ def test_layouts_with_one_guest_and_with_two(guests, pgherd):
 
 @pytest.mark.long
 def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases_own_feel_it(guests, pgherd):
-    words = (
+    arguments = (
         "--schemes",
         "dedicated-balloon",
         "--overcommit",
@@ -110,16 +110,16 @@ def test_memory_that_the_host_is_short_of_is_taken_by_balloons_and_the_databases
         "inside",
     )
     memory = 448 * MB  # what is left holds all that two guests touch while they boot: without swap they could not have more
-    document, found = consolidated(pgherd, *words, "--memory", f"{memory // MB}MB")
-    assert set(found) == {("dedicated-balloon", 0.0), ("dedicated-balloon", 0.1)}
-    short, plenty = (found["dedicated-balloon", level]["phases"][-1] for level in (0.1, 0.0))
+    document, result = consolidated(pgherd, *arguments, "--memory", f"{memory // MB}MB")
+    assert set(result) == {("dedicated-balloon", 0.0), ("dedicated-balloon", 0.1)}
+    short, plenty = (result["dedicated-balloon", level]["phases"][-1] for level in (0.1, 0.0))
     guests_of = [short["metrics"][f"guest:{name}"] for name in ("db1", "db2")]
     assert sum(guest["guest.target"] for guest in guests_of) < 2 * memory * 0.9, "what is left holds the hypervisors too"
     assert all(guest["guest.target"] >= guest["guest.minimum"] for guest in guests_of)
     for name in ("db1", "db2"):  # what the guest's kernel has given up is missing from what the database's balloon sees
         before, after = (phase["metrics"][f"server:{name}/pg"]["balloon.available"] for phase in (plenty, short))
         assert before - after > 0.5 * short["metrics"][f"guest:{name}"]["guest.ballooned"] > 0
-    for trial in found.values():
+    for trial in result.values():
         for phase in trial["phases"]:
             assert abs(phase["memory"]["worst"]) < 0.05, phase["memory"]
     rows = [row for row in document["tables"]["guest_memory"] if "0.1" in row["point"]]
@@ -132,10 +132,10 @@ def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_a
     if not NODE.exists(ksm.RUN):
         pytest.skip("this kernel merges no equal pages")
     before = NODE.read(ksm.RUN)
-    document, found = consolidated(pgherd, "--schemes", "shared-server,dedicated-balloon", "--vm-ksm", "--yes")
+    document, result = consolidated(pgherd, "--schemes", "shared-server,dedicated-balloon", "--vm-ksm", "--yes")
     for layout, names in (("shared-server", ["all"]), ("dedicated-balloon", ["db1", "db2"])):
-        assert worked(found[layout, 0.0])
-        for phase in found[layout, 0.0]["phases"]:
+        assert worked(result[layout, 0.0])
+        for phase in result[layout, 0.0]["phases"]:
             assert phase["metrics"]["host"]["ksm.saved"] >= 0 and phase["metrics"]["platform:balloon-manager"]["cpu.usage"] > 0
             assert all(phase["metrics"][f"guest:{name}"]["guest.ksm_merged"] >= 0 for name in names)
     assert len(document["tables"]["ksm"]) == 4 and all("ksm_merged" in row for row in document["tables"]["guest_memory"])
@@ -144,7 +144,7 @@ def test_all_databases_in_one_server_and_each_with_a_balloon_while_equal_pages_a
 
 @pytest.mark.long
 def test_order_entry_while_locked_memory_is_missing_and_guests_are_promised_different_things(guests, pgherd):
-    words = (
+    arguments = (
         "--workload",
         "orders",
         "--memory",
@@ -160,18 +160,18 @@ def test_order_entry_while_locked_memory_is_missing_and_guests_are_promised_diff
         "--yes",
     )
     promised = ("--vm-memory-policy", "virtio-balloon", "--vm-memory-min", "200MB", "--vm-memory-shares", "db1=2", "--vm-idle-tax", "0.5")
-    _, found = consolidated(pgherd, *words, *promised)
-    short = found["dedicated", 0.1]["phases"][-1]["metrics"]
+    _, result = consolidated(pgherd, *arguments, *promised)
+    short = result["dedicated", 0.1]["phases"][-1]["metrics"]
     assert short["container:locked-memory"]["memory.usage"] > 0.09 * 2 * 448 * MB
     assert all(short[f"guest:{name}"]["guest.target"] >= short[f"guest:{name}"]["guest.minimum"] == 200 * MB for name in ("db1", "db2"))
     assert sum(short[f"guest:{name}"]["guest.ballooned"] for name in ("db1", "db2")) > 0
-    containers = found["dedicated", 0.1]["trial"]["deployment"]["hosts"][0]["containers"]
-    assert [one["memory_shares"] for one in containers] == [2.0, 1.0]
+    containers = result["dedicated", 0.1]["trial"]["deployment"]["hosts"][0]["containers"]
+    assert [container["memory_shares"] for container in containers] == [2.0, 1.0]
 
 
 @pytest.mark.long
 def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
-    words = (
+    arguments = (
         "--runtime",
         "vm",
         "--vm-memory-policy",
@@ -186,7 +186,7 @@ def test_a_working_set_in_guests_that_report_what_is_free(guests, pgherd):
         "memory",
     )
     sizes = ("--shared-buffers", "40MB", "--memory-sizes", "256MB,320MB")
-    ended = pgherd("working-set", *words, *sizes, "--duration", "3s", "--warmup", "10s", "--no-report", "--yes", "--json")
+    ended = pgherd("working-set", *arguments, *sizes, "--duration", "3s", "--warmup", "10s", "--no-report", "--yes", "--json")
     assert ended.code in FINE, ended
     trials = pgherd.trials()
     assert [trial["error"] for trial in trials] == [None] * len(trials) and len(trials) >= 2

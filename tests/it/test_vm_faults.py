@@ -25,8 +25,8 @@ pytestmark = pytest.mark.timeout(900)
 
 def changed(*statements: str) -> tuple[str, ...]:
     """A command that runs the program with some of its constants changed."""
-    words = "sys.argv = sys.argv[sys.argv.index('pgherd'):]"
-    return (sys.executable, "-P", "-c", "; ".join(["import sys", *statements, words, "from pgherd.cli.main import main", "main()"]))
+    text = "sys.argv = sys.argv[sys.argv.index('pgherd'):]"
+    return (sys.executable, "-P", "-c", "; ".join(["import sys", *statements, text, "from pgherd.cli.main import main", "main()"]))
 
 
 IMPATIENT = changed(
@@ -37,9 +37,9 @@ IMPATIENT = changed(
 )
 
 
-def begun(pgherd, *words: str, through: tuple[str, ...] = ()):
+def begun(pgherd, *arguments: str, through: tuple[str, ...] = ()):
     """A run without an end of its own, and its guest, which is booting."""
-    process = pgherd.start_density(*_VM, *_ENDLESS, *words, through=through)
+    process = pgherd.start_density(*_VM, *_ENDLESS, *arguments, through=through)
     (guest,) = pgherd.wait_until(lambda: pgherd.guests() if process.poll() is None else [None], pause=0.05)
     assert guest is not None, pgherd.end(process)
     return process, guest
@@ -60,12 +60,12 @@ def test_a_guest_frozen_at_any_moment(guests, pgherd, chance):
     _wait(process, chance.uniform(0, LONGEST))
     os.kill(guest.pid, signal.SIGSTOP)
     error = interrupted(pgherd, process)
-    said = ("does not answer", "stopped responding", "did not answer", "did not come up", "accepts no more calls", "cannot be reached")
-    said += ("not ready within",)
+    text = ("does not answer", "stopped responding", "did not answer", "did not come up", "accepts no more calls", "cannot be reached")
+    text += ("not ready within",)
     # libpq reports this for a server that froze between its start and the first connection.
-    said += ("connection timeout expired",)
+    text += ("connection timeout expired",)
     assert "guest db01" in error or "db01/pg" in error
-    assert any(words in error for words in said), error
+    assert any(message in error for message in text), error
 
 
 def test_a_guest_killed_at_any_moment(guests, pgherd, chance):
@@ -118,7 +118,7 @@ def test_ones_own_scripts_data_files_and_volumes_reach_into_a_guest(guests, pghe
     for name in ("log", "scratch"):
         (tmp_path / name).mkdir()
     _readable(tmp_path)
-    given = ("--script", f"{script}@3", "--script", str(other), "--init-script", str(init), "--clients", "1")
+    inputs = ("--script", f"{script}@3", "--script", str(other), "--init-script", str(init), "--clients", "1")
     placed = (
         "--wal-volume",
         str(tmp_path / "log"),
@@ -127,7 +127,7 @@ def test_ones_own_scripts_data_files_and_volumes_reach_into_a_guest(guests, pghe
         "--tablespace-volume",
         str(tmp_path / "scratch"),
     )
-    ended = pgherd.density(*_VM, *given, *placed, "--warmup", "5s", "--duration", "5s", "--vm-pin-vcpus")
+    ended = pgherd.density(*_VM, *inputs, *placed, "--warmup", "5s", "--duration", "5s", "--vm-pin-vcpus")
     assert ended.code in (0, 1), ended
     fine = [trial for trial in pgherd.trials() if trial["error"] is None]  # a busy machine may be too slow for one of them
     assert fine, [trial["error"] for trial in pgherd.trials()]

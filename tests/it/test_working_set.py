@@ -26,9 +26,11 @@ def test_both_sweeps(pgherd):
     lived = [trial for trial in trials if trial["error"] is None]
     assert lived
     for trial in lived:
-        point, seen = trial["trial"]["point"], trial["phases"][0]["metrics"]
-        assert seen["container:db01"]["memory.usage"] <= point["memory"] * 2**20
-        assert 0 < seen["server:db01/pg"]["buffers.reused"] <= seen["server:db01/pg"]["buffers.used"] <= point["shared_buffers"] * 2**20
+        point, metrics = trial["trial"]["point"], trial["phases"][0]["metrics"]
+        assert metrics["container:db01"]["memory.usage"] <= point["memory"] * 2**20
+        assert (
+            0 < metrics["server:db01/pg"]["buffers.reused"] <= metrics["server:db01/pg"]["buffers.used"] <= point["shared_buffers"] * 2**20
+        )
     roomy = next(t for t in lived if t["trial"]["point"]["memory"] == 112)
     tight = min(lived, key=lambda t: t["trial"]["point"]["memory"] if t["trial"]["point"]["sweep"] == "memory" else 10**6)
     again = [t["phases"][0]["metrics"]["container:db01"].get("memory.refaults_file", 0.0) for t in (roomy, tight)]

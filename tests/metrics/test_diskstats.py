@@ -99,8 +99,8 @@ def test_both_views_of_a_guests_drive_have_their_series():
         (10.0, "qemu_blockstats", "guest-drive:db01/data", zero),
         (11.0, "qemu_blockstats", "guest-drive:db01/data", {**zero, "writes": 8.0}),
     ]
-    found = guest_series([*inside, *below, sample(10.5)], 9.0, 12.0)
-    assert set(found) == {"guest-disk:db01/vdb", "guest-drive:db01/data"}
-    assert (found["guest-disk:db01/vdb"].writes, found["guest-disk:db01/vdb"].queue) == ([10.0], [0.5])
-    assert (found["guest-drive:db01/data"].writes, found["guest-drive:db01/data"].queue) == ([8.0], [None])
+    result = guest_series([*inside, *below, sample(10.5)], 9.0, 12.0)
+    assert set(result) == {"guest-disk:db01/vdb", "guest-drive:db01/data"}
+    assert (result["guest-disk:db01/vdb"].writes, result["guest-disk:db01/vdb"].queue) == ([10.0], [0.5])
+    assert (result["guest-drive:db01/data"].writes, result["guest-drive:db01/data"].queue) == ([8.0], [None])
     assert device_series([*inside, *below], 9.0, 12.0) == {}

@@ -33,7 +33,7 @@ def result(number, *targets, error=None, tainted=False):
 
 
 def told(samples):
-    return {(one.family.sample, tuple(sorted((k, v) for k, v in one.labels.items() if v))): one.value for one in samples}
+    return {(item.family.sample, tuple(sorted((k, v) for k, v in item.labels.items() if v))): item.value for item in samples}
 
 
 def test_this_host_goes_by_its_own_name():
@@ -62,33 +62,33 @@ def test_every_label_stands_in_its_family():
 
 def test_totals_add_up_and_count_each_kind_of_trial():
     totals = RunTotals(record())
-    for one in (result(1, target()), result(2, target(transactions=50), tainted=True), result(3, error="died")):
-        totals.add(one)
-    found = told(totals.samples(5.0))
+    for item in (result(1, target()), result(2, target(transactions=50), tainted=True), result(3, error="died")):
+        totals.add(item)
+    outcome = told(totals.samples(5.0))
     base = (("host", "db7"), ("run", "r1"))
     trials = {
-        kind: found["pgherd_trials_finished_total", tuple(sorted((*base, ("result", kind))))] for kind in ("clean", "tainted", "failed")
+        kind: outcome["pgherd_trials_finished_total", tuple(sorted((*base, ("result", kind))))] for kind in ("clean", "tainted", "failed")
     }
     assert trials == {"clean": 1, "tainted": 1, "failed": 1}
-    assert [value for (name, _), value in found.items() if name == "pgherd_run_transactions_total"] == [150]
-    verdicts = {dict(labels)["result"]: value for (name, labels), value in found.items() if name == "pgherd_checks_total"}
+    assert [value for (name, _), value in outcome.items() if name == "pgherd_run_transactions_total"] == [150]
+    verdicts = {dict(labels)["result"]: value for (name, labels), value in outcome.items() if name == "pgherd_checks_total"}
     assert verdicts == {"pass": 2, "fail": 1}
 
 
 def test_results_are_in_base_units_and_leave_out_what_is_not_known():
-    found = told(run_metrics.result_samples(record(), result(4, target()), 111.0))
-    latencies = {dict(labels)["statistic"]: v for (name, labels), v in found.items() if name == "pgherd_result_latency_seconds"}
+    outcome = told(run_metrics.result_samples(record(), result(4, target()), 111.0))
+    latencies = {dict(labels)["statistic"]: v for (name, labels), v in outcome.items() if name == "pgherd_result_latency_seconds"}
     assert latencies == {"mean": 0.002, "p50": 0.001}
-    assert [v for (name, _), v in found.items() if name == "pgherd_result_window_seconds"] == [10]
+    assert [v for (name, _), v in outcome.items() if name == "pgherd_result_window_seconds"] == [10]
 
 
 def test_phases_of_one_name_are_told_apart():
     phase = result(1, target()).phases[0]
     twice = result(1).model_copy(update={"phases": [phase, phase]})
     labels = [
-        tuple(sorted(one.labels.items()))
-        for one in run_metrics.result_samples(record(), twice, None)
-        if one.family is run_metrics.RESULT_WINDOW
+        tuple(sorted(result_sample.labels.items()))
+        for result_sample in run_metrics.result_samples(record(), twice, None)
+        if result_sample.family is run_metrics.RESULT_WINDOW
     ]
     assert len(set(labels)) == len(labels) == 2
 
@@ -101,11 +101,11 @@ def test_progress_counts_rate_times_time_and_goes_on_over_drivers():
     progress.add_line(11.5, 200.0, 4.0, 1, None, 0)
     progress.begin()  # another phase's
     progress.add_line(60.0, 10.0, 3.0, 0, None, 0)
-    found = {sample.family.sample: (sample.value, sample.t) for sample in progress.samples()}
-    assert found["pgherd_driver_transactions_total"] == (pytest.approx(100 + 300 + 10), 60.0)
-    assert found["pgherd_driver_failed_transactions_total"] == (1, 60.0)
-    assert found["pgherd_driver_latency_seconds"] == (0.003, 60.0)
-    assert "pgherd_driver_lag_seconds" not in found
+    result = {sample.family.sample: (sample.value, sample.t) for sample in progress.samples()}
+    assert result["pgherd_driver_transactions_total"] == (pytest.approx(100 + 300 + 10), 60.0)
+    assert result["pgherd_driver_failed_transactions_total"] == (1, 60.0)
+    assert result["pgherd_driver_latency_seconds"] == (0.003, 60.0)
+    assert "pgherd_driver_lag_seconds" not in result
 
 
 def test_devices_of_several_hosts_are_told_apart():
@@ -115,8 +115,10 @@ def test_devices_of_several_hosts_are_told_apart():
     ]
     phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[], io=DeviceIo(devices=devices))
     both = result(1).model_copy(update={"phases": [phase, phase]})
-    found = [one.labels for one in run_metrics.result_samples(record(a=facts("a.example"), b=facts("b.example")), both, None)]
-    assert [(one["host"], one["device"], one["number"], one["roles"]) for one in found] == [
+    outcome = [
+        result_sample.labels for result_sample in run_metrics.result_samples(record(a=facts("a.example"), b=facts("b.example")), both, None)
+    ]
+    assert [(item["host"], item["device"], item["number"], item["roles"]) for item in outcome] == [
         ("a.example", "sda", "8:0", "data, wal"),
         ("b.example", "sda", "8:0", ""),
     ]
@@ -146,15 +148,15 @@ def test_containers_are_on_the_host_on_which_they_were_deployed():
 
 def test_what_drivers_count_by_emulation_never_stands_beside_what_was_measured():
     """Of two guests one was emulated: a query for the plain name sees the other only."""
-    found = result(1, target(), target("local/db02/pg/bench", 7.0))
-    marked = found.phases[0].model_copy(update={"metrics": {"guest:db02": {"emulated": 1.0}, "guest:db01": {"emulated": 0.0}}})
-    found = found.model_copy(update={"phases": [marked]})
+    outcome = result(1, target(), target("local/db02/pg/bench", 7.0))
+    marked = outcome.phases[0].model_copy(update={"metrics": {"guest:db02": {"emulated": 1.0}, "guest:db01": {"emulated": 0.0}}})
+    outcome = outcome.model_copy(update={"phases": [marked]})
     totals = RunTotals(record())
-    totals.add(found)
-    samples = [*totals.samples(), *run_metrics.result_samples(record(), found, None)]
+    totals.add(outcome)
+    samples = [*totals.samples(), *run_metrics.result_samples(record(), outcome, None)]
     by_family = {}
-    for one in samples:
-        by_family.setdefault(one.family.sample, set()).add(one.labels.get("container"))
+    for item in samples:
+        by_family.setdefault(item.family.sample, set()).add(item.labels.get("container"))
     for name in ("run_transactions_total", "result_transactions", "result_latency_seconds", "result_window_seconds"):
         assert by_family[f"pgherd_{name}"] == {"db01"} and by_family[f"pgherd_emulated_{name}"] == {"db02"}, name
     progress = DriverTotals({"run": "r1"}, emulated=True)

@@ -15,12 +15,12 @@ def verdict(result, severity="taint"):
 def test_of_several_verdicts_the_gravest_is_what_failed_and_taints():
     from_worst = [verdict(result, severity) for result in ("fail", "unknown", "pass") for severity in ("taint", "warn")]
     for order in itertools.permutations(from_worst):
-        assert sorted(order, key=lambda one: one.gravity, reverse=True) == from_worst
+        assert sorted(order, key=lambda item: item.gravity, reverse=True) == from_worst
 
 
 def test_only_what_failed_and_is_not_only_said_taints():
     all_kinds = [verdict(result, severity) for result in ("fail", "unknown", "pass") for severity in ("taint", "warn")]
-    assert [one for one in all_kinds if one.taints] == [verdict("fail")]
+    assert [all_kind for all_kind in all_kinds if all_kind.taints] == [verdict("fail")]
 
 
 CHECKS = Path(__file__).parents[2] / "docs" / "reference" / "checks.md"

@@ -14,9 +14,9 @@ def test_every_runtime_has_capabilities(name):
 
 
 def test_only_a_guest_has_a_kernel_of_its_own():
-    own = [name for name in get_args(RuntimeName) if capabilities_of(name).own_kernel]
-    whole = [name for name in get_args(RuntimeName) if capabilities_of(name).whole_vcpus]
-    assert own == whole == ["vm"]
+    args = [name for name in get_args(RuntimeName) if capabilities_of(name).own_kernel]
+    complete = [name for name in get_args(RuntimeName) if capabilities_of(name).whole_vcpus]
+    assert args == complete == ["vm"]
 
 
 def test_memory_is_limited_where_something_counts_it():

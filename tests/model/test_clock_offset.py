@@ -9,9 +9,9 @@ WAY = st.floats(0, 10)
 
 @given(st.floats(-1e6, 1e6), WAY, WAY, WAY)
 def test_the_true_lead_lies_within_the_bounds_whatever_the_ways_took(lead, there, pause, back):
-    asked = 1000.0
-    came = asked + there + lead
-    low, high = bounds(asked, came, came + pause, asked + there + pause + back)
+    request = 1000.0
+    came = request + there + lead
+    low, high = bounds(request, came, came + pause, request + there + pause + back)
     assert low - 1e-6 <= lead <= high + 1e-6
     assert high - low == pytest.approx(there + back, abs=1e-6)
 

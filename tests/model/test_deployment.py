@@ -14,16 +14,16 @@ def test_a_link_is_a_target_of_its_deployment():
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("text", "message"),
     [
         ({}, "has no host"),
         ({"host": "h", "rate": 1e6}, "apply to namespaces only"),
         ({"host": "h", "port": 0}, "greater than or equal to 1"),
     ],
 )
-def test_a_link_that_makes_no_sense_is_refused(words, message):
+def test_a_link_that_makes_no_sense_is_refused(text, message):
     with pytest.raises(ValidationError, match=message):
-        Link(name="x", **words)
+        Link(name="x", **text)
 
 
 def test_two_links_of_one_name_are_refused():
@@ -38,14 +38,14 @@ def test_a_link_between_hosts_is_named_by_both_ends():
     Deployment(hosts=(Host(name="a"), Host(name="b")), links=both)
     with pytest.raises(ValidationError, match="repeated link names: a/b"):
         Deployment(hosts=(Host(name="a"),), links=(link, link))
-    for words in ({"kind": "hosts", "host": "h"}, {"near": "a", "host": "h"}):
+    for text in ({"kind": "hosts", "host": "h"}, {"near": "a", "host": "h"}):
         with pytest.raises(ValidationError, match="link x: .near. is required"):
-            Link(name="x", **words)
+            Link(name="x", **text)
 
 
 def test_what_is_not_asked_for_is_not_written_and_comes_back():
-    for one, written in ((VmOptions(), {}), (VmOptions(merge=True, huge_page=2**21), {"huge_page": 2**21, "merge": True})):
-        container = Container(name="a", runtime="vm", vm=one)
+    for item, written in ((VmOptions(), {}), (VmOptions(merge=True, huge_page=2**21), {"huge_page": 2**21, "merge": True})):
+        container = Container(name="a", runtime="vm", vm=item)
         assert container.model_dump(mode="json")["vm"] == written
         assert Container.model_validate_json(container.model_dump_json()) == container
 
@@ -62,9 +62,9 @@ def test_every_scheme_is_one_nested_structure():
     one_one_many = deployment(Container(name="c1", servers=(server(databases=("a", "b")),)))
     one_many_many = deployment(Container(name="c1", servers=(server("s1"), server("s2"))))
     many = deployment(Container(name="c1", servers=(server(),)), Container(name="c2", servers=(server(),)))
-    assert [str(place) for place, *_ in one_one_many.databases()] == ["local/c1/pg/a", "local/c1/pg/b"]
-    assert [str(place) for place, *_ in one_many_many.databases()] == ["local/c1/s1/bench", "local/c1/s2/bench"]
-    assert [str(place) for place, *_ in many.databases()] == ["local/c1/pg/bench", "local/c2/pg/bench"]
+    assert [str(location) for location, *_ in one_one_many.databases()] == ["local/c1/pg/a", "local/c1/pg/b"]
+    assert [str(path) for path, *_ in one_many_many.databases()] == ["local/c1/s1/bench", "local/c1/s2/bench"]
+    assert [str(location) for location, *_ in many.databases()] == ["local/c1/pg/bench", "local/c2/pg/bench"]
 
 
 def test_two_databases_with_one_address_are_refused():

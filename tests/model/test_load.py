@@ -35,7 +35,7 @@ def test_turns_are_of_containers():
 
 
 @pytest.mark.parametrize(
-    ("loads", "why"),
+    ("loads", "reason"),
     [
         ({ONE: Load(), "local/three/pg/bench": Load()}, "local/three/pg/bench without a time slice. Containers with one: one, two"),
         ({ONE: Load(), "local": Load(driver="command")}, "local without a time slice"),
@@ -43,8 +43,8 @@ def test_turns_are_of_containers():
         ({ONE: Load(driver="fio"), TWO: Load()}, "only pgbench without a rate can be stopped"),
     ],
 )
-def test_what_cannot_take_turns_is_refused(loads, why):
-    with pytest.raises(ValueError, match=why):
+def test_what_cannot_take_turns_is_refused(loads, reason):
+    with pytest.raises(ValueError, match=reason):
         Phase(loads=loads, slices=TimeSlicing(of={"a": "one", "b": "two"}, seconds=0.3, counted=0.1))
 
 

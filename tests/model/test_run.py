@@ -18,13 +18,13 @@ def test_one_without_an_address_or_a_host_is_none(wrong):
 
 
 def test_the_host_of_the_clients_carries_no_servers():
-    found = Cluster.model_validate({"address": "x", "hosts": [{"name": "a"}, {"name": "b"}], "client": "a"})
-    assert [host.name for host in found.carriers] == ["b"]
-    assert [host.name for host in found.model_copy(update={"client": None}).carriers] == ["a", "b"]
+    cluster = Cluster.model_validate({"address": "x", "hosts": [{"name": "a"}, {"name": "b"}], "client": "a"})
+    assert [host.name for host in cluster.carriers] == ["b"]
+    assert [host.name for host in cluster.model_copy(update={"client": None}).carriers] == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "inputs",
     [
         {"kind": "zram"},
         {"kind": "none", "size": 1},
@@ -35,9 +35,9 @@ def test_the_host_of_the_clients_carries_no_servers():
         {"kind": "disk", "size": 1},
     ],
 )
-def test_what_contradicts_itself_is_refused(given) -> None:
+def test_what_contradicts_itself_is_refused(inputs) -> None:
     with pytest.raises(ValidationError):
-        Swap(**given)
+        Swap(**inputs)
 
 
 def test_each_kind() -> None:

@@ -22,8 +22,8 @@ def test_a_load_without_a_target_is_refused():
 
 
 def test_volumes_and_hosts_are_targets_too():
-    wanted = Deployment(hosts=(Host(),), volumes=(Volume(name="data", path="/x"),))
-    assert Trial(point={}, deployment=wanted, phases=(Phase(loads={"data": Load(driver="fio"), "local": Load(driver="command")}),))
+    expected = Deployment(hosts=(Host(),), volumes=(Volume(name="data", path="/x"),))
+    assert Trial(point={}, deployment=expected, phases=(Phase(loads={"data": Load(driver="fio"), "local": Load(driver="command")}),))
 
 
 def test_a_trial_is_known_by_point_and_repeat_and_survives_json():

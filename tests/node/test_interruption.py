@@ -60,12 +60,12 @@ def test_without_a_signal_nothing_changes() -> None:
 
 
 def test_an_interrupt_that_a_library_turned_into_its_own_error_is_one_again() -> None:
-    with pytest.raises(KeyboardInterrupt) as found, interruption.ended_by_signals():
+    with pytest.raises(KeyboardInterrupt) as raised, interruption.ended_by_signals():
         try:
             send(signal.SIGINT)
         except KeyboardInterrupt:
             raise RuntimeError("Query interrupted") from None
-    assert isinstance(found.value.__cause__, RuntimeError)
+    assert isinstance(raised.value.__cause__, RuntimeError)
 
 
 def test_an_interrupt_that_got_lost_is_insisted_upon() -> None:
@@ -87,7 +87,7 @@ def test_what_was_ignored_at_the_start_stays_ignored() -> None:
         "with interruption.ended_by_signals():\n"
         "    os.kill(os.getpid(), signal.SIGHUP); print('still here')"
     )
-    done = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN)
     )
-    assert done.stdout == "still here\n", done.stderr
+    assert finished.stdout == "still here\n", finished.stderr

@@ -17,10 +17,10 @@ def _names(protocol: type) -> set[str]:
 def test_what_workloads_give_can_make_a_golden_copy(tmp_path, workload):
     init = tmp_path / "init.sql"
     init.write_text("create table t (i int);")
-    asked = Database(workload=workload, init=str(init) if workload == "script" else None)
-    (made,) = loaders(LocalNode(), [asked])
+    database = Database(workload=workload, init=str(init) if workload == "script" else None)
+    (created,) = loaders(LocalNode(), [database])
     assert _names(DataLoader) == {"database", "identity", "size_estimate", "load"}
-    assert all(hasattr(made, name) for name in _names(DataLoader))
+    assert all(hasattr(created, name) for name in _names(DataLoader))
 
 
 def test_an_instance_is_what_loaders_need_to_know():

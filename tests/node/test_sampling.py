@@ -129,6 +129,6 @@ def test_files_that_the_kernel_gives_by_the_page_are_read_whole(tmp_path):
     names = [line.split()[0] for line in Path("/proc/vmstat").read_text().splitlines()]
     for line in lines[1:]:
         if line["i"] == 0:
-            assert [one.split()[0] for one in line["raw"].splitlines()] == names
+            assert [item.split()[0] for item in line["raw"].splitlines()] == names
         else:
             assert line["raw"] == long.read_text()

@@ -40,15 +40,15 @@ def test_a_private_directory_is_no_place_for_the_account(node: LocalNode, accoun
 
 
 def test_wal_is_moved_and_linked(node: LocalNode, tmp_path: Path) -> None:
-    data, there = tmp_path / "data", tmp_path / "it's there"
+    data, path = tmp_path / "data", tmp_path / "it's there"
     (data / "pg_wal" / "archive_status").mkdir(parents=True)
     (data / "pg_wal" / "000000010000000000000001").write_bytes(b"segment")
     (data / "pg_wal").chmod(0o700)
-    there.mkdir()
-    move_wal(node, str(data), str(there))
-    assert (data / "pg_wal").readlink() == there / "pg_wal"
+    path.mkdir()
+    move_wal(node, str(data), str(path))
+    assert (data / "pg_wal").readlink() == path / "pg_wal"
     assert (data / "pg_wal" / "000000010000000000000001").read_bytes() == b"segment"
-    assert (there / "pg_wal").stat().st_mode & 0o777 == 0o700 and not (there / "pg_wal").is_symlink()
+    assert (path / "pg_wal").stat().st_mode & 0o777 == 0o700 and not (path / "pg_wal").is_symlink()
 
 
 def test_a_failed_move_of_the_wal_names_the_reason(node: LocalNode, tmp_path: Path) -> None:

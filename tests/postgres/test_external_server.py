@@ -26,7 +26,7 @@ def test_a_load_that_can_run():
 
 
 @pytest.mark.parametrize(
-    ("changes", "asked", "message"),
+    ("changes", "requested", "message"),
     [
         ({"read_only": "it is a standby"}, {"writes": True}, "accepts no writes: it is a standby; use --workload select-only"),
         ({"missing": TABLES, "scale": None}, {"scale": 3}, "has no pgbench_accounts, pgbench_branches, .*pgbench -i -s 3 'host=h'"),
@@ -34,9 +34,9 @@ def test_a_load_that_can_run():
         ({}, {"scale": 6}, "--scale is 6, but pgbench's tables at --dsn host=h have scale 5"),
     ],
 )
-def test_a_load_that_cannot_run_is_refused_with_what_to_do(changes, asked, message):
+def test_a_load_that_cannot_run_is_refused_with_what_to_do(changes, requested, message):
     with pytest.raises(UsageError, match=message):
-        external_server.require_reachable(info(**changes), **{"builtin": True, "writes": False, "scale": None} | asked)
+        external_server.require_reachable(info(**changes), **{"builtin": True, "writes": False, "scale": None} | requested)
 
 
 def test_a_password_file_is_as_libpq_reads_it(tmp_path):

@@ -89,6 +89,6 @@ def test_a_platform_without_them():
 
 
 def test_settings_that_it_refuses_in_its_own_words():
-    said = 'LOG:  x\nFATAL:  invalid value for parameter "shared_buffers": "many"\n'
+    text = 'LOG:  x\nFATAL:  invalid value for parameter "shared_buffers": "many"\n'
     with pytest.raises(UsageError, match='invalid value for parameter "shared_buffers"'):
-        huge_pages.needed(FakeNode(err=said, code=1), PG, {}, "/data", None)
+        huge_pages.needed(FakeNode(err=text, code=1), PG, {}, "/data", None)

@@ -64,9 +64,9 @@ def test_like_a_file(node: LocalNode, installation: Installation, account: str |
         "pg_stat_statements.track": "all",
         "log_min_duration_statement": "250ms",
     }
-    why = {setting.name: setting.why for setting in imported.dropped}
-    assert "no such setting" in why["no_such_setting_at_all"]
-    assert {"port", "ssl", "archive_command", "synchronous_standby_names", "logging_collector", "lc_messages"} <= set(why)
+    reason = {setting.name: setting.why for setting in imported.dropped}
+    assert "no such setting" in reason["no_such_setting_at_all"]
+    assert {"port", "ssl", "archive_command", "synchronous_standby_names", "logging_collector", "lc_messages"} <= set(reason)
     assert "secret" not in str(imported), "no report contains passwords"
     assert len(imported.warnings) == 1 and "include_dir 'conf.d'" in imported.warnings[0]
 

@@ -110,6 +110,6 @@ def test_known_spreads(sizes, places, expected):
 @given(st.lists(st.integers(1, 10**12), max_size=40), st.integers(1, 8))
 def test_no_place_has_more_than_its_share_and_the_largest(sizes, places):
     assigned = spread(sorted(sizes, reverse=True), places)
-    filled = [sum(s for s, at in zip(sorted(sizes, reverse=True), assigned, strict=True) if at == place) for place in range(places)]
+    filled = [sum(s for s, at in zip(sorted(sizes, reverse=True), assigned, strict=True) if at == position) for position in range(places)]
     assert sum(filled) == sum(sizes)
     assert max(filled) <= sum(sizes) / places + max(sizes, default=0)

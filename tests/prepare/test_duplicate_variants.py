@@ -25,18 +25,18 @@ def options(settings, **changes):
     return DatabaseOptions(**common, settings=settings).model_copy(update=changes)
 
 
-def refused(one, other):
+def refused(item, other):
     """What is said of two servers with these settings; '' where they differ."""
-    requests = {name: DensityRequest(set=tuple(f"{key}={value}" for key, value in of.items())) for name, of in (("a", one), ("b", other))}
+    requests = {name: DensityRequest(set=tuple(f"{key}={value}" for key, value in of.items())) for name, of in (("a", item), ("b", other))}
     try:
-        require_different(NODE, "variant", requests, {"a": options(one), "b": options(other)})
+        require_different(NODE, "variant", requests, {"a": options(item), "b": options(other)})
     except UsageError as error:
         return str(error)
     return ""
 
 
 @pytest.mark.parametrize(
-    ("setting", "one", "other"),
+    ("setting", "item", "other"),
     [
         ("shared_buffers", "1GB", "1024MB"),
         ("shared_buffers", "131072", "1GB"),
@@ -51,16 +51,16 @@ def refused(one, other):
         ("some_extension.flag", "on", "true"),
     ],
 )
-def test_one_value_in_two_spellings_is_refused_with_both(setting, one, other):
-    said = refused({setting: one}, {setting: other})
-    assert said == (
-        f"variants 'a' and 'b' are identical: {setting} is {one} in 'a' and {other} in 'b', which is the same value; results would differ "
+def test_one_value_in_two_spellings_is_refused_with_both(setting, item, other):
+    text = refused({setting: item}, {setting: other})
+    assert text == (
+        f"variants 'a' and 'b' are identical: {setting} is {item} in 'a' and {other} in 'b', which is the same value; results would differ "
         "only by noise; change one of them, or leave it out"
     )
 
 
 @pytest.mark.parametrize(
-    ("setting", "one", "other"),
+    ("setting", "item", "other"),
     [
         ("shared_buffers", "1GB", "1025MB"),
         ("shared_buffers", "1024", "1024kB"),  # blocks
@@ -73,14 +73,14 @@ def test_one_value_in_two_spellings_is_refused_with_both(setting, one, other):
         ("some_extension.word", "One", "one"),
     ],
 )
-def test_what_differs_is_let_through(setting, one, other):
-    assert not refused({setting: one}, {setting: other})
+def test_what_differs_is_let_through(setting, item, other):
+    assert not refused({setting: item}, {setting: other})
 
 
 def test_a_setting_at_its_default_is_no_difference():
     """Asked of PostgreSQL: pgherd knows the defaults of few settings itself."""
-    said = refused({}, {"work_mem": "4096kB", "jit": "off"})
-    assert not said, "one of two settings does differ"
+    text = refused({}, {"work_mem": "4096kB", "jit": "off"})
+    assert not text, "one of two settings does differ"
     assert "work_mem is not given in 'a' and 4096kB in 'b', which is the same value" in refused({}, {"work_mem": "4096kB"})
 
 
@@ -90,8 +90,8 @@ def test_old_names_of_settings_mean_the_new_ones():
 
 def test_options_are_compared_as_completed_and_said_as_asked_for():
     requests = {"a": DensityRequest(memory="1GB", dsn="host=h password=s3cret"), "b": DensityRequest(memory="1024MB", dsn="host=h")}
-    said = "memory is 1GB in 'a' and 1024MB in 'b'.*, which is the same value; results would differ only by noise, as ever; "
-    with pytest.raises(UsageError, match=said) as error:
+    text = "memory is 1GB in 'a' and 1024MB in 'b'.*, which is the same value; results would differ only by noise, as ever; "
+    with pytest.raises(UsageError, match=text) as error:
         require_different(NODE, "scenario", requests, {name: options({}) for name in "ab"}, ", as ever")
     assert "s3cret" not in str(error.value)
     require_different(NODE, "scenario", requests, {"a": options({}), "b": options({}, scale=3)})
@@ -102,7 +102,7 @@ def test_settings_count_in_every_server_that_is_described():
 
     def scaling(buffers):
         servers = [options({"shared_buffers": size}) for size in ("64MB", buffers)]
-        variants = tuple(ScalingVariant(name=name, options=one) for name, one in zip("pq", servers, strict=True))
+        variants = tuple(ScalingVariant(name=name, options=server) for name, server in zip("pq", servers, strict=True))
         return ScalingOptions(**servers[0].model_dump(), clients=(1,), max_clients=1, variants=variants)
 
     requests = {name: DensityRequest() for name in "ab"}
@@ -113,9 +113,9 @@ def test_settings_count_in_every_server_that_is_described():
 
 def test_how_a_study_is_run_is_no_difference_in_its_arms_either():
     def scaling(seed, scale):
-        one = options({})
-        inner = tuple(ScalingVariant(name=name, options=one.model_copy(update={"seed": seed, "scale": scale})) for name in "pq")
-        return ScalingOptions(**one.model_dump(), clients=(1,), max_clients=1, variants=inner)
+        study_options = options({})
+        inner = tuple(ScalingVariant(name=name, options=study_options.model_copy(update={"seed": seed, "scale": scale})) for name in "pq")
+        return ScalingOptions(**study_options.model_dump(), clients=(1,), max_clients=1, variants=inner)
 
     requests = {name: DensityRequest() for name in "ab"}
     with pytest.raises(UsageError, match="'a' and 'b' are identical"):

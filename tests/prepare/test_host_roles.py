@@ -14,8 +14,8 @@ HOSTS = [
 ]
 
 
-def carry(use, **asked):
-    return [host.name for host in choose_roles(use, ScalingRequest(cluster="x", **asked), HOSTS).carry]
+def carry(use, **requested):
+    return [host.name for host in choose_roles(use, ScalingRequest(cluster="x", **requested), HOSTS).carry]
 
 
 def test_a_study_of_one_host_takes_the_largest_among_those_that_the_rule_allows():
@@ -72,8 +72,8 @@ def test_the_host_of_the_clients_carries_nothing():
 
 
 def test_the_plan_says_what_was_chosen():
-    one = choose_roles("one", ScalingRequest(cluster="x", client_host="a", placement="label:host=c"), HOSTS)
-    assert describe_roles("one", one, HOSTS) == [
+    roles = choose_roles("one", ScalingRequest(cluster="x", client_host="a", placement="label:host=c"), HOSTS)
+    assert describe_roles("one", roles, HOSTS) == [
         "Host c runs the servers; b is not used. If it is lost, the run stops, and 'pgherd resume' continues it.",
         "Clients run on host a, which runs no server. They connect over TCP, with scram-sha-256 and TLS.",
     ]

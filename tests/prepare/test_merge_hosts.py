@@ -31,12 +31,12 @@ ONE = PreparedStudy(
 
 def test_what_all_say_is_said_once_and_what_some_say_with_their_names():
     other = replace(ONE, defaults_chosen=("fio 3.28.", "a file of 2 GB."), tools={"fio": "3.28"}, confirm=(), disk=4)
-    found = join_hosts({"a": ONE, "b": other}, same_options({"a": OPTIONS, "b": OPTIONS}))
-    assert found.defaults_chosen == ("a: fio 3.33.", "a file of 2 GB.", "b: fio 3.28.")
-    assert found.host_changes == ("on each of the 2 hosts: a file",) and found.confirm == ("on a: a loop device",)
-    assert found.typed == ("a:/dev/sdb", "b:/dev/sdb"), "each host's device is typed for itself"
-    assert found.tools == {"fio": "3.33 on a, 3.28 on b"} and (found.disk, found.memory) == (7, 10)
-    assert found.options is OPTIONS and found.facts is ONE.facts
+    result = join_hosts({"a": ONE, "b": other}, same_options({"a": OPTIONS, "b": OPTIONS}))
+    assert result.defaults_chosen == ("a: fio 3.33.", "a file of 2 GB.", "b: fio 3.28.")
+    assert result.host_changes == ("on each of the 2 hosts: a file",) and result.confirm == ("on a: a loop device",)
+    assert result.typed == ("a:/dev/sdb", "b:/dev/sdb"), "each host's device is typed for itself"
+    assert result.tools == {"fio": "3.33 on a, 3.28 on b"} and (result.disk, result.memory) == (7, 10)
+    assert result.options is OPTIONS and result.facts is ONE.facts
 
 
 def test_one_account_is_used_on_all():

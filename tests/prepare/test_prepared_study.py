@@ -44,14 +44,14 @@ def test_the_users_files_become_part_of_the_run(tmp_path):
     script, init = tmp_path / "a.sql", tmp_path / "fill.sql"
     script.write_text("SELECT 1;\n")
     init.write_text("CREATE TABLE t (a int);\n")
-    given = options(scripts=(Script(source=str(script), weight=3),), init=str(init), workload="script")
-    kept = with_inputs(LocalNode(), given, tmp_path / "run" / "inputs")
+    study_options = options(scripts=(Script(source=str(script), weight=3),), init=str(init), workload="script")
+    inputs = with_inputs(LocalNode(), study_options, tmp_path / "run" / "inputs")
     script.unlink()
     init.unlink()
-    assert kept.scripts[0].weight == 3
-    with open(kept.scripts[0].source) as file:
+    assert inputs.scripts[0].weight == 3
+    with open(inputs.scripts[0].source) as file:
         assert file.read() == "SELECT 1;\n"
-    with open(kept.init) as file:
+    with open(inputs.init) as file:
         assert file.read() == "CREATE TABLE t (a int);\n"
 
 
@@ -65,5 +65,5 @@ def test_copies_are_known_by_their_contents(tmp_path, monkeypatch):
 
 
 def test_preparations_that_never_run_at_once_need_the_most_of_each_size():
-    made = [SimpleNamespace(huge_pages=found) for found in ({}, {2: 5, 4: 1}, {2: 3, 8: 7})]
-    assert most_pages(made) == {2: 5, 4: 1, 8: 7}
+    created = [SimpleNamespace(huge_pages=result) for result in ({}, {2: 5, 4: 1}, {2: 3, 8: 7})]
+    assert most_pages(created) == {2: 5, 4: 1, 8: 7}

@@ -18,16 +18,16 @@ def test_everything_that_a_user_may_give_has_a_default(name):
 
 @pytest.mark.usefixtures("own_directories")
 @pytest.mark.parametrize(
-    ("study", "asked", "message"),
+    ("study", "requested", "message"),
     [
         ("density", {"duration": "0s"}, "--duration 0s: input should be greater than 0"),
         ("density", {"time_budget": "0"}, "--time-budget 0: input should be greater than 0"),
         ("scaling", {"duration": "0ms"}, "--duration 0ms: input should be greater than 0"),
     ],
 )
-def test_a_time_of_nothing_is_the_users_fault(study, asked, message):
+def test_a_time_of_nothing_is_the_users_fault(study, requested, message):
     with pytest.raises(UsageError, match=message):
-        prepare(LocalNode(), study, study_of(study).request_model(**asked), dry=True)
+        prepare(LocalNode(), study, study_of(study).request_model(**requested), dry=True)
 
 
 def test_options_that_nobody_asked_for_are_not(monkeypatch):
@@ -49,8 +49,8 @@ def test_studies_of_hosts_are_completed_by_each_of_them():
 
 def test_what_each_has_completed_becomes_one(monkeypatch):
     links = [{"name": "b", "kind": "hosts", "near": "a", "host": "b"}]
-    one = NetworkOptions(links=links, host_cores=2, iperf3_version="3.12")
-    each = {"a": SimpleNamespace(options=one), "b": SimpleNamespace(options=one.model_copy(update={"iperf3_version": "3.16"}))}
+    item = NetworkOptions(links=links, host_cores=2, iperf3_version="3.12")
+    each = {"a": SimpleNamespace(options=item), "b": SimpleNamespace(options=item.model_copy(update={"iperf3_version": "3.16"}))}
     monkeypatch.setattr(registry, "join_hosts", lambda prepared, options: (list(prepared), options))
     hosts, options = over_hosts("network", each)
     assert hosts == ["a", "b"] and options.iperf3_version == "3.12 on a, 3.16 on b"

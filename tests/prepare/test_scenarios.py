@@ -23,13 +23,13 @@ def test_every_scenario_of_ours_is_valid_and_named_after_its_experiment_or_its_s
 
 def test_comparisons_of_ours_have_blocks_enough_to_decide():
     """Pairs all of one sign must be rarer than a variant's part of 5 %."""
-    least = {}
+    minimum = {}
     for path in SCENARIOS.glob("*.yaml"):
         options = read_scenario(path).options
         variants = options.get("variant") or options.get("page_sizes") or str(options.get("compare_setting", "")).split(",")
         if len(variants) > 1 and isinstance(options.get("max_blocks"), int):
-            least[path.name] = 2 * 0.5 ** options["max_blocks"] * (len(variants) - 1)
-    assert len(least) >= 2 and max(least.values()) <= 0.05, least
+            minimum[path.name] = 2 * 0.5 ** options["max_blocks"] * (len(variants) - 1)
+    assert len(minimum) >= 2 and max(minimum.values()) <= 0.05, minimum
 
 
 def test_what_is_written_is_read_back(tmp_path):
@@ -93,7 +93,7 @@ def test_the_schema_of_a_study_has_its_options_and_none_that_it_rejects(name):
     model = study_of(name).request_model
     properties = set(json_schema()["$defs"][name]["properties"])
     assert properties == set(model.model_fields) - set(model.LEFT_OUT)
-    assert {one.name for one in declared(model)} <= properties
+    assert {item.name for item in declared(model)} <= properties
 
 
 def test_aliases_that_expand_without_end_are_refused_at_once(tmp_path):

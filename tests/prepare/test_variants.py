@@ -44,7 +44,7 @@ def test_never_fails_but_with_its_own_message(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "the name is missing"),
         (":a=1", "the name is missing"),
@@ -57,10 +57,10 @@ def test_never_fails_but_with_its_own_message(text: str) -> None:
         ('a:x="1', "quote the whole value"),
     ],
 )
-def test_says_what_is_wrong(text: str, said: str) -> None:
+def test_says_what_is_wrong(text: str, message: str) -> None:
     with pytest.raises(UsageError) as error:
         parse_variant(text)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_options_replace_and_the_rest_are_settings() -> None:
@@ -79,7 +79,7 @@ def test_what_a_variant_says_takes_back_what_says_it_in_another_way() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"seed": "2"}, "'seed' cannot differ between variants"),
         ({"set": "a=b"}, "write each setting as a key"),
@@ -90,17 +90,17 @@ def test_what_a_variant_says_takes_back_what_says_it_in_another_way() -> None:
         ({"runtime": "external"}, "'runtime': input should be 'process', 'cgroup' or 'vm', but it is 'external'"),
     ],
 )
-def test_names_the_variant_the_key_and_what_is_known(changes: dict[str, str], said: str) -> None:
+def test_names_the_variant_the_key_and_what_is_known(changes: dict[str, str], message: str) -> None:
     with pytest.raises(UsageError) as error:
         apply(DensityRequest(), changes, "v")
-    assert said in str(error.value)
+    assert message in str(error.value)
     assert str(error.value).startswith("variant 'v': ")
 
 
 def test_expands_all_and_refuses_what_cannot_be_compared() -> None:
-    found = expand(DensityRequest(scale=3), ["base", "big:shared_buffers=1GB"])
-    assert {name: one.set for name, one in found.items()} == {"base": (), "big": ("shared_buffers=1GB",)}
-    for texts, said in (
+    result = expand(DensityRequest(scale=3), ["base", "big:shared_buffers=1GB"])
+    assert {name: item.set for name, item in result.items()} == {"base": (), "big": ("shared_buffers=1GB",)}
+    for texts, message in (
         (["a", "a:jit=off"], "'a' occurs twice"),
         (["a", "b"], "'a' and 'b' are the same"),
         (["a:scale=3", "b"], "are the same"),
@@ -108,4 +108,4 @@ def test_expands_all_and_refuses_what_cannot_be_compared() -> None:
     ):
         with pytest.raises(UsageError) as error:
             expand(DensityRequest(scale=3), texts)
-        assert said in str(error.value)
+        assert message in str(error.value)

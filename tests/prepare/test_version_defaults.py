@@ -14,25 +14,25 @@ OLD, NEW, TWIN = (
 
 
 @pytest.fixture
-def asked(own_directories, monkeypatch):
+def queries(own_directories, monkeypatch):
     """No server is started; of whom it was asked is noted."""
-    found = []
+    collected = []
 
     def of(node, installation, *, account, directory, socket_dir, checksums):
         assert NODE.exists(directory) and NODE.exists(socket_dir) and checksums is True
-        found.append(installation.bin)
+        collected.append(installation.bin)
         return ServerDefaults(installation.version, {"jit": "on" if installation.major < 18 else "off"}, {})
 
     monkeypatch.setattr(module.version_differences, "read_from_server", of)
-    monkeypatch.setattr(module.installations, "reachable_copy", lambda node, one, account, cache: one)
-    return found
+    monkeypatch.setattr(module.installations, "reachable_copy", lambda node, item, account, cache: item)
+    return collected
 
 
-def test_each_installation_is_asked_once_and_nothing_stays(asked):
-    found = differences(NODE, OLD, {"new": NEW, "again": OLD, "other new": TWIN}, account=None, checksums=True)
-    assert asked == ["/a", "/b", "/c"]
-    assert [(row.name, row.one, row.other) for row in found["new"]] == [("jit", "on", "off")] and found["new"] == found["other new"]
-    assert found["again"] == ()
+def test_each_installation_is_asked_once_and_nothing_stays(queries):
+    result = differences(NODE, OLD, {"new": NEW, "again": OLD, "other new": TWIN}, account=None, checksums=True)
+    assert queries == ["/a", "/b", "/c"]
+    assert [(row.name, row.one, row.other) for row in result["new"]] == [("jit", "on", "off")] and result["new"] == result["other new"]
+    assert result["again"] == ()
     assert not list((paths.state_dir() / "journal").glob("[a-z]*")) and not list((paths.cache_dir() / "work").iterdir())
 
 
@@ -43,9 +43,9 @@ def test_what_differs_is_one_sentence():
     ]
 
 
-def test_what_is_set_on_all_does_not_count(asked):
+def test_what_is_set_on_all_does_not_count(queries):
     assert differences(NODE, OLD, {"new": NEW}, account=None, checksums=True, settings=["jit"]) == {"new": ()}
 
 
-def test_one_installation_alone_is_not_asked(asked):
-    assert differences(NODE, OLD, {"x": OLD}, account=None, checksums=True) == {"x": ()} and not asked
+def test_one_installation_alone_is_not_asked(queries):
+    assert differences(NODE, OLD, {"x": OLD}, account=None, checksums=True) == {"x": ()} and not queries

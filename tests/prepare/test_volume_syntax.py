@@ -8,7 +8,7 @@ from pgherd.prepare.volumes import parse_volume
 
 
 @pytest.mark.parametrize(
-    ("text", "wanted"),
+    ("text", "expected"),
     [
         ("/mnt/a", Volume(name="disk0", path="/mnt/a")),
         ("wal=/mnt/a b/", Volume(name="wal", path="/mnt/a b")),
@@ -20,12 +20,12 @@ from pgherd.prepare.volumes import parse_volume
         ("UPPER=x", Volume(name="disk0", path=os.path.abspath("UPPER=x"))),
     ],
 )
-def test_what_is_a_volume(text, wanted):
-    assert parse_volume(text, "disk0") == wanted
+def test_what_is_a_volume(text, expected):
+    assert parse_volume(text, "disk0") == expected
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("loop:much", "--volume loop:much: 'much' is no size; write loop:SIZE"),
         ("loop:1MB", "at least 64 MB, but 1MB is less"),
@@ -33,6 +33,6 @@ def test_what_is_a_volume(text, wanted):
         ("", "names no directory"),
     ],
 )
-def test_what_is_none(text, said):
-    with pytest.raises(UsageError, match=said):
+def test_what_is_none(text, message):
+    with pytest.raises(UsageError, match=message):
         parse_volume(text, "disk0")

@@ -18,8 +18,8 @@ def luminance(colour: str) -> float:
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
 
-def contrast(one: str, other: str) -> float:
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+def contrast(item: str, other: str) -> float:
+    light, dark = sorted((luminance(item), luminance(other)), reverse=True)
     return (light + 0.05) / (dark + 0.05)
 
 
@@ -33,9 +33,9 @@ def test_labels_keep_their_order_their_distance_and_their_range(positions, gap):
     placed = chart_style.spread(positions, gap, 0, 100)
     assert all(-1e-6 <= at <= 100 + 1e-6 for at in placed)
     order = sorted(range(len(positions)), key=lambda i: positions[i])
-    wanted = min(gap, 100 / max(len(positions) - 1, 1))
+    expected = min(gap, 100 / max(len(positions) - 1, 1))
     for before, after in pairwise(order):
-        assert placed[after] - placed[before] >= wanted - 1e-6
+        assert placed[after] - placed[before] >= expected - 1e-6
 
 
 def test_labels_with_room_stay_where_they_are():

@@ -18,7 +18,7 @@ from pgherd.workloads.orders.workload import NOTICE
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({}, []),
         ({"workload": "pgbench"}, []),
@@ -28,9 +28,9 @@ from pgherd.workloads.orders.workload import NOTICE
         ({"scripts": ["workload"]}, []),
     ],
 )
-def test_orders_anywhere_in_the_options_is_said_once(options: dict[str, Any], said: list[str]) -> None:
-    assert notices(SimpleNamespace(options=options, resumed_on_changed_host=[])) == said  # type: ignore[arg-type]
-    assert notices(SimpleNamespace(options=options, resumed_on_changed_host=["elsewhere"])) == [*said, "elsewhere"]  # type: ignore[arg-type]
+def test_orders_anywhere_in_the_options_is_said_once(options: dict[str, Any], message: list[str]) -> None:
+    assert notices(SimpleNamespace(options=options, resumed_on_changed_host=[])) == message  # type: ignore[arg-type]
+    assert notices(SimpleNamespace(options=options, resumed_on_changed_host=["elsewhere"])) == [*message, "elsewhere"]  # type: ignore[arg-type]
 
 
 CELL = st.none() | st.text(max_size=20) | st.integers(-(10**9), 10**9) | st.floats(allow_nan=True)
@@ -63,8 +63,8 @@ def test_every_plain_cell_reads_back(rows):
     text = data_files.csv_text(rows)
     if not data_files.columns(rows):
         return
-    for row, found in zip(rows, csv.reader(io.StringIO(text, newline="")), strict=False):
-        assert row is not None and found is not None
+    for row, result in zip(rows, csv.reader(io.StringIO(text, newline="")), strict=False):
+        assert row is not None and result is not None
     names, *lines = list(csv.reader(io.StringIO(text, newline="")))
     lines = [line for line in lines if line] if len(names) > 1 else lines
     assert names == data_files.columns(rows)

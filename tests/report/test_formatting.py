@@ -16,7 +16,7 @@ def test_a_grade_means_something_where_there_were_trials():
 
 def test_an_indication_says_all_that_makes_one():
     meaning = formatting.GRADE_MEANING["C"].lower()
-    assert all(why in meaning for why in ("half or more of the results", "their reference", "too little data"))
+    assert all(reason in meaning for reason in ("half or more of the results", "their reference", "too little data"))
 
 
 @pytest.mark.parametrize(

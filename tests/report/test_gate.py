@@ -37,41 +37,41 @@ def baseline(runs) -> Run:
     return runs(17_000.0, 1)
 
 
-def by_point(found: Gate) -> dict[str, Comparison]:
-    return {one.point: one for one in found.comparisons}
+def by_point(gate: Gate) -> dict[str, Comparison]:
+    return {comparison.point: comparison for comparison in gate.comparisons}
 
 
 # ---- what is decided
 
 
 def test_a_run_that_is_much_slower_everywhere_is_worse(baseline, runs):
-    found = gate(baseline, runs(15_000.0, 3))
-    assert found.failed and found.result == "regression"
-    over = by_point(found)[ALL]
+    outcome = gate(baseline, runs(15_000.0, 3))
+    assert outcome.failed and outcome.result == "regression"
+    over = by_point(outcome)[ALL]
     assert over.result == "regression" and over.change.value == pytest.approx(-11.8, abs=2)
-    assert found.answer.startswith("Worse than allowed: throughput over all points −1")
-    assert "allowed −5 %, and" in found.answer
+    assert outcome.answer.startswith("Worse than allowed: throughput over all points −1")
+    assert "allowed −5 %, and" in outcome.answer
 
 
 def test_an_equal_run_is_not_worse(baseline, runs):
-    found = gate(baseline, runs(17_000.0, 2))
-    assert not found.failed and by_point(found)[ALL].result == "pass"
-    assert found.answer.startswith("Nothing is significantly worse than allowed: throughput over all points")
+    outcome = gate(baseline, runs(17_000.0, 2))
+    assert not outcome.failed and by_point(outcome)[ALL].result == "pass"
+    assert outcome.answer.startswith("Nothing is significantly worse than allowed: throughput over all points")
 
 
 def test_a_faster_run_is_better(baseline, runs):
-    found = gate(baseline, runs(21_000.0, 4))
-    assert by_point(found)[ALL].result == "improvement" and not found.failed
+    outcome = gate(baseline, runs(21_000.0, 4))
+    assert by_point(outcome)[ALL].result == "improvement" and not outcome.failed
 
 
 def test_worse_but_not_for_certain_cannot_tell_and_says_what_would(baseline, runs):
-    found = gate(baseline, runs(15_800.0, 4))
-    over = by_point(found)[ALL]
-    assert not found.failed and found.result == "inconclusive" and over.doubtful
-    assert found.answer.startswith("Inconclusive: throughput over all points −")
+    outcome = gate(baseline, runs(15_800.0, 4))
+    over = by_point(outcome)[ALL]
+    assert not outcome.failed and outcome.result == "inconclusive" and over.doubtful
+    assert outcome.answer.startswith("Inconclusive: throughput over all points −")
     assert (
         over.repeats_needed is not None
-        and f"about {over.repeats_needed} more repeats at each point in each run would settle it." in found.answer
+        and f"about {over.repeats_needed} more repeats at each point in each run would settle it." in outcome.answer
     )
 
 
@@ -91,16 +91,16 @@ def test_more_comparisons_widen_all_intervals(baseline, runs):
     other = runs(17_000.0, 2)
     alone = by_point(gate(baseline, other))[ALL].change
     among = next(
-        one.change
-        for one in gate(baseline, other, [MetricLimit("throughput"), MetricLimit("p95"), MetricLimit("cpu_per_tx")]).comparisons
-        if one.point == ALL
+        comparison.change
+        for comparison in gate(baseline, other, [MetricLimit("throughput"), MetricLimit("p95"), MetricLimit("cpu_per_tx")]).comparisons
+        if comparison.point == ALL
     )
     assert among.low < alone.low and among.high > alone.high
     assert "one of 9 simultaneous intervals" in alone.method and alone.confidence == 0.95
 
 
 def test_points_come_smallest_first_and_the_median_over_all_before_them(baseline, runs):
-    points = [one.point for one in gate(baseline, runs(17_000.0, 2)).comparisons]
+    points = [comparison.point for comparison in gate(baseline, runs(17_000.0, 2)).comparisons]
     assert points[0] == ALL and points[1:] == sorted(points[1:], key=lambda words: int(words.split()[-1]))
 
 
@@ -108,8 +108,8 @@ def test_tainted_trials_support_nothing(baseline, runs):
     other = runs(12_000.0, 3)
     fail = Check(name="steal", kind="noise", result="fail", observed="", expected="")
     at4 = [result.model_copy(update={"checks": [fail]}) if result.trial.point == {"databases": 5} else result for result in other.results]
-    one = by_point(gate(baseline, Run(other.name, other.record, at4)))["databases 5"]
-    assert one.result == "inconclusive" and one.change.value < -20 and remedy(one) == f"only tainted trials in {other.name}"
+    item = by_point(gate(baseline, Run(other.name, other.record, at4)))["databases 5"]
+    assert item.result == "inconclusive" and item.change.value < -20 and remedy(item) == f"only tainted trials in {other.name}"
 
 
 @pytest.mark.parametrize("side", ["baseline", "run"])
@@ -119,10 +119,10 @@ def test_a_run_of_grade_c_supports_nothing_and_cannot_pass(baseline, runs, side)
     was = graded[side]
     record = was.record.model_copy(update={"analysis": was.record.analysis.model_copy(update={"grade": "C"})})
     graded[side] = Run(was.name, record, was.results)
-    found = gate(graded["baseline"], graded["run"])
-    assert found.failed and not found.regressions
-    assert {one.result for one in found.comparisons} == {"inconclusive"}
-    assert found.answer == f"The gate fails: run {was.name} has grade C: it is an indication only and supports no conclusion."
+    outcome = gate(graded["baseline"], graded["run"])
+    assert outcome.failed and not outcome.regressions
+    assert {comparison.result for comparison in outcome.comparisons} == {"inconclusive"}
+    assert outcome.answer == f"The gate fails: run {was.name} has grade C: it is an indication only and supports no conclusion."
 
 
 @settings(deadline=None, max_examples=25)
@@ -154,8 +154,8 @@ def test_a_finding_is_compared_by_its_intervals(baseline, runs):
     record = other.record.model_copy(
         update={"analysis": other.record.analysis.model_copy(update={"findings": {"efficiency_at_saturation": value}})}
     )
-    (one,) = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation", 0.1)]).comparisons
-    assert one.result == "regression" and one.change.value == pytest.approx(100 * (0.70 / 0.857 - 1), abs=2)
+    (item,) = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation", 0.1)]).comparisons
+    assert item.result == "regression" and item.change.value == pytest.approx(100 * (0.70 / 0.857 - 1), abs=2)
     (same,) = gate(baseline, other, [MetricLimit("efficiency_at_saturation", 0.5)]).comparisons
     assert same.result == "pass"
 
@@ -164,8 +164,8 @@ def test_a_finding_without_an_interval_cannot_tell(baseline, runs):
     other = runs(17_000.0, 2)
     findings = {"efficiency_at_saturation": Finding(value=0.5, unit="ratio")}
     record = other.record.model_copy(update={"analysis": other.record.analysis.model_copy(update={"findings": findings})})
-    found = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation")])
-    assert not found.failed and "no interval: one of the two has none" in found.answer
+    result = gate(baseline, Run("b", record, other.results), [MetricLimit("efficiency_at_saturation")])
+    assert not result.failed and "no interval: one of the two has none" in result.answer
 
 
 # ---- other studies
@@ -192,9 +192,9 @@ def sizes(pg_version: str, larger: float = 1.0) -> Run:
 
 def test_sizes_are_exact(synthetic):
     assert gate(sizes("17.1"), sizes("18.6", 1.04)).result == "pass"
-    found = gate(sizes("17.1"), sizes("18.6", 1.06))
-    assert found.failed and len(found.comparisons) == 5 and found.comparisons[0].change.value == pytest.approx(6)
-    assert "The versions differ (PostgreSQL): a change may come from that" in found.warnings
+    outcome = gate(sizes("17.1"), sizes("18.6", 1.06))
+    assert outcome.failed and len(outcome.comparisons) == 5 and outcome.comparisons[0].change.value == pytest.approx(6)
+    assert "The versions differ (PostgreSQL): a change may come from that" in outcome.warnings
 
 
 def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, runs):
@@ -203,10 +203,10 @@ def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, 
 
     def warned(other: dict) -> list[str]:
         old, new = (
-            Run(one.name, one.record.model_copy(update={"options": options}), one.results)
-            for one, options in ((baseline, variants(1, 1)), (runs(17_000.0, 2), other))
+            Run(item.name, item.record.model_copy(update={"options": options}), item.results)
+            for item, options in ((baseline, variants(1, 1)), (runs(17_000.0, 2), other))
         )
-        return [said for said in gate(old, new).warnings if said.startswith("The options differ")]
+        return [warning for warning in gate(old, new).warnings if warning.startswith("The options differ")]
 
     assert warned(variants(2, 1)) == []
     assert warned(variants(2, 5)) == ["The options differ (variants: a: options: scale): a change may come from that"]
@@ -215,26 +215,26 @@ def test_what_differs_between_any_two_runs_is_no_reason_for_a_warning(baseline, 
 def test_variants_of_a_comparison_are_points_and_the_baseline_again_is_the_baseline(baseline, runs):
     def compared(run: Run) -> Run:
         names = {1: "base", 2: "base (A/A)", 3: "big", 5: "small"}
-        kept = [result for result in run.results if result.trial.point["databases"] in names and result.error is None]
+        retained = [result for result in run.results if result.trial.point["databases"] in names and result.error is None]
         moved = [
             result.model_copy(
                 update={"trial": result.trial.model_copy(update={"point": {"variant": names[int(result.trial.point["databases"])]}})}
             )
-            for result in kept
+            for result in retained
         ]
         return Run(run.name, run.record.model_copy(update={"study": "compare"}), moved)
 
-    found = by_point(gate(compared(baseline), compared(runs(17_000.0, 2))))
-    assert list(found) == [ALL, "variant base", "variant big", "variant small"]
-    assert found["variant base"].old.n > found["variant big"].old.n
+    outcome = by_point(gate(compared(baseline), compared(runs(17_000.0, 2))))
+    assert list(outcome) == [ALL, "variant base", "variant big", "variant small"]
+    assert outcome["variant base"].old.n > outcome["variant big"].old.n
 
 
 # ---- what differs
 
 
 def test_another_host_is_another_platform(baseline, runs, synthetic):
-    found = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(4.0, "other")}))
-    assert found.warnings[0].startswith("The hosts differ (cores, logical cpus, physical cores): this compares two platforms")
+    result = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(4.0, "other")}))
+    assert result.warnings[0].startswith("The hosts differ (cores, logical cpus, physical cores): this compares two platforms")
     named = gate(baseline, runs(17_000.0, 2, hosts={"local": synthetic.host_facts(2.0, "other")}))
     assert named.warnings[0] == "The runs are of two hosts whose known facts are equal except for their names"
 
@@ -243,7 +243,7 @@ def test_a_run_that_was_resumed_on_another_host_says_so(baseline, runs):
     record = baseline.record
     analysis = record.analysis.model_copy(update={"grade": "B"})
     other = runs(17_000.0, 2, resumed_on_changed_host=["After 5 trials …"], analysis=analysis)
-    warnings = gate(baseline, Run(other.name, other.record, [one for one in other.results if not one.tainted])).warnings
+    warnings = gate(baseline, Run(other.name, other.record, [result for result in other.results if not result.tainted])).warnings
     assert warnings[0].startswith("The hosts differ (resumed): this compares two platforms")
     of_it = [warning for warning in warnings if warning.startswith(f"Run {other.name}")]
     assert of_it == [f"Run {other.name}: After 5 trials …"], "nothing in it was noisy"
@@ -258,15 +258,15 @@ def test_settings_options_and_days_apart_are_said(baseline, runs):
         options={**record.options, "efficiency": 0.9},
         started=record.started + 90_000,
     )
-    words = " ".join(gate(baseline, other).warnings)
-    for said in ("The settings differ (io_method)", "The options differ (efficiency)", "The runs started 25 h apart"):
-        assert said in words
+    text = " ".join(gate(baseline, other).warnings)
+    for message in ("The settings differ (io_method)", "The options differ (efficiency)", "The runs started 25 h apart"):
+        assert message in text
 
 
 def test_equal_runs_differ_in_nothing(baseline, runs):
-    found = gate(baseline, runs(17_000.0, 2))
-    assert not any(table.rows for table in found.differences.values())
-    assert not any("differ" in warning for warning in found.warnings)
+    result = gate(baseline, runs(17_000.0, 2))
+    assert not any(table.rows for table in result.differences.values())
+    assert not any("differ" in warning for warning in result.warnings)
 
 
 # ---- bad input
@@ -292,8 +292,8 @@ def test_what_cannot_be_compared_is_one_message(baseline, runs, synthetic):
 
 def test_a_metric_that_one_run_has_not_is_said_with_what_there_is(baseline, runs):
     other = runs(17_000.0, 2)
-    said = refused(baseline, other, [MetricLimit("speed")])
-    assert "'speed' is not in run run-1" in said and "throughput, cpu_per_tx, p50, p95, p99" in said and "efficiency_at_saturation" in said
+    text = refused(baseline, other, [MetricLimit("speed")])
+    assert "'speed' is not in run run-1" in text and "throughput, cpu_per_tx, p50, p95, p99" in text and "efficiency_at_saturation" in text
     blind = [
         result.model_copy(update={"phases": [phase.model_copy(update={"metrics": {}}) for phase in result.phases]})
         for result in other.results
@@ -329,9 +329,9 @@ def test_a_direction_that_is_not_known_must_be_said(baseline, runs):
 def test_a_point_that_only_one_run_has_is_left_out_and_said(baseline, runs):
     other = runs(17_000.0, 2)
     fewer = [result for result in other.results if result.trial.point != {"databases": 1}]
-    found = gate(baseline, Run("b", other.record, fewer))
-    assert "databases 1" not in by_point(found)
-    assert "Only run-1 has databases 1, which is not compared" in found.warnings
+    outcome = gate(baseline, Run("b", other.record, fewer))
+    assert "databases 1" not in by_point(outcome)
+    assert "Only run-1 has databases 1, which is not compared" in outcome.warnings
 
 
 def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
@@ -348,9 +348,9 @@ def test_a_percentile_that_some_points_lack_leaves_them_out(baseline, runs):
         ]
         return result.model_copy(update={"phases": phases})
 
-    found = gate(baseline, Run("b", other.record, [without(result) for result in other.results]), [MetricLimit("p99")])
-    assert "databases 1" not in by_point(found)
-    assert any(re.match(r"p99 at databases 1 is omitted \(b: fewer than ten", warning) for warning in found.warnings)
+    outcome = gate(baseline, Run("b", other.record, [without(result) for result in other.results]), [MetricLimit("p99")])
+    assert "databases 1" not in by_point(outcome)
+    assert any(re.match(r"p99 at databases 1 is omitted \(b: fewer than ten", warning) for warning in outcome.warnings)
 
 
 def test_changes_are_written_with_the_digits_that_they_deserve():

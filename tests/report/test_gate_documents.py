@@ -72,8 +72,8 @@ def conforms(text: str) -> ElementTree.Element:
     assert tags == ["properties", *["testcase"] * len(cases), "system-out", "system-err"]
     for name in ("tests", "failures", "errors", "skipped", "id", "time"):
         assert suite.get(name).isdigit()
-    for one in suite.find("properties"):
-        assert one.tag == "property" and set(one.attrib) == {"name", "value"} and one.get("name")
+    for item in suite.find("properties"):
+        assert item.tag == "property" and set(item.attrib) == {"name", "value"} and item.get("name")
     for case in cases:
         assert set(case.attrib) == {"name", "classname", "time"} and len(case) <= 1
         assert " ".join(case.get("name").split()) == case.get("name")
@@ -105,7 +105,7 @@ def test_a_failure_has_its_message_and_what_differs_is_a_property(slower_run):
     failure = next(case for case in suite.findall("testcase") if case.get("name") == "throughput over all points").find("failure")
     assert failure.get("message").startswith("throughput over all points −1") and "Satterthwaite" not in failure.get("message")
     assert "t interval on logarithms" in failure.text
-    assert {"name": "settings: io_method", "value": "sync → worker"} in [one.attrib for one in suite.find("properties")]
+    assert {"name": "settings: io_method", "value": "sync → worker"} in [item.attrib for item in suite.find("properties")]
     assert suite.find("system-out").text == slower_run.answer
 
 
@@ -130,4 +130,4 @@ def test_hostile_names_stay_text(run8, hostile8, synthetic):
     settings = hostile8[0].model_copy(update={"analysis": run8[0].analysis})
     suite = conforms(to_junit(gate(Run(name, settings, run8[1]), Run("b", record, run8[1]))))
     assert suite.get("hostname") == "localhost"
-    assert any("<script>" in one.get("value") for one in suite.find("properties"))
+    assert any("<script>" in item.get("value") for item in suite.find("properties"))

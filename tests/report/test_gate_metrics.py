@@ -12,17 +12,17 @@ def run(run8) -> Run:
 
 
 def test_throughput_of_every_clean_trial_by_point(run):
-    found = {one.point: one for one in compared(run, run, "throughput")}
+    outcome = {item.point: item for item in compared(run, run, "throughput")}
     clean = [result for result in run.results if result.trial.point == {"databases": 3} and not result.tainted]
-    assert found["databases 3"].pair.old == pytest.approx([result.phases[0].throughput for result in clean])
-    assert len(clean) == 2 and not found["databases 3"].tainted
-    assert list(found)[:3] == ["databases 1", "databases 2", "databases 3"] and list(found)[-1] == "databases 10"
+    assert outcome["databases 3"].pair.old == pytest.approx([result.phases[0].throughput for result in clean])
+    assert len(clean) == 2 and not outcome["databases 3"].tainted
+    assert list(outcome)[:3] == ["databases 1", "databases 2", "databases 3"] and list(outcome)[-1] == "databases 10"
 
 
 def test_a_point_without_a_clean_trial_is_an_indication(run):
     first = [result for result in run.results if result.trial.point == {"databases": 3} and result.tainted]
-    (one,) = compared(Run("b", run.record, first), run, "throughput")
-    assert one.tainted == "only tainted trials in b" and len(one.pair.old) == 1
+    (item,) = compared(Run("b", run.record, first), run, "throughput")
+    assert item.tainted == "only tainted trials in b" and len(item.pair.old) == 1
 
 
 def test_names_are_metrics_or_not(run):

@@ -28,13 +28,13 @@ def samples(*, process=True, zram=True, balloon=True):
             given_up = 30 * (i + 2) if name == "a" else 0
             swapped = 100 if name == "b" else 0
             resident = 800 - given_up - swapped
-            told = {
+            reported = {
                 "guest.memory_configured": 1000 * MB,
                 "guest.memory_balloon_actual": (1000 - given_up) * MB,
                 "guest.target": (1000 - given_up - 20) * MB,
             }
             if balloon:
-                yield t, "guest_balloon", f"guest:{name}", told | {"guest.free": 250 * MB}
+                yield t, "guest_balloon", f"guest:{name}", reported | {"guest.free": 250 * MB}
             if process:
                 yield t + 0.01, "qemu_process", f"guest:{name}", {"qemu.anon": (resident + 50) * MB, "qemu.shared": 10 * MB}
                 yield BEGAN - 2, "qemu_process", f"guest:{name}", {"qemu.overhead": 60 * MB}
@@ -52,8 +52,10 @@ def result(directory: Path, rows, name="0001", point=None, runtime="vm") -> Tria
     host = Host(memory=int(1400 * MB), containers=(Container(name="a", runtime=runtime), Container(name="b", runtime=runtime)))
     phases = (Phase(name="first", warmup=2, seconds=5), Phase(name="second", warmup=0, seconds=5))
     trial = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=phases)
-    done = [PhaseResult(phase=one.name, start=BEGAN + 5 * i, end=BEGAN + 5 * i + 5, overlap=1, targets=[]) for i, one in enumerate(phases)]
-    return TrialResult(id=name, trial=trial, started=BEGAN - 5, ended=BEGAN + 12, phases=done)
+    results = [
+        PhaseResult(phase=item.name, start=BEGAN + 5 * i, end=BEGAN + 5 * i + 5, overlap=1, targets=[]) for i, item in enumerate(phases)
+    ]
+    return TrialResult(id=name, trial=trial, started=BEGAN - 5, ended=BEGAN + 12, phases=results)
 
 
 def test_every_second_adds_up(tmp_path) -> None:
@@ -62,12 +64,12 @@ def test_every_second_adds_up(tmp_path) -> None:
     assert memories.borders == [("first", 0, 5), ("second", 5, 10)]
     for guest in memories.guests.values():
         assert len(guest.parts) >= 12 and guest.by_process
-        for _, one in guest.parts:
-            assert one.accounted + one.unaccounted == pytest.approx(1000 * MB)
+        for _, item in guest.parts:
+            assert item.accounted + item.unaccounted == pytest.approx(1000 * MB)
     assert memories.worst < 0.001
-    at, one = memories.guests["a"].parts[7]
+    at, item = memories.guests["a"].parts[7]
     assert at == pytest.approx(5.01)
-    assert one.ballooned / MB == pytest.approx(210, abs=1) and one.by_pg_balloon / MB == pytest.approx(140, abs=1)
+    assert item.ballooned / MB == pytest.approx(210, abs=1) and item.by_pg_balloon / MB == pytest.approx(140, abs=1)
     assert memories.guests["a"].target[7] == (5, 770 * MB)
     _, other = memories.guests["b"].parts[3]
     assert (other.compressed / MB, other.swapped / MB) == pytest.approx((75, 25)), "three quarters of the host's swap are in zram"
@@ -78,15 +80,15 @@ def test_without_the_process_its_control_group_stands_for_it(tmp_path) -> None:
     assert memories is not None
     guest = memories.guests["b"]
     assert not guest.by_process
-    _, one = guest.parts[3]
-    assert (one.resident / MB, one.swapped / MB, one.compressed) == pytest.approx((760, 100, 0))
+    _, item = guest.parts[3]
+    assert (item.resident / MB, item.swapped / MB, item.compressed) == pytest.approx((760, 100, 0))
 
 
 def test_without_guests_or_phases_there_is_none(tmp_path) -> None:
-    done = result(tmp_path, samples(balloon=False))
-    assert read(tmp_path, done) is None
-    assert read(tmp_path, done.model_copy(update={"phases": []})) is None
-    assert read(tmp_path / "elsewhere", done) is None
+    finished = result(tmp_path, samples(balloon=False))
+    assert read(tmp_path, finished) is None
+    assert read(tmp_path, finished.model_copy(update={"phases": []})) is None
+    assert read(tmp_path / "elsewhere", finished) is None
 
 
 def inputs(directory, results):
@@ -126,10 +128,12 @@ def test_no_balloon_is_said(tmp_path) -> None:
 
 
 def test_the_stack_is_the_guests_memory() -> None:
-    one = MemoryBreakdown(1000, 400, 50, 250, 90, 30, 100, 80)
-    assert list(bands(one)) == list(BANDS) and sum(bands(one).values()) == 1000
-    balloon = {name: size for name, size in bands(one).items() if name.startswith("balloon: ")}
-    assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == one.ballooned, "the database's part belongs to the balloon"
+    breakdown = MemoryBreakdown(1000, 400, 50, 250, 90, 30, 100, 80)
+    assert list(bands(breakdown)) == list(BANDS) and sum(bands(breakdown).values()) == 1000
+    balloon = {name: size for name, size in bands(breakdown).items() if name.startswith("balloon: ")}
+    assert list(balloon.values()) == [50, 250] and sum(balloon.values()) == breakdown.ballooned, (
+        "the database's part belongs to the balloon"
+    )
     assert sum(bands(MemoryBreakdown(1000, 900, 300, 0, 0, 0, 0, -200)).values()) == 1200, "an excess extends beyond the frame"
 
 
@@ -139,24 +143,24 @@ def test_where_the_group_stands_for_the_process_it_is_said(tmp_path) -> None:
 
 
 def test_merged_pages_are_said_to_be_counted_in_each_guest(tmp_path) -> None:
-    found = result(tmp_path, samples())
-    (host,) = found.trial.deployment.hosts
-    asked = tuple(one.model_copy(update={"vm": VmOptions(merge=True)}) for one in host.containers)
-    deployment = Deployment(hosts=(host.model_copy(update={"containers": asked}),))
-    merging = found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
+    outcome = result(tmp_path, samples())
+    (host,) = outcome.trial.deployment.hosts
+    request = tuple(container.model_copy(update={"vm": VmOptions(merge=True)}) for container in host.containers)
+    deployment = Deployment(hosts=(host.model_copy(update={"containers": request}),))
+    merging = outcome.model_copy(update={"trial": outcome.trial.model_copy(update={"deployment": deployment})})
     assert "Pages merged by KSM count in each guest" in draw(inputs(tmp_path, [merging]))[0].caption
-    assert "KSM" not in draw(inputs(tmp_path, [found]))[0].caption
+    assert "KSM" not in draw(inputs(tmp_path, [outcome]))[0].caption
 
 
 def test_runs_without_guests_miss_nothing(tmp_path) -> None:
-    done = result(tmp_path, samples(), runtime="cgroup")
-    for given in (inputs(tmp_path, [done]), inputs(None, [done])):
+    finished = result(tmp_path, samples(), runtime="cgroup")
+    for requested in (inputs(tmp_path, [finished]), inputs(None, [finished])):
         with pytest.raises(FigureUnavailable) as reason:
-            draw(given)
+            draw(requested)
         assert str(reason.value) == ""
 
 
 def test_guests_that_were_not_seen_are_missed(tmp_path) -> None:
-    done = result(tmp_path, samples(balloon=False))
+    finished = result(tmp_path, samples(balloon=False))
     with pytest.raises(FigureUnavailable, match="not measured"):
-        draw(inputs(tmp_path, [done]))
+        draw(inputs(tmp_path, [finished]))

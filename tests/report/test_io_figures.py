@@ -45,8 +45,8 @@ def test_queues_and_response_times_by_second_of_the_last_point(simulator):
     phase = results[1].phases[0]
     deep = phase.io.devices[0].series.model_copy(update={"queue": [3.0] * 59 + [63.0]})
     devices = [phase.io.devices[0].model_copy(update={"series": deep}), *phase.io.devices[1:]]
-    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
-    figure = io_waiting(inputs([results[0], results[1].model_copy(update={"phases": [seen]})]))
+    observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
+    figure = io_waiting(inputs([results[0], results[1].model_copy(update={"phases": [observed]})]))
     text = str(drawing.specification(figure, validate=True))
     assert figure.title == ("clients 16: sda: data: queue 4, at most 63, 1 ms per write; sdb: WAL: queue 1, at most 1, 1 ms per write")
     assert "0017" in text and ", write" in text and ", read" not in text, "nothing was read"
@@ -60,13 +60,13 @@ def test_what_is_not_told_of_a_queue_is_not_drawn(simulator):
     silent = device.series.model_copy(update={"queue": [None] * 60, "busy": [None] * 60})
     for series, title in ((silent, "sda: data, WAL: 1 ms per write"), (silent.model_copy(update={"write_await": [None] * 60}), None)):
         devices = [device.model_copy(update={"series": series})]
-        seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
-        told = inputs([result.model_copy(update={"phases": [seen]})])
+        observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
+        reported = inputs([result.model_copy(update={"phases": [observed]})])
         if title is None:
             with pytest.raises(FigureUnavailable):
-                io_waiting(told)
+                io_waiting(reported)
         else:
-            assert io_waiting(told).title == title
+            assert io_waiting(reported).title == title
 
 
 def test_there_is_room_for_every_label_that_is_drawn(simulator):
@@ -76,11 +76,11 @@ def test_there_is_room_for_every_label_that_is_drawn(simulator):
     (device,) = phase.io.devices
     reading = {"read_bytes": device.series.write_bytes, "read_await": [1.0] * 60}
     devices = [device.model_copy(update={"name": "a-device-of-a-long-name", "series": device.series.model_copy(update=reading)})]
-    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
-    told = inputs([result.model_copy(update={"phases": [seen]})])
+    observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})
+    reported = inputs([result.model_copy(update={"phases": [observed]})])
     for figure, longest in (
-        (io(told), "a-device-of-a-long-name: data, WAL, read"),
-        (io_waiting(told), "a-device-of-a-long-name: data, WAL, write"),
+        (io(reported), "a-device-of-a-long-name: data, WAL, read"),
+        (io_waiting(reported), "a-device-of-a-long-name: data, WAL, write"),
     ):
         drawn = drawing.specification(figure, validate=True)
         assert longest in str(drawn)
@@ -109,8 +109,8 @@ def test_sizes_of_traced_requests(simulator):
     sizes = {"write": {8192: 600, 16384: 400}, "read": {1024: 3}}
     traced = {kind: plain.model_copy(update={"sizes": counts, "requests": sum(counts.values())}) for kind, counts in sizes.items()}
     device = phase.io.devices[0].model_copy(update={"trace": traced})
-    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
-    figure = io_sizes(inputs([result.model_copy(update={"phases": [seen]})]))
+    observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
+    figure = io_sizes(inputs([result.model_copy(update={"phases": [observed]})]))
     assert figure.title == "sda: data, writes: 60 % of the requests have 8 kB"
     assert "reads" not in str(drawing.specification(figure, validate=True))
 
@@ -120,10 +120,10 @@ def test_gaps_between_traced_requests(simulator):
     result = simulator.result_of(trial(1), traced=True)
     (phase,) = result.phases
     gaps = histogram([200] * 900 + [50_000] * 100)
-    traced = {kind: one.model_copy(update={"gaps": gaps}) for kind, one in phase.io.devices[0].trace.items()}
+    traced = {kind: item.model_copy(update={"gaps": gaps}) for kind, item in phase.io.devices[0].trace.items()}
     device = phase.io.devices[0].model_copy(update={"trace": traced})
-    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
-    figure = io_gaps(inputs([result.model_copy(update={"phases": [seen]})]))
+    observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [device]})})
+    figure = io_gaps(inputs([result.model_copy(update={"phases": [observed]})]))
     drawing.specification(figure, validate=True)
     assert figure.title.startswith("Half of the requests follow the previous one within: sda: data: 0.2")
     assert float(figure.title.rpartition(": ")[2].removesuffix(" ms")) == pytest.approx(0.2, rel=1 / 32)
@@ -144,7 +144,7 @@ def test_of_a_guest_both_views_of_a_drive_are_drawn(simulator):
     below = data.model_copy(
         update={"number": "guest-drive:db01/data", "name": "db01/data (QEMU)", "roles": {}, "series": data.series.model_copy(update=queue)}
     )
-    seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [inside, below]})})
-    figure = io(inputs([result.model_copy(update={"phases": [seen]})]))
+    observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [inside, below]})})
+    figure = io(inputs([result.model_copy(update={"phases": [observed]})]))
     text = str(drawing.specification(figure, validate=True))
     assert "db01/vdb: data" in text and "db01/data (QEMU): below db01/vdb" in text and "()" not in figure.title

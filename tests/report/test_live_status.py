@@ -50,7 +50,7 @@ def clustered(record):
 
 
 def test_of_one_host_there_is_one(record):
-    seen = ConstantReadings(
+    readings = ConstantReadings(
         {
             ("host", "cpu.user"): [(1.0, 1.0), (2.0, 1.5)],
             ("host", "cpu.system"): [(1.0, 0.25), (2.0, 0.25)],
@@ -58,10 +58,10 @@ def test_of_one_host_there_is_one(record):
             ("host", "memory.available"): [(1.0, 40.0)],
         }
     )
-    host, each = host_usage(seen, record, TRIAL)
+    host, each = host_usage(readings, record, TRIAL)
     (facts,) = record.hosts.values()
     assert (host.name, host.cpu, host.vcpus, host.memory, host.limit, each) == ("host", 1.75, facts.logical_cpus, 60.0, 100.0, [])
-    assert cpu_in_use(seen, record, TRIAL) == [(1.0, 1.25), (2.0, 1.75)]
+    assert cpu_in_use(readings, record, TRIAL) == [(1.0, 1.25), (2.0, 1.75)]
 
 
 def test_several_are_shown_each_and_together(clustered):
@@ -71,22 +71,22 @@ def test_several_are_shown_each_and_together(clustered):
         series |= {(f"host:{name}", "memory.total"): [(1.0, 100.0)], (f"host:{name}", "memory.available"): [(1.0, 40.0)]}
     host, each = host_usage(ConstantReadings(series), clustered, TRIAL)
     assert (host.name, host.cpu, host.vcpus, host.memory, host.limit) == ("all hosts", 3.5, 6.0, 120.0, 200.0)
-    assert [(one.name, one.cpu, one.vcpus) for one in each] == [("a", 1.0, 2), ("b", 2.5, 4)]
+    assert [(item.name, item.cpu, item.vcpus) for item in each] == [("a", 1.0, 2), ("b", 2.5, 4)]
     assert cpu_in_use(ConstantReadings(series), clustered, TRIAL) == [(1.0, 0.0), (2.0, 1.0), (2.4, 3.5)], "latest reading of each"
 
 
 def test_a_sum_over_some_hosts_is_none_over_all(clustered):
-    one = ConstantReadings({("host:a", "cpu.user"): [(1.0, 1.0)]})
-    host, each = host_usage(one, clustered, TRIAL)
+    readings = ConstantReadings({("host:a", "cpu.user"): [(1.0, 1.0)]})
+    host, each = host_usage(readings, clustered, TRIAL)
     assert host.cpu is None and host.memory is None and each[0].cpu == 1.0 and each[1].cpu is None
-    assert cpu_in_use(one, clustered, TRIAL) == []
+    assert cpu_in_use(readings, clustered, TRIAL) == []
 
 
 def test_only_hosts_that_take_part_are_shown(clustered):
-    one, alone = ConstantReadings({("host:a", "cpu.user"): [(1.0, 1.0)]}), TRIAL.model_copy(update={"hosts": ("a",)})
-    host, each = host_usage(one, clustered, alone)
+    readings, alone = ConstantReadings({("host:a", "cpu.user"): [(1.0, 1.0)]}), TRIAL.model_copy(update={"hosts": ("a",)})
+    host, each = host_usage(readings, clustered, alone)
     assert (host.cpu, host.vcpus) == (1.0, 2) and [use.name for use in each] == ["a"]
-    assert cpu_in_use(one, clustered, alone) == [(1.0, 1.0)]
+    assert cpu_in_use(readings, clustered, alone) == [(1.0, 1.0)]
 
 
 NOW = 1_790_000_100.0
@@ -197,8 +197,8 @@ def test_a_second_look_reads_only_what_is_new(running):
     before = live.look()
     with open(running.path / "trials/0003.partial/spool.jsonl", "a") as spool:
         spool.write(line(NOW - 1, 0, stat(1250)))
-    with open(running.path.parent / "out/00" / TARGETS[1].replace("/", ".") / "stderr", "a") as told:
-        told.write(f"progress: {NOW - 2:.1f} s, 250.0 tps, lat 1 ms stddev 0.1, 0 failed\n")
+    with open(running.path.parent / "out/00" / TARGETS[1].replace("/", ".") / "stderr", "a") as file:
+        file.write(f"progress: {NOW - 2:.1f} s, 250.0 tps, lat 1 ms stddev 0.1, 0 failed\n")
     after = live.look()
     assert after.host.cpu == pytest.approx(1.0) and after.throughput.value == 350
     assert len(after.throughput.series) == len(before.throughput.series) + 1
@@ -215,13 +215,13 @@ def test_of_several_hosts_what_each_has_shown_is_seen(running):
     lines = [{"sources": [["cpu", f"host:{name}", "read on", name, ""] for name in hosts], "first": 0}]
     for number in (0, 1):
         lines += [{"t": NOW - 6 + at, "i": number, "values": {"cpu.user": (1 + number) * at}} for at in (0.0, 5.0)]
-    (running.path / "trials/0003.partial/spool.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (running.path / "trials/0003.partial/spool.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     state = read_live(running.path)
     write_live(running.path, state.model_copy(update={"trial": state.trial.model_copy(update={"hosts": ("a", "b")})}))
     live = LiveRun(running)
     shown = live.look()
     assert (shown.host.name, shown.host.cpu, shown.host.vcpus) == ("all hosts", pytest.approx(3.0), 4.0)
-    assert [(one.name, one.cpu, one.vcpus) for one in shown.hosts] == [("a", pytest.approx(1.0), 2), ("b", pytest.approx(2.0), 2)]
+    assert [(item.name, item.cpu, item.vcpus) for item in shown.hosts] == [("a", pytest.approx(1.0), 2), ("b", pytest.approx(2.0), 2)]
     assert live.cpu == [(NOW - 1, pytest.approx(3.0))]
 
 
@@ -246,7 +246,7 @@ def test_a_run_without_a_state_is_still_a_run(running):
 
 def test_what_ended_is_told_with_its_verdicts(running, synthetic):
     live = LiveRun(running)
-    assert {one.id for one in live.look().trials} == {"0001", "0002"}
+    assert {trial.id for trial in live.look().trials} == {"0001", "0002"}
     _, results = synthetic.density_run(8, seconds=3)
     third = results[2].model_copy(update={"id": "0003", "error": "a server died", "phases": []})
     (running.path / "trials/0003").mkdir()
@@ -254,7 +254,7 @@ def test_what_ended_is_told_with_its_verdicts(running, synthetic):
     (running.path / "trials/0004").mkdir()
     (running.path / "trials/0004/trial.json").write_text("{")
     shown = live.look().trials
-    assert [one.id for one in shown] == ["0001", "0002", "0003"] and shown[2].error == "a server died" and shown[2].throughput is None
+    assert [item.id for item in shown] == ["0001", "0002", "0003"] and shown[2].error == "a server died" and shown[2].throughput is None
     assert shown[0].unit == "tps" and shown[0].throughput > 0 and shown[0].passed > 0
 
 
@@ -321,7 +321,7 @@ def test_parts_are_summed_when_all_have_told():
 
 
 @pytest.mark.parametrize(
-    ("changes", "left"),
+    ("changes", "remaining"),
     [
         ({}, 22.0),
         ({"trial": "yes"}, 22 + 11 - 3),
@@ -332,11 +332,11 @@ def test_parts_are_summed_when_all_have_told():
         ({"trial": "open", "overhead": None}, None),
     ],
 )
-def test_time_left(changes, left):
+def test_time_left(changes, remaining):
     if "trial" in changes:
         until = "drivers" if changes["trial"] == "open" else "clock"
         phase = LivePhase(name="p", warmup=1 if until == "clock" else 0, seconds=9, until=until)
         changes = {**changes, "trial": LiveTrial(number=1, point={}, repeat=0, reason="", begun=NOW - 3, phases=(phase,))}
-    told = LiveState(**{"pid": 1, "written": NOW, "seconds_left": 22.0, "overhead": 1.0, **changes})
-    assert seconds_remaining(told, NOW) == left
+    state = LiveState(**{"pid": 1, "written": NOW, "seconds_left": 22.0, "overhead": 1.0, **changes})
+    assert seconds_remaining(state, NOW) == remaining
     assert time.time() == NOW

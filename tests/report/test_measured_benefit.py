@@ -41,21 +41,21 @@ def record(run="20260101-000000-compare-aaaa", host="here", old=None, new=None, 
     ],
 )
 def test_a_comparison_that_changed_one_thing_tells_what_it_was_worth(new, check):
-    [(found, worth)] = of_run(record(new=new))
-    assert found == check and "throughput +5.0 % (+2.0 % to +8.0 %, n = 9), workload orders, grade A" in worth.text and "→" in worth.text
+    [(result, worth)] = of_run(record(new=new))
+    assert result == check and "throughput +5.0 % (+2.0 % to +8.0 %, n = 9), workload orders, grade A" in worth.text and "→" in worth.text
 
 
 @pytest.mark.parametrize(
-    ("new", "said"),
+    ("new", "message"),
     [
         ({"volumes": [{"name": "on-wal", "path": "/wal"}], "roles": {"wal": "on-wal"}}, "all on one volume → WAL on /wal: throughput"),
         ({"volumes": [{"name": "on-wal", "kind": "loop", "size": 1}], "roles": {"wal": "on-wal"}}, "→ WAL on a loop device: throughput"),
         ({"volumes": [{"name": "x", "path": "/a"}], "roles": {"wal": "x", "temp": "x"}}, "→ WAL on /a, temp on /a: throughput"),
     ],
 )
-def test_places_are_told_in_words(new, said):
+def test_places_are_told_in_words(new, message):
     [(_, worth)] = of_run(record(new=new))
-    assert said in worth.text
+    assert message in worth.text
 
 
 @pytest.mark.parametrize(
@@ -77,10 +77,10 @@ def test_a_run_without_arms_tells_nothing():
 
 
 def consolidated(*rows):
-    found = [{"shared_buffers_percent": 25, "overcommit": 0.0, "trials": 3, **row} for row in rows]
-    asked = {"workload": "orders", "vcpus": 2.0}
-    analysis = Analysis(answer="", grade="B", tables={"consolidation": found})
-    return record().model_copy(update={"study": "consolidation", "options": asked, "analysis": analysis})
+    result = [{"shared_buffers_percent": 25, "overcommit": 0.0, "trials": 3, **row} for row in rows]
+    request = {"workload": "orders", "vcpus": 2.0}
+    analysis = Analysis(answer="", grade="B", tables={"consolidation": result})
+    return record().model_copy(update={"study": "consolidation", "options": request, "analysis": analysis})
 
 
 FIRST = {"layout": "shared-server", "ratio": Finding(value=None, unit="ratio", n=0), "vcpu_corrected": Finding(value=10.0, unit="tps", n=3)}
@@ -109,8 +109,8 @@ def test_only_this_hosts_runs_are_asked_the_latest_first(tmp_path):
         directory.save(record(run=f"run-{number}", host=host, new=ON_WAL))
     (tmp_path / "20260101-000000-compare-bbbb").mkdir()
     (tmp_path / "20260101-000000-compare-bbbb" / "run.json").write_text("{")
-    found = measured_benefits(tmp_path, "here")["separate-wal-device"]
-    assert sorted(worth.run for worth in found) == ["run-0", "run-2"]
+    result = measured_benefits(tmp_path, "here")["separate-wal-device"]
+    assert sorted(worth.run for worth in result) == ["run-0", "run-2"]
     assert measured_benefits(tmp_path / "gone", "here") == {}
 
 
@@ -121,7 +121,7 @@ def test_differences_name_options_and_settings():
 
 def test_the_weight_of_a_run_and_pgbenchs_own_script_are_told():
     scripts = {"scripts": [{"source": "builtin:simple-update"}], "workload": "pgbench"}
-    one = record(old=scripts, new=scripts | ON_WAL)
-    weak = one.model_copy(update={"analysis": one.analysis.model_copy(update={"grade": "C"})})
+    item = record(old=scripts, new=scripts | ON_WAL)
+    weak = item.model_copy(update={"analysis": item.analysis.model_copy(update={"grade": "C"})})
     [(_, worth)] = of_run(weak)
     assert worth.text.endswith("workload simple-update, grade C: an indication only")

@@ -22,11 +22,11 @@ def samples(containers=("a", "b"), *, zram=True):
     """Ten seconds of two containers in 400 MB; what b has grows at the cost of a, whose pages go to swap and come back."""
     for i in range(-2, 11):
         t = BEGAN + i
-        given = {"a": 250 - 10 * i, "b": 100 + 10 * i}
-        yield t, "cgroup_memory", "run-cgroup", {"memory.usage": sum(given[name] for name in containers) * MB}
+        inputs = {"a": 250 - 10 * i, "b": 100 + 10 * i}
+        yield t, "cgroup_memory", "run-cgroup", {"memory.usage": sum(inputs[name] for name in containers) * MB}
         yield t, "cgroup_memory", "run-cgroup", {"memory.limit": 400 * MB}
         for name in containers:
-            usage = given[name]
+            usage = inputs[name]
             yield t, "cgroup_memory", f"container:{name}", {"memory.usage": usage * MB}
             parts = {"memory.anon": 20 * MB, "memory.file": (usage - 30) * MB, "memory.shmem": 60 * MB}
             swap = {
@@ -50,8 +50,10 @@ def result(directory: Path, rows, name="0001", memory=400, point=None) -> TrialR
     host = Host(memory=int(memory * MB), containers=(Container(name="a", runtime="cgroup"), Container(name="b", runtime="cgroup")))
     phases = (Phase(name="first", warmup=2, seconds=5), Phase(name="second", warmup=0, seconds=5))
     trial = Trial(point=point or {"scheme": 3, "rate": 0.4}, deployment=Deployment(hosts=(host,)), phases=phases)
-    done = [PhaseResult(phase=one.name, start=BEGAN + 5 * i, end=BEGAN + 5 * i + 5, overlap=1, targets=[]) for i, one in enumerate(phases)]
-    return TrialResult(id=name, trial=trial, started=BEGAN - 5, ended=BEGAN + 12, phases=done)
+    results = [
+        PhaseResult(phase=item.name, start=BEGAN + 5 * i, end=BEGAN + 5 * i + 5, overlap=1, targets=[]) for i, item in enumerate(phases)
+    ]
+    return TrialResult(id=name, trial=trial, started=BEGAN - 5, ended=BEGAN + 12, phases=results)
 
 
 def test_everything_of_a_trial(tmp_path) -> None:
@@ -59,9 +61,9 @@ def test_everything_of_a_trial(tmp_path) -> None:
     assert series is not None
     assert series.borders == [("first", 0, 5), ("second", 5, 10)] and series.budget == 400 * MB
     for i, (t, free) in enumerate(series.unallocated):
-        whole = sum(one[i][1] for parts in series.parts.values() for one in parts.values())
-        assert t == i - 2 and whole + free == pytest.approx(400 * MB), "every second adds up to the budget"
-    first = {kind: one[2][1] / MB for kind, one in series.parts["a"].items()}
+        complete = sum(part[i][1] for parts in series.parts.values() for part in parts.values())
+        assert t == i - 2 and complete + free == pytest.approx(400 * MB), "every second adds up to the budget"
+    first = {kind: item[2][1] / MB for kind, item in series.parts["a"].items()}
     assert first == pytest.approx({SHARED: 60, CACHE: 160, PRIVATE: 20, REST: 10})
     assert series.swapped["a"][-1] == (10, 100 * MB)
     assert {value for _, value in series.stalled["memory"]["b"]} == {0.25}
@@ -80,11 +82,11 @@ def test_zswap_where_there_is_no_zram(tmp_path) -> None:
 
 
 def test_without_a_budget_or_a_phase_there_is_none(tmp_path) -> None:
-    plain = [one for one in samples() if one[2] != "run-cgroup"]
-    done = result(tmp_path, plain)
-    assert read(tmp_path, done) is None
-    assert read(tmp_path, done.model_copy(update={"phases": []})) is None
-    assert read(tmp_path / "elsewhere", done) is None
+    plain = [sample for sample in samples() if sample[2] != "run-cgroup"]
+    finished = result(tmp_path, plain)
+    assert read(tmp_path, finished) is None
+    assert read(tmp_path, finished.model_copy(update={"phases": []})) is None
+    assert read(tmp_path / "elsewhere", finished) is None
 
 
 def test_a_rate_is_over_whole_seconds_and_never_negative() -> None:
@@ -103,7 +105,7 @@ def test_thinning_keeps_the_mean() -> None:
 def test_parts_never_come_to_more_than_the_whole() -> None:
     memory = {"usage": {"a": [(0.0, 100.0)]}, "anon": {"a": [(0.0, 50.0)]}, "file": {"a": [(0.0, 70.0)]}, "shmem": {"a": [(0.0, 40.0)]}}
     parts = memory_figures._memory_by_kind("a", memory)
-    assert sum(one[0][1] for one in parts.values()) == pytest.approx(100)
+    assert sum(part[0][1] for part in parts.values()) == pytest.approx(100)
     assert parts[REST][0][1] == pytest.approx(0)
 
 
@@ -124,8 +126,8 @@ def draw(name, given):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_each_is_valid_and_drawn(name, tmp_path) -> None:
-    given = inputs(tmp_path, [result(tmp_path, samples())])
-    figure, text = draw(name, given)
+    requested = inputs(tmp_path, [result(tmp_path, samples())])
+    figure, text = draw(name, requested)
     assert "scheme 3, rate 0.4" in text
     assert drawing.svg(figure, prefix=name).startswith("<svg")
 
@@ -133,23 +135,23 @@ def test_each_is_valid_and_drawn(name, tmp_path) -> None:
 def test_the_stack_names_every_kind_and_phase(tmp_path) -> None:
     figure, text = draw("memory", inputs(tmp_path, [result(tmp_path, samples())]))
     assert figure.title == "Containers share 400 MB; one has up to 100 MB swapped out"
-    for words in ("a: shared memory", "b: page cache", "first", "second", "a/pg: in its balloon"):
-        assert words in text
+    for message in ("a: shared memory", "b: page cache", "first", "second", "a/pg: in its balloon"):
+        assert message in text
     assert figure.sources == (drawing.SAMPLES,)
 
 
 def test_what_was_accounted_for_is_said(tmp_path) -> None:
-    done = result(tmp_path, samples())
+    finished = result(tmp_path, samples())
     account = MemoryBalance(seconds=5, worst=-0.0123, worst_at=0, budget=1, containers=1, unallocated=0)
-    done = done.model_copy(update={"phases": [one.model_copy(update={"memory": account}) for one in done.phases]})
-    figure, _ = draw("memory", inputs(tmp_path, [done]))
+    finished = finished.model_copy(update={"phases": [phase.model_copy(update={"memory": account}) for phase in finished.phases]})
+    figure, _ = draw("memory", inputs(tmp_path, [finished]))
     assert "within 1.23 % in every second" in figure.caption
 
 
 def test_compression_and_waiting_are_in_the_titles(tmp_path) -> None:
-    given = inputs(tmp_path, [result(tmp_path, samples())])
-    assert draw("swapping", given)[0].title == "The run's swap holds up to 90 MB, compressed 3.0 times at its largest"
-    assert draw("memory_pressure", given)[0].title == "Tasks of b wait for memory up to 25 % of a second: scheme 3, rate 0.4"
+    requested = inputs(tmp_path, [result(tmp_path, samples())])
+    assert draw("swapping", requested)[0].title == "The run's swap holds up to 90 MB, compressed 3.0 times at its largest"
+    assert draw("memory_pressure", requested)[0].title == "Tasks of b wait for memory up to 25 % of a second: scheme 3, rate 0.4"
 
 
 def test_trials_of_least_memory_that_differ_in_one_thing_stand_beside_each_other(tmp_path) -> None:
@@ -171,18 +173,18 @@ def test_many_containers_are_one_band_each(tmp_path) -> None:
 
 
 def test_other_runs_miss_nothing(tmp_path) -> None:
-    done = result(tmp_path, samples())
-    for given in (inputs(tmp_path, [done], swap=False, memory=400), inputs(None, [done])):
+    finished = result(tmp_path, samples())
+    for requested in (inputs(tmp_path, [finished], swap=False, memory=400), inputs(None, [finished])):
         with pytest.raises(FigureUnavailable) as reason:
-            draw("memory", given)
+            draw("memory", requested)
         assert str(reason.value) == ""
     with pytest.raises(FigureUnavailable, match="no finished trial"):
-        draw("memory", inputs(tmp_path, [done.model_copy(update={"phases": []})]))
+        draw("memory", inputs(tmp_path, [finished.model_copy(update={"phases": []})]))
 
 
 def test_less_memory_alone_is_reason_enough(tmp_path) -> None:
-    done = result(tmp_path, samples(zram=False))
-    given = inputs(tmp_path, [done], swap=False)
-    assert draw("memory", given)[0].title
+    finished = result(tmp_path, samples(zram=False))
+    requested = inputs(tmp_path, [finished], swap=False)
+    assert draw("memory", requested)[0].title
     with pytest.raises(FigureUnavailable, match="no private swap"):
-        draw("swapping", given)
+        draw("swapping", requested)

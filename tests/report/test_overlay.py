@@ -23,8 +23,8 @@ def test_curves_and_numbers_stand_side_by_side(run8, synthetic, tmp_path):
 def test_what_differs_is_said_and_what_does_not_is_not_listed(run8, synthetic):
     text = render([("first", *run8), ("second", *other(synthetic))])
     assert "Options are the same in all runs; host facts, settings, versions differ." in text
-    for said in ("db-host-2", "huge_pages", "17.4"):
-        assert said in text
+    for message in ("db-host-2", "huge_pages", "17.4"):
+        assert message in text
     assert "clock source" not in text and "max_connections" not in text
 
 

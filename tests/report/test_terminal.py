@@ -94,8 +94,8 @@ def test_a_command_stands_on_one_line_to_be_copied(run8, width):
         update={"next_steps": [f"measure again while the machine is quiet, {'since ' * 20}(steal): {command}"]}
     )
     lines = printed(record.model_copy(update={"analysis": analysis}), results, width=width).splitlines()
-    place = lines.index(f"    {command}")
-    assert lines[place - 1].endswith("(steal):") and max(map(len, lines[:place])) <= width
+    location = lines.index(f"    {command}")
+    assert lines[location - 1].endswith("(steal):") and max(map(len, lines[:location])) <= width
 
 
 def test_it_names_the_report_when_there_is_one(run8, tmp_path):

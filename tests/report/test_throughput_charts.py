@@ -20,9 +20,9 @@ MODELS = {"usl": {"n": [0, 4, 9, 30], "x": [0, 400, 700, 900]}, "piecewise-linea
 
 
 def test_a_curve_has_a_point_where_the_data_end_and_none_far_beyond(run8):
-    found = dict(throughput_charts.model_curves(with_models(run8, MODELS), 8.0))
-    assert found["usl"] == [(0, 0), (4, 400), (8.0, 640.0), (9, 700)]
-    assert found["piecewise-linear"] == [(0, 0), (8, 800)]
+    result = dict(throughput_charts.model_curves(with_models(run8, MODELS), 8.0))
+    assert result["usl"] == [(0, 0), (4, 400), (8.0, 640.0), (9, 700)]
+    assert result["piecewise-linear"] == [(0, 0), (8, 800)]
 
 
 def test_the_chosen_model_stands_out(run8):
@@ -64,8 +64,8 @@ def layers(rows):
     return [chart.to_dict() for chart in limited_points(rows, lambda row: row["n"], LOOKS, 1000.0, alt.X("x:Q"), alt.Y("y:Q"), legend)]
 
 
-def row(n, tps, limit, **more):
-    return {"n": n, "throughput": tps, "bottleneck": limit, **more}
+def row(n, tps, limit, **extra):
+    return {"n": n, "throughput": tps, "bottleneck": limit, **extra}
 
 
 def rows_of(layer):
@@ -79,8 +79,8 @@ def test_the_legend_names_what_is_there_only():
 
 
 def test_a_bar_where_there_is_an_interval_and_a_ring_where_trials_are_tainted():
-    found = Finding(value=9000.0, unit="transactions/s", low=8000.0, high=9500.0, n=3)
-    bars, marks, rings = layers([row(1, 5000.0, "storage", tainted_trials=0), row(2, found, "host", tainted_trials=2)])
+    finding = Finding(value=9000.0, unit="transactions/s", low=8000.0, high=9500.0, n=3)
+    bars, marks, rings = layers([row(1, 5000.0, "storage", tainted_trials=0), row(2, finding, "host", tainted_trials=2)])
     assert rows_of(bars) == [{"x": 2, "low": 8.0, "high": 9.5}]
     assert [mark["kind"] for mark in rows_of(marks)] == [STORAGE[0], "all cores are busy"]
     assert [(ring["x"], ring["kind"]) for ring in rows_of(rings)] == [(2, TAINTED[0])]
@@ -102,7 +102,7 @@ def test_the_stack_adds_up_to_the_host_and_counts_named_parts_once(run8):
 def test_bars_stand_at_their_loads_and_are_named_as_asked(run8):
     rows = run8[0].analysis.tables["cpu"][:2]
     chart = throughput_charts.cpu_stack([(3, rows[0]), (5, rows[1])], 2.0, "clients", "A sentence", "server").to_dict()
-    values = [row for held in chart["datasets"].values() for row in json.loads(held)]
+    values = [row for dataset in chart["datasets"].values() for row in json.loads(dataset)]
     assert {row["x"] for row in values if "x" in row} == {"3", "5"}
     assert "server" in {row.get("name") for row in values} and "databases" not in {row.get("name") for row in values}
     assert "Tracked parts of the platform" in " ".join(chart["title"]["subtitle"])

@@ -15,7 +15,9 @@ def inputs(run, results=None) -> FigureInputs:
 
 def scaled(result, factor):
     phases = [
-        phase.model_copy(update={"targets": [t.model_copy(update={"throughput": t.throughput * factor}) for t in phase.targets]})
+        phase.model_copy(
+            update={"targets": [target.model_copy(update={"throughput": target.throughput * factor}) for target in phase.targets]}
+        )
         for phase in result.phases
     ]
     return result.model_copy(update={"phases": phases, "checks": []})
@@ -48,17 +50,17 @@ def test_the_drift_of_mixed_points_is_found_again(slope, order, level):
     """Points of any level that drift alike: taking a point's mean away must not flatten the slope."""
     trials = [(name, float(i), level * ord(name) + slope * i) for i, (name, _) in enumerate(order, 1)]
     means = {name: sum(y for n, _, y in trials if n == name) / sum(n == name for n, *_ in trials) for name, *_ in trials}
-    found = trial_figures.drift([(name, x, y - means[name]) for name, x, y in trials], len(trials))
-    if found is not None:
-        assert found[0] == pytest.approx(slope * (len(trials) - 1), abs=1e-6)
-        assert found[1] == pytest.approx(0, abs=1e-6)
+    result = trial_figures.drift([(name, x, y - means[name]) for name, x, y in trials], len(trials))
+    if result is not None:
+        assert result[0] == pytest.approx(slope * (len(trials) - 1), abs=1e-6)
+        assert result[1] == pytest.approx(0, abs=1e-6)
 
 
 def test_a_few_clean_trials_in_the_middle_tell_no_drift():
-    middle = [("2", float(place), place * 10.0) for place in range(8, 12)]
+    middle = [("2", float(position), position * 10.0) for position in range(8, 12)]
     assert trial_figures.drift(middle, 14) is None
-    assert trial_figures.drift([("2", float(place), 0.0) for place in range(1, 6)], 5) is None
-    assert trial_figures.drift([("2", float(place), 0.0) for place in range(1, 8)], 20) is None
+    assert trial_figures.drift([("2", float(index), 0.0) for index in range(1, 6)], 5) is None
+    assert trial_figures.drift([("2", float(position), 0.0) for position in range(1, 8)], 20) is None
 
 
 def test_points_without_repeats_cannot_show_drift(synthetic):
@@ -88,9 +90,9 @@ def test_variants_by_turns_owe_each_other_nothing(run8):
     taken = result.trial.model_copy(update={"phases": (phase.model_copy(update={"slices": turns}),)})
     by_turns = [result.model_copy(update={"trial": taken})]
     for builder in (trial_figures.fairness, trial_figures.seconds):
-        with pytest.raises(FigureUnavailable) as why:
+        with pytest.raises(FigureUnavailable) as raised:
             builder(inputs(run8, by_turns))
-        assert not str(why.value)
+        assert not str(raised.value)
 
 
 def test_strips_are_of_the_point_that_fills_the_cores_and_the_last(run8):
@@ -110,7 +112,7 @@ def test_phases_follow_each_other_and_an_idle_target_is_at_zero(run8):
     first = result.phases[0]
     second = first.model_copy(update={"targets": first.targets[:1]})
     series = trial_figures._series(result.model_copy(update={"phases": [first, second, first]}))
-    assert {len(one) for one in series} == {30} and len(series) == 8
+    assert {len(sery) for sery in series} == {30} and len(series) == 8
     assert series[0][10:20] == first.targets[0].per_second and series[1][10:20] == [0.0] * 10
 
 

@@ -14,8 +14,8 @@ TRIAL = LiveTrialStatus(
 
 
 def result(id_="0006", **changes):
-    whole = {"id": id_, "point": {"databases": 8}, "repeat": 0, "seconds": 11.0, "throughput": 121934.0, "unit": "tps"}
-    return LiveTrialResult(**{**whole, "tainted": False, "error": None, "passed": 9, **changes})
+    complete = {"id": id_, "point": {"databases": 8}, "repeat": 0, "seconds": 11.0, "throughput": 121934.0, "unit": "tps"}
+    return LiveTrialResult(**{**complete, "tainted": False, "error": None, "passed": 9, **changes})
 
 
 def verdict(check, result, severity="taint"):
@@ -54,7 +54,7 @@ def drawn(shown, height=40, width=100):
 
 def test_the_picture_has_all_of_it():
     text = drawn(present())
-    for words in (
+    for message in (
         "density 20260131-120000-density-0a1b, running for 3 min 20 s",
         "1 trial done, 3 left, about 1 min 5 s (more may be added)",
         "Trial 7: databases 8, repeat 1",
@@ -67,7 +67,7 @@ def test_the_picture_has_all_of_it():
         "sda",
         "0006  databases 8: 121.9k tps, all 9 checks pass",
     ):
-        assert words in text, words
+        assert message in text, message
     assert "c02" in text and "–" in text, "what is not seen has a dash"
 
 
@@ -95,7 +95,7 @@ def test_a_driver_that_tells_nothing_is_said():
 
 
 @pytest.mark.parametrize(
-    ("one", "words"),
+    ("item", "text"),
     [
         (result(), "all 9 checks pass"),
         (result(error="a server died"), "0006  databases 8: failed: a server died"),
@@ -106,8 +106,8 @@ def test_a_driver_that_tells_nothing_is_said():
         (result(throughput=None), "databases 8: took 11 s"),
     ],
 )
-def test_what_came_of_a_trial(one, words):
-    assert words in result_text(one)
+def test_what_came_of_a_trial(item, text):
+    assert text in result_text(item)
 
 
 def test_words_of_a_trial_that_was_not_planned_say_why():
@@ -121,8 +121,8 @@ def test_a_part_that_ends_with_its_drivers_has_a_bound_only():
 
 def test_lines_tell_what_has_changed():
     first = present(trial=TRIAL.model_copy(update={"phase_part": "warmup", "elapsed": 0.5, "seconds": 1.0}))
-    said = list(changes(None, first))
-    assert said[0] == heading(first) and said[1] == progress(first) and any("warm-up" in line for line in said)
+    text = list(changes(None, first))
+    assert text[0] == heading(first) and text[1] == progress(first) and any("warm-up" in line for line in text)
     assert list(changes(first, first)) == []
     now = present()
     assert list(changes(first, now)) == [phase_text(TRIAL)]

@@ -8,8 +8,7 @@ from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResul
 from pgherd.model.trial import Trial
 from pgherd.runner import trial_checks
 from pgherd.runner.trial_checks import ACCOUNTED, NO_OOM_KILL, judge, judge_memory, kill_words
-from pgherd.studies.exec.options import ExecOptions
-from pgherd.studies.exec.propose import propose
+from pgherd.studies.exec.options import ExecOptions, propose
 
 FACTS = HostFacts(hostname="h", kernel="k", cores=4, logical_cpus=4, memory=2**30)
 TARGET = "local/c1/pg/bench"

@@ -29,13 +29,13 @@ def record():
 
 def test_a_run_without_variants_asks_once():
     backend = FakeBackend()
-    found = with_settings(with_settings(record(), trial("a"), backend), trial("a"), backend)
-    assert found.settings == {"jit": "off"} and found.variant_settings == {} and backend.asked == [None]
+    result = with_settings(with_settings(record(), trial("a"), backend), trial("a"), backend)
+    assert result.settings == {"jit": "off"} and result.variant_settings == {} and backend.asked == [None]
 
 
 def test_each_variant_is_asked_once_and_what_they_share_stands_apart():
-    backend, found = FakeBackend(), record()
+    backend, result = FakeBackend(), record()
     for container, variant in (("a", "base"), ("a", "base (A/A)"), ("b", "big"), ("a", "base")):
-        found = with_settings(found, trial(container, variant), backend)
+        result = with_settings(result, trial(container, variant), backend)
     assert len(backend.asked) == 2
-    assert found.variant_settings == {"base": SAID["a"], "big": SAID["b"]} and found.settings == {"jit": "off"}
+    assert result.variant_settings == {"base": SAID["a"], "big": SAID["b"]} and result.settings == {"jit": "off"}

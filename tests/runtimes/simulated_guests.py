@@ -50,15 +50,15 @@ class SimulatedGuest:
         touched, allocated, reads = self.touched(t), self.allocated(t), self.reads(t)
         before = self.resident
         # New memory is taken without I/O; what was swapped out and is touched comes back.
-        kept = min(self.resident, allocated)
+        retained = min(self.resident, allocated)
         fresh = max(allocated - self.allocated_before, 0.0)
         self.allocated_before = allocated
-        kept += fresh
+        retained += fresh
         hot = min(touched, room)
-        back = max(hot - kept, 0.0)
+        back = max(hot - retained, 0.0)
         back = min(back, PAGING * seconds)
-        kept += back
-        self.resident = min(kept, room)
+        retained += back
+        self.resident = min(retained, room)
         thrashing = min(max(touched - room, 0.0), PAGING * seconds)
         self.swap_in += back + thrashing
         self.swap_out += max(before + fresh + back - self.resident, 0.0) + thrashing
@@ -128,46 +128,48 @@ class Host:
 
     def run(self, seconds: float) -> list[Moment]:
         """So many seconds more, one moment each."""
-        found = []
+        collected = []
         end = self.t + seconds
         while self.t < end:
             self.t += 1.0
-            for one in self.guests:
-                one.pass_time(self.t, self.standing.targets.get(one.guest.name, one.guest.memory), 1.0)
-            for one in self.guests:
-                self._see(one)
-            seen = {one.guest.name: law.GuestObservation(int(one.actual), self.estimates[one.guest.name]) for one in self.guests}
+            for item in self.guests:
+                item.pass_time(self.t, self.standing.targets.get(item.guest.name, item.guest.memory), 1.0)
+            for item in self.guests:
+                self._see(item)
+            observed = {
+                element.guest.name: law.GuestObservation(int(element.actual), self.estimates[element.guest.name]) for element in self.guests
+            }
             free = self.free(self.t) if self.free is not None else None
-            guests = [one.guest for one in self.guests]
-            self.standing = law.step(guests, seen, self.standing, self.budget, 1.0, tax=self.tax, reserve=self.reserve, free=free)
-            found.append(
+            guests = [item.guest for item in self.guests]
+            self.standing = law.step(guests, observed, self.standing, self.budget, 1.0, tax=self.tax, reserve=self.reserve, free=free)
+            collected.append(
                 Moment(
                     self.t,
                     dict(self.standing.targets),
-                    {one.guest.name: one.actual for one in self.guests},
-                    {one.guest.name: one.missing for one in self.guests},
+                    {item.guest.name: item.actual for item in self.guests},
+                    {item.guest.name: item.missing for item in self.guests},
                     dict(self.estimates),
                 )
             )
-        return found
+        return collected
 
-    def _see(self, one: SimulatedGuest) -> None:
-        name, before = one.guest.name, self.estimates.get(one.guest.name)
+    def _see(self, item: SimulatedGuest) -> None:
+        name, before = item.guest.name, self.estimates.get(item.guest.name)
         if self.lost and self.chance.random() < self.lost:
-            self.estimates[name] = unseen(before, int(one.actual), 1.0)
+            self.estimates[name] = unseen(before, int(item.actual), 1.0)
             return
-        told = one.tell(self.t, self.noise, self.chance)
+        reported = item.tell(self.t, self.noise, self.chance)
         contended = any(other.contends for key, other in self.estimates.items() if key != name)
-        moved = rates(self.told.get(name), told)
+        moved = rates(self.told.get(name), reported)
         passed = 1.0 + (before.unseen if before is not None and before.unseen < 1e9 else 0.0)
         self.estimates[name] = estimate(
             before,
-            one.guest.memory,
-            int(one.actual),
-            told,
+            item.guest.memory,
+            int(item.actual),
+            reported,
             moved,
             passed,
-            target=self.standing.targets.get(name, one.guest.memory),
+            target=self.standing.targets.get(name, item.guest.memory),
             contended=contended,
         )
-        self.told[name] = told
+        self.told[name] = reported

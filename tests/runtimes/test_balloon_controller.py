@@ -37,13 +37,13 @@ MB, GB = 2**20, 2**30
 
 
 def guest(name="a", memory=4096, minimum=None, shares=1.0, overhead=0, swaps=True) -> GuestEntitlement:
-    whole = memory * MB
-    return GuestEntitlement(name, whole, minimum_of(whole, None if minimum is None else minimum * MB), shares, overhead * MB, swaps)
+    complete = memory * MB
+    return GuestEntitlement(name, complete, minimum_of(complete, None if minimum is None else minimum * MB), shares, overhead * MB, swaps)
 
 
-def at_rest(name="a", touched=1000.0, allocated=None, **given) -> SimulatedGuest:
+def at_rest(name="a", touched=1000.0, allocated=None, **inputs) -> SimulatedGuest:
     """A simulated guest of constant demand (MB)."""
-    return SimulatedGuest(guest(name, **given), lambda t: touched * MB, lambda t: (allocated or touched) * MB)
+    return SimulatedGuest(guest(name, **inputs), lambda t: touched * MB, lambda t: (allocated or touched) * MB)
 
 
 # ---- dividing: known answers
@@ -77,8 +77,8 @@ def test_the_papers_two_guests_of_256_mb() -> None:
 
 def test_an_idle_guest_keeps_a_quarter_of_what_shares_would_give_it() -> None:
     both = [guest("idle", 4096, minimum=0), guest("busy", 4096, minimum=0)]
-    found = divide(both, {"idle": 0.0, "busy": 4096.0 * MB}, 2000 * MB, 0.75)
-    assert found == {"idle": 400 * MB, "busy": 1600 * MB}
+    result = divide(both, {"idle": 0.0, "busy": 4096.0 * MB}, 2000 * MB, 0.75)
+    assert result == {"idle": 400 * MB, "busy": 1600 * MB}
 
 
 def test_shares_divide_what_all_need() -> None:
@@ -94,16 +94,16 @@ def test_enough_for_all_takes_from_nobody() -> None:
 def by_revocation(guests, needs, together, tax):
     """Min-funding revocation itself, page by page: from the guest that pays least to the one that would pay most."""
     page = MB
-    have = {one.name: one.minimum for one in guests}
+    have = {guest.name: guest.minimum for guest in guests}
 
-    def pays(one, pages):
-        return one.shares / max(min(pages, needs[one.name]) + max(pages - needs[one.name], 0) / (1 - tax), 1)
+    def pays(item, pages):
+        return item.shares / max(min(pages, needs[item.name]) + max(pages - needs[item.name], 0) / (1 - tax), 1)
 
     while sum(have.values()) + page <= together:
-        able = [one for one in guests if have[one.name] + page <= one.memory]
+        able = [guest for guest in guests if have[guest.name] + page <= guest.memory]
         if not able:
             break
-        taker = max(able, key=lambda one: pays(one, have[one.name] + page))
+        taker = max(able, key=lambda element: pays(element, have[element.name] + page))
         have[taker.name] += page
     return have
 
@@ -122,30 +122,32 @@ guests_lists = st.lists(
 @given(guests_lists, st.floats(0, 1), st.floats(0, 0.95))
 def test_dividing_is_where_revocation_comes_to_rest(made, part, tax) -> None:
     guests, needs = made
-    low, high = sum(one.minimum for one in guests), sum(one.memory for one in guests)
+    low, high = sum(item.minimum for item in guests), sum(element.memory for element in guests)
     together = int(low + part * (high - low))
-    found = divide(guests, needs, together, tax)
-    assert sum(found.values()) <= max(together, low)
-    assert sum(found.values()) >= min(together, high) - len(guests) * 2 * PAGE
-    assert all(one.minimum <= found[one.name] <= one.memory for one in guests)
+    result = divide(guests, needs, together, tax)
+    assert sum(result.values()) <= max(together, low)
+    assert sum(result.values()) >= min(together, high) - len(guests) * 2 * PAGE
+    assert all(guest.minimum <= result[guest.name] <= guest.memory for guest in guests)
     stepped = by_revocation(guests, needs, together, tax)
-    for one in guests:
-        assert found[one.name] == pytest.approx(stepped[one.name], abs=(len(guests) + 1) * MB)
+    for guest in guests:
+        assert result[guest.name] == pytest.approx(stepped[guest.name], abs=(len(guests) + 1) * MB)
 
 
 @settings(max_examples=60, deadline=None)
 @given(guests_lists, st.floats(0, 1), st.floats(0, 0.95))
 def test_between_the_bounds_all_pay_the_same(made, part, tax) -> None:
     guests, needs = made
-    low, high = sum(one.minimum for one in guests), sum(one.memory for one in guests)
-    found = divide(guests, needs, int(low + part * (high - low)), tax)
+    low, high = sum(guest.minimum for guest in guests), sum(element.memory for element in guests)
+    result = divide(guests, needs, int(low + part * (high - low)), tax)
 
-    def ratio(one):
-        have = found[one.name]
-        return shares_per_page(one.shares, have, min(1.0, needs[one.name] / have), tax)
+    def ratio(item):
+        have = result[item.name]
+        return shares_per_page(item.shares, have, min(1.0, needs[item.name] / have), tax)
 
     # Memory is given in whole pages: one is up to 20 (1 ÷ (1 − 0.95)) in the ratio, and of 4000 that is half a per cent.
-    between = [ratio(one) for one in guests if max(one.minimum + 2 * PAGE, 4000 * PAGE) < found[one.name] < one.memory - 2 * PAGE]
+    between = [
+        ratio(guest) for guest in guests if max(guest.minimum + 2 * PAGE, 4000 * PAGE) < result[guest.name] < guest.memory - 2 * PAGE
+    ]
     if between:
         assert max(between) == pytest.approx(min(between), rel=0.01)
 
@@ -156,9 +158,9 @@ def test_the_tax_takes_at_most_its_share_of_idle_memory(tax, need) -> None:
     both = [guest("idle", minimum=0), guest("busy", minimum=0)]
     needs = {"idle": need * 2048 * MB, "busy": 4096.0 * MB}
     due = divide(both, needs, 4096 * MB, 0.0)["idle"]
-    kept = divide(both, needs, 4096 * MB, tax)["idle"]
+    retained = divide(both, needs, 4096 * MB, tax)["idle"]
     idle = max(due - needs["idle"], 0)
-    assert due - kept <= tax * idle + 2 * PAGE
+    assert due - retained <= tax * idle + 2 * PAGE
 
 
 # ---- what is refused before anything is up
@@ -173,15 +175,15 @@ def test_minima_beyond_the_budget_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "words"),
+    ("wrong", "text"),
     [
         ([GuestEntitlement("a", 100, 200)], "guaranteed 200 B of memory but has 100 B"),
         ([GuestEntitlement("a", 100, 50, 0)], "0 shares"),
         ([GuestEntitlement("a", 100, 50), GuestEntitlement("a", 100, 50)], "a is used more than once"),
     ],
 )
-def test_nonsense_is_refused(wrong, words) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_nonsense_is_refused(wrong, text) -> None:
+    with pytest.raises(UsageError, match=text):
         law.check(wrong, None, 0.0)
 
 
@@ -194,8 +196,8 @@ def test_the_minimum_of_a_guest() -> None:
 # ---- moving
 
 
-def seen(actual, need, **given) -> GuestObservation:
-    return GuestObservation(int(actual * MB), GuestMemoryEstimate(need * MB, need * MB, **given))
+def seen(actual, need, **inputs) -> GuestObservation:
+    return GuestObservation(int(actual * MB), GuestMemoryEstimate(need * MB, need * MB, **inputs))
 
 
 def test_memory_is_taken_before_it_is_given() -> None:
@@ -232,8 +234,8 @@ def test_a_guest_whose_balloon_does_not_follow_is_asked_for_no_more() -> None:
 def test_a_guest_that_swaps_is_pressed_more_slowly() -> None:
     guests = [guest("a", minimum=0), guest("b", minimum=0)]
     standing = ControllerState({"a": 2048 * MB, "b": 2048 * MB})
-    given = {"a": seen(2048, 4096, since_want=0.0), "b": seen(2048, 0, swap_out=50.0 * MB)}
-    assert step(guests, given, standing, 4096 * MB, 1, reserve=0).targets["b"] == 2048 * MB - int(law.TAKEN * GB) // PAGE * PAGE
+    inputs = {"a": seen(2048, 4096, since_want=0.0), "b": seen(2048, 0, swap_out=50.0 * MB)}
+    assert step(guests, inputs, standing, 4096 * MB, 1, reserve=0).targets["b"] == 2048 * MB - int(law.TAKEN * GB) // PAGE * PAGE
 
 
 def test_a_guest_without_swap_is_asked_for_no_more_than_it_calls_available() -> None:
@@ -242,8 +244,8 @@ def test_a_guest_without_swap_is_asked_for_no_more_than_it_calls_available() -> 
     wanting = seen(2048, 4096, since_want=0.0)
     for _ in range(60):
         actual = standing.targets["b"] / MB
-        told = GuestObservation(standing.targets["b"], GuestMemoryEstimate(0, 0, actual=actual * MB, available=(actual - 1500) * MB))
-        standing = step(guests, {"a": wanting, "b": told}, standing, 4096 * MB, 1, reserve=0)
+        observation = GuestObservation(standing.targets["b"], GuestMemoryEstimate(0, 0, actual=actual * MB, available=(actual - 1500) * MB))
+        standing = step(guests, {"a": wanting, "b": observation}, standing, 4096 * MB, 1, reserve=0)
         assert standing.targets["b"] <= actual * MB
         assert standing.targets["b"] >= actual * MB - (actual - 1500) / 2 * MB - MB, "a burst of what is left must find room"
     assert standing.targets["b"] == pytest.approx((1500 + law.SPARED * 4096) * MB, abs=MB)
@@ -254,15 +256,15 @@ def test_a_guest_without_swap_is_asked_for_no_more_than_it_calls_available() -> 
 
 def test_a_host_that_is_short_takes_at_once_and_gives_nothing() -> None:
     guests = [guest("a", minimum=0), guest("b", minimum=0)]
-    given = {"a": seen(2000, 4096, since_want=0.0), "b": seen(2048, 0)}
+    inputs = {"a": seen(2000, 4096, since_want=0.0), "b": seen(2048, 0)}
     before = ControllerState({"a": 2000 * MB, "b": 2048 * MB})
-    hard = step(guests, given, before, 4096 * MB, 1, reserve=0, free=20 * MB)
+    hard = step(guests, inputs, before, 4096 * MB, 1, reserve=0, free=20 * MB)
     assert hard.state == "hard" and hard.withheld > 0 and hard.targets["a"] == 2000 * MB
     assert hard.targets["b"] < 1000 * MB, "without a rate"
-    still = step(guests, given, hard, 4096 * MB, 1, reserve=0, free=130 * MB)
+    still = step(guests, inputs, hard, 4096 * MB, 1, reserve=0, free=130 * MB)
     assert still.state == "hard", "the way back takes a full threshold more"
-    assert step(guests, given, still, 4096 * MB, 1, reserve=0, free=170 * MB).state == "soft"
-    better = step(guests, given, still, 4096 * MB, 1, reserve=0, free=300 * MB)
+    assert step(guests, inputs, still, 4096 * MB, 1, reserve=0, free=170 * MB).state == "soft"
+    better = step(guests, inputs, still, 4096 * MB, 1, reserve=0, free=300 * MB)
     assert better.state == "high" and 0 < better.withheld < still.withheld
 
 
@@ -300,7 +302,7 @@ def hosts(draw) -> tuple[Host, int]:
             return usable * (first if t < switch else second)
 
         guests.append(SimulatedGuest(guest(f"g{i}", memory, shares=shares), touched, lambda t, usable=usable: usable))
-    low, high = sum(one.guest.minimum for one in guests), sum(one.guest.memory for one in guests)
+    low, high = sum(item.guest.minimum for item in guests), sum(element.guest.memory for element in guests)
     budget = int(low + draw(st.floats(0, 1.1)) * (high - low))
     noise, lost, seed = draw(st.sampled_from([0.0, 0.05, 0.2])), draw(st.sampled_from([0.0, 0.3])), draw(st.integers(0, 9))
     return Host(guests, budget, tax=draw(st.sampled_from([0.0, 0.5, 0.75])), noise=noise, lost=lost, seed=seed), budget
@@ -310,10 +312,10 @@ def hosts(draw) -> tuple[Host, int]:
 @given(hosts())
 def test_never_above_the_budget_nor_below_a_minimum(made) -> None:
     host, budget = made
-    before = sum(one.guest.memory for one in host.guests)
+    before = sum(element.guest.memory for element in host.guests)
     for moment in host.run(120):
-        for one in host.guests:
-            assert one.guest.minimum <= moment.targets[one.guest.name] <= one.guest.memory
+        for item in host.guests:
+            assert item.guest.minimum <= moment.targets[item.guest.name] <= item.guest.memory
         now = sum(max(moment.targets[name], moment.actual[name]) for name in moment.targets)
         # Above the budget only on the way down, from when all guests had all of theirs.
         assert now <= max(budget, before) + PAGE * len(host.guests)
@@ -331,21 +333,21 @@ def test_constant_demands_that_fit_settle_and_stay(rows, noise) -> None:
     host = Host(guests, int(max(need, 0.3 * 2048 * MB * len(rows))), noise=noise)
     host.run(law.SETTLED)
     after = host.run(180)
-    for one in guests:
-        name = one.guest.name
+    for item in guests:
+        name = item.guest.name
         values = [moment.targets[name] for moment in after]
         turns = sum((b - a) * (c - b) < 0 for a, b, c in zip(values, values[1:], values[2:], strict=False))
-        assert max(values) - min(values) <= 0.12 * one.guest.memory, (name, [v // MB for v in values])
+        assert max(values) - min(values) <= 0.12 * item.guest.memory, (name, [v // MB for v in values])
         assert turns <= 8, (name, [v // MB for v in values])
     # With many shares an idle guest's quarter may be what a busy one with few lacks: that is the law.
-    needs = {one.guest.name: min(one.touched(0) + one.kernel, one.guest.memory) * 1.12 for one in guests}
-    due = divide([one.guest for one in guests], needs, host.budget, law.TAX)
+    needs = {element.guest.name: min(element.touched(0) + element.kernel, element.guest.memory) * 1.12 for element in guests}
+    due = divide([item.guest for item in guests], needs, host.budget, law.TAX)
     for name in (name for name in needs if due[name] >= needs[name]):
         short = [moment.t for moment in after if moment.missing[name] > 0.02 * 2048 * MB]
         assert len(short) <= 12, "who is due what it needs has it, but for trials"
 
 
-def opposite(budget_share: float, **given) -> tuple[Host, list[list[object]]]:
+def opposite(budget_share: float, **inputs) -> tuple[Host, list[list[object]]]:
     """E4's two databases: 4 GB each, high and low in turn for 600 s; 3.2 GB allocated, 2.4 GB and 0.5 GB of it touched."""
     pair = []
     for name, first in (("db1", True), ("db2", False)):
@@ -356,7 +358,7 @@ def opposite(budget_share: float, **given) -> tuple[Host, list[list[object]]]:
                 lambda t: 3200 * MB,
             )
         )
-    host = Host(pair, int(8 * GB * budget_share), **given)
+    host = Host(pair, int(8 * GB * budget_share), **inputs)
     return host, [host.run(600) for _ in range(4)]
 
 
@@ -405,16 +407,16 @@ def test_a_guest_that_tells_nothing_more_keeps_its_due_and_the_others_live() -> 
     host = Host(guests, 5 * GB)
     host.run(60)
     before = host.standing.targets["mute"]
-    host._see = lambda one, see=host._see: see(one) if one.guest.name == "well" else _silent(host, one)
+    host._see = lambda item, see=host._see: see(item) if item.guest.name == "well" else _silent(host, item)
     moments = host.run(120)
     assert moments[-1].targets["mute"] >= before - 0.05 * 4096 * MB
     assert moments[-1].missing["well"] < 50 * MB
 
 
-def _silent(host, one) -> None:
+def _silent(host, item) -> None:
     from pgherd.runtimes.guest_memory_estimate import unseen
 
-    host.estimates[one.guest.name] = unseen(host.estimates.get(one.guest.name), int(one.actual), 1.0)
+    host.estimates[item.guest.name] = unseen(host.estimates.get(item.guest.name), int(item.actual), 1.0)
 
 
 def test_each_policy_switches_one_thing_on() -> None:

@@ -23,21 +23,21 @@ BALLOONS = VmMemoryPolicy(policy="virtio-balloon", reserve=0)
 
 def answered(answer: Callable[[], Any], hang: threading.Event | None = None) -> Future[Any]:
     """What an answer gives or raises: at once, or when ``hang`` is set."""
-    asked: Future[Any] = Future()
+    future: Future[Any] = Future()
 
     def settle() -> None:
         if hang is not None:
             hang.wait(30)
         try:
-            asked.set_result(answer())
+            future.set_result(answer())
         except Exception as error:
-            asked.set_exception(error)
+            future.set_exception(error)
 
     if hang is None:
         settle()
     else:
         threading.Thread(target=settle, daemon=True).start()
-    return asked
+    return future
 
 
 class FakeBalloon:
@@ -69,13 +69,13 @@ class FakeBalloon:
         if self.used > self.size:
             self.swapped += 50 * MB
         stats = {"stat-free-memory": available, "stat-available-memory": available, "stat-swap-in": self.swapped}
-        told = {"stats": stats, "last-update": int(time.time()) + self.asked}
+        reported = {"stats": stats, "last-update": int(time.time()) + self.asked}
         counted = [{"device": "data", "stats": {"wr_total_time_ns": 0, "rd_bytes": 0, "rd_operations": 1}}]
-        return GuestReading(time.time(), size, told, counted if drives else [])
+        return GuestReading(time.time(), size, reported, counted if drives else [])
 
 
-def managed(name: str, balloon: FakeBalloon, **given) -> ManagedGuest:
-    guest = GuestEntitlement(name, balloon.memory, given.pop("minimum", balloon.memory // 4), **given)
+def managed(name: str, balloon: FakeBalloon, **inputs) -> ManagedGuest:
+    guest = GuestEntitlement(name, balloon.memory, inputs.pop("minimum", balloon.memory // 4), **inputs)
     return ManagedGuest(guest, balloon, lambda: balloon.living)
 
 
@@ -197,16 +197,16 @@ def test_the_loop_ends_and_gives_everything_back(tmp_path) -> None:
     assert idle.size < 900 * MB
     assert manager.stop() == []
     assert busy.size == idle.size == 1000 * MB
-    asked = busy.asked
+    request = busy.asked
     time.sleep(0.1)
-    assert busy.asked == asked, "nothing runs any more"
+    assert busy.asked == request, "nothing runs any more"
     with (tmp_path / "spool").open() as lines:
         spool = Spool(lines)
-        found = [(entity, values) for _, _, entity, values in spool]
-    own = [values["cpu.usage"] for entity, values in found if entity == "platform:balloon-manager"]
+        result = [(entity, values) for _, _, entity, values in spool]
+    own = [values["cpu.usage"] for entity, values in result if entity == "platform:balloon-manager"]
     assert 0 < own[0] <= own[-1] < 60 and own == sorted(own), "the CPU of its own threads"
     guests = {"guest:busy", "guest:idle", "guest-drive:busy/data", "guest-drive:idle/data"}
-    assert {entity for entity, _ in found} == guests | {"platform:balloon-manager"} and not spool.failures
+    assert {entity for entity, _ in result} == guests | {"platform:balloon-manager"} and not spool.failures
 
 
 def test_who_does_not_take_its_memory_back_is_named() -> None:
@@ -248,9 +248,9 @@ def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
 
     def look(drives: bool) -> GuestReading:
         clock[0] += 0.4
-        told = tell(drives)
+        reported = tell(drives)
         clock[0] += 0.3  # until the manager hears of it
-        return told
+        return reported
 
     monkeypatch.setattr(slow, "_poll", look)
     manager = BalloonManager(BALLOONS, 1400 * MB)
@@ -259,8 +259,8 @@ def test_a_reading_bears_the_time_of_the_answer(tmp_path, monkeypatch) -> None:
     rounds(manager, 1)
     manager.record(None)
     with (tmp_path / "spool").open() as lines:
-        found = {entity: at for at, _, entity, _ in Spool(lines)}
-    assert found["guest:slow"] == found["guest-drive:slow/data"] == pytest.approx(1000.4)
+        result = {entity: at for at, _, entity, _ in Spool(lines)}
+    assert result["guest:slow"] == result["guest-drive:slow/data"] == pytest.approx(1000.4)
 
 
 def test_a_full_disk_is_told_at_the_end_of_the_recording() -> None:
@@ -278,11 +278,11 @@ def test_a_full_disk_is_told_at_the_end_of_the_recording() -> None:
 
 def played(manager: BalloonManager, outcomes: list[bool], monkeypatch) -> None:
     """Rounds of the loop, each finished or not."""
-    left = [*outcomes]
+    remaining = [*outcomes]
 
     def once(seconds: float) -> None:
-        finished = left.pop(0)
-        if not left:
+        finished = remaining.pop(0)
+        if not remaining:
             manager._ending.set()
         if not finished:
             raise ZeroDivisionError("division by zero")
@@ -304,13 +304,13 @@ def test_rounds_that_were_not_finished_are_told_at_the_end_of_the_recording(tmp_
     manager.record(tmp_path / "spool")
     played(manager, outcomes, monkeypatch)
     failed = outcomes.count(False)
-    words = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*virtio-balloon was not enforced; repeat"
-    with pytest.raises(TrialError, match=words):
+    text = f"did not finish {failed} of its {len(outcomes)} rounds.*ZeroDivisionError: division.*virtio-balloon was not enforced; repeat"
+    with pytest.raises(TrialError, match=text):
         manager.record(None)
     with (tmp_path / "spool").open() as lines:
         spool = Spool(lines)
         assert not list(spool)
-    assert [one.count for one in spool.failures.values()] == [failed]
+    assert [failure.count for failure in spool.failures.values()] == [failed]
 
 
 def test_a_round_or_two_of_many_fail_nothing(tmp_path, monkeypatch) -> None:
@@ -351,13 +351,13 @@ def test_a_container_is_a_guest_with_what_it_was_promised() -> None:
         running, qmp = True, Questions()
 
     machine = Machine()
-    found = balloon_manager.managed(
+    outcome = balloon_manager.managed(
         Container(name="db1", runtime="vm", memory=1024 * MB, vm_memory_min=300 * MB, vm_memory_shares=2), machine, 64 * MB
     )
-    assert found.guest == GuestEntitlement("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
-    assert found.alive() and found.balloon.poll(drives=False).result().actual == 7
+    assert outcome.guest == GuestEntitlement("db1", 1024 * MB, 300 * MB, 2.0, 64 * MB)
+    assert outcome.alive() and outcome.balloon.poll(drives=False).result().actual == 7
     machine.running = False
-    assert not found.alive()
+    assert not outcome.alive()
     assert balloon_manager.entitlement_of(Container(name="db1", memory=1024 * MB), 0).minimum == 256 * MB
     with pytest.raises(UsageError, match="guest db1 has no memory size"):
         balloon_manager.entitlement_of(Container(name="db1", runtime="vm"), 0)
@@ -377,9 +377,9 @@ def test_its_lines_become_metrics_beside_those_of_the_sampling_loop(tmp_path) ->
     spool.close()
     with path.open() as lines:
         read = Spool(lines)
-        found = [(t, entity, values) for t, _, entity, values in read]
-    assert [(t, entity) for t, entity, _ in found] == [(11.5, "host"), (12.0, "guest:a"), (12.1, "guest-drive:a/data")]
-    values = found[1][2]
+        result = [(t, entity, values) for t, _, entity, values in read]
+    assert [(t, entity) for t, entity, _ in result] == [(11.5, "host"), (12.0, "guest:a"), (12.1, "guest-drive:a/data")]
+    values = result[1][2]
     assert values["guest.ballooned"] == 100 and values["guest.free"] == 7 and values["guest.statistics_age"] == 2
     assert "guest.swap_in" not in values, "the guest does not tell"
     assert [(source.entity, failure.last) for source, failure in read.failures.items()] == [("guest:b", "it has ended")]

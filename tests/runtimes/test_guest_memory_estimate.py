@@ -59,50 +59,50 @@ def test_a_want_asks_for_what_comes_in_and_is_remembered() -> None:
 
 
 def test_a_content_guest_is_tried_only_while_another_wants() -> None:
-    one = after(None, told(96, free=90))
+    item = after(None, told(96, free=90))
     for _ in range(60):
-        one = after(one, told(96, free=90))
-    assert one.active == 1
+        item = after(item, told(96, free=90))
+    assert item.active == 1
     for _ in range(30):
-        one = after(one, told(96, free=90), contended=True)
-    assert one.active == pytest.approx(math.exp(-30 / what.TRIED))
+        item = after(item, told(96, free=90), contended=True)
+    assert item.active == pytest.approx(math.exp(-30 / what.TRIED))
 
 
 def test_a_known_need_holds_longer_each_time_that_a_trial_confirms_it() -> None:
-    def waits(one: GuestMemoryEstimate) -> tuple[GuestMemoryEstimate, int]:
+    def waits(element: GuestMemoryEstimate) -> tuple[GuestMemoryEstimate, int]:
         seconds = 0
-        while one.known:
-            one, seconds = after(one, told(500, free=50), actual=1300, contended=True), seconds + 1
-        return one, seconds
+        while element.known:
+            element, seconds = after(element, told(500, free=50), actual=1300, contended=True), seconds + 1
+        return element, seconds
 
-    one = after(None, told(100, free=20), BalloonRates(refill=50 * MB), actual=1000)
+    item = after(None, told(100, free=20), BalloonRates(refill=50 * MB), actual=1000)
     lengths = []
     for _ in range(4):
-        one, seconds = waits(one)
+        item, seconds = waits(item)
         lengths.append(seconds)
-        one = after(one, told(100, free=20), BalloonRates(refill=50 * MB), actual=1000)
+        item = after(item, told(100, free=20), BalloonRates(refill=50 * MB), actual=1000)
     assert lengths == [what.HOLD, 2 * what.HOLD, 4 * what.HOLD, 8 * what.HOLD]
-    one, _ = waits(one)
-    one = after(one, told(100, free=20), BalloonRates(refill=50 * MB), actual=500)
-    assert one.hold == what.HOLD, "another demand: begun anew"
+    item, _ = waits(item)
+    item = after(item, told(100, free=20), BalloonRates(refill=50 * MB), actual=500)
+    assert item.hold == what.HOLD, "another demand: begun anew"
 
 
 def test_a_demand_that_has_ended_is_noticed() -> None:
-    one = after(None, told(100, free=20), BalloonRates(refill=50 * MB), actual=1000)
+    item = after(None, told(100, free=20), BalloonRates(refill=50 * MB), actual=1000)
     for _ in range(int(what.CALM) + 1):
-        one = after(one, told(100, free=20), actual=1000)
-    assert one.known == 0
+        item = after(item, told(100, free=20), actual=1000)
+    assert item.known == 0
 
 
 def test_silence() -> None:
-    one = after(None, told(3096))
+    item = after(None, told(3096))
     for _ in range(3):
-        one = unseen(one, 2048 * MB, 1.0)
-    assert one.working_set == pytest.approx(1100 * MB), "believed for a while"
+        item = unseen(item, 2048 * MB, 1.0)
+    assert item.working_set == pytest.approx(1100 * MB), "believed for a while"
     for _ in range(20):
-        one = unseen(one, 2048 * MB, 1.0)
-    assert one.working_set == 2048 * MB and not one.wants, "then it is taken to use what it has"
-    back = after(one, told(1048), actual=2048)
+        item = unseen(item, 2048 * MB, 1.0)
+    assert item.working_set == 2048 * MB and not item.wants, "then it is taken to use what it has"
+    back = after(item, told(1048), actual=2048)
     assert back.used == 1000 * MB, "and its past says nothing"
     assert unseen(None, 7, 1.0).working_set == 7
 
@@ -119,8 +119,8 @@ def test_a_guest_that_tells_little() -> None:
     )
 )
 def test_a_need_is_never_negative_nor_above_the_memory(rows) -> None:
-    one = None
+    item = None
     for available, free, refill, contended, actual, seconds in rows:
-        one = after(one, told(available, free), BalloonRates(refill=refill), actual=actual, contended=contended, seconds=seconds)
-        assert 0 <= one.working_set <= MEMORY
-        assert 0 <= one.active <= 1 and what.HOLD <= one.hold <= what.LONGEST_HOLD
+        item = after(item, told(available, free), BalloonRates(refill=refill), actual=actual, contended=contended, seconds=seconds)
+        assert 0 <= item.working_set <= MEMORY
+        assert 0 <= item.active <= 1 and what.HOLD <= item.hold <= what.LONGEST_HOLD

@@ -81,15 +81,15 @@ class Told:
 
 
 @pytest.fixture
-def told(tmp_path: Path, fake, monkeypatch: pytest.MonkeyPatch):
+def pool_and_log(tmp_path: Path, fake, monkeypatch: pytest.MonkeyPatch):
     log: list[str] = []
     monkeypatch.setattr(runtime_selection, "choose", lambda node, journal, facts, name, suffix, cpus: (Told(name, log), ""))
     node = fake.FakeNode(tmp_path / "root", {})
     return RuntimePool(node, Journal.open(node, tmp_path / "state", "run"), FACTS, Host(cores=2, memory=5), "ab12"), log
 
 
-def test_each_is_opened_when_it_is_needed_and_closed_in_the_end(told) -> None:
-    runtimes, log = told
+def test_each_is_opened_when_it_is_needed_and_closed_in_the_end(pool_and_log) -> None:
+    runtimes, log = pool_and_log
     assert runtimes.get("process") is runtimes.get("process")
     runtimes.get("cgroup")
     assert log == ["open process 2.0 None", "open cgroup 2.0 5"], "only control groups can hold a memory budget"
@@ -99,8 +99,8 @@ def test_each_is_opened_when_it_is_needed_and_closed_in_the_end(told) -> None:
     assert len(log) == 4
 
 
-def test_one_that_cannot_be_opened_leaves_nothing(told, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtimes, log = told
+def test_one_that_cannot_be_opened_leaves_nothing(pool_and_log, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtimes, log = pool_and_log
     monkeypatch.setattr(Told, "refuses", True)
     with pytest.raises(CapabilityError, match="too small"):
         runtimes.get("cgroup")
@@ -109,8 +109,8 @@ def test_one_that_cannot_be_opened_leaves_nothing(told, monkeypatch: pytest.Monk
     assert runtimes.get("cgroup").name == "cgroup"
 
 
-def test_all_are_closed_even_if_one_fails(told, monkeypatch: pytest.MonkeyPatch) -> None:
-    runtimes, log = told
+def test_all_are_closed_even_if_one_fails(pool_and_log, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtimes, log = pool_and_log
     runtimes.get("process")
     runtimes.get("cgroup")
 

@@ -92,9 +92,9 @@ def test_a_late_reader_takes_the_end_and_what_it_always_needs(tmp_path):
     new = [b'{"t": %d}' % number for number in range(1000, 1010)]
     file.write_bytes(b"".join(line + b"\n" for line in [*old, *new]))
     lines = TailReader(file, recent=100, always=b'{"sources"')
-    found = list(lines)
-    assert found[:2] == [old[0], old[-1]]
-    assert found[2:] == [*old, *new][-len(found[2:]) :] and 5 <= len(found[2:]) <= 12
+    result = list(lines)
+    assert result[:2] == [old[0], old[-1]]
+    assert result[2:] == [*old, *new][-len(result[2:]) :] and 5 <= len(result[2:]) <= 12
     with open(file, "ab") as growing:
         growing.write(b"more\n" * 100)
     assert list(lines) == [b"more"] * 100, "later it reads everything"

@@ -18,8 +18,8 @@ def run(run_on_disk) -> Run:
 
 def test_a_run_is_found_by_path_name_and_last(run_on_disk):
     root = run_on_disk.parent
-    for words in ((run_on_disk,), (str(run_on_disk),), (run_on_disk.name, root), ("density-0001", str(root)), ("last", root)):
-        assert pgherd.open_run(*words).path == run_on_disk
+    for arguments in ((run_on_disk,), (str(run_on_disk),), (run_on_disk.name, root), ("density-0001", str(root)), ("last", root)):
+        assert pgherd.open_run(*arguments).path == run_on_disk
     with pytest.raises(RunDirectoryError, match="no run 'nothing'"):
         open_run("nothing", root)
 
@@ -44,12 +44,12 @@ def test_a_table_has_typed_columns_and_those_of_the_interval(run):
 
 
 def test_trials_have_their_coordinates(run):
-    found = run.trials()
-    assert found.columns[:3] == ["trial", "databases", "repeat"]
-    assert found.select("trial, databases, tainted").fetchall() == [
+    outcome = run.trials()
+    assert outcome.columns[:3] == ["trial", "databases", "repeat"]
+    assert outcome.select("trial, databases, tainted").fetchall() == [
         (result.id, result.trial.point["databases"], result.tainted) for result in run.results
     ]
-    ((rate,),) = found.filter("trial = '0001'").select("throughput").fetchall()
+    ((rate,),) = outcome.filter("trial = '0001'").select("throughput").fetchall()
     assert rate == pytest.approx(run.results[0].phases[0].throughput)
 
 
@@ -88,5 +88,5 @@ def test_a_run_without_analysis_trials_and_samples(run_on_disk, run):
 
 def test_importing_the_package_loads_nothing_else():
     code = "import sys, pgherd; print([name for name in sys.modules if name.startswith(('pgherd.', 'duckdb', 'pydantic'))])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout == "[]\n"

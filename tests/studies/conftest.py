@@ -44,10 +44,10 @@ class Simulator(SimulatedRun):
 
     def truth(self, n: int) -> float:
         """Throughput of n databases."""
-        o = self.options
-        cores = min(n * o.vcpus, o.host_cores - self.overhead)
-        if o.rate is not None:
-            return min(n * o.rate, cores * self.rate)
+        observation = self.options
+        cores = min(n * observation.vcpus, observation.host_cores - self.overhead)
+        if observation.rate is not None:
+            return min(n * observation.rate, cores * self.rate)
         return cores * self.rate * (self.alone if n == 1 else 1.0)
 
     def run(self, trial: Trial) -> TrialResult:
@@ -58,28 +58,28 @@ class Simulator(SimulatedRun):
         name = f"{int(started)}"
         if error:
             return TrialResult(id=name, trial=trial, started=started, ended=self.clock, error=error)
-        why = self.taint(trial)
+        reason = self.taint(trial)
         phases, at = [], started
         for phase in trial.phases:
             at += phase.warmup
             hours = (at - BEGUN) / 3600
-            factor = rng.gauss(1, self.noise) * (0.7 if why else 1.0) * (1 + self.drift * hours)
+            factor = rng.gauss(1, self.noise) * (0.7 if reason else 1.0) * (1 + self.drift * hours)
             phases.append(self._phase(rng, phase.name, at, phase.seconds, list(phase.loads), factor))
             at += phase.seconds
         verdicts = [verdict(intent, kind="validity") for intent in trial.validity_checks]
-        verdicts += [verdict("steal", "fail" if why == "steal" else "pass"), verdict("overlap")]
+        verdicts += [verdict("steal", "fail" if reason == "steal" else "pass"), verdict("overlap")]
         if self.options.rate is not None and self.truth(len(trial.phases[0].loads)) < 0.98 * len(trial.phases[0].loads) * self.options.rate:
             verdicts = [v if v.name != "rate-achieved" else v.model_copy(update={"result": "fail"}) for v in verdicts]
-        if why and why != "steal":
-            verdicts = [v if v.name != why else v.model_copy(update={"result": "fail"}) for v in verdicts]
+        if reason and reason != "steal":
+            verdicts = [v if v.name != reason else v.model_copy(update={"result": "fail"}) for v in verdicts]
         return TrialResult(id=name, trial=trial, started=started, ended=self.clock, phases=phases, checks=verdicts)
 
     def _phase(self, rng: random.Random, name: str, start: float, seconds: float, targets: list[str], factor: float) -> PhaseResult:
-        o, n = self.options, len(targets)
+        observation, n = self.options, len(targets)
         total = self.truth(n) * factor
         parts = [rng.gauss(1, 0.02) for _ in targets]
         tps = [total * part / sum(parts) for part in parts]
-        cores = min(n * o.vcpus, o.host_cores - self.overhead)
+        cores = min(n * observation.vcpus, observation.host_cores - self.overhead)
         latency = Latency(mean=1, p50=1.0 * n, p95=2.0 * n, p99=None if n > 5 else 3.0 * n, sampled=1000)
         results = [
             TargetResult(
@@ -104,7 +104,7 @@ class Simulator(SimulatedRun):
                 "cpu.softirq": busy * 0.05,
                 "cpu.steal": 0.0,
                 "cpu.iowait": 0.0,
-                "cpu.idle": max(o.host_cores + 0.01 - busy, 0.0),
+                "cpu.idle": max(observation.host_cores + 0.01 - busy, 0.0),
             }
         return PhaseResult(phase=name, start=start, end=start + seconds, overlap=1.0, targets=results, metrics=metrics)
 
@@ -116,9 +116,9 @@ def simulate() -> type[Simulator]:
 
 @pytest.fixture
 def options() -> Callable[..., DensityOptions]:
-    def build(**more: object) -> DensityOptions:
-        given = {"host_cores": 2, "host_memory": 2**32, "vcpus": 0.25, "cpu_mode": "quota", "pg_bin": "/pg/bin", "pg_version": "18.6"}
-        given["databases"] = (1, 2, 3, 5, 6, 8, 10)
-        return DensityOptions(**{**given, **more})
+    def build(**extra: object) -> DensityOptions:
+        inputs = {"host_cores": 2, "host_memory": 2**32, "vcpus": 0.25, "cpu_mode": "quota", "pg_bin": "/pg/bin", "pg_version": "18.6"}
+        inputs["databases"] = (1, 2, 3, 5, 6, 8, 10)
+        return DensityOptions(**{**inputs, **extra})
 
     return build

@@ -27,21 +27,21 @@ def result(**metrics):
 
 
 def test_a_plain_run_is_concluded_by_its_study_alone():
-    found = conclude(Study(), Model(), [result(host={"cpu.user": 1.0})])
-    assert found.answer == "measured" and set(found.tables) == {"own"}
+    outcome = conclude(Study(), Model(), [result(host={"cpu.user": 1.0})])
+    assert outcome.answer == "measured" and set(outcome.tables) == {"own"}
 
 
 def test_an_emulated_one_is_functional_only():
-    found = conclude(Study(), Model(), [result(**{"guest:a": {"emulated": 1.0}})])
-    assert found.answer.startswith("Functional only") and "own" not in found.tables
+    outcome = conclude(Study(), Model(), [result(**{"guest:a": {"emulated": 1.0}})])
+    assert outcome.answer.startswith("Functional only") and "own" not in outcome.tables
 
 
-@pytest.mark.parametrize(("given", "grade"), [("A", "B"), ("B", "B"), ("C", "C")])
-def test_numbers_that_mix_two_hosts_are_not_of_grade_a(given, grade):
+@pytest.mark.parametrize(("inputs", "grade"), [("A", "B"), ("B", "B"), ("C", "C")])
+def test_numbers_that_mix_two_hosts_are_not_of_grade_a(inputs, grade):
     study = Study()
-    study.grade = given
+    study.grade = inputs
     assert conclude(study, Model(), [result()], ["After 5 trials …"]).grade == grade
-    assert conclude(study, Model(), [result()]).grade == given
+    assert conclude(study, Model(), [result()]).grade == inputs
 
 
 def test_what_to_do_about_a_busy_machine_comes_first():
@@ -49,7 +49,9 @@ def test_what_to_do_about_a_busy_machine_comes_first():
     study.grade = "B"
     busy = Check(name="background-cpu", kind="noise", result="fail", observed="40 %", expected="≤ 5 %")
     trials = [result().model_copy(update={"checks": [busy]}), result()]
-    (said,) = conclude(study, Model(), trials, command=["pgherd", "density"]).next_steps
-    assert said.startswith("Rerun on an idle machine") and said.endswith("1 of 2 trials (background-cpu): pgherd density")
+    (text,) = conclude(study, Model(), trials, command=["pgherd", "density"]).next_steps
+    assert text.startswith("Rerun on an idle machine") and text.endswith("1 of 2 trials (background-cpu): pgherd density")
     emulated = [result(**{"guest:a": {"emulated": 1.0}}).model_copy(update={"checks": [busy]})]
-    assert not any("idle machine" in said for said in conclude(study, Model(), emulated).next_steps), "a quiet machine emulates, too"
+    assert not any("idle machine" in next_step for next_step in conclude(study, Model(), emulated).next_steps), (
+        "a quiet machine emulates, too"
+    )

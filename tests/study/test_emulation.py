@@ -39,22 +39,22 @@ def test_only_a_guest_that_was_emulated_makes_trials_functional():
 
 
 def test_nothing_of_speed_is_said_of_an_emulated_run():
-    found = with_emulation(MEASURED, [result(1), result(2, guests=3), result(3, error="guest db1 ended")])
-    assert found.grade == "C" and "throughput is not reported" in found.answer and "1 of 3 trials failed" in found.answer
-    assert "up to 3 guests" in found.answer and set(found.tables) == {FUNCTIONAL_TABLE} and not found.figures
-    assert {name: one.value for name, one in found.findings.items()} == {"trials_finished": 2, "trials_failed": 1, "guests": 3}
-    assert found.tables[FUNCTIONAL_TABLE] == [
+    emulation = with_emulation(MEASURED, [result(1), result(2, guests=3), result(3, error="guest db1 ended")])
+    assert emulation.grade == "C" and "throughput is not reported" in emulation.answer and "1 of 3 trials failed" in emulation.answer
+    assert "up to 3 guests" in emulation.answer and set(emulation.tables) == {FUNCTIONAL_TABLE} and not emulation.figures
+    assert {name: finding.value for name, finding in emulation.findings.items()} == {"trials_finished": 2, "trials_failed": 1, "guests": 3}
+    assert emulation.tables[FUNCTIONAL_TABLE] == [
         {"point": "databases 1", "trials": 2, "finished": 1},
         {"point": "databases 3", "trials": 1, "finished": 1},
     ]
-    assert any("0003 failed: guest db1 ended" in warning for warning in found.warnings)
+    assert any("0003 failed: guest db1 ended" in warning for warning in emulation.warnings)
 
 
 def test_what_was_ended_for_want_of_memory_is_said_all_the_same():
     kills = [{"container": "db1", "processes": 1}]
-    seen = MEASURED.model_copy(update={"tables": {"density": [{"tps": 5}], "oom_kills": kills}})
-    found = with_emulation(seen, [result(1)])
-    assert set(found.tables) == {FUNCTIONAL_TABLE, "oom_kills"} and found.tables["oom_kills"] == kills
+    observed = MEASURED.model_copy(update={"tables": {"density": [{"tps": 5}], "oom_kills": kills}})
+    emulation = with_emulation(observed, [result(1)])
+    assert set(emulation.tables) == {FUNCTIONAL_TABLE, "oom_kills"} and emulation.tables["oom_kills"] == kills
 
 
 def test_what_is_judged_by_speed_is_unknown_there():
@@ -71,6 +71,6 @@ def test_what_is_judged_by_speed_is_unknown_there():
 @pytest.mark.parametrize("check", ["cpu-bound", "io-bound", "not-client-bound", "rate-achieved"])
 def test_nothing_of_speed_passes_there_either(check):
     """Nor is it a pass where a phase of several fell short."""
-    for told in ({"result": "pass"}, {"result": "fail", "failed_phases": ("p",)}):
-        (found,) = discount_checks([Check(name=check, kind="validity", observed="99 %", expected="95 %", **told)], [phase(1.0)])
-        assert (found.result, found.reason, found.failed_phases) == ("unknown", EMULATION_REASON, ())
+    for reported in ({"result": "pass"}, {"result": "fail", "failed_phases": ("p",)}):
+        (outcome,) = discount_checks([Check(name=check, kind="validity", observed="99 %", expected="95 %", **reported)], [phase(1.0)])
+        assert (outcome.result, outcome.reason, outcome.failed_phases) == ("unknown", EMULATION_REASON, ())

@@ -30,14 +30,14 @@ def metrics(ballooned=300.0, resident=400.0, database=250.0):
 
 def trial(number=1, found=None, point=None, error=None, merge=False):
     host = Host(containers=(Container(name="a", runtime="vm", vm=VmOptions(merge=merge)),))
-    asked = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=(Phase(name="high"),))
+    request = Trial(point=point or {"scheme": 3}, deployment=Deployment(hosts=(host,)), phases=(Phase(name="high"),))
     phase = PhaseResult(phase="high", start=0.0, end=10.0, overlap=1.0, targets=[], metrics=metrics() if found is None else found)
-    return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[] if error else [phase], error=error)
+    return TrialResult(id=f"{number:04d}", trial=request, started=0.0, ended=10.0, phases=[] if error else [phase], error=error)
 
 
 def test_a_guest_is_a_row_of_every_phase() -> None:
-    found = with_guest_memory(EMPTY, [trial(1), trial(2, metrics(310.0, 390.0)), trial(3, metrics(290.0, 410.0))])
-    (row,) = found.tables["guest_memory"]
+    guest_memory = with_guest_memory(EMPTY, [trial(1), trial(2, metrics(310.0, 390.0)), trial(3, metrics(290.0, 410.0))])
+    (row,) = guest_memory.tables["guest_memory"]
     assert (row["point"], row["phase"], row["guest"]) == ("scheme 3", "high", "a")
     values = {name: cell.value for name, cell in row.items() if hasattr(cell, "value")}
     assert values == pytest.approx(
@@ -58,7 +58,7 @@ def test_a_guest_is_a_row_of_every_phase() -> None:
     ballooned = row["ballooned"]
     assert ballooned.n == 3 and ballooned.low < 300 < ballooned.high
     assert "do not add it" in row["by_pg_balloon"].note
-    assert found.warnings == []
+    assert guest_memory.warnings == []
 
 
 def test_a_drive_is_a_row_too_in_both_views() -> None:
@@ -72,12 +72,12 @@ def test_a_drive_is_a_row_too_in_both_views() -> None:
 
 def test_the_two_views_of_a_drive_stand_together_under_both_names() -> None:
     result = trial()
-    more = {f"guest-{name}": {"reads": 1.0} for name in ("drive:a/wal", "disk:a/vdc", "drive:a/root", "disk:a/vda")}
+    extra = {f"guest-{name}": {"reads": 1.0} for name in ("drive:a/wal", "disk:a/vdc", "drive:a/root", "disk:a/vda")}
     inside = (("vdb", "data"), ("vdc", "wal"))
     devices = [DeviceView(number=f"guest-disk:a/{name}", name=name, below=[f"guest-drive:a/{drive}"]) for name, drive in inside]
     devices += [DeviceView(number=f"guest-drive:a/{drive}", name=drive, below=["253:0"]) for _, drive in inside]
     (phase,) = result.phases
-    phase = phase.model_copy(update={"metrics": {**phase.metrics, **more}, "io": DeviceIo(devices=devices)})
+    phase = phase.model_copy(update={"metrics": {**phase.metrics, **extra}, "io": DeviceIo(devices=devices)})
     rows = with_guest_memory(EMPTY, [result.model_copy(update={"phases": [phase]})]).tables["guest_drives"]
     assert [(row["drive"], row["also_known_as"]) for row in rows] == [
         *(("a/vdb", "a/data"), ("a/data", "a/vdb")),
@@ -88,13 +88,15 @@ def test_the_two_views_of_a_drive_stand_together_under_both_names() -> None:
 
 
 def test_memory_that_is_not_accounted_for_is_said() -> None:
-    found = with_guest_memory(EMPTY, [trial(1, metrics(400.0, 1000.0))])
-    assert [one.startswith("40% of the memory") and "is unaccounted for in phase 'high'" in one for one in found.warnings] == [True]
+    guest_memory = with_guest_memory(EMPTY, [trial(1, metrics(400.0, 1000.0))])
+    assert [
+        warning.startswith("40% of the memory") and "is unaccounted for in phase 'high'" in warning for warning in guest_memory.warnings
+    ] == [True]
 
 
 def test_points_stand_apart_and_failed_trials_away() -> None:
-    found = with_guest_memory(EMPTY, [trial(1), trial(2, point={"scheme": 4}), trial(3, error="died")])
-    assert [row["point"] for row in found.tables["guest_memory"]] == ["scheme 3", "scheme 4"]
+    guest_memory = with_guest_memory(EMPTY, [trial(1), trial(2, point={"scheme": 4}), trial(3, error="died")])
+    assert [row["point"] for row in guest_memory.tables["guest_memory"]] == ["scheme 3", "scheme 4"]
 
 
 def test_runs_without_guests_are_left_as_they_are() -> None:
@@ -119,8 +121,8 @@ def test_pages_that_the_host_has_merged_are_said_to_be_counted_in_each_guest() -
 
 def test_what_merging_saves_is_a_table_of_its_own() -> None:
     host = {"ksm.shared": 86 * MB, "ksm.saved": 148 * MB, "ksm.unshared": 188 * MB, "ksm.full_scans": 0.05}
-    found = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "host": host})])
-    (row,) = found.tables["ksm"]
+    guest_memory = with_guest_memory(EMPTY, [trial(merge=True, found={**metrics(), "host": host})])
+    (row,) = guest_memory.tables["ksm"]
     assert (row["point"], row["phase"]) == ("scheme 3", "high")
     values = {name: (cell.value, cell.unit) for name, cell in row.items() if hasattr(cell, "value")}
     assert values == {

@@ -11,8 +11,8 @@ def trial(number, sizes, direction="write"):
     pattern = Pattern(requests=sum(sizes.values()), bytes=0, sizes=sizes)
     io = DeviceIo(devices=[DeviceView(number="8:0", name="sda", roles={"wal": ["a/pg"]}, trace={direction: pattern, "all": pattern})])
     phase = PhaseResult(phase="steady", start=0.0, end=10.0, overlap=1.0, targets=[], io=io)
-    asked = Trial(point={}, deployment=Deployment(hosts=()), phases=())
-    return TrialResult(id=f"{number:04d}", trial=asked, started=0.0, ended=10.0, phases=[phase])
+    request = Trial(point={}, deployment=Deployment(hosts=()), phases=())
+    return TrialResult(id=f"{number:04d}", trial=request, started=0.0, ended=10.0, phases=[phase])
 
 
 def rows_of(*trials):
@@ -36,8 +36,8 @@ def test_of_hardly_any_requests_no_sizes_are_told():
 
 def test_rare_sizes_and_those_that_were_not_counted_apart_are_taken_together():
     rows = rows_of(trial(1, {0: 10, 4096: 4, 8192: 986}))
-    found = [(row["request_bytes"], row["requests"], row["share"].value) for row in rows]
-    assert found == [(8192, 986, pytest.approx(98.6)), (None, 14, pytest.approx(1.4))]
+    result = [(row["request_bytes"], row["requests"], row["share"].value) for row in rows]
+    assert result == [(8192, 986, pytest.approx(98.6)), (None, 14, pytest.approx(1.4))]
 
 
 def test_a_size_that_one_trial_never_saw_counts_as_none_of_it():

@@ -17,16 +17,18 @@ Build = Callable[..., DensityOptions]
 
 
 def trial(options: DensityOptions, host: Any, databases: int) -> TrialResult:
-    return host.run(next(t for t in planned(options) if t.point["databases"] == databases))
+    return host.run(next(trial for trial in planned(options) if trial.point["databases"] == databases))
 
 
-@pytest.mark.parametrize("place", ["inside", "outside"])
+@pytest.mark.parametrize("location", ["inside", "outside"])
 @pytest.mark.parametrize("databases", [1, 6, 10])
-def test_the_parts_make_up_the_host(options: Build, simulate: Any, place: str, databases: int) -> None:
-    given = options(client_placement=place)
-    found = observe(given, trial(given, simulate(given, overhead=0.2 if place == "inside" else 0.9), databases))
-    assert found is not None
-    cpu = found.cpu
+def test_the_parts_make_up_the_host(options: Build, simulate: Any, location: str, databases: int) -> None:
+    study_options = options(client_placement=location)
+    observation = observe(
+        study_options, trial(study_options, simulate(study_options, overhead=0.2 if location == "inside" else 0.9), databases)
+    )
+    assert observation is not None
+    cpu = observation.cpu
     parts = [cpu.databases, cpu.clients, cpu.pgherd, cpu.platform, cpu.iowait, cpu.idle, cpu.steal]
     assert None not in parts
     assert sum(parts) == pytest.approx(cpu.total)
@@ -35,35 +37,37 @@ def test_the_parts_make_up_the_host(options: Build, simulate: Any, place: str, d
 def test_clients_on_a_host_of_their_own_take_nothing_from_the_servers(options: Build, simulate: Any) -> None:
     chosen = options(client_placement="outside")
     result = trial(chosen, simulate(chosen, overhead=0.9), 2)
-    beside = observe(chosen, result)
+    observation = observe(chosen, result)
     (plan,) = result.trial.phases
     loads = {target: load.model_copy(update={"host": "c"}) for target, load in plan.loads.items()}
     moved = result.trial.model_copy(update={"phases": (plan.model_copy(update={"loads": loads}),)})
     apart = observe(chosen, result.model_copy(update={"trial": moved}))
-    assert beside is not None and apart is not None and beside.cpu.clients and apart.cpu.clients == 0
-    assert apart.cpu.databases == beside.cpu.databases
-    assert apart.cpu.platform == pytest.approx((beside.cpu.platform or 0) + beside.cpu.clients), "their CPU is not looked for here"
+    assert observation is not None and apart is not None and observation.cpu.clients and apart.cpu.clients == 0
+    assert apart.cpu.databases == observation.cpu.databases
+    assert apart.cpu.platform == pytest.approx((observation.cpu.platform or 0) + observation.cpu.clients), (
+        "their CPU is not looked for here"
+    )
 
 
 def test_the_platform_is_what_is_outside(options: Build, simulate: Any) -> None:
-    given = options()
-    found = observe(given, trial(given, simulate(given, overhead=0.2), 6))
-    assert found.cpu.platform == pytest.approx(0.2)
-    assert found.cpu.named == {"vm": 0.1}
-    assert found.cpu_per_tx == pytest.approx(1000 * 1.5 / found.throughput)
-    assert found.given == pytest.approx(1.0)
+    study_options = options()
+    observation = observe(study_options, trial(study_options, simulate(study_options, overhead=0.2), 6))
+    assert observation.cpu.platform == pytest.approx(0.2)
+    assert observation.cpu.named == {"vm": 0.1}
+    assert observation.cpu_per_tx == pytest.approx(1000 * 1.5 / observation.throughput)
+    assert observation.given == pytest.approx(1.0)
 
 
 def test_hypervisors_and_the_balloon_manager_are_the_platforms(options: Build, simulate: Any) -> None:
     """E2: what QEMU uses beside its vCPUs is not the databases', and the manager is needed whoever measures."""
-    given = options(client_placement="outside")
-    result = trial(given, simulate(given, overhead=0.9), 6)
-    before = observe(given, result)
+    study_options = options(client_placement="outside")
+    result = trial(study_options, simulate(study_options, overhead=0.9), 6)
+    before = observe(study_options, result)
     metrics = result.phases[0].metrics
     metrics["guest:db01"] = {"emulated": 0.0, "qemu.cpu": 0.25, "qemu.cpu_guest": 0.2}
     metrics["guest:db02"] = {"emulated": 0.0, "qemu.cpu": 0.25, "qemu.cpu_guest": 0.22}
     metrics["platform:balloon-manager"] = {"cpu.usage": 0.001}
-    after = observe(given, result)
+    after = observe(study_options, result)
     assert before is not None and after is not None
     assert after.cpu.named == {**before.cpu.named, "QEMU": pytest.approx(0.08), "balloon-manager": 0.001}
     assert after.cpu.platform == pytest.approx(before.cpu.platform + 0.081)
@@ -71,95 +75,102 @@ def test_hypervisors_and_the_balloon_manager_are_the_platforms(options: Build, s
     assert after.cpu.pgherd == pytest.approx(before.cpu.pgherd - 0.001)
     assert after.cpu.loaded == before.cpu.loaded, "what the containers were given and used is as it was"
     metrics["guest:db01"]["emulated"] = 1.0
-    emulated = observe(given, result)
+    emulated = observe(study_options, result)
     assert emulated is not None and "QEMU" not in emulated.cpu.named
 
 
 def test_time_that_the_ticks_missed_is_the_platforms(options: Build, simulate: Any) -> None:
     """As measured: 4 databases used 0.998 cores by their groups' clocks, the host's ticks saw 0.90 in use, and 0.945 idle of 2."""
-    given = options()
-    result = trial(given, simulate(given), 5)
+    study_options = options()
+    result = trial(study_options, simulate(study_options), 5)
     host = result.phases[0].metrics["host"]
     host.update({"cpu.user": 0.6, "cpu.system": 0.5, "cpu.softirq": 0.0, "cpu.idle": 0.65, "cpu.steal": 0.01, "cpu.online": 2.0})
-    found = observe(given, result)
-    assert found.cpu.platform == pytest.approx(2 - 0.66 - 1.25 - 0.01)
-    assert found.cpu.total == pytest.approx(2)
+    observation = observe(study_options, result)
+    assert observation.cpu.platform == pytest.approx(2 - 0.66 - 1.25 - 0.01)
+    assert observation.cpu.total == pytest.approx(2)
 
 
 @pytest.mark.parametrize(("databases", "limit"), [(1, "cpu-quota"), (6, "cpu-quota"), (8, "host-cpu"), (10, "host-cpu")])
 def test_what_limits(options: Build, simulate: Any, databases: int, limit: str) -> None:
-    given = options()
-    assert observe(given, trial(given, simulate(given), databases)).bottleneck == limit
+    study_options = options()
+    assert observe(study_options, trial(study_options, simulate(study_options), databases)).bottleneck == limit
 
 
 def test_without_a_quota_a_free_host_has_no_known_limit(options: Build, simulate: Any) -> None:
-    given = options(cpu_mode="none")
-    assert observe(given, trial(given, simulate(given), 3)).bottleneck == "unknown"
+    study_options = options(cpu_mode="none")
+    assert observe(study_options, trial(study_options, simulate(study_options), 3)).bottleneck == "unknown"
 
 
 def test_rate_clients_and_storage(options: Build, simulate: Any) -> None:
-    given = options(rate=1000)
-    assert observe(given, trial(given, simulate(given), 3)).bottleneck == "rate-limit"
-    given = options(cpu_mode="none")
+    study_options = options(rate=1000)
+    assert observe(study_options, trial(study_options, simulate(study_options), 3)).bottleneck == "rate-limit"
+    study_options = options(cpu_mode="none")
     starved = trial(options(rate=1000), simulate(options(rate=1000)), 3)
     verdicts = [v.model_copy(update={"result": "fail"}) if v.name == "rate-achieved" else v for v in starved.checks]
     assert observe(options(rate=1000), starved.model_copy(update={"checks": verdicts})).bottleneck != "rate-limit"
-    held = trial(given, simulate(given, taint=lambda t: "not-client-bound"), 3)
-    assert observe(given, held).bottleneck == "client-cpu"
-    waiting = trial(given, simulate(given), 3)
+    held = trial(study_options, simulate(study_options, taint=lambda t: "not-client-bound"), 3)
+    assert observe(study_options, held).bottleneck == "client-cpu"
+    waiting = trial(study_options, simulate(study_options), 3)
     host = waiting.phases[0].metrics["host"]
     host["cpu.iowait"], host["cpu.idle"] = 0.5, host["cpu.idle"] - 0.5
-    assert observe(given, waiting).bottleneck == "storage"
+    assert observe(study_options, waiting).bottleneck == "storage"
 
 
 def test_nothing_seen_is_none_not_zero(options: Build, simulate: Any) -> None:
-    given = options()
-    found = observe(given, trial(given, simulate(given, metrics=False), 3))
-    assert found.throughput > 0
-    for value in (found.cpu_per_tx, found.given, found.cpu.loaded, found.cpu.platform, found.cpu.idle, found.cpu.pgherd):
+    study_options = options()
+    observation = observe(study_options, trial(study_options, simulate(study_options, metrics=False), 3))
+    assert observation.throughput > 0
+    for value in (
+        observation.cpu_per_tx,
+        observation.given,
+        observation.cpu.loaded,
+        observation.cpu.platform,
+        observation.cpu.idle,
+        observation.cpu.pgherd,
+    ):
         assert value is None
-    assert found.bottleneck == "unknown"
+    assert observation.bottleneck == "unknown"
 
 
 def test_one_container_unseen_hides_the_sum(options: Build, simulate: Any) -> None:
-    given = options()
-    result = trial(given, simulate(given), 3)
+    study_options = options()
+    result = trial(study_options, simulate(study_options), 3)
     container = next(entity for entity in result.phases[0].metrics if entity.startswith("container:"))
     del result.phases[0].metrics[container]
-    found = observe(given, result)
-    assert found.cpu.loaded is None
-    assert found.cpu.platform is None
-    assert found.cpu.idle is not None
+    observation = observe(study_options, result)
+    assert observation.cpu.loaded is None
+    assert observation.cpu.platform is None
+    assert observation.cpu.idle is not None
 
 
 def test_the_drivers_own_report_stands_in_for_an_unseen_driver(options: Build, simulate: Any) -> None:
-    given = options()
-    result = trial(given, simulate(given), 1)
+    study_options = options()
+    result = trial(study_options, simulate(study_options), 1)
     (phase,) = result.phases
-    seen = phase.metrics.pop(f"driver:{phase.targets[0].target}")["cpu.usage"]
-    assert observe(given, result).cpu.clients is None
-    target = phase.targets[0].model_copy(update={"client_cpu": seen})
+    observed = phase.metrics.pop(f"driver:{phase.targets[0].target}")["cpu.usage"]
+    assert observe(study_options, result).cpu.clients is None
+    target = phase.targets[0].model_copy(update={"client_cpu": observed})
     again = result.model_copy(update={"phases": [phase.model_copy(update={"targets": [target]})]})
-    assert observe(given, again).cpu.clients == pytest.approx(seen)
+    assert observe(study_options, again).cpu.clients == pytest.approx(observed)
 
 
 def test_a_failed_trial_has_no_numbers(options: Build, simulate: Any) -> None:
-    given = options()
-    assert observe(given, trial(given, simulate(given, fail=lambda t: "died"), 1)) is None
+    study_options = options()
+    assert observe(study_options, trial(study_options, simulate(study_options, fail=lambda t: "died"), 1)) is None
 
 
 def test_percentiles_need_every_database(options: Build, simulate: Any) -> None:
-    given = options()
-    result = trial(given, simulate(given), 3)
-    assert observe(given, result).p95 == 6
+    study_options = options()
+    result = trial(study_options, simulate(study_options), 3)
+    assert observe(study_options, result).p95 == 6
     (phase,) = result.phases
     phase.targets[0] = phase.targets[0].model_copy(update={"latency": phase.targets[0].latency.model_copy(update={"p95": None})})
-    assert observe(given, result).p95 is None
+    assert observe(study_options, result).p95 is None
 
 
 def test_devices_that_pass_on_what_they_are_asked_are_not_counted_twice(options: Build, simulate: Any) -> None:
-    given = options()
-    (phase,) = trial(given, simulate(given), 1).phases
+    study_options = options()
+    (phase,) = trial(study_options, simulate(study_options), 1).phases
 
     def seen(*names: str) -> float | None:
         plain = {entity: values for entity, values in phase.metrics.items() if not entity.startswith("disk:")}

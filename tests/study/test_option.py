@@ -35,7 +35,7 @@ class Narrow(Base):
 
 
 def kinds(model):
-    return {one.name: (one.kind, one.default_text) for one in declared(model)}
+    return {item.name: (item.kind, item.default_text) for item in declared(model)}
 
 
 def test_kinds_and_defaults_follow_from_the_field():
@@ -50,12 +50,12 @@ def test_kinds_and_defaults_follow_from_the_field():
 
 
 def test_a_type_that_reads_its_own_notation_is_text():
-    assert [(one.kind, one.element) for one in declared(Shares)] == [("text", str), ("text", str), ("list", str)]
+    assert [(item.kind, item.element) for item in declared(Shares)] == [("text", str), ("text", str), ("list", str)]
     assert Shares(perhaps="3%", several=("1%", 0.5)) == Shares(perhaps=0.03, several=(0.01, 0.5))
 
 
 def test_options_are_ordered_by_section():
-    assert [one.name for one in declared(Base)] == ["sizes", "files", "quick", "careful", "count", "kind"]
+    assert [item.name for item in declared(Base)] == ["sizes", "files", "quick", "careful", "count", "kind"]
 
 
 def test_a_redefined_option_keeps_its_limits():

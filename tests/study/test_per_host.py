@@ -21,7 +21,7 @@ def result(number, by_host, tainted=None):
         {
             "point": {"databases": sum(map(len, by_host.values()))},
             "repeat": number,
-            "deployment": {"hosts": [{"name": host, "containers": own} for host, own in containers.items()]},
+            "deployment": {"hosts": [{"name": host, "containers": container} for host, container in containers.items()]},
             "phases": [{"loads": {}}],
         }
     )
@@ -40,56 +40,56 @@ def analysed(*results):
 
 
 def test_hosts_are_compared_within_each_trial():
-    found = analysed(
+    analysis = analysed(
         result(0, {"a": [100, 100], "b": [90, 90]}), result(1, {"a": [210], "b": [190]}), result(2, {"a": [50, 70], "b": [54, 54]})
     )
-    imbalance, slowest = found.findings["host_imbalance"], found.findings["slowest_host"]
+    imbalance, slowest = analysis.findings["host_imbalance"], analysis.findings["slowest_host"]
     assert imbalance.value == pytest.approx((0.1 + 1 - 190 / 210 + 0.1) / 3) and imbalance.n == 3
     assert slowest.value == pytest.approx((90 / 95 + 190 / 200 + 54 / 57) / 3) and slowest.note.startswith("host b") and slowest.high < 1
-    rows = {row["host"]: row for row in found.tables["hosts"]}
+    rows = {row["host"]: row for row in analysis.tables["hosts"]}
     assert rows["a"]["containers"] == 2 and rows["a"]["cores_allocated"] == 2
     assert rows["a"]["throughput_per_database"].value == pytest.approx((100 + 210 + 60) / 3)
     assert rows["b"]["cpu_used"].value == pytest.approx(1.5)
-    assert found.warnings == ["before"] and found.answer == "x"
+    assert analysis.warnings == ["before"] and analysis.answer == "x"
 
 
 def test_a_difference_that_is_not_shown_is_not_claimed():
-    found = analysed(result(0, {"a": [100], "b": [90]}), result(1, {"a": [90], "b": [100]}), result(2, {"a": [95], "b": [96]}))
-    assert "not shown to be slower" in found.findings["slowest_host"].note
+    analysis = analysed(result(0, {"a": [100], "b": [90]}), result(1, {"a": [90], "b": [100]}), result(2, {"a": [95], "b": [96]}))
+    assert "not shown to be slower" in analysis.findings["slowest_host"].note
 
 
 def test_trials_that_left_a_host_idle_say_nothing():
-    found = analysed(result(0, {"a": [100]}), result(1, {"b": [10]}))
-    assert found.findings["host_imbalance"].value is None and "loaded every host" in found.findings["host_imbalance"].note
-    assert found.findings["slowest_host"].value is None and found.tables["hosts"][0]["relative_to_mean"].value is None
+    analysis = analysed(result(0, {"a": [100]}), result(1, {"b": [10]}))
+    assert analysis.findings["host_imbalance"].value is None and "loaded every host" in analysis.findings["host_imbalance"].note
+    assert analysis.findings["slowest_host"].value is None and analysis.tables["hosts"][0]["relative_to_mean"].value is None
 
 
 def test_trials_without_a_host_are_told():
     gone = Check(name="all-hosts-present", kind="noise", result="fail", observed="1 of 2; missing b", expected="every host", reason="lost")
-    found = analysed(result(0, {"a": [100], "b": [99]}), result(1, {"a": [100]}, gone))
-    assert found.warnings == ["before", "1 of 2 trials ran without all hosts (1 of 2; missing b); they are tainted"]
-    assert found.findings["host_imbalance"].n == 1
+    analysis = analysed(result(0, {"a": [100], "b": [99]}), result(1, {"a": [100]}, gone))
+    assert analysis.warnings == ["before", "1 of 2 trials ran without all hosts (1 of 2; missing b); they are tainted"]
+    assert analysis.findings["host_imbalance"].n == 1
 
 
 def test_a_study_of_hosts_has_its_own_table_of_them():
-    one = result(0, {"a": [100], "b": [99]})
-    bare = one.trial.deployment.model_copy(update={"hosts": tuple(HOSTS)})
-    found = analysed(one.model_copy(update={"trial": one.trial.model_copy(update={"deployment": bare})}))
-    assert found.tables == {} and found.findings == {} and found.warnings == ["before"]
+    item = result(0, {"a": [100], "b": [99]})
+    bare = item.trial.deployment.model_copy(update={"hosts": tuple(HOSTS)})
+    analysis = analysed(item.model_copy(update={"trial": item.trial.model_copy(update={"deployment": bare})}))
+    assert analysis.tables == {} and analysis.findings == {} and analysis.warnings == ["before"]
 
 
 def alone(number, host, tps, clients=None):
     """A trial whose containers are all on one host, with clients on another perhaps."""
-    found = result(number, {host: [tps]})
-    own = [one for one in found.trial.deployment.hosts if one.name == host]
+    outcome = result(number, {host: [tps]})
+    own = [item for item in outcome.trial.deployment.hosts if item.name == host]
     bare = [Host(name=clients, cores=2)] if clients else []
-    deployment = found.trial.deployment.model_copy(update={"hosts": (*own, *bare)})
-    return found.model_copy(update={"trial": found.trial.model_copy(update={"deployment": deployment})})
+    deployment = outcome.trial.deployment.model_copy(update={"hosts": (*own, *bare)})
+    return outcome.model_copy(update={"trial": outcome.trial.model_copy(update={"deployment": deployment})})
 
 
 def test_hosts_that_took_turns_are_shown_each_for_itself():
-    found = analysed(alone(0, "a", 100), alone(1, "b", 50), alone(2, "a", 110))
-    rows = {row["host"]: row for row in found.tables["hosts"]}
+    analysis = analysed(alone(0, "a", 100), alone(1, "b", 50), alone(2, "a", 110))
+    rows = {row["host"]: row for row in analysis.tables["hosts"]}
     assert rows["a"]["throughput_per_database"].value == pytest.approx(105) and rows["b"]["throughput_per_database"].value == pytest.approx(
         50
     )
@@ -97,7 +97,7 @@ def test_hosts_that_took_turns_are_shown_each_for_itself():
         rows["a"]["relative_to_mean"].value is None
         and "no trial loaded databases here and on another host" in rows["a"]["relative_to_mean"].note
     )
-    assert "host_imbalance" not in found.findings and "slowest_host" not in found.findings
+    assert "host_imbalance" not in analysis.findings and "slowest_host" not in analysis.findings
 
 
 def test_a_host_of_clients_shows_what_they_cost():
@@ -111,9 +111,9 @@ def test_a_host_of_clients_shows_what_they_cost():
 
 def test_hosts_are_compared_without_that_of_the_clients():
     results = [result(0, {"a": [100], "b": [90]}), result(1, {"a": [100], "b": [92]})]
-    found = with_hosts(Analysis(answer="x", grade="A"), results, [*HOSTS, Host(name="c", cores=2)], "c")
-    assert found.findings["host_imbalance"].value == pytest.approx(0.09) and found.findings["slowest_host"].n == 2
-    rows = {row["host"]: row for row in found.tables["hosts"]}
+    hosts = with_hosts(Analysis(answer="x", grade="A"), results, [*HOSTS, Host(name="c", cores=2)], "c")
+    assert hosts.findings["host_imbalance"].value == pytest.approx(0.09) and hosts.findings["slowest_host"].n == 2
+    rows = {row["host"]: row for row in hosts.tables["hosts"]}
     assert rows["a"]["relative_to_mean"].value > 1 > rows["b"]["relative_to_mean"].value
     assert (
         rows["c"]["containers"] == 0
@@ -124,19 +124,22 @@ def test_hosts_are_compared_without_that_of_the_clients():
 
 def test_where_no_trial_is_clean_the_tainted_ones_are_shown_and_nothing_is_found():
     steal = Check(name="steal", kind="noise", result="fail", observed="9%", expected="2%", reason="x")
-    found = analysed(*(result(number, {"a": [100], "b": [50]}, steal) for number in range(3)))
-    row = found.tables["hosts"][1]
+    analysis = analysed(*(result(number, {"a": [100], "b": [50]}, steal) for number in range(3)))
+    row = analysis.tables["hosts"][1]
     assert row["throughput_per_database"].value == pytest.approx(50) and row["relative_to_mean"].value == pytest.approx(50 / 75)
     assert all(
         row[name].note.endswith("; only tainted trials: an indication")
         for name in ("throughput_per_database", "relative_to_mean", "cpu_used")
     )
-    assert found.findings["slowest_host"].value is None and found.findings["slowest_host"].note == "no clean trial loaded every host"
+    assert analysis.findings["slowest_host"].value is None and analysis.findings["slowest_host"].note == "no clean trial loaded every host"
     mixed = analysed(result(0, {"a": [100], "b": [50]}, steal), result(1, {"a": [100], "b": [99]})).tables["hosts"][1]
     assert mixed["throughput_per_database"].value == pytest.approx(99) and "tainted" not in mixed["throughput_per_database"].note
-    one = analysed(alone(0, "a", 100).model_copy(update={"checks": [steal]})).tables["hosts"]
-    assert one[0]["throughput_per_database"].value == pytest.approx(100) and "only tainted trials" in one[0]["throughput_per_database"].note
-    assert one[1]["cpu_used"].value is None and one[1]["cpu_used"].note == "no clean trial loaded a database here"
+    hosts = analysed(alone(0, "a", 100).model_copy(update={"checks": [steal]})).tables["hosts"]
+    assert (
+        hosts[0]["throughput_per_database"].value == pytest.approx(100)
+        and "only tainted trials" in hosts[0]["throughput_per_database"].note
+    )
+    assert hosts[1]["cpu_used"].value is None and hosts[1]["cpu_used"].note == "no clean trial loaded a database here"
 
 
 RATES = st.dictionaries(st.sampled_from("abcd"), st.floats(0.1, 1e6), min_size=2)
@@ -144,8 +147,8 @@ RATES = st.dictionaries(st.sampled_from("abcd"), st.floats(0.1, 1e6), min_size=2
 
 def test_rates_are_relative_to_the_mean_of_each_trial():
     trials = [{"a": 100.0, "b": 80.0}, {"a": 10.0, "b": 8.2}, {"a": 1.0, "b": 0.78}]
-    found = imbalance(trials, "I/Os per second")
-    assert found.value == pytest.approx(0.2) and found.n == 3 and "in I/Os per second" in found.method
+    result = imbalance(trials, "I/Os per second")
+    assert result.value == pytest.approx(0.2) and result.n == 3 and "in I/Os per second" in result.method
     slow = slowest(trials, "I/Os per second")
     assert slow.note.startswith("host b") and slow.high < 1 and slow.value == pytest.approx(0.889, abs=0.001)
 
@@ -165,10 +168,10 @@ def test_of_many_equal_hosts_none_is_called_slow():
 
 def test_the_interval_holds_for_all_hosts_together():
     """By hand: shares of the mean 0.89, 0.9 and 0.91; t is 7.649 for 1 - 0.05/3 and 2 degrees of freedom (4.303 for 0.95)."""
-    found = slowest([{"a": 89.0, "b": 100.0, "c": 111.0}, {"a": 90.0, "b": 100.0, "c": 110.0}, {"a": 91.0, "b": 100.0, "c": 109.0}], "x")
+    result = slowest([{"a": 89.0, "b": 100.0, "c": 111.0}, {"a": 90.0, "b": 100.0, "c": 110.0}, {"a": 91.0, "b": 100.0, "c": 109.0}], "x")
     half = 7.649 * 0.01 / math.sqrt(3)
-    assert (found.value, found.low, found.high) == pytest.approx((0.9, 0.9 - half, 0.9 + half), abs=1e-5)
-    assert found.confidence == 0.95 and "all 3 hosts jointly" in found.method
+    assert (result.value, result.low, result.high) == pytest.approx((0.9, 0.9 - half, 0.9 + half), abs=1e-5)
+    assert result.confidence == 0.95 and "all 3 hosts jointly" in result.method
     two = slowest([{"a": 89.0, "b": 111.0}, {"a": 90.0, "b": 110.0}, {"a": 91.0, "b": 109.0}], "x")
     assert two.high == pytest.approx(0.9 + 4.303 * 0.01 / math.sqrt(3), abs=1e-5) and "together" not in two.method
 

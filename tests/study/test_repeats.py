@@ -18,36 +18,36 @@ Build = Callable[..., DensityOptions]
 
 
 def test_clean_trials_are_used_and_all_are_counted(options: Build, simulate: Any) -> None:
-    given = options(databases=(4,))
-    host = simulate(given, taint=lambda t: "steal" if t.repeat == 0 else None, fail=lambda t: "died" if t.repeat == 2 else None)
-    found = repeats(given, host.all(planned(given)))
-    assert found is not None
-    assert (len(found.used), found.tried, found.tainted, found.failed) == (1, 3, 2, 1)
-    assert found.clean and found.note == ""
-    assert found.throughputs == [found.mean]
-    assert found.bottleneck == "cpu-quota"
+    study_options = options(databases=(4,))
+    host = simulate(study_options, taint=lambda t: "steal" if t.repeat == 0 else None, fail=lambda t: "died" if t.repeat == 2 else None)
+    result = repeats(study_options, host.all(planned(study_options)))
+    assert result is not None
+    assert (len(result.used), result.tried, result.tainted, result.failed) == (1, 3, 2, 1)
+    assert result.clean and result.note == ""
+    assert result.throughputs == [result.mean]
+    assert result.bottleneck == "cpu-quota"
 
 
 def test_tainted_ones_are_used_where_none_is_clean(options: Build, simulate: Any) -> None:
-    given = options(databases=(4,))
-    found = repeats(given, simulate(given, taint=lambda t: "steal").all(planned(given)))
-    assert found is not None
-    assert not found.clean
-    assert "only tainted" in mean_finding(found, lambda o: o.throughput, "tps", "").note
+    study_options = options(databases=(4,))
+    result = repeats(study_options, simulate(study_options, taint=lambda t: "steal").all(planned(study_options)))
+    assert result is not None
+    assert not result.clean
+    assert "only tainted" in mean_finding(result, lambda observation: observation.throughput, "tps", "").note
 
 
 def test_a_mean_or_the_reason_why_there_is_none(options: Build, simulate: Any) -> None:
-    given = options(databases=(8,))
-    found = repeats(given, simulate(given).all(planned(given)))
-    assert found is not None
-    assert mean_finding(found, lambda o: o.p99, "ms", "too few").note == "too few"
-    assert mean_finding(found, lambda o: o.throughput, "tps", "") == as_finding(mean_interval(found.throughputs), "tps")
+    study_options = options(databases=(8,))
+    result = repeats(study_options, simulate(study_options).all(planned(study_options)))
+    assert result is not None
+    assert mean_finding(result, lambda observation: observation.p99, "ms", "too few").note == "too few"
+    assert mean_finding(result, lambda o: o.throughput, "tps", "") == as_finding(mean_interval(result.throughputs), "tps")
 
 
 def test_nothing_finished_is_no_point(options: Build, simulate: Any) -> None:
-    given = options(databases=(4,))
-    assert repeats(given, simulate(given, fail=lambda t: "died").all(planned(given))) is None
-    assert repeats(given, []) is None
+    study_options = options(databases=(4,))
+    assert repeats(study_options, simulate(study_options, fail=lambda t: "died").all(planned(study_options))) is None
+    assert repeats(study_options, []) is None
 
 
 Build = Callable[..., DensityOptions]
@@ -58,69 +58,73 @@ def checks(result: TrialResult) -> dict[str, tuple[str, tuple[str, ...]]]:
 
 
 def test_what_does_not_go_on_stays_as_it_is(options: Build, simulate: Any) -> None:
-    given = options()
-    results = simulate(given).all(planned(given)[:5])
+    study_options = options()
+    results = simulate(study_options).all(planned(study_options)[:5])
     assert join_continuations(results) == results
     assert join_continuations([]) == []
 
 
 def test_the_phases_of_those_that_go_on_are_one_trials(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=1500)
-    results = simulate(given).all(planned(given))
-    (whole,) = join_continuations(results)
-    assert [phase.phase for phase in whole.phases] == [f"w{i:04d}" for i in range(25)]
-    assert [phase.name for phase in whole.trial.phases] == [phase.phase for phase in whole.phases]
-    assert (whole.started, whole.ended) == (results[0].started, results[-1].ended)
-    assert not whole.tainted
+    study_options = options(soak_seconds=1500)
+    results = simulate(study_options).all(planned(study_options))
+    (complete,) = join_continuations(results)
+    assert [phase.phase for phase in complete.phases] == [f"w{i:04d}" for i in range(25)]
+    assert [phase.name for phase in complete.trial.phases] == [phase.phase for phase in complete.phases]
+    assert (complete.started, complete.ended) == (results[0].started, results[-1].ended)
+    assert not complete.tainted
 
 
 def test_a_failed_check_names_all_phases_in_which_it_failed(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=1500)
-    results = simulate(given, taint=lambda trial: "steal" if trial.repeat == 1 else None).all(planned(given))
+    study_options = options(soak_seconds=1500)
+    results = simulate(study_options, taint=lambda trial: "steal" if trial.repeat == 1 else None).all(planned(study_options))
     some = [v.model_copy(update={"result": "fail", "failed_phases": ("w0021",)}) if v.name == "steal" else v for v in results[2].checks]
-    (whole,) = join_continuations([*results[:2], results[2].model_copy(update={"checks": some})])
-    assert checks(whole)["steal"] == ("fail", (*(f"w{i:04d}" for i in range(10, 20)), "w0021"))
-    assert checks(whole)["overlap"] == ("pass", ())
-    assert whole.tainted
+    (complete,) = join_continuations([*results[:2], results[2].model_copy(update={"checks": some})])
+    assert checks(complete)["steal"] == ("fail", (*(f"w{i:04d}" for i in range(10, 20)), "w0021"))
+    assert checks(complete)["overlap"] == ("pass", ())
+    assert complete.tainted
 
 
 def test_what_could_not_be_seen_once_is_not_passed(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=1200)
-    first, second = simulate(given).all(planned(given))
+    study_options = options(soak_seconds=1200)
+    first, second = simulate(study_options).all(planned(study_options))
     unseen = [v.model_copy(update={"result": "unknown"}) if v.name == "steal" else v for v in first.checks]
-    (whole,) = join_continuations([first.model_copy(update={"checks": unseen}), second])
-    assert checks(whole)["steal"] == ("unknown", ())
+    (complete,) = join_continuations([first.model_copy(update={"checks": unseen}), second])
+    assert checks(complete)["steal"] == ("unknown", ())
 
 
 def test_what_taints_is_not_hidden_by_what_was_only_said_before(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=1200)
-    results = simulate(given, taint=lambda trial: "steal").all(planned(given))
-    said = [v.model_copy(update={"severity": "warn"}) for v in results[0].checks]
-    (whole,) = join_continuations([results[0].model_copy(update={"checks": said}), results[1]])
-    assert whole.tainted and join_continuations(results)[0].tainted
+    study_options = options(soak_seconds=1200)
+    results = simulate(study_options, taint=lambda trial: "steal").all(planned(study_options))
+    warned = [v.model_copy(update={"severity": "warn"}) for v in results[0].checks]
+    (complete,) = join_continuations([results[0].model_copy(update={"checks": warned}), results[1]])
+    assert complete.tainted and join_continuations(results)[0].tainted
 
 
 def test_one_that_failed_stands_by_itself(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=3000)
-    trials = planned(given)
-    results = simulate(given, fail=lambda trial: "died" if trial.repeat in (0, 2) else None).all(trials)
-    assert [(one.error, len(one.phases)) for one in join_continuations(results)] == [("died", 0), (None, 30), ("died", 0)]
+    study_options = options(soak_seconds=3000)
+    trials = planned(study_options)
+    results = simulate(study_options, fail=lambda trial: "died" if trial.repeat in (0, 2) else None).all(trials)
+    assert [(join_continuation.error, len(join_continuation.phases)) for join_continuation in join_continuations(results)] == [
+        ("died", 0),
+        (None, 30),
+        ("died", 0),
+    ]
 
 
 Build = Callable[..., DensityOptions]
 
 
 def point(given: DensityOptions, host: Any) -> Repeats:
-    found = repeats(given, host.all(planned(given)))
-    assert found is not None
-    return found
+    result = repeats(given, host.all(planned(given)))
+    assert result is not None
+    return result
 
 
 def test_parts_in_cores_with_named_ones_after_the_platform(options: Build, simulate: Any) -> None:
-    given = options(databases=(4,))
-    found = point(given, simulate(given, overhead=0.4))
-    assert named_parts([found]) == ["vm"]
-    cells = cpu_cells(found, ["vm", "nfs"])
+    study_options = options(databases=(4,))
+    result = point(study_options, simulate(study_options, overhead=0.4))
+    assert named_parts([result]) == ["vm"]
+    cells = cpu_cells(result, ["vm", "nfs"])
     assert list(cells) == [
         "databases_cpu",
         "clients_cpu",
@@ -139,8 +143,8 @@ def test_parts_in_cores_with_named_ones_after_the_platform(options: Build, simul
 
 
 def test_what_was_not_seen_says_so(options: Build, simulate: Any) -> None:
-    given = options(databases=(4,))
-    cells = cpu_cells(point(given, simulate(given, metrics=False)), [])
+    study_options = options(databases=(4,))
+    cells = cpu_cells(point(study_options, simulate(study_options, metrics=False)), [])
     assert all(cell.value is None for cell in cells.values())
     assert cells["databases_cpu"].note == cells["platform_cpu"].note == NO_CONTAINER_CPU
     assert cells["idle"].note == "not reported by the host"

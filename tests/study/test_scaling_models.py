@@ -13,20 +13,20 @@ SPECSDM91 = [1, 18, 36, 72, 108, 144, 216], [64.9, 995.9, 1652.4, 1853.2, 1828.9
 
 def test_e1() -> None:
     selection = fit_models(*E1)
-    found = model_findings(selection)
-    assert found["usl_sigma"].value == 0
-    assert "at its bound" in found["usl_sigma"].note
-    assert found["usl_peak_load"].value is None
-    assert found["knee"].low < found["knee"].value < found["knee"].high
+    result = model_findings(selection)
+    assert result["usl_sigma"].value == 0
+    assert "at its bound" in result["usl_sigma"].note
+    assert result["usl_peak_load"].value is None
+    assert result["knee"].low < result["knee"].value < result["knee"].high
     rows = {row["model"]: row for row in model_rows(selection)}
     assert [name for name, row in rows.items() if row["selected"]] == ["piecewise-linear"]
     assert any(text.startswith("USL: ") and "not separately identifiable" in text for text in model_warnings(selection))
 
 
 def test_a_peak_within_the_data_is_claimed() -> None:
-    found = model_findings(fit_models(*SPECSDM91, "equal"))
-    assert found["usl_peak_load"].value == pytest.approx(96.5, abs=0.1)
-    assert found["usl_peak_load"].low < 96.5 < found["usl_peak_load"].high
+    result = model_findings(fit_models(*SPECSDM91, "equal"))
+    assert result["usl_peak_load"].value == pytest.approx(96.5, abs=0.1)
+    assert result["usl_peak_load"].low < 96.5 < result["usl_peak_load"].high
 
 
 def test_a_straight_line_has_no_knee_and_no_second_slope() -> None:
@@ -34,16 +34,16 @@ def test_a_straight_line_has_no_knee_and_no_second_slope() -> None:
     selection = fit_models(loads, throughputs)
     assert selection.best is not None
     assert selection.best.model.name == "linear"
-    found = model_findings(selection)
+    result = model_findings(selection)
     for name in ("knee", "slope_after_knee"):
-        assert found[name].value is None
-        assert found[name].note
+        assert result[name].value is None
+        assert result[name].note
 
 
 def test_one_load_beyond_the_knee_does_not_give_a_slope() -> None:
     loads = [1, 2, 4, 8, 10] * 3
-    found = model_findings(fit_models(loads, [100.0 * min(n, 8) * (1 + 0.01 * (i % 3 - 1)) for i, n in enumerate(loads)]))
-    assert "the second slope is not known" in found["slope_after_knee"].note
+    result = model_findings(fit_models(loads, [100.0 * min(n, 8) * (1 + 0.01 * (i % 3 - 1)) for i, n in enumerate(loads)]))
+    assert "the second slope is not known" in result["slope_after_knee"].note
 
 
 def test_a_peak_that_the_data_do_not_bound_is_not_claimed() -> None:
@@ -55,10 +55,10 @@ def test_a_peak_that_the_data_do_not_bound_is_not_claimed() -> None:
 
 def test_too_few_loads_say_why() -> None:
     selection = fit_models([1, 2], [10, 20])
-    found = model_findings(selection)
+    result = model_findings(selection)
     for name in ("usl_sigma", "knee"):
-        assert found[name].value is None
-        assert "3 parameters, but 2 distinct loads" in found[name].note
+        assert result[name].value is None
+        assert "3 parameters, but 2 distinct loads" in result[name].note
     assert model_curves(selection, 2)["best"] is None
 
 
@@ -66,7 +66,7 @@ def test_the_knee_is_a_point_of_its_curve() -> None:
     selection = fit_models(*E1)
     hinge = selection.get("piecewise-linear")
     assert hinge is not None
-    drawn = model_curves(selection, 40)
-    assert hinge.knee in drawn["piecewise-linear"]["n"]
-    assert drawn["usl"]["n"][-1] == 40
-    assert drawn["usl"]["x"][0] == 0
+    figure = model_curves(selection, 40)
+    assert hinge.knee in figure["piecewise-linear"]["n"]
+    assert figure["usl"]["n"][-1] == 40
+    assert figure["usl"]["x"][0] == 0

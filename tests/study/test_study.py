@@ -68,14 +68,14 @@ def test_the_modules_of_each_study_exist(name):
 
 
 def test_every_package_of_studies_is_one():
-    assert len(studies()) == sum(one.ispkg for one in pkgutil.iter_modules(pgherd.studies.__path__))
+    assert len(studies()) == sum(iter_module.ispkg for iter_module in pkgutil.iter_modules(pgherd.studies.__path__))
 
 
 def test_no_two_studies_name_a_column_differently():
-    seen: dict[str, str] = {}
+    observed: dict[str, str] = {}
     for study in studies().values():
         for name, text in study.labels.items():
-            assert seen.setdefault(name, text) == text
+            assert observed.setdefault(name, text) == text
 
 
 def test_a_table_without_a_view_has_an_empty_one():

@@ -13,8 +13,8 @@ def test_the_same_statistics_as_the_gate(client, runs):
     sides = [Run(name, RunDirectory(runs / name).record(), RunDirectory(runs / name).results()) for name in (FIRST, SECOND)]
     text = client.get(f"/compare?run={FIRST}&run={SECOND}&allowed=2").text
     expected = gate(*sides, [MetricLimit(name, 0.02) for name in ("throughput", "cpu_per_tx", "p95")])
-    for one in expected.comparisons:
-        assert change_text(one.change) in text
+    for comparison in expected.comparisons:
+        assert change_text(comparison.change) in text
     assert expected.answer in text.replace("&#39;", "'") and "Differences" in text and "data:image/svg+xml;base64," in text
 
 

@@ -30,7 +30,7 @@ except KeyboardInterrupt:
 
 
 @pytest.fixture
-def made(runs, tmp_path):
+def started_jobs(runs, tmp_path):
     return Jobs(runs, tmp_path / "said")
 
 
@@ -49,126 +49,128 @@ def stubbed(monkeypatch, script: str) -> None:
     monkeypatch.setattr(jobs, "_command", lambda words: [sys.executable, "-c", script, *words])
 
 
-def test_a_plan_is_the_command_line_s_own(made, monkeypatch):
+def test_a_plan_is_the_command_line_s_own(started_jobs, monkeypatch):
     stubbed(monkeypatch, "import json, sys; print(json.dumps({'words': sys.argv[1:], 'seconds': 6, 'needs_confirmation': ['pages']}))")
-    plan = made.plan("density", {"databases": "1,2"})
+    plan = started_jobs.plan("density", {"databases": "1,2"})
     assert plan.document["words"][:2] == ["density", "--databases=1,2"] and plan.document["words"][2:5] == [
         "--dry-run",
         "--json",
         "--runs-dir",
     ]
     assert (plan.command, plan.seconds, plan.needs_confirmation, plan.too_long) == ("pgherd density --databases=1,2", 6.0, ["pages"], False)
-    assert made.planned(plan.id) is plan
+    assert started_jobs.planned(plan.id) is plan
 
 
 @pytest.mark.parametrize("code, error", [(2, UsageError), (3, CapabilityError)])
-def test_what_the_command_line_refuses_is_refused_in_its_words(made, monkeypatch, code, error):
+def test_what_the_command_line_refuses_is_refused_in_its_words(started_jobs, monkeypatch, code, error):
     stubbed(monkeypatch, f'print(\'{{"error": "no such thing", "exit_code": {code}}}\')')
     with pytest.raises(error, match="no such thing"):
-        made.plan("density", {})
+        started_jobs.plan("density", {})
 
 
 @pytest.mark.parametrize("script", ["", "print('[')", "import sys; sys.exit(1)"])
-def test_what_says_nothing_is_a_message(made, monkeypatch, script):
+def test_what_says_nothing_is_a_message(started_jobs, monkeypatch, script):
     stubbed(monkeypatch, script)
     with pytest.raises(CapabilityError, match="cannot be made"):
-        made.plan("density", {})
+        started_jobs.plan("density", {})
 
 
-def test_plans_are_forgotten(made, monkeypatch):
+def test_plans_are_forgotten(started_jobs, monkeypatch):
     stubbed(monkeypatch, "print('{}')")
-    monkeypatch.setattr(made, "_document", lambda *words: {})
-    plans = [made.plan("database-size", {}) for _ in range(40)]
+    monkeypatch.setattr(started_jobs, "_document", lambda *text: {})
+    plans = [started_jobs.plan("database-size", {}) for _ in range(40)]
     with pytest.raises(UsageError, match="this plan has expired"):
-        made.planned(plans[0].id)
-    assert made.planned(plans[-1].id)
+        started_jobs.planned(plans[0].id)
+    assert started_jobs.planned(plans[-1].id)
     monkeypatch.setattr(time, "monotonic", lambda: plans[-1].made + 1e6)
     with pytest.raises(UsageError):
-        made.planned(plans[-1].id)
+        started_jobs.planned(plans[-1].id)
 
 
-def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(made, monkeypatch):
+def test_a_job_has_a_session_of_its_own_and_a_file_for_what_it_says(started_jobs, monkeypatch):
     stubbed(monkeypatch, "import os, sys; print(os.getsid(0) == os.getpid(), sys.stdin.read() == '', sys.argv[1:])")
-    job = made.start(Plan("x", "database-size", ("--scales=1",), {}, 0.0), agreed=False)
+    job = started_jobs.start(Plan("x", "database-size", ("--scales=1",), {}, 0.0), agreed=False)
     job.process.wait(20)
-    assert made.job(job.id).code == 0 and job.said().startswith("True True ['database-size', '--scales=1', '--runs-dir'")
-    assert made.jobs() == [job] and made.job("other") is None
+    assert started_jobs.job(job.id).code == 0 and job.said().startswith("True True ['database-size', '--scales=1', '--runs-dir'")
+    assert started_jobs.jobs() == [job] and started_jobs.job("other") is None
     assert job.log.stat().st_mode & 0o077 == 0
 
 
-def test_agreement_is_passed_on_only_where_it_was_asked_for(made, monkeypatch):
+def test_agreement_is_passed_on_only_where_it_was_asked_for(started_jobs, monkeypatch):
     stubbed(monkeypatch, "pass")
-    monkeypatch.setattr(made, "_spawn", lambda what, words: words)
+    monkeypatch.setattr(started_jobs, "_spawn", lambda what, words: words)
     asking = Plan("x", "density", (), {"needs_confirmation": ["pages"]}, 0.0)
     with pytest.raises(UsageError, match="changes the host: pages"):
-        made.start(asking, agreed=False)
-    assert "--yes" in made.start(asking, agreed=True) and "--yes" not in made.start(Plan("x", "density", (), {}, 0.0), agreed=True)
+        started_jobs.start(asking, agreed=False)
+    assert "--yes" in started_jobs.start(asking, agreed=True) and "--yes" not in started_jobs.start(
+        Plan("x", "density", (), {}, 0.0), agreed=True
+    )
 
 
-def test_long_studies_are_not_started(made):
+def test_long_studies_are_not_started(started_jobs):
     with pytest.raises(UsageError, match="pgherd density"):
-        made.start(Plan("x", "density", (), {"seconds": 1e5}, 0.0), agreed=True)
+        started_jobs.start(Plan("x", "density", (), {"seconds": 1e5}, 0.0), agreed=True)
 
 
-def test_the_run_is_found_by_its_reservation(made, monkeypatch, runs):
+def test_the_run_is_found_by_its_reservation(started_jobs, monkeypatch, runs):
     stubbed(monkeypatch, "import time; time.sleep(20)")
-    job = made.start(Plan("x", "density", (), {}, 0.0), agreed=False)
+    job = started_jobs.start(Plan("x", "density", (), {}, 0.0), agreed=False)
     try:
-        assert made.job(job.id).run is None
+        assert started_jobs.job(job.id).run is None
         state = jobs.paths.state_dir() / "reservations"
         state.mkdir(parents=True)
         with open(state / f"{FIRST}-{job.process.pid}-x.json", "w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             json.dump({"run": FIRST, "pid": job.process.pid, "cores": 1.0, "memory": 1}, file)
             file.flush()
-            assert made.job(job.id).run is None  # it has not yet said that it runs
+            assert started_jobs.job(job.id).run is None  # it has not yet said that it runs
             record = runs / FIRST / "run.json"
             record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "running"}))
-            assert made.job(job.id).run == FIRST
+            assert started_jobs.job(job.id).run == FIRST
     finally:
         job.process.kill()
         job.process.wait()
 
 
-def test_what_cannot_be_resumed(made, runs, holder):
+def test_what_cannot_be_resumed(started_jobs, runs, holder):
     with pytest.raises(UsageError, match="executed already"):
-        made.resume(RunDirectory(runs / FIRST))
+        started_jobs.resume(RunDirectory(runs / FIRST))
     with pytest.raises(UsageError, match="finished"):
-        made.resume(RunDirectory(runs / "20260131-130000-density-0002"))
+        started_jobs.resume(RunDirectory(runs / "20260131-130000-density-0002"))
 
 
-def test_what_a_foreign_record_names_is_not_run_from_the_page(made, monkeypatch, runs):
+def test_what_a_foreign_record_names_is_not_run_from_the_page(started_jobs, monkeypatch, runs):
     """A run directory may come from anybody, and its record says which programs are run."""
     record = runs / FIRST / "run.json"
     document = json.loads(record.read_text()) | {"state": "interrupted"}
     record.write_text(json.dumps(document | {"study": "exec"}))
     with pytest.raises(UsageError, match="cannot be resumed from this page"):
-        made.resume(RunDirectory(runs / FIRST))
+        started_jobs.resume(RunDirectory(runs / FIRST))
     record.write_text(json.dumps(document))
     record.chmod(0o666)
     with pytest.raises(UsageError, match="cannot be resumed from this page, because other users can write to"):
-        made.resume(RunDirectory(runs / FIRST))
+        started_jobs.resume(RunDirectory(runs / FIRST))
     record.chmod(0o644)
     monkeypatch.setattr(os, "geteuid", lambda: 54321)
     with pytest.raises(UsageError, match="cannot be resumed from this page"):
-        made.resume(RunDirectory(runs / FIRST))
+        started_jobs.resume(RunDirectory(runs / FIRST))
 
 
-def test_a_budget_beyond_laptop_size_is_too_long(made, monkeypatch):
+def test_a_budget_beyond_laptop_size_is_too_long(started_jobs, monkeypatch):
     stubbed(monkeypatch, "import json; print(json.dumps({'seconds': 6, 'options': {'time_budget': 36000}}))")
-    plan = made.plan("density", {"databases": "1"})
+    plan = started_jobs.plan("density", {"databases": "1"})
     assert plan.too_long and plan.longest == 36000
     with pytest.raises(UsageError, match="may take 36000 s"):
-        made.start(plan, agreed=True)
+        started_jobs.start(plan, agreed=True)
 
 
-def test_a_resumed_run_is_known_at_the_latest_when_its_process_has_ended(made, monkeypatch, runs):
+def test_a_resumed_run_is_known_at_the_latest_when_its_process_has_ended(started_jobs, monkeypatch, runs):
     stubbed(monkeypatch, "pass")
     record = runs / FIRST / "run.json"
     record.write_text(json.dumps(json.loads(record.read_text()) | {"state": "interrupted"}))
-    job = made.resume(RunDirectory(runs / FIRST))
+    job = started_jobs.resume(RunDirectory(runs / FIRST))
     job.process.wait(20)
-    assert made.job(job.id).run == FIRST
+    assert started_jobs.job(job.id).run == FIRST
 
 
 def test_stopping_interrupts_the_process_that_executes_the_run(runs, holder):

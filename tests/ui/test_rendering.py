@@ -38,8 +38,8 @@ def test_plural(count, text):
 
 @pytest.mark.parametrize("name", [name for name in rendering.asset_names() if name != rendering.VEGA])
 def test_own_files_are_there(name):
-    found = rendering.asset(name)
-    assert found is not None and found.data and found.media_type.partition("/")[0] in ("text", "image")
+    result = rendering.asset(name)
+    assert result is not None and result.data and result.media_type.partition("/")[0] in ("text", "image")
 
 
 @pytest.mark.parametrize("name", ["", "..", "../app.py", "app.py", "style.css/..", "/etc/passwd", "STYLE.CSS"])

@@ -30,16 +30,16 @@ def trial(tmp_path):
 
 
 def test_what_a_trial_has(trial):
-    found = {choice.key: choice for choice in choices(trial)}
-    assert set(found) == {
+    choices_by_key = {choice.key: choice for choice in choices(trial)}
+    assert set(choices_by_key) == {
         "container/cgroup_cpu/cpu.usage",
         "container/cgroup_memory/memory.usage",
         "host/cpu/cpu.user",
         "host/cpu/cpu.online",
     }
-    cpu = found["container/cgroup_cpu/cpu.usage"]
+    cpu = choices_by_key["container/cgroup_cpu/cpu.usage"]
     assert (cpu.entities, cpu.unit, cpu.counter, cpu.help) == (2, "cores", True, "CPU time used")
-    assert found["container/cgroup_memory/memory.usage"].unit == "bytes" and not found["host/cpu/cpu.online"].counter
+    assert choices_by_key["container/cgroup_memory/memory.usage"].unit == "bytes" and not choices_by_key["host/cpu/cpu.online"].counter
 
 
 def test_a_trial_of_version_1_has_the_names_of_today(tmp_path):
@@ -57,16 +57,16 @@ def test_units_of_rates():
 
 
 def test_counters_are_shown_as_rates(trial):
-    found = series(trial, CPU)
-    rates = {entity: [value for e, _, value, _, _ in found.points if e == entity] for entity in ("container:a", "container:b")}
+    result = series(trial, CPU)
+    rates = {entity: [value for e, _, value, _, _ in result.points if e == entity] for entity in ("container:a", "container:b")}
     assert rates["container:a"] == pytest.approx([0.5] * 5) and rates["container:b"] == pytest.approx([1.0] * 5)
-    assert [(row.entity, row.n, row.median) for row in found.rows] == [("container:a", 5, 0.5), ("container:b", 5, pytest.approx(1.0))]
+    assert [(row.entity, row.n, row.median) for row in result.rows] == [("container:a", 5, 0.5), ("container:b", 5, pytest.approx(1.0))]
 
 
 def test_gauges_are_shown_as_they_are(trial):
-    found = series(trial, MEMORY)
-    assert [(t, value) for _, t, value, _, _ in found.points] == [(1000.0 + i, 100.0 + i) for i in range(6)]
-    (row,) = found.rows
+    result = series(trial, MEMORY)
+    assert [(t, value) for _, t, value, _, _ in result.points] == [(1000.0 + i, 100.0 + i) for i in range(6)]
+    (row,) = result.rows
     assert (row.n, row.mean, row.minimum, row.maximum) == (6, 102.5, 100, 105)
 
 
@@ -77,9 +77,9 @@ def test_a_counter_that_falls_begins_anew(tmp_path):
 
 
 def test_only_what_is_asked_for(trial):
-    found = series(trial, CPU, ["container:b"], first=1002.0, last=1003.5)
-    assert {entity for entity, *_ in found.points} == {"container:b"} and [round(t) for _, t, *_ in found.points] == [1002, 1003]
-    assert (found.first, found.last) == (1002.0, 1003.5)
+    result = series(trial, CPU, ["container:b"], first=1002.0, last=1003.5)
+    assert {entity for entity, *_ in result.points} == {"container:b"} and [round(t) for _, t, *_ in result.points] == [1002, 1003]
+    assert (result.first, result.last) == (1002.0, 1003.5)
     nothing = series(trial, CPU, ["container:zz"])
     assert nothing.points == () and nothing.rows == ()
     assert series(trial, CPU, first=5000.0).points == ()
@@ -88,9 +88,9 @@ def test_only_what_is_asked_for(trial):
 def test_thinning_keeps_the_peaks(tmp_path):
     rows = [(float(i), "cgroup_memory", "container:a", {"memory.usage": 1e9 if i == 7321 else 1.0}) for i in range(10_000)]
     write_samples(tmp_path, rows)
-    found = series(tmp_path, MEMORY, buckets=100)
-    assert 99 <= len(found.points) <= 102 and found.width == pytest.approx(99.99)
-    assert max(high for *_, high in found.points) == 1e9 and min(low for *_, low, _ in found.points) == 1.0
+    result = series(tmp_path, MEMORY, buckets=100)
+    assert 99 <= len(result.points) <= 102 and result.width == pytest.approx(99.99)
+    assert max(high for *_, high in result.points) == 1e9 and min(low for *_, low, _ in result.points) == 1.0
 
 
 @settings(max_examples=15, deadline=None)
@@ -99,10 +99,10 @@ def test_no_tick_of_steady_samples_is_lost_or_shared(tmp_path_factory, count, mo
     trial = tmp_path_factory.mktemp("trial")
     rows = [(start + i + jitter * (i % 2), "cgroup_memory", "container:a", {"memory.usage": float(i)}) for i in range(count)]
     write_samples(trial, rows)
-    found = series(trial, MEMORY, buckets=most)
-    assert len(found.points) <= most + 2 and found.rows[0].n == count
+    result = series(trial, MEMORY, buckets=most)
+    assert len(result.points) <= most + 2 and result.rows[0].n == count
     if count <= most:
-        assert [value for _, _, value, _, _ in found.points] == list(range(count))
+        assert [value for _, _, value, _, _ in result.points] == list(range(count))
 
 
 def test_many_series_have_fewer_points_each(tmp_path):

@@ -32,16 +32,16 @@ DOCUMENT = {
 @pytest.fixture
 def planned(site, monkeypatch):
     """Plans without running pgherd: the document that it would print, by words."""
-    seen: list[tuple[str, ...]] = []
+    observed: list[tuple[str, ...]] = []
     document = dict(DOCUMENT)
 
-    def answer(*words):
-        seen.append(words)
+    def answer(*text):
+        observed.append(text)
         return dict(document)
 
     monkeypatch.setattr(site.jobs, "_document", answer)
     monkeypatch.setattr(site.jobs, "_spawn", lambda what, words: _ended(site, what, words))
-    return seen, document
+    return observed, document
 
 
 def _ended(site, what, words) -> Job:
@@ -65,11 +65,11 @@ def test_the_studies_and_their_options(client):
 
 
 def test_a_plan_says_what_it_does_and_starts_as_shown(post, planned, site):
-    seen, _ = planned
+    observed, _ = planned
     text = post("/start/density", databases="1,2", duration="3s").text
     assert "1 trial, at most 5 with reruns" in text and "A control group &lt;b&gt;" in text and "Start on this host" in text
     assert "<code>pgherd density --databases=1,2 --duration=3s</code>" in text and "shared_buffers" in text
-    assert seen[0][:3] == ("density", "--databases=1,2", "--duration=3s") and "--dry-run" in seen[0]
+    assert observed[0][:3] == ("density", "--databases=1,2", "--duration=3s") and "--dry-run" in observed[0]
     assert "/start/density?databases=1%2C2&amp;duration=3s" in text
     answer = post("/started", plan=plan_id(text))
     assert answer.status_code == 303 and answer.headers["location"] == "/started/job"
@@ -99,9 +99,9 @@ def test_what_takes_long_is_left_to_the_command_line(post, planned):
 
 
 @pytest.mark.parametrize(
-    "error, said", [(UsageError("--databases: 0 is no number of databases"), "--databases: 0"), (CapabilityError("no fio"), "No fio")]
+    "error, message", [(UsageError("--databases: 0 is no number of databases"), "--databases: 0"), (CapabilityError("no fio"), "No fio")]
 )
-def test_what_cannot_be_planned_is_said_beside_the_form(post, site, monkeypatch, error, said):
+def test_what_cannot_be_planned_is_said_beside_the_form(post, site, monkeypatch, error, message):
     def refuse(*_):
         raise error
 
@@ -109,7 +109,7 @@ def test_what_cannot_be_planned_is_said_beside_the_form(post, site, monkeypatch,
     answer = post("/start/density", databases="7", duration="<b>3s")
     assert answer.status_code == 400 and 'role="alert"' in answer.text
     answer = post("/start/density", databases="7")
-    assert said in answer.text and 'value="7"' in answer.text
+    assert message in answer.text and 'value="7"' in answer.text
 
 
 @pytest.mark.parametrize("path", ["/start/density", "/started", f"/runs/{FIRST}/stop", f"/runs/{FIRST}/resume"])

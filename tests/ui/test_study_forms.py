@@ -22,7 +22,7 @@ def test_studies_that_name_files_or_programs_are_not_started_from_the_page():
 
 @pytest.mark.parametrize("study", study_forms())
 def test_every_field_is_an_option_of_the_command_line_and_none_is_dangerous(study):
-    known = {one.name for one in declared(study_of(study).request_model)}
+    known = {item.name for item in declared(study_of(study).request_model)}
     names = [field.name.replace("-", "_") for field in study_forms()[study].fields]
     assert set(names) <= known and len(set(names)) == len(names)
     assert not set(names) & DANGEROUS
@@ -35,7 +35,7 @@ def test_the_first_values_of_the_fields_are_taken(study):
 
 
 def test_words_of_the_command_line():
-    given = {
+    inputs = {
         "databases": " 1, 2,4",
         "workload": "tpcb-like",
         "duration": "5s",
@@ -44,14 +44,14 @@ def test_words_of_the_command_line():
         "scale": "",
         "efficiency": "0.85",
     }
-    assert arguments("density", given) == [
+    assert arguments("density", inputs) == [
         *("--databases=1,2,4", "--workload=tpcb-like", "--duration=5s", "--efficiency=0.85", "--vcpus=0.5", "--memory=512MB"),
     ]
     assert arguments("network", {"netns": "yes"}) == ["--netns"]
 
 
 @pytest.mark.parametrize(
-    "study, given",
+    "study, inputs",
     [
         ("gate", {}),
         ("../density", {}),
@@ -71,16 +71,16 @@ def test_words_of_the_command_line():
         ("hugepages", {"page-sizes": "$(id)"}),
     ],
 )
-def test_what_cannot_be_given(study, given):
+def test_what_cannot_be_given(study, inputs):
     with pytest.raises(UsageError):
-        arguments(study, given)
+        arguments(study, inputs)
 
 
 @given(st.sampled_from(sorted(study_forms())), st.dictionaries(st.text(max_size=12), st.text(max_size=30), max_size=3))
 def test_nothing_becomes_an_option_of_its_own(study, given):
     names = [field.name for field in study_forms()[study].fields]
     try:
-        words = arguments(study, {names[i % len(names)]: value for i, value in enumerate(given.values())})
+        message = arguments(study, {names[i % len(names)]: value for i, value in enumerate(given.values())})
     except UsageError:
         return
-    assert all(word.removeprefix("--").partition("=")[0] in names for word in words)
+    assert all(word.removeprefix("--").partition("=")[0] in names for word in message)

@@ -20,13 +20,13 @@ def numeric(value: bytes) -> Decimal:
     count, weight, sign, scale = struct.unpack(">hhHh", value[:8])
     digits = struct.unpack(f">{count}h", value[8:])
     assert all(0 <= digit < 10_000 for digit in digits)
-    total = sum((Decimal(digit) * Decimal(10_000) ** (weight - place) for place, digit in enumerate(digits)), Decimal(0))
+    total = sum((Decimal(digit) * Decimal(10_000) ** (weight - position) for position, digit in enumerate(digits)), Decimal(0))
     return (-total if sign == 0x4000 else total).quantize(Decimal(1).scaleb(-scale))
 
 
 def tuples(data: bytes) -> list[list[bytes | None]]:
     """The format as the documentation gives it: a count of fields, then each field's length and value."""
-    found, at = [], 0
+    result, at = [], 0
     while at < len(data):
         (count,) = struct.unpack_from(">h", data, at)
         at += 2
@@ -36,8 +36,8 @@ def tuples(data: bytes) -> list[list[bytes | None]]:
             at += 4
             row.append(None if length == -1 else data[at : at + length])
             at += max(length, 0)
-        found.append(row)
-    return found
+        result.append(row)
+    return result
 
 
 def test_the_header_is_the_formats() -> None:
@@ -45,13 +45,13 @@ def test_the_header_is_the_formats() -> None:
 
 
 def test_rows_are_tuples_of_the_format() -> None:
-    made = layout([integer("a"), text("b", 3), null("c"), instant("d"), decimal("e", 2)])
-    rows = made.rows(2, RandomText(random(), 64), random()).set(a=[7, -7], b=[b"one", b"two"], d=2**40, e=[12345, -5])
+    created = layout([integer("a"), text("b", 3), null("c"), instant("d"), decimal("e", 2)])
+    rows = created.rows(2, RandomText(random(), 64), random()).set(a=[7, -7], b=[b"one", b"two"], d=2**40, e=[12345, -5])
     first, second = tuples(bytes(rows.data()))
     assert first[:4] == [struct.pack(">i", 7), b"one", None, struct.pack(">q", 2**40)]
     assert second[:3] == [struct.pack(">i", -7), b"two", None]
     assert [numeric(row[4] or b"") for row in (first, second)] == [Decimal("123.45"), Decimal("-0.05")]
-    assert made.names == ["a", "b", "c", "d", "e"]
+    assert created.names == ["a", "b", "c", "d", "e"]
     with pytest.raises(KeyError):
         rows.set(z=1)
 
@@ -66,9 +66,9 @@ def test_decimals_keep_their_value(units: list[int], scale: int) -> None:
 @given(st.integers(1, 300), st.integers(1, 200))
 def test_letters_never_run_out(size: int, wanted: int) -> None:
     letters = RandomText(random(), size)
-    found = letters.some(wanted, random())
-    assert len(found) == wanted
-    assert bytes(found).isalnum()
+    result = letters.some(wanted, random())
+    assert len(result) == wanted
+    assert bytes(result).isalnum()
 
 
 def test_all_letters_come_up_about_as_often() -> None:

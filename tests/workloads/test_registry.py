@@ -28,8 +28,8 @@ def test_the_users_transactions_belong_to_script() -> None:
 
 
 def test_fillings_of_a_server() -> None:
-    found = loaders(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
-    assert [(loader.database, loader.identity) for loader in found] == [("a", "pgbench-1"), ("b", "pgbench-2")]
+    result = loaders(LocalNode(), [Database(name="a", scale=1), Database(name="b", workload="select-only", scale=2)])
+    assert [(loader.database, loader.identity) for loader in result] == [("a", "pgbench-1"), ("b", "pgbench-2")]
     with pytest.raises(UsageError, match="no workload"):
         loaders(LocalNode(), [Database(workload="nope")])
 

@@ -276,17 +276,17 @@ def test_what_the_kernel_shows_and_what_is_written_is_no_data(init: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "result"),
     [
         ("SELECT 1;\nBEGIN READ\n WRITE;\nUPDATE t SET a = 1;", ":2: 'READ WRITE' can make"),
         ("set Default_Transaction_Read_Only = off;", ":1: 'Default_Transaction_Read_Only' can make"),
         ("SELECT set_config('transaction_read_only', 'off', false);", ":1: 'transaction_read_only' can make"),
     ],
 )
-def test_a_script_that_turns_read_only_off_is_not_only_read(tmp_path, text, found):
+def test_a_script_that_turns_read_only_off_is_not_only_read(tmp_path, text, result):
     file = tmp_path / "own.sql"
     file.write_text(text)
-    with pytest.raises(UsageError, match=re.escape(f"{file}{found}")):
+    with pytest.raises(UsageError, match=re.escape(f"{file}{result}")):
         require_read_only(LocalNode(), [Script(source="builtin:select-only"), Script(source=str(file))])
 
 

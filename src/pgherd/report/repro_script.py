@@ -126,7 +126,7 @@ def _require_repeatable(result: TrialResult, servers: list[Server]) -> None:
 def _probe_line(probe: str) -> Callable[[str, str], str] | None:
     """Return the function that writes a script's line for a probe, or None if a script cannot repeat it."""
     study = studies().get(probe)
-    line: Callable[[str, str], str] | None = study.hook("probe", "script_line") if study is not None else None
+    line: Callable[[str, str], str] | None = study.hook(study.probe_module, "script_line") if study is not None else None
     return line
 
 

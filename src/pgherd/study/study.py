@@ -1,7 +1,8 @@
 """Definition of a study: everything that the general parts of pgherd need from it.
 
 A study is a package with the modules ``study`` (this object), ``options``, ``propose`` and ``analyse`` (pure) and ``prepare`` (completes a
-request for this host). ``figures`` and ``probe`` are optional. Modules are imported when they are needed, so listing all studies is fast.
+request for this host). ``figures`` and ``probe`` are optional. A short ``propose`` is part of ``options``, and a short ``probe`` of
+``prepare``. Modules are imported when they are needed, so listing all studies is fast.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Study:
         resolved: name of the model of complete options in the module ``options``.
         propose_module: module of ``propose()`` in the package, or a full name.
         analyse_module: module of ``analyse()`` in the package, or a full name.
+        probe_module: module of ``measure()`` in the package, which measures a deployment without a load.
         hosts: use of a cluster's hosts.
         each_host: every host of a cluster completes the request locally. ``prepare.registry.over_hosts`` combines the results.
         default_metric: metric that ``gate`` and comparisons use.
@@ -104,6 +106,7 @@ class Study:
     resolved: str
     propose_module: str = "propose"
     analyse_module: str = "analyse"
+    probe_module: str = "probe"
     hosts: HostUse = "together"
     each_host: bool = False
     default_metric: str = "throughput"

@@ -27,7 +27,7 @@ class NotToBeHad(Exception):
 
 def bin_of(node: LocalNode) -> str:
     """Its bin directory, built now if it has not been; raises NotToBeHad with the reason."""
-    system = [one for one in installations.find_all(node) if one.kind == "system"]
+    system = [item for item in installations.find_all(node) if item.kind == "system"]
     if not system:
         raise NotToBeHad("there is no system PostgreSQL whose sources could be asked for")
     home = Path(sys.prefix) / "cache/postgres" / f"asserting-{system[0].version}"
@@ -59,19 +59,19 @@ def _source(major: int, scratch: Path) -> Path:
     own = ["-o", "Dir::Etc::sourcelist=/dev/null", "-o", f"Dir::Etc::sourceparts={lists}", "-o", f"Dir::State::lists={scratch}/state"]
     own += ["-o", f"Dir::Cache={scratch}/cache", "-o", "APT::Sandbox::User=root", "-qq"]
     subprocess.run(["apt-get", *own, "update"], capture_output=True, stdin=subprocess.DEVNULL, timeout=300)  # what it came to is seen below
-    known = subprocess.run(["apt-cache", *own, "showsrc", "--only-source", f"postgresql-{major}"], capture_output=True, text=True)
-    words = "it is in no list of packages"
-    for version in re.findall(r"^Version: (\S+)$", known.stdout, re.M):  # a mirror can be behind its lists: an older one will do
+    finished = subprocess.run(["apt-cache", *own, "showsrc", "--only-source", f"postgresql-{major}"], capture_output=True, text=True)
+    message = "it is in no list of packages"
+    for version in re.findall(r"^Version: (\S+)$", finished.stdout, re.M):  # a mirror can be behind its lists: an older one will do
         argv = ["apt-get", *own, "source", "--download-only", f"postgresql-{major}={version}"]
         got = subprocess.run(argv, cwd=scratch, capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=300)
         if got.returncode == 0:
             break
-        words = (got.stderr.strip() or "no reason given").splitlines()[-1]
-    found = [file for file in scratch.glob("*.orig.tar.*") if file.suffix != ".asc"]
-    if len(found) != 1:
-        raise NotToBeHad(f"apt-get has no sources of postgresql-{major}: {words}")
+        message = (got.stderr.strip() or "no reason given").splitlines()[-1]
+    paths = [file for file in scratch.glob("*.orig.tar.*") if file.suffix != ".asc"]
+    if len(paths) != 1:
+        raise NotToBeHad(f"apt-get has no sources of postgresql-{major}: {message}")
     (scratch / "tree").mkdir()
-    _must(["tar", "-xf", str(found[0]), "-C", str(scratch / "tree"), "--strip-components=1", "--no-same-owner"], scratch)
+    _must(["tar", "-xf", str(paths[0]), "-C", str(scratch / "tree"), "--strip-components=1", "--no-same-owner"], scratch)
     return scratch / "tree"
 
 
@@ -88,6 +88,6 @@ def _build(tree: Path, home: Path) -> None:
 
 def _must(argv: list[str], directory: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL")}
-    done = subprocess.run(argv, cwd=directory, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment, timeout=1800)
-    if done.returncode != 0:
-        raise NotToBeHad(f"{' '.join(argv[:2])} failed: {' / '.join(done.stderr.strip().splitlines()[-3:])}")
+    finished = subprocess.run(argv, cwd=directory, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment, timeout=1800)
+    if finished.returncode != 0:
+        raise NotToBeHad(f"{' '.join(argv[:2])} failed: {' / '.join(finished.stderr.strip().splitlines()[-3:])}")

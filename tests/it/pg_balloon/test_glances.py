@@ -29,8 +29,8 @@ class Machine:
         for name, text in FILES.items():
             file = self._root / name
             file.touch()
-            with file.open("r+") as there:
-                there.write(text.format(waited=waited, free=free, refaults=refaults))
+            with file.open("r+") as remote:
+                remote.write(text.format(waited=waited, free=free, refaults=refaults))
 
     def remove(self) -> None:
         for name in FILES:
@@ -39,16 +39,16 @@ class Machine:
 
 @pytest.fixture
 def machine(injected: Any) -> Iterator[Machine]:
-    made = Machine(injected.root)
-    made.says()
-    yield made
-    made.remove()
+    created = Machine(injected.root)
+    created.says()
+    yield created
+    created.remove()
 
 
 @pytest.fixture
 def calm(machine: Machine, injected: Any, started: Any) -> Iterator[Any]:
-    with started(injected) as one:
-        yield one
+    with started(injected) as process:
+        yield process
 
 
 def counted(calm: Any) -> tuple[int, int]:

@@ -37,9 +37,9 @@ def test_regression(major: int, workshop: Any, own_place: Path, as_account: Any)
     assert sorted(ORDER) == sorted(path.stem for path in (built.tree / "sql").glob("*.sql")), "each test is in the list"
     argv = [f"{own_place}/pg_regress", f"--temp-instance={own_place}/server", f"--temp-config={own_place}/pg_balloon.conf"]
     argv += [f"--bindir={built.installation.bin}", f"--inputdir={own_place}", f"--outputdir={own_place}", "--no-locale", "--encoding=UTF8"]
-    done = as_account([*argv, *ORDER], cwd=own_place, env={"PATH": os.environ["PATH"], "LC_ALL": "C"} | built.library_path)
+    finished = as_account([*argv, *ORDER], cwd=own_place, env={"PATH": os.environ["PATH"], "LC_ALL": "C"} | built.library_path)
     differences = own_place / "regression.diffs"
-    assert done.returncode == 0, done.stdout + done.stderr + (differences.read_text() if differences.exists() else "")
+    assert finished.returncode == 0, finished.stdout + finished.stderr + (differences.read_text() if differences.exists() else "")
 
 
 @pytest.mark.parametrize("major", [15, pytest.param(16, marks=pytest.mark.long), pytest.param(17, marks=pytest.mark.long), 18])
@@ -54,17 +54,17 @@ def test_perl(major: int, workshop: Any, own_place: Path, as_account: Any) -> No
     environment = {"PATH": f"{built.installation.bin}:{os.environ['PATH']}", "PG_REGRESS": str(built.pgxs / "src/test/regress/pg_regress")}
     environment |= {"TESTDATADIR": str(own_place / "tmp_check"), "TESTLOGDIR": str(own_place / "log"), "LC_ALL": "C"} | built.library_path
     tests = map(str, sorted((own_place / "t").glob("*.pl")))
-    done = as_account(["prove", "-I", str(perl), *tests], cwd=own_place, env=environment)
-    assert done.returncode == 0, done.stdout + done.stderr
+    finished = as_account(["prove", "-I", str(perl), *tests], cwd=own_place, env=environment)
+    assert finished.returncode == 0, finished.stdout + finished.stderr
 
 
 def _perl_modules(built: Any) -> Path:
     """Those that came with this PostgreSQL, else the newest of the system's (Debian has them beside its client programs)."""
     places = [built.pgxs / "src/test/perl", *sorted(Path("/usr/lib/postgresql").glob("*/lib/pgxs/src/test/perl"), reverse=True)]
-    found = next((place for place in places if (place / "PostgreSQL/Test/Cluster.pm").exists()), None)
-    if found is None:
+    result = next((path for path in places if (path / "PostgreSQL/Test/Cluster.pm").exists()), None)
+    if result is None:
         pytest.skip(f"neither PostgreSQL {built.installation.version} nor the system came with PostgreSQL's Perl test modules")
-    return found
+    return result
 
 
 def _give(place: Path) -> None:
@@ -79,8 +79,8 @@ def test_other_versions_are_refused(built: Any) -> None:
     """A version that nobody has looked at is refused by the compiler, with the reason."""
     source = '#include "postgres.h"\n#undef PG_VERSION_NUM\n#define PG_VERSION_NUM 190000\n#include "compat.h"\n'
     include = ["-I", built.config("includedir-server"), "-I", str(built.tree / "src")]
-    done = subprocess.run(["gcc", "-fsyntax-only", "-x", "c", *include, "-"], input=source, capture_output=True, text=True)
-    assert done.returncode != 0 and "supports PostgreSQL 15 to 18 only" in done.stderr
+    finished = subprocess.run(["gcc", "-fsyntax-only", "-x", "c", *include, "-"], input=source, capture_output=True, text=True)
+    assert finished.returncode != 0 and "supports PostgreSQL 15 to 18 only" in finished.stderr
 
 
 def test_a_read_by_the_kernel_is_waited_for_like_any_other(workshop: Any) -> None:
@@ -90,8 +90,8 @@ def test_a_read_by_the_kernel_is_waited_for_like_any_other(workshop: Any) -> Non
     for event, counts in (("AIO_IO_URING_EXECUTION", ""), ("AIO_IO_COMPLETION", ""), ("DATA_FILE_READ", ""), ("DATA_FILE_WRITE", "!")):
         source += f'_Static_assert({counts}balloon_is_read(WAIT_EVENT_{event}), "{event}");\n'
     include = ["-I", built.config("includedir-server"), "-I", str(built.tree / "src")]
-    done = subprocess.run(["gcc", "-fsyntax-only", "-x", "c", *include, "-"], input=source, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    finished = subprocess.run(["gcc", "-fsyntax-only", "-x", "c", *include, "-"], input=source, capture_output=True, text=True)
+    assert finished.returncode == 0, finished.stderr
 
 
 def test_not_preloaded(balloon: Any) -> None:
@@ -184,7 +184,7 @@ def test_what_comes_back_into_memory_by_being_looked_at_is_returned_again(calm: 
 def _read_shared_memory(pid: int) -> None:
     """Every page of a process's largest shared mapping."""
     ranges = re.findall(r"^([0-9a-f]+)-([0-9a-f]+) rw-s ", Path(f"/proc/{pid}/maps").read_text(), re.M)
-    first, end = max(((int(a, 16), int(b, 16)) for a, b in ranges), key=lambda one: one[1] - one[0])
+    first, end = max(((int(a, 16), int(b, 16)) for a, b in ranges), key=lambda item: item[1] - item[0])
     with open(f"/proc/{pid}/mem", "rb", buffering=0) as memory:
         for at in range(first, end, MB):
             memory.seek(at)
@@ -289,28 +289,28 @@ def test_of_equally_cold_buffers_those_go_that_lie_evenly_over_the_pool(balloon:
 
 def test_nobody_is_started_to_read_back_into_a_full_pool(balloon: Any) -> None:
     """Sessions were faster than the prefetch worker, and the pool is full: what might be read back has no place, and nobody tries."""
-    one, wide = balloon, "SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, {}) g"
-    one.run(f"CREATE TABLE a AS {wide.format(120_000)}", f"CREATE TABLE b AS {wide.format(200_000)}", "CHECKPOINT")
-    one.run("ALTER SYSTEM SET log_min_messages = debug1", "CREATE EXTENSION pg_prewarm", "SELECT pg_prewarm('a')")
-    one.set(enabled="on", target="50MB", interval="20ms")
-    one.wait_until(lambda: one.status("ballooned_bytes") == 50 * MB)
-    one.write(enabled="on", target="0", interval="20ms")
-    with psycopg.connect(one.server.conninfo(), autocommit=True) as filling:
-        one.server.reload()
-        one.wait_until(lambda: filling.execute("SELECT pg_prewarm('b')") and one.status("ballooned_bytes") == 0)
+    item, wide = balloon, "SELECT g AS id, repeat('x', 400) AS filler FROM generate_series(1, {}) g"
+    item.run(f"CREATE TABLE a AS {wide.format(120_000)}", f"CREATE TABLE b AS {wide.format(200_000)}", "CHECKPOINT")
+    item.run("ALTER SYSTEM SET log_min_messages = debug1", "CREATE EXTENSION pg_prewarm", "SELECT pg_prewarm('a')")
+    item.set(enabled="on", target="50MB", interval="20ms")
+    item.wait_until(lambda: item.status("ballooned_bytes") == 50 * MB)
+    item.write(enabled="on", target="0", interval="20ms")
+    with psycopg.connect(item.server.conninfo(), autocommit=True) as filling:
+        item.server.reload()
+        item.wait_until(lambda: filling.execute("SELECT pg_prewarm('b')") and item.status("ballooned_bytes") == 0)
         for _ in range(3):
             filling.execute("SELECT pg_prewarm('b')")
 
     def workers() -> int:
-        return Path(one.server.log).read_text().count('starting background worker process "pg_balloon prefetch"')
+        return Path(item.server.log).read_text().count('starting background worker process "pg_balloon prefetch"')
 
     def nobody_for(ticks: int) -> bool:
         now = "SELECT ticks FROM pg_stat_balloon"
-        started, before = workers(), one(now)
-        one.wait_until(lambda: one(now) >= before + ticks)
+        started, before = workers(), item(now)
+        item.wait_until(lambda: item(now) >= before + ticks)
         return workers() == started
 
-    one.wait_until(lambda: nobody_for(200))  # the last one may be on its way
+    item.wait_until(lambda: nobody_for(200))  # the last one may be on its way
 
 
 def test_reading_back_zeroes_no_damaged_page(balloon: Any) -> None:
@@ -350,8 +350,8 @@ def test_pages_of_a_database_that_was_half_dropped_are_forgotten(calm: Any) -> N
 def test_a_locked_table_is_left_out_of_reading_back(calm: Any) -> None:
     """Whoever holds it may be about to drop it, or its database: the prefetch worker must not stand in the queue."""
     calm.run("CREATE DATABASE other")
-    made = "CREATE TABLE t AS SELECT g, repeat('o', 400) FROM generate_series(1, 20000) g"
-    calm.run(made, "SELECT count(*) FROM t", "CHECKPOINT", database="other")
+    created = "CREATE TABLE t AS SELECT g, repeat('o', 400) FROM generate_series(1, 20000) g"
+    calm.run(created, "SELECT count(*) FROM t", "CHECKPOINT", database="other")
     running = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'pg_balloon prefetch'"
     calm.set(enabled="on", target="55MB", interval="20ms", prefetch="on")
     calm.wait_until(lambda: calm.status("ballooned_bytes") >= 54 * MB)
@@ -416,6 +416,6 @@ def test_new_sessions_raise_the_floor(calm: Any, per_backend: str) -> None:
         (before, _) = watcher.execute(sizes).fetchone() or (0, 0)
         for _ in range(10):
             stack.enter_context(psycopg.connect(calm.server.conninfo()))
-        floor, left = watcher.execute(sizes).fetchone() or (0, 0)
+        floor, remaining = watcher.execute(sizes).fetchone() or (0, 0)
         assert floor == before + 10 * MB if per_backend == "1MB" else floor >= before + 10 * 32 * 8192
-        assert left >= floor
+        assert remaining >= floor

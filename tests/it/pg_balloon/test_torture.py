@@ -22,11 +22,11 @@ def _torture(balloon: Any, seconds: float, seed: int, as_account: Any) -> None:
     server = balloon.server
     tool = server.installation.tool("pgbench")
     connection = ["-h", server.socket_dir, "-p", str(server.port), "-U", server.user, "postgres"]
-    done = as_account([tool, "-i", "-q", "-s", "2", *connection])
-    assert done.returncode == 0, done.stderr
-    with psycopg.connect(server.conninfo(), autocommit=True) as one:
-        one.execute(PARALLEL)
-        assert any("Gather" in row[0] for row in one.execute(f"EXPLAIN {SUM}")), "the sum is to be a parallel query"
+    finished = as_account([tool, "-i", "-q", "-s", "2", *connection])
+    assert finished.returncode == 0, finished.stderr
+    with psycopg.connect(server.conninfo(), autocommit=True) as item:
+        item.execute(PARALLEL)
+        assert any("Gather" in row[0] for row in item.execute(f"EXPLAIN {SUM}")), "the sum is to be a parallel query"
     end = time.monotonic() + seconds
     failures: list[BaseException] = []
 
@@ -66,8 +66,8 @@ def _torture(balloon: Any, seconds: float, seed: int, as_account: Any) -> None:
                 "CREATE TEMP TABLE own AS SELECT * FROM pgbench_branches; DROP TABLE own",
             ]
         )
-        for one in statement.split("; "):
-            own.execute(one)
+        for token in statement.split("; "):
+            own.execute(token)
 
     def look(rng: random.Random, own: psycopg.Connection[Any]) -> None:
         own.execute(
@@ -88,11 +88,11 @@ def _torture(balloon: Any, seconds: float, seed: int, as_account: Any) -> None:
 
     balloon.set(enabled="on", target="0", interval="20ms")
     threads = [thread(once.__name__, once) for once in (move, steer, change, look, databases)]
-    for one in threads:
-        one.start()
+    for item in threads:
+        item.start()
     load = as_account([tool, "-n", "-c", "4", "-T", str(int(seconds)), *connection], timeout=seconds + PATIENCE)
-    for one in threads:
-        one.join(PATIENCE)
+    for item in threads:
+        item.join(PATIENCE)
     assert not failures, failures
     assert load.returncode == 0, load.stdout + load.stderr
     sums = "SELECT (SELECT sum(abalance) FROM pgbench_accounts) = (SELECT sum(delta) FROM pgbench_history)"

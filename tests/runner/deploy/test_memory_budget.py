@@ -50,8 +50,8 @@ class Groups:
 class Held:
     pid = 77
 
-    def __init__(self, done):
-        self.done = done
+    def __init__(self, finished):
+        self.done = finished
 
     def signal(self, number):
         self.done.append(("signal", number))

@@ -158,17 +158,17 @@ class ServerViewsPretended:
 
 
 @pytest.mark.parametrize(
-    ("settings", "answer", "there"),
+    ("settings", "answer", "remote"),
     [
         ({"shared_preload_libraries": "pg_balloon"}, True, True),
         ({"shared_preload_libraries": "'$libdir/pg_balloon', auto_explain"}, False, False),
         ({"shared_preload_libraries": "pg_balloon"}, psycopg.OperationalError("gone"), False),
     ],
 )
-def test_a_server_that_loads_the_balloon_is_asked(settings, answer, there):
+def test_a_server_that_loads_the_balloon_is_asked(settings, answer, remote):
     instance = ServerViewsPretended(answer)
     view = server_view(HOST, "a/pg", instance, settings, "/cache")
-    assert (view.name, view.conninfo, view.major, view.pid, view.balloon) == ("a/pg", "dbname=postgres", 18, 4711, there)
+    assert (view.name, view.conninfo, view.major, view.pid, view.balloon) == ("a/pg", "dbname=postgres", 18, 4711, remote)
     assert instance.asked[-1] == "disconnect"
 
 
@@ -179,16 +179,16 @@ def test_any_other_is_not_asked():
 
 
 def test_missing_functions_are_made(monkeypatch):
-    instance, made = ServerViewsPretended(False), []
+    instance, created = ServerViewsPretended(False), []
 
     def create(node, installation, library, conninfo):
-        made.append((node, library, conninfo))
+        created.append((node, library, conninfo))
         instance.answer = True
 
     monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda node, installation, cache: f"{cache}/lib")
     monkeypatch.setattr(module.pg_balloon, "create_functions", create)
     assert server_view(HOST, "a/pg", instance, {"shared_preload_libraries": "pg_balloon"}, "/cache").balloon
-    assert made == [(HOST, "/cache/lib", "dbname=postgres")], "from the host, even for a server in a guest"
+    assert created == [(HOST, "/cache/lib", "dbname=postgres")], "from the host, even for a server in a guest"
 
 
 def test_functions_that_cannot_be_made_are_done_without(monkeypatch):
@@ -242,8 +242,8 @@ def trial():
 
 def test_buffers_of_each_server(trial):
     node, instance = Node(), Instance()
-    found = module.buffer_readings(node, trial, {("db01", "pg"): instance})
-    assert found == {"server:db01/pg": {"buffers.used": 819200.0, "buffers.reused": 491520.0, "buffers.filled": 983040.0}}
+    result = module.buffer_readings(node, trial, {("db01", "pg"): instance})
+    assert result == {"server:db01/pg": {"buffers.used": 819200.0, "buffers.reused": 491520.0, "buffers.filled": 983040.0}}
     assert {database for database, _ in instance.said} == {"postgres"}, "the workload's own database stays as it was"
     assert node.left
 
@@ -303,7 +303,7 @@ def test_all_are_warmed_side_by_side():
     servers, together = {("a", "pg"): WarmedServer(), ("b", "pg"): WarmedServer()}, threading.Barrier(2, timeout=PATIENCE)
     warmed = []
     warm_all(servers, lambda key: warmed.append((key, together.wait())), nobody)
-    assert sorted(key for key, _ in warmed) == sorted(servers) and not any(one.modes for one in servers.values())
+    assert sorted(key for key, _ in warmed) == sorted(servers) and not any(server.modes for server in servers.values())
 
 
 def test_one_that_fails_is_told_once_the_others_are_warm():
@@ -337,7 +337,7 @@ def test_an_interruption_ends_all_that_are_still_read(interruptible):
 
     with pytest.raises(KeyboardInterrupt):
         warm_all(servers, warm, waiting.set)
-    assert [one.modes for one in servers.values()] == [["immediate"]] * 2 and answered == [True, True]
+    assert [server.modes for server in servers.values()] == [["immediate"]] * 2 and answered == [True, True]
 
 
 def test_what_is_called_off_ends_all_that_are_still_read():
@@ -348,7 +348,7 @@ def test_what_is_called_off_ends_all_that_are_still_read():
 
     with pytest.raises(TrialError, match="called off"):
         warm_all(servers, lambda key: answered.append(servers[key].down.wait(PATIENCE)), called_off)
-    assert [one.modes for one in servers.values()] == [["immediate"]] * 2 and answered == [True, True]
+    assert [server.modes for server in servers.values()] == [["immediate"]] * 2 and answered == [True, True]
 
 
 ORDERS = Database(name="shop", workload="orders")
@@ -410,9 +410,9 @@ LOG = """\
 
 
 def test_of_a_log_what_tells_of_trouble():
-    said = module.log_ending(LOG).splitlines()
-    assert said[0] == "the server's log ends with:"
-    assert said[1:] == LOG[1:3], "that others could not connect meanwhile tells nothing"
+    lines = module.log_ending(LOG).splitlines()
+    assert lines[0] == "the server's log ends with:"
+    assert lines[1:] == LOG[1:3], "that others could not connect meanwhile tells nothing"
 
 
 def test_of_a_long_log_the_last_four():
@@ -426,8 +426,8 @@ def test_of_a_log_that_tells_of_none_its_end():
 
 
 def test_of_memory_what_to_do():
-    said = module.memory_kill_message("db01", 2)
-    assert "container db01" in said and "killed 2 processes in it" in said and "raise --memory" in said
+    text = module.memory_kill_message("db01", 2)
+    assert "container db01" in text and "killed 2 processes in it" in text and "raise --memory" in text
 
 
 KILL = OomKill(container="db1", processes=1, time=100.0)
@@ -458,12 +458,12 @@ def test_a_trials_kills_are_what_its_groups_have_counted_since_it_began(tmp_path
     kills = MemoryKills(LocalNode())
     groups = {"db1": {"v2": str(tmp_path)}}
     kills.begin()
-    assert [(one.container, one.processes) for one in kills.seen(groups)] == [("db1", 1)]
+    assert [(item.container, item.processes) for item in kills.seen(groups)] == [("db1", 1)]
     kills.begin()
     assert kills.seen(groups) == ()
     events.write_text("oom 1\noom_kill 3\n")
     assert kills.poll("db1", groups["db1"]) == 2
-    assert [one.processes for one in kills.seen(groups)] == [2], "looked at before, and noted once"
+    assert [element.processes for element in kills.seen(groups)] == [2], "looked at before, and noted once"
     kills.forget("db1")
     kills.begin()
-    assert [one.processes for one in kills.seen(groups)] == [3], "a new group counts from the start"
+    assert [item.processes for item in kills.seen(groups)] == [3], "a new group counts from the start"

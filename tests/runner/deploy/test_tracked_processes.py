@@ -39,11 +39,11 @@ def process(pid, comm, cmdline="", parent=1, group="/"):
     }
 
 
-def machine(*, mounts="", groups=(), own="/user.slice/session", **more):
+def machine(*, mounts="", groups=(), own="/user.slice/session", **extra):
     files = {"/proc/self/mountinfo": mounts, "/proc/self/cgroup": f"3:cpuacct:{own}\n0::{own}\n"}
     for path in groups:
         files[path] = "1\n"
-    for part in more.values():
+    for part in extra.values():
         files |= part
     return Files(files)
 
@@ -103,9 +103,9 @@ def test_processes_are_found_by_command_or_program_name_but_ours_are_not():
         f=process(14, "controller", parent=13),
         g=process(15, "other", "/bin/other\0controller\0"),
     )
-    found = watch(node, ("process=controller",))
-    assert found.processes == [ProcessView("platform:controller", 10), ProcessView("platform:controller", 11)]
-    assert found.groups == []
+    result = watch(node, ("process=controller",))
+    assert result.processes == [ProcessView("platform:controller", 10), ProcessView("platform:controller", 11)]
+    assert result.groups == []
 
 
 def test_a_process_in_a_named_group_is_counted_there_only():
@@ -115,9 +115,9 @@ def test_a_process_in_a_named_group_is_counted_there_only():
         a=process(10, "x", group="/sys/deep"),
         b=process(11, "x", group="/system"),
     )
-    found = watch(node, ("process=x", "cgroup=/sys"))
-    assert found.processes == [ProcessView("platform:x", 11)]
-    assert found.groups == [CgroupView("platform:sys", {"cpuacct": "/cg/cpuacct/sys"})]
+    result = watch(node, ("process=x", "cgroup=/sys"))
+    assert result.processes == [ProcessView("platform:x", 11)]
+    assert result.groups == [CgroupView("platform:sys", {"cpuacct": "/cg/cpuacct/sys"})]
 
 
 def test_a_group_that_only_version_2_has_is_read_there():

@@ -27,10 +27,10 @@ def journal(tmp_path):
 @pytest.fixture
 def theirs(tmp_path):
     """Somebody's directory with something in it."""
-    place = tmp_path / "wal disk"
-    place.mkdir()
-    (place / "precious").write_text("do not touch")
-    return place
+    path = tmp_path / "wal disk"
+    path.mkdir()
+    (path / "precious").write_text("do not touch")
+    return path
 
 
 def cluster(tmp_path, name):
@@ -45,12 +45,12 @@ def volume(place):
 
 def test_servers_lie_apart_in_one_directory_that_goes_with_the_run(tmp_path, journal, theirs):
     volumes = Volumes(NODE, journal, None)
-    made = [volumes.place(volume(theirs), cluster(tmp_path, name), f"00{name}") for name in ("1", "2")]
+    created = [volumes.place(volume(theirs), cluster(tmp_path, name), f"00{name}") for name in ("1", "2")]
     (root,) = set(theirs.iterdir()) - {theirs / "precious"}
-    assert [place for one in made for place in one] == [str(root / "001"), str(root / "002")]
+    assert [location for item in created for location in item] == [str(root / "001"), str(root / "002")]
     assert (tmp_path / "2" / "pg_wal" / "1").read_text() == "2" and (tmp_path / "2" / "pg_wal").is_symlink()
     assert (root / "001").stat().st_mode & 0o777 == 0o711
-    volumes.remove(made[0])
+    volumes.remove(created[0])
     assert not (root / "001").exists() and (root / "002" / "pg_wal" / "1").exists()
     journal.play()
     assert os.listdir(theirs) == ["precious"]
@@ -79,42 +79,42 @@ def test_a_volume_that_names_no_directory_is_refused(tmp_path, journal):
 
 def test_data_and_directories_for_tablespaces_lie_with_the_server(tmp_path, journal, theirs):
     volumes = Volumes(NODE, journal, None)
-    one = Volume(name="v", path=str(theirs))
-    home = volumes.home(one, "001")
+    volume = Volume(name="v", path=str(theirs))
+    home = volumes.home(volume, "001")
     data = cluster(tmp_path, "1")
-    made = volumes.place({"data": one, "temp": one}, data, "001", [one])
-    assert set(made) == {home} and {"temp", "space"} <= set(os.listdir(home))
-    volumes.remove(made)
+    created = volumes.place({"data": volume, "temp": volume}, data, "001", [volume])
+    assert set(created) == {home} and {"temp", "space"} <= set(os.listdir(home))
+    volumes.remove(created)
     assert not os.path.exists(home)
 
 
 def test_tablespaces_are_made_once(tmp_path, journal, theirs, monkeypatch):
-    made = []
-    monkeypatch.setattr(module, "create", lambda instance, databases, spaces: made.append((databases, spaces)))
+    created = []
+    monkeypatch.setattr(module, "create", lambda instance, databases, spaces: created.append((databases, spaces)))
     volumes = Volumes(NODE, journal, None)
-    one = Volume(name="v", path=str(theirs))
+    volume = Volume(name="v", path=str(theirs))
     data = cluster(tmp_path, "1")
-    volumes.place({"temp": one}, data, "001")
+    volumes.place({"temp": volume}, data, "001")
     server = SimpleNamespace(data_dir=data)
     volumes.populate(server, ["bench"])
     volumes.populate(server, ["bench"])
-    assert len(made) == 1 and made[0][1].temp.endswith("/001/temp") and made[0][1].data == ()
+    assert len(created) == 1 and created[0][1].temp.endswith("/001/temp") and created[0][1].data == ()
 
 
 def test_a_loads_directory_is_the_same_for_every_trial(tmp_path, journal, theirs):
     volumes = Volumes(NODE, journal, None)
-    one = Volume(name="v", path=str(theirs))
-    assert volumes.directory(one) == volumes.directory(one) and os.path.isdir(volumes.directory(one))
+    volume = Volume(name="v", path=str(theirs))
+    assert volumes.directory(volume) == volumes.directory(volume) and os.path.isdir(volumes.directory(volume))
     volumes.check()
     journal.play()
     assert os.listdir(theirs) == ["precious"]
 
 
 def test_loops_and_devices_are_made_once_below_the_runs_own_directory(tmp_path, journal, monkeypatch):
-    made = []
+    created = []
 
     def mounted(node, journal, home, name, what):
-        made.append((home, name, what))
+        created.append((home, name, what))
         os.makedirs(f"{home}/{name}")
         return f"{home}/{name}"
 
@@ -126,8 +126,8 @@ def test_loops_and_devices_are_made_once_below_the_runs_own_directory(tmp_path, 
     for _ in range(2):
         volumes.directory(loop)
         volumes.directory(device)
-    assert [(name, what) for _, name, what in made] == [("l", 2**27), ("d", "/dev/x")]
-    assert all(home.startswith(f"{tmp_path}/work/pgherd-volume-") for home, _, _ in made)
+    assert [(name, description) for _, name, description in created] == [("l", 2**27), ("d", "/dev/x")]
+    assert all(home.startswith(f"{tmp_path}/work/pgherd-volume-") for home, _, _ in created)
     with pytest.raises(TrialError, match="nothing is mounted at"):
         volumes.check()
 
@@ -182,13 +182,13 @@ def test_the_servers_user_owns_the_leaves_only(place, tmp_path):
     journal = Journal.open(NODE, tmp_path / "state", "run")
     (place / "v").mkdir()
     volumes = Volumes(NODE, journal, "nobody")
-    one = Volume(name="v", path=str(place / "v"))
-    home = volumes.home(one, "001")
+    volume = Volume(name="v", path=str(place / "v"))
+    home = volumes.home(volume, "001")
     data = cluster(place, "1")
-    made = volumes.place({"data": one, "temp": one, "wal": one}, data, "001", [one])
-    assert {place.owner() for place in (Path(home), Path(home).parent)} == {"root"}
+    created = volumes.place({"data": volume, "temp": volume, "wal": volume}, data, "001", [volume])
+    assert {location.owner() for location in (Path(home), Path(home).parent)} == {"root"}
     assert {(Path(home) / name).owner() for name in ("temp", "space")} == {"nobody"}
-    assert wal_directories(made) == [f"{home}/pg_wal"]
+    assert wal_directories(created) == [f"{home}/pg_wal"]
     attack = ["setpriv", "--reuid=65534", "--clear-groups", "mv", f"{home}/temp", f"{home}/other"]
     assert subprocess.run(attack, capture_output=True).returncode != 0
     journal.play()

@@ -48,18 +48,18 @@ def driven(tmp_path):
     """Two targets in one phase whose measured period was from 10 to 13."""
     (tmp_path / "spool.jsonl").write_text(json.dumps({"sources": [], "first": 0}) + "\n")
 
-    def make(*words):
-        running = [Ended(f"x/db{number}/pg/bench", one) for number, one in enumerate(words)]
+    def make(*text):
+        running = [Ended(f"x/db{number}/pg/bench", item) for number, item in enumerate(text)]
         return DrivenPhases(tmp_path, [MeasuredPhase(Phase.model_construct(name="p"), 10.0, 13.0, running)], Watching(), [], 0.0)
 
     return make
 
 
 def test_the_window_is_where_all_ran(driven, tmp_path):
-    one = driven("9.5 13.2", "10.5 12.9")
-    (common,) = one.spans()
+    item = driven("9.5 13.2", "10.5 12.9")
+    (common,) = item.spans()
     assert (common.earliest, common.first, common.last, common.planned) == (9.5, 10.5, 12.9, 3.0)
-    (result,) = one.results()
+    (result,) = item.results()
     assert (result.start, result.end, result.skew) == (10.5, 12.9, 1.0)
     assert result.overlap == pytest.approx(0.8)
     first = result.targets[0]
@@ -99,10 +99,10 @@ def test_a_phase_looks_at_the_readings_around_it_alone(tmp_path, monkeypatch):
         MeasuredPhase(Phase.model_construct(name=f"p{start:.0f}"), start, end, [Ended("x/a/pg/bench", f"{start} {end}")])
         for start, end in borders
     ]
-    seen = []
-    monkeypatch.setattr(driven_module.aggregate, "aggregate", lambda readings, start, end: seen.append(len(readings)) or {})
+    observed = []
+    monkeypatch.setattr(driven_module.aggregate, "aggregate", lambda readings, start, end: observed.append(len(readings)) or {})
     DrivenPhases(tmp_path, played, Watching(), [], 0.0).results()
-    assert seen == [301, 301]
+    assert observed == [301, 301]
 
 
 def test_what_has_ended_by_the_last_tick_is_no_failure(tmp_path):
@@ -129,15 +129,15 @@ def readings(gap=0.0):
 
 
 def test_every_second_of_the_window_is_looked_at():
-    found = memory_account(readings(gap=4), 1, 3)
-    assert found is not None
-    assert (found.seconds, found.worst, found.worst_at) == (3, pytest.approx(0.04), 2)
-    assert (found.budget, found.containers, found.unallocated) == (100 * MB, 76 * MB, 20 * MB)
+    result = memory_account(readings(gap=4), 1, 3)
+    assert result is not None
+    assert (result.seconds, result.worst, result.worst_at) == (3, pytest.approx(0.04), 2)
+    assert (result.budget, result.containers, result.unallocated) == (100 * MB, 76 * MB, 20 * MB)
     outside = memory_account(readings(gap=4), 3, 4)
     assert outside is not None and outside.worst == 0
 
 
 def test_without_a_budget_there_is_no_account():
-    assert memory_account([one for one in readings() if one[2] != "run-cgroup"], 0, 5) is None
-    assert memory_account([one for one in readings() if "memory.limit" not in one[3]], 0, 5) is None, "no limit"
+    assert memory_account([reading for reading in readings() if reading[2] != "run-cgroup"], 0, 5) is None
+    assert memory_account([item for item in readings() if "memory.limit" not in item[3]], 0, 5) is None, "no limit"
     assert memory_account([], 0, 5) is None

@@ -57,31 +57,33 @@ def test_frames_survive_any_cutting(bodies, session, data):
     stream = b"".join(agent_wire.frame(session, number, body) for number, body in enumerate(bodies))
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
     frames = agent_wire.FrameDecoder()
-    found = []
+    collected = []
     for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        found += frames.feed(stream[start:end])
-    assert found == [(session, number, body) for number, body in enumerate(bodies)]
+        collected += frames.feed(stream[start:end])
+    assert collected == [(session, number, body) for number, body in enumerate(bodies)]
 
 
 @given(BODIES, NASTY | st.binary(max_size=60), st.data())
 def test_whatever_was_left_by_an_earlier_host_costs_no_frame(bodies, noise, data):
     """Half a frame (or anything at all), then a new host: all its frames arrive, and nothing else does."""
     torn = agent_wire.frame(1, 7, data.draw(BODIES)[0])
-    left = noise + torn[: data.draw(st.integers(0, len(torn) - 3))]  # one byte less could be an escape's second, and all would be there
+    remaining = (
+        noise + torn[: data.draw(st.integers(0, len(torn) - 3))]
+    )  # one byte less could be an escape's second, and all would be there
     frames = agent_wire.FrameDecoder()
-    frames.feed(left)
-    found = []
+    frames.feed(remaining)
+    collected = []
     for number, body in enumerate(bodies):
-        found += frames.feed(agent_wire.frame(2, number, body))
-    assert found == [(2, number, body) for number, body in enumerate(bodies)]
+        collected += frames.feed(agent_wire.frame(2, number, body))
+    assert collected == [(2, number, body) for number, body in enumerate(bodies)]
 
 
 @given(st.binary(min_size=1, max_size=40), st.data())
 def test_a_changed_byte_never_makes_another_frame(body, data):
-    whole = bytearray(agent_wire.frame(5, 6, body))
-    at = data.draw(st.integers(1, len(whole) - 2))
-    whole[at] ^= data.draw(st.integers(1, 255))
-    assert [found for found in agent_wire.FrameDecoder().feed(bytes(whole)) if found != (5, 6, body)] == []
+    complete = bytearray(agent_wire.frame(5, 6, body))
+    at = data.draw(st.integers(1, len(complete) - 2))
+    complete[at] ^= data.draw(st.integers(1, 255))
+    assert [result for result in agent_wire.FrameDecoder().feed(bytes(complete)) if result != (5, 6, body)] == []
 
 
 def test_endless_noise_is_thrown_away(monkeypatch):

@@ -46,18 +46,18 @@ def cluster(directory: Path) -> Path:
 
 
 def test_a_directory_is_packed_with_room_to_write(tmp_path: Path) -> None:
-    made = disk_image.pack(LocalNode(), str(cluster(tmp_path / "d")), str(tmp_path / "disk"), free=100 * MIB)
-    assert debugfs(made.path, "cat /data/PG_VERSION") == "15\n" and sound(made.path)
-    assert "Mode:  0700" in debugfs(made.path, "stat /data")
-    stats = debugfs(made.path, "stats")
+    created = disk_image.pack(LocalNode(), str(cluster(tmp_path / "d")), str(tmp_path / "disk"), free=100 * MIB)
+    assert debugfs(created.path, "cat /data/PG_VERSION") == "15\n" and sound(created.path)
+    assert "Mode:  0700" in debugfs(created.path, "stat /data")
+    stats = debugfs(created.path, "stats")
     free = int(re.search(r"Free blocks:\s+(\d+)", stats)[1]) * 4096  # type: ignore[index]
     assert 100 * MIB <= free < 220 * MIB  # part of it is a reserve for the file system itself
     assert (
         "has_journal" in stats
-        and "uninit" not in debugfs(made.path, "show_super_stats -h").partition("Filesystem features")[2].partition("\n")[0]
+        and "uninit" not in debugfs(created.path, "show_super_stats -h").partition("Filesystem features")[2].partition("\n")[0]
     )
-    assert os.stat(made.path).st_mode & 0o777 == 0o600, "it holds all data"
-    assert made.size == os.path.getsize(made.path) and made.bytes < made.size  # what is free takes no space here
+    assert os.stat(created.path).st_mode & 0o777 == 0o600, "it holds all data"
+    assert created.size == os.path.getsize(created.path) and created.bytes < created.size  # what is free takes no space here
 
 
 def test_a_golden_copy_is_packed_and_its_wal_apart(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_files_of_another_account_are_copied_and_not_given_away(tmp_path: Path) 
         pytest.skip("only root can give files to another account")
     golden = cluster(tmp_path / "golden")
     copy = Template("k", str(golden), "15", (), False, MIB, {}, 0.0, 0.0, parts={})
-    (made,) = disk_image.pack_golden(LocalNode(), copy, str(tmp_path / "stage"), str(tmp_path / "x"), free=MIB, account="nobody")
-    assert f"User: {pwd.getpwnam('nobody').pw_uid}" in debugfs(made.path, "stat /data/PG_VERSION")
+    (created,) = disk_image.pack_golden(LocalNode(), copy, str(tmp_path / "stage"), str(tmp_path / "x"), free=MIB, account="nobody")
+    assert f"User: {pwd.getpwnam('nobody').pw_uid}" in debugfs(created.path, "stat /data/PG_VERSION")
     assert (golden / "data/PG_VERSION").stat().st_uid == 0
 
 

@@ -27,15 +27,15 @@ class Qemu(LocalNode):
         self.boots = 0
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
-        words = list(command.argv)
-        if "--version" in words:
+        text = list(command.argv)
+        if "--version" in text:
             return Completed(0, "QEMU emulator version 7.2.22 (Debian 1:7.2+dfsg-7+deb12u18)\n", "")
-        if "none" in words and "-machine" in words and words[words.index("-machine") + 1] == "none":
+        if "none" in text and "-machine" in text and text[text.index("-machine") + 1] == "none":
             return Completed(0 if self.sandbox else 1, "", "")
         self.boots += 1
         if self.hangs:
             raise TimeoutError("it did not end")
-        serial = next(word for word in words if word.startswith("file:"))
+        serial = next(word for word in text if word.startswith("file:"))
         Path(serial.removeprefix("file:")).write_text(self.console)
         return Completed(self.code, "", self.err)
 
@@ -51,18 +51,18 @@ def device(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return file
 
 
-def find(node: Qemu, tmp_path: Path, **more):
-    return hypervisor.find(node, KERNEL, str(tmp_path / "cache"), str(tmp_path), **more)
+def find(node: Qemu, tmp_path: Path, **extra):
+    return hypervisor.find(node, KERNEL, str(tmp_path / "cache"), str(tmp_path), **extra)
 
 
 def test_a_kernel_that_boots_by_kvm_makes_it_the_accelerator(tmp_path: Path) -> None:
-    found = find(Qemu(), tmp_path)
-    assert (found.accelerator, found.why, found.sandbox, found.version) == ("kvm", "", True, "7.2.22")
-    assert not found.functional_only and found.sentence() == "QEMU 7.2.22 with KVM"
+    result = find(Qemu(), tmp_path)
+    assert (result.accelerator, result.why, result.sandbox, result.version) == ("kvm", "", True, "7.2.22")
+    assert not result.functional_only and result.sentence() == "QEMU 7.2.22 with KVM"
 
 
 @pytest.mark.parametrize(
-    ("node", "why"),
+    ("node", "reason"),
     [
         (Qemu(hangs=True), "did not boot with it within 15 s"),
         (Qemu(console="", code=1, err="qemu: failed to initialize kvm: Device or resource busy\n"), "failed to initialize kvm"),
@@ -70,10 +70,10 @@ def test_a_kernel_that_boots_by_kvm_makes_it_the_accelerator(tmp_path: Path) -> 
         (Qemu(console="", code=-6), "QEMU ended with exit code -6"),
     ],
 )
-def test_a_device_by_which_nothing_boots_is_not_used(tmp_path: Path, node: Qemu, why: str) -> None:
-    found = find(node, tmp_path)
-    assert found.accelerator == "tcg" and why in found.why and found.functional_only
-    assert "functional only" in found.sentence() and why in found.sentence()
+def test_a_device_by_which_nothing_boots_is_not_used(tmp_path: Path, node: Qemu, reason: str) -> None:
+    result = find(node, tmp_path)
+    assert result.accelerator == "tcg" and reason in result.why and result.functional_only
+    assert "functional only" in result.sentence() and reason in result.sentence()
 
 
 def test_the_result_is_kept_for_this_kernel_and_qemu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,8 +92,8 @@ def test_the_result_is_kept_for_this_kernel_and_qemu(tmp_path: Path, monkeypatch
 def test_without_the_device_nothing_is_tried(tmp_path: Path, device: Path) -> None:
     device.unlink()
     node = Qemu()
-    found = find(node, tmp_path)
-    assert found.accelerator == "tcg" and "switch virtualisation on" in found.why and node.boots == 0
+    result = find(node, tmp_path)
+    assert result.accelerator == "tcg" and "switch virtualisation on" in result.why and node.boots == 0
     assert not (tmp_path / "cache").exists()  # it may be there tomorrow
 
 
@@ -150,13 +150,13 @@ def test_what_qemu_needs_for_itself_is_reckoned_by_what_works(tmp_path: Path, mo
 
 def test_the_group_of_the_device_is_what_an_account_needs(device: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     device.unlink()
-    kvm, tcg = (Hypervisor("/q", "7.2", True, one) for one in ("kvm", "tcg"))
+    kvm, tcg = (Hypervisor("/q", "7.2", True, item) for item in ("kvm", "tcg"))
     assert hypervisor.groups_for(kvm) == (), "it is not there: QEMU will say so"
     device.write_text("")
-    found = device.stat()
+    result = device.stat()
     for mode, group, groups in ((0o666, 0, ()), (0o660, 107, ("107",)), (0o660, 0, None), (0o600, 107, None)):
         device.chmod(mode)
-        status = os.stat_result((stat.S_IFCHR | mode, *found[1:5], group, *found[6:]))
+        status = os.stat_result((stat.S_IFCHR | mode, *result[1:5], group, *result[6:]))
         monkeypatch.setattr(hypervisor.os, "stat", lambda path, status=status: status)
         assert hypervisor.groups_for(kvm) == groups
         assert hypervisor.groups_for(tcg) == ()

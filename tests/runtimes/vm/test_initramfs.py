@@ -37,7 +37,7 @@ def test_an_independent_tool_unpacks_the_archive(tmp_path: Path) -> None:
 
 def read(archive: bytes) -> list[tuple[str, int, bytes]]:
     """A reader by the format's description: header of 13 numbers of 8 hexadecimal digits, name, data, each padded to four bytes."""
-    found, at = [], 0
+    result, at = [], 0
     while True:
         assert archive[at : at + 6] == b"070701"
         numbers = [int(archive[at + 6 + 8 * n : at + 14 + 8 * n], 16) for n in range(13)]
@@ -46,8 +46,8 @@ def read(archive: bytes) -> list[tuple[str, int, bytes]]:
         at = begin + (numbers[6] + 3) // 4 * 4
         if name == "TRAILER!!!":
             assert at == len(archive)
-            return found
-        found.append((name, numbers[1], archive[begin : begin + numbers[6]]))
+            return result
+        result.append((name, numbers[1], archive[begin : begin + numbers[6]]))
 
 
 @given(st.lists(st.tuples(st.text("abc/é.", min_size=1, max_size=9), st.integers(0, 0o177777), st.binary(max_size=20)), max_size=5))
@@ -96,5 +96,7 @@ def test_the_words_that_the_kernel_is_told_are_understood() -> None:
         "db01", "/k", "/i", "/r", (Disk("data", "/x", "/srv/data"), Disk("wal", "/y", "/srv/w:al"), Disk("spare", "/z")), shell=True
     )
     script = f'hostname() {{ echo "name $1"; }}\ndisk() {{ echo "disk $1 at $2"; }}\n{loop}\necho "shell $shell"'
-    done = subprocess.run(["sh", "-c", script], env={"WORDS": qemu.kernel_command_line(guest)}, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["name db01", "disk data at /srv/data", "disk wal at /srv/w:al", "shell ttyS0"]
+    finished = subprocess.run(
+        ["sh", "-c", script], env={"WORDS": qemu.kernel_command_line(guest)}, capture_output=True, text=True, check=True
+    )
+    assert finished.stdout.splitlines() == ["name db01", "disk data at /srv/data", "disk wal at /srv/w:al", "shell ttyS0"]

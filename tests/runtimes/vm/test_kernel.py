@@ -21,15 +21,15 @@ def module(depends: str) -> bytes:
 
 def home(root: Path, release: str = "6.1.0-9-amd64", modules: dict[str, bytes] | None = None, built_in: str = "") -> Path:
     """A root directory with a kernel."""
-    place = root / "lib/modules" / release
+    directory = root / "lib/modules" / release
     (root / "boot").mkdir(parents=True, exist_ok=True)
     (root / "boot" / f"vmlinuz-{release}").write_bytes(b"image")
     for name, data in (modules or {}).items():
-        path = place / "kernel/drivers" / name
+        path = directory / "kernel/drivers" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
-    (place / "kernel").mkdir(parents=True, exist_ok=True)
-    (place / "modules.builtin").write_text(built_in)
+    (directory / "kernel").mkdir(parents=True, exist_ok=True)
+    (directory / "modules.builtin").write_text(built_in)
     return root
 
 
@@ -39,7 +39,7 @@ def made(tmp_path: Path, modules: dict[str, bytes], built_in: str = "") -> Kerne
 
 
 def test_modules_are_loaded_after_what_they_depend_on(tmp_path: Path) -> None:
-    found = made(
+    result = made(
         tmp_path,
         {
             "ext4.ko": module("mbcache,jbd2,crc16"),
@@ -51,24 +51,24 @@ def test_modules_are_loaded_after_what_they_depend_on(tmp_path: Path) -> None:
         },
         built_in="kernel/lib/crc16.ko\n",
     )
-    names = [path.stem for path in found.load_order(["virtio-net", "ext4", "jbd2", "crc16"])]
+    names = [path.stem for path in result.load_order(["virtio-net", "ext4", "jbd2", "crc16"])]
     assert names == ["failover", "net_failover", "virtio_net", "mbcache", "jbd2", "ext4"]
 
 
 def test_what_is_built_in_is_not_missing(tmp_path: Path) -> None:
-    found = made(tmp_path, {"virtio-rng.ko": module("")}, built_in="kernel/drivers/virtio/virtio_pci.ko\n")
-    assert found.missing(["virtio_pci", "virtio_rng", "overlay"]) == ["overlay"]
+    result = made(tmp_path, {"virtio-rng.ko": module("")}, built_in="kernel/drivers/virtio/virtio_pci.ko\n")
+    assert result.missing(["virtio_pci", "virtio_rng", "overlay"]) == ["overlay"]
 
 
 @pytest.mark.parametrize(("suffix", "pack"), [("", bytes), (".xz", lzma.compress), (".gz", gzip.compress)])
 def test_compressed_modules_are_read(tmp_path: Path, suffix: str, pack) -> None:
-    found = made(tmp_path, {f"a.ko{suffix}": pack(module("b")), f"b.ko{suffix}": pack(module(""))})
-    assert [kernel.read_module(path) for path in found.load_order(["a"])] == [module(""), module("b")]
+    result = made(tmp_path, {f"a.ko{suffix}": pack(module("b")), f"b.ko{suffix}": pack(module(""))})
+    assert [kernel.read_module(path) for path in result.load_order(["a"])] == [module(""), module("b")]
 
 
 def test_modules_compressed_with_zstd_are_read(tmp_path: Path) -> None:
-    found = made(tmp_path, {"a.ko.zst": zstandard.ZstdCompressor().compress(module(""))})
-    assert kernel.read_module(found.files["a"]) == module("")
+    result = made(tmp_path, {"a.ko.zst": zstandard.ZstdCompressor().compress(module(""))})
+    assert kernel.read_module(result.files["a"]) == module("")
 
 
 def test_the_newest_unpacked_kernel_with_the_modules_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,9 +76,11 @@ def test_the_newest_unpacked_kernel_with_the_modules_is_found(tmp_path: Path, mo
     kernels = {"6.1.0-9-amd64": "ab", "6.1.0-10-amd64": "ab", "6.12.0-1-amd64": "a", "6.1.0-8-cloud-amd64": "b"}
     for release, names in kernels.items():
         home(cache / "vm/kernel" / f"linux-image-{release}", release, {f"{name}.ko": module("") for name in names})
-    monkeypatch.setattr(kernel, "_below", lambda place, origin, own=kernel._below: [] if place == Path("/") else own(place, origin))
-    found = kernel.present(str(cache), ["a", "b"])
-    assert found is not None and (found.release, found.origin) == ("6.1.0-10-amd64", "unpacked")
+    monkeypatch.setattr(
+        kernel, "_below", lambda location, origin, own=kernel._below: [] if location == Path("/") else own(location, origin)
+    )
+    result = kernel.present(str(cache), ["a", "b"])
+    assert result is not None and (result.release, result.origin) == ("6.1.0-10-amd64", "unpacked")
     smaller = kernel.present(str(cache), ["b"])
     assert smaller is not None and smaller.release == "6.1.0-8-cloud-amd64"
     assert kernel.present(str(cache), ["c"]) is None
@@ -87,7 +89,7 @@ def test_the_newest_unpacked_kernel_with_the_modules_is_found(tmp_path: Path, mo
 def test_of_two_kernels_in_one_place_the_higher_version_comes_first(tmp_path: Path) -> None:
     home(tmp_path, "6.1.0-9-amd64")
     home(tmp_path, "6.1.0-10-amd64")
-    assert [one.release for one in kernel._below(tmp_path, "installed")] == ["6.1.0-10-amd64", "6.1.0-9-amd64"]
+    assert [item.release for item in kernel._below(tmp_path, "installed")] == ["6.1.0-10-amd64", "6.1.0-9-amd64"]
 
 
 def test_without_a_kernel_and_apt_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,8 +23,8 @@ GUEST = GuestSpec(
 )
 
 
-def words(guest: GuestSpec, **more: bool) -> list[str]:
-    return qemu.arguments("qemu", guest, PLACES, **more)
+def words(guest: GuestSpec, **extra: bool) -> list[str]:
+    return qemu.arguments("qemu", guest, PLACES, **extra)
 
 
 def test_a_guest_of_q35() -> None:
@@ -64,19 +64,19 @@ def test_the_accelerator_decides_the_processor_and_what_the_kernel_is_told() -> 
 
 
 @pytest.mark.parametrize(
-    ("backing", "said"),
+    ("backing", "message"),
     [
         ("plain", "memory-backend-ram,id=ram,size=536870912,merge=on"),
         ("shared", "memory-backend-memfd,id=ram,size=536870912,merge=on,share=on"),
         ("huge", "memory-backend-memfd,id=ram,size=536870912,merge=on,share=on,hugetlb=on,hugetlbsize=2097152,prealloc=on"),
     ],
 )
-def test_kinds_of_memory(backing, said: str) -> None:
-    assert said in words(replace(GUEST, backing=backing, merge=True))
+def test_kinds_of_memory(backing, message: str) -> None:
+    assert message in words(replace(GUEST, backing=backing, merge=True))
 
 
 def test_the_kernel_is_told_where_disks_belong() -> None:
-    told = qemu.kernel_command_line(replace(GUEST, shell=True, words=("more=1",))).split()
+    tokens = qemu.kernel_command_line(replace(GUEST, shell=True, words=("more=1",))).split()
     assert {
         "pgherd.name=db01",
         "pgherd.root=root",
@@ -84,7 +84,7 @@ def test_the_kernel_is_told_where_disks_belong() -> None:
         "pgherd.disk=wal:/srv/wal",
         "pgherd.shell=ttyS0",
         "more=1",
-    } <= set(told)
+    } <= set(tokens)
     assert not any(word.startswith("pgherd.shell") for word in qemu.kernel_command_line(GUEST).split())
 
 
@@ -95,7 +95,7 @@ def test_a_console_with_a_shell_is_a_socket_with_a_log() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"name": "a b"}, "'a b' is not a valid name of a guest"),
         ({"name": "a,b"}, "is not a valid name of a guest"),
@@ -111,8 +111,8 @@ def test_a_console_with_a_shell_is_a_socket_with_a_log() -> None:
         ({"words": ("x" * 2000,)}, "the maximum is 2047"),
     ],
 )
-def test_what_no_guest_can_be_like_is_refused(change: dict, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_what_no_guest_can_be_like_is_refused(change: dict, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         words(replace(GUEST, **change))
 
 
@@ -131,9 +131,11 @@ def test_qemu_itself_takes_the_command_line(tmp_path: Path, machine) -> None:
     for name in ("-kernel", "-initrd", "-append"):
         at = argv.index(name)
         del argv[at : at + 2]
-    done = subprocess.run([*argv, "-S", "-monitor", "stdio"], input=b"info block\nquit\n", capture_output=True, timeout=60, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr.decode()
-    assert b"data (" in done.stdout or b"data:" in done.stdout or b"data" in done.stdout
+    finished = subprocess.run(
+        [*argv, "-S", "-monitor", "stdio"], input=b"info block\nquit\n", capture_output=True, timeout=60, cwd=tmp_path
+    )
+    assert finished.returncode == 0, finished.stderr.decode()
+    assert b"data (" in finished.stdout or b"data:" in finished.stdout or b"data" in finished.stdout
 
 
 def test_memory_is_whole_megabytes() -> None:

@@ -48,7 +48,7 @@ class Qemu:
 
     def say(self, *documents: dict) -> None:
         assert self._client is not None
-        self._client.sendall(b"".join(json.dumps(one).encode() + b"\r\n" for one in documents))
+        self._client.sendall(b"".join(json.dumps(document).encode() + b"\r\n" for document in documents))
 
     def hang_up(self) -> None:
         assert self._client is not None
@@ -72,111 +72,113 @@ def expect_an_answer(qemu: Qemu, client: QmpClient) -> None:
 
 @pytest.fixture
 def make(tmp_path: Path) -> Iterator[Callable[[str], tuple[Qemu, QmpClient]]]:
-    made: list[Qemu | QmpClient] = []
+    created: list[Qemu | QmpClient] = []
 
     def pair(name: str = "db01") -> tuple[Qemu, QmpClient]:
         qemu = Qemu(tmp_path / name)
         client = QmpClient(qemu.path, name)
-        made.extend((client, qemu))
+        created.extend((client, qemu))
         return qemu, client
 
     yield pair
-    for one in made:
-        one.close()
+    for item in created:
+        item.close()
     assert not module._clients
 
 
 def test_all_of_a_question_goes_out_before_anything_is_answered(make) -> None:
     qemu, client = make()
-    asked = client.ask([("query-balloon", None), ("balloon", {"value": 2**28})], sum)
+    request = client.ask([("query-balloon", None), ("balloon", {"value": 2**28})], sum)
     assert qemu.asked(2) == [{"execute": "query-balloon", "arguments": {}}, {"execute": "balloon", "arguments": {"value": 2**28}}]
     qemu.say({"return": 1})
-    assert not asked.done()
+    assert not request.done()
     qemu.say({"return": 2})
-    assert asked.result(LATEST) == 3
+    assert request.result(LATEST) == 3
 
 
 def test_an_answer_may_come_in_pieces_and_with_events_between(make) -> None:
     qemu, client = make()
-    asked = client.ask([("query-balloon", None)], list)
+    request = client.ask([("query-balloon", None)], list)
     qemu.asked()
     before = client.heard("BALLOON_CHANGE"), client.heard("STOP")
     assert before[0] == client.heard("BALLOON_CHANGE")
     qemu.say(MOVED)
     qemu._client.sendall(b'{"return": {"actual"')
     qemu._client.sendall(b": 7}}\r\n")
-    assert asked.result(LATEST) == [{"actual": 7}]
+    assert request.result(LATEST) == [{"actual": 7}]
     assert client.heard("BALLOON_CHANGE") != before[0] and client.heard("STOP") == before[1]
 
 
 def test_answers_belong_to_client_in_their_order(make) -> None:
     qemu, client = make()
-    asked = [client.ask([("query-status", None)], list) for _ in range(3)]
+    request = [client.ask([("query-status", None)], list) for _ in range(3)]
     qemu.asked(3)
     qemu.say({"return": 1}, {"error": {"class": "GenericError", "desc": "not now"}}, {"return": 3})
-    assert asked[0].result(LATEST) == [1] and asked[2].result(LATEST) == [3]
+    assert request[0].result(LATEST) == [1] and request[2].result(LATEST) == [3]
     with pytest.raises(TrialError, match="QEMU of guest db01 refuses query-status: not now"):
-        asked[1].result(LATEST)
+        request[1].result(LATEST)
 
 
 def test_what_cannot_be_made_of_an_answer_is_told_to_who_asked(make) -> None:
     qemu, client = make()
-    asked = client.ask([("query-balloon", None)], lambda answers: answers[0]["actual"])
+    request = client.ask([("query-balloon", None)], lambda answers: answers[0]["actual"])
     qemu.asked()
     qemu.say({"return": {}})
     with pytest.raises(KeyError):
-        asked.result(LATEST)
+        request.result(LATEST)
     expect_an_answer(qemu, client)
 
 
 def test_who_waits_is_told_that_qemu_has_gone_and_the_next_question_connects_anew(make) -> None:
     qemu, client = make()
-    asked = client.ask([("query-balloon", None), ("query-blockstats", None)], list)
+    request = client.ask([("query-balloon", None), ("query-blockstats", None)], list)
     qemu.asked(2)
     qemu.say({"return": 1})
     heard = client.heard("BALLOON_CHANGE")
     qemu.hang_up()
     with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: it has closed its monitor"):
-        asked.result(LATEST)
+        request.result(LATEST)
     expect_an_answer(qemu, client)
     assert client.heard("BALLOON_CHANGE") != heard, "events may have been missed"
 
 
-@pytest.mark.parametrize("said", [b"no JSON", b"7", b'{"return": 1}\n{"return": 2}', b'{"event": []}', b'{"error": 7}', b'{"error": null}'])
-def test_what_no_qemu_says_ends_the_connection_and_not_the_thread(make, said) -> None:
+@pytest.mark.parametrize(
+    "message", [b"no JSON", b"7", b'{"return": 1}\n{"return": 2}', b'{"event": []}', b'{"error": 7}', b'{"error": null}']
+)
+def test_what_no_qemu_says_ends_the_connection_and_not_the_thread(make, message) -> None:
     qemu, client = make()
-    asked = client.ask([("query-balloon", None)], list)
+    request = client.ask([("query-balloon", None)], list)
     qemu.asked()
-    qemu._client.sendall(said + b"\n")
+    qemu._client.sendall(message + b"\n")
     assert qemu._client.recv(1) == b"", "it is closed"
     qemu.hang_up()
-    if said.startswith(b'{"return": 1}'):
-        assert asked.result(LATEST) == [1], "it is the second answer that nobody has asked for"
+    if message.startswith(b'{"return": 1}'):
+        assert request.result(LATEST) == [1], "it is the second answer that nobody has asked for"
     else:
         with pytest.raises(TrialError, match="QEMU of guest db01 has not answered query-balloon: [A-Z][A-Za-z]*Error: "):
-            asked.result(LATEST)
+            request.result(LATEST)
     expect_an_answer(qemu, client)
 
 
 def test_a_line_may_be_long_but_not_without_an_end(make) -> None:
     qemu, client = make()
-    asked = [client.ask([("human-monitor-command", None)], lambda answers: len(answers[0])) for _ in range(2)]
+    request = [client.ask([("human-monitor-command", None)], lambda answers: len(answers[0])) for _ in range(2)]
     qemu.asked(2)
     qemu.say({"return": "x" * (9 << 20)})
-    assert asked[0].result(LATEST) == 9 << 20
+    assert request[0].result(LATEST) == 9 << 20
     with contextlib.suppress(OSError):  # it is closed while this is sent
         qemu._client.sendall(b"x" * (12 << 20))
     with pytest.raises(TrialError, match="QEMU of guest db01 has not answered human-monitor-command: ValueError: a line without an end"):
-        asked[1].result(LATEST)
+        request[1].result(LATEST)
 
 
 def test_of_events_only_those_are_counted_that_somebody_asks_for(make) -> None:
     qemu, client = make()
     before = client.heard("BALLOON_CHANGE")
-    asked = client.ask([("query-balloon", None)], list)
+    request = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say(*({"event": f"E{number}", "data": {}} for number in range(1000)), MOVED, {"return": 1})
-    assert asked.result(LATEST) == [1]
+    assert request.result(LATEST) == [1]
     assert client.heard("BALLOON_CHANGE") != before and list(client._event_counts) == ["BALLOON_CHANGE"]
 
 
@@ -196,17 +198,17 @@ def test_where_no_thread_can_be_started_each_question_is_told_so(make, monkeypat
     monkeypatch.setattr(module, "threading", SimpleNamespace(Thread=NotStarted))
     monkeypatch.setattr(module, "select", SimpleNamespace(epoll=epoll, EPOLLIN=select.EPOLLIN))
     for _ in range(2):
-        asked = client.ask([("query-balloon", None)], list)
+        request = client.ask([("query-balloon", None)], list)
         with pytest.raises(TrialError, match="the monitor of guest db01 cannot be reached: can't start new thread"):
-            asked.result(0)
+            request.result(0)
         assert qemu.accept().recv(1) == b"", "it is closed"
         qemu.hang_up()
-    assert len(waited) == 2 and all(one.closed for one in waited)
+    assert len(waited) == 2 and all(item.closed for item in waited)
     monkeypatch.undo()
-    asked = client.ask([("query-balloon", None)], list)
+    request = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say({"return": 5})
-    assert asked.result(LATEST) == [5]
+    assert request.result(LATEST) == [5]
 
 
 def test_who_would_wait_behind_others_to_be_connected_is_told_at_once(tmp_path: Path) -> None:
@@ -214,35 +216,35 @@ def test_who_would_wait_behind_others_to_be_connected_is_told_at_once(tmp_path: 
         server.bind(str(tmp_path / "busy"))
         server.listen(0)
         other.connect(str(tmp_path / "busy"))
-        asked = QmpClient(str(tmp_path / "busy"), "x").ask([("query-balloon", None)], list)
+        request = QmpClient(str(tmp_path / "busy"), "x").ask([("query-balloon", None)], list)
         with pytest.raises(TrialError, match="the monitor of guest x cannot be reached: .*temporarily unavailable"):
-            asked.result(0)
+            request.result(0)
 
 
 def test_nobody_there_is_told_by_the_answer(tmp_path: Path) -> None:
-    asked = QmpClient(str(tmp_path / "none"), "x").ask([("query-balloon", None)], list)
+    request = QmpClient(str(tmp_path / "none"), "x").ask([("query-balloon", None)], list)
     with pytest.raises(TrialError, match="the monitor of guest x cannot be reached: .*No such file"):
-        asked.result(0)
+        request.result(0)
 
 
 def test_closing_ends_every_wait(make) -> None:
     qemu, client = make()
-    asked = client.ask([("query-balloon", None)], list)
+    request = client.ask([("query-balloon", None)], list)
     qemu.asked()
     client.close()
     client.close()
     with pytest.raises(TrialError, match="its monitor was closed"):
-        asked.result(LATEST)
+        request.result(LATEST)
 
 
 def test_a_guest_that_does_not_answer_holds_up_no_other_and_one_thread_reads_for_all(make) -> None:
     frozen = [make(f"f{number}") for number in range(12)]
     waiting = [client.ask([("query-balloon", None)], list) for _, client in frozen]
     qemu, client = make("a")
-    asked = client.ask([("query-balloon", None)], list)
+    request = client.ask([("query-balloon", None)], list)
     qemu.asked()
     qemu.say({"return": 1})
-    assert asked.result(LATEST) == [1] and not any(one.done() for one in waiting)
+    assert request.result(LATEST) == [1] and not any(item.done() for item in waiting)
     assert [thread.name for thread in threading.enumerate()].count(READER_THREAD) == 1
 
 

@@ -36,9 +36,9 @@ def _found() -> list[Installation]:
 
 @pytest.fixture(scope="module", params=["system", "embedded"])
 def installation(request: pytest.FixtureRequest) -> Installation:
-    for one in _found():
-        if one.kind == request.param:
-            return one
+    for item in _found():
+        if item.kind == request.param:
+            return item
     pytest.skip(f"there is no {request.param} PostgreSQL here")
 
 
@@ -51,12 +51,12 @@ def test_in_the_tree_alone_the_programs_run(tmp_path: Path, installation: Instal
     if not shutil.which("unshare"):
         pytest.skip("unshare is not installed")
 
-    def inside(*words: str) -> str:
-        done = subprocess.run(
-            [*NAMESPACE, str(tree.root), *words], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
+    def inside(*arguments: str) -> str:
+        finished = subprocess.run(
+            [*NAMESPACE, str(tree.root), *arguments], capture_output=True, text=True, env={"PATH": "/usr/bin:/bin:/usr/sbin:/sbin"}
         )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        assert finished.returncode == 0, finished.stderr
+        return finished.stdout
 
     assert installation.version in inside(installation.tool("postgres"), "--version")
     assert installation.version in inside(installation.tool("pgbench"), "--version")
@@ -80,10 +80,10 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setattr(root_image, "fill", fill)
     installation = Installation("/opt/pg/bin", "15.1", 15, "system", "15.1")
 
-    def ensure(**more):
+    def ensure(**extra):
         scratch = tmp_path / "scratch"
         scratch.mkdir(exist_ok=True)
-        return root_image.ensure(LocalNode(), installation, None, str(tmp_path / "cache"), str(scratch), **more)
+        return root_image.ensure(LocalNode(), installation, None, str(tmp_path / "cache"), str(scratch), **extra)
 
     ensure.source = source  # type: ignore[attr-defined]
     return ensure

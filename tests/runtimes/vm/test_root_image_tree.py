@@ -19,7 +19,7 @@ def tree(tmp_path: Path) -> GuestTree:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def local_root(tmp_path: Path) -> Path:
     """usr/lib with a library of two names, lib → usr/lib, and an absolute link into it."""
     root = tmp_path / "here"
     (root / "usr/lib/deep").mkdir(parents=True)
@@ -36,35 +36,35 @@ def inside(tree: GuestTree, path: Path) -> Path:
     return tree.root / str(path).lstrip("/")
 
 
-def test_links_lead_to_the_same_files_as_here(tree: GuestTree, here: Path) -> None:
-    assert tree.add(str(here / "lib/libx.so.1")) == str(here / "usr/lib/libx.so.1.2")
-    assert inside(tree, here / "lib").is_symlink() and os.readlink(inside(tree, here / "lib")) == "usr/lib"
-    assert os.readlink(inside(tree, here / "usr/lib/libx.so.1")) == "libx.so.1.2"
-    assert inside(tree, here / "lib/libx.so.1").read_bytes() == b"library"
+def test_links_lead_to_the_same_files_as_here(tree: GuestTree, local_root: Path) -> None:
+    assert tree.add(str(local_root / "lib/libx.so.1")) == str(local_root / "usr/lib/libx.so.1.2")
+    assert inside(tree, local_root / "lib").is_symlink() and os.readlink(inside(tree, local_root / "lib")) == "usr/lib"
+    assert os.readlink(inside(tree, local_root / "usr/lib/libx.so.1")) == "libx.so.1.2"
+    assert inside(tree, local_root / "lib/libx.so.1").read_bytes() == b"library"
 
 
-def test_a_way_with_dots_works_as_the_loader_walks_it(tree: GuestTree, here: Path) -> None:
-    tree.add(str(here / "lib/deep/../libx.so.1"))
-    assert inside(tree, here / "usr/lib/deep").is_dir() and inside(tree, here / "usr/lib/libx.so.1.2").is_file()
+def test_a_way_with_dots_works_as_the_loader_walks_it(tree: GuestTree, local_root: Path) -> None:
+    tree.add(str(local_root / "lib/deep/../libx.so.1"))
+    assert inside(tree, local_root / "usr/lib/deep").is_dir() and inside(tree, local_root / "usr/lib/libx.so.1.2").is_file()
 
 
-def test_an_absolute_link_is_kept(tree: GuestTree, here: Path) -> None:
-    tree.add(str(here / "whole/tool"))
-    assert os.readlink(inside(tree, here / "whole")) == str(here / "lib/deep")
-    assert inside(tree, here / "usr/lib/deep/tool").stat().st_mode & 0o777 == 0o755
+def test_an_absolute_link_is_kept(tree: GuestTree, local_root: Path) -> None:
+    tree.add(str(local_root / "whole/tool"))
+    assert os.readlink(inside(tree, local_root / "whole")) == str(local_root / "lib/deep")
+    assert inside(tree, local_root / "usr/lib/deep/tool").stat().st_mode & 0o777 == 0o755
 
 
-def test_directories_are_copied_without_what_is_skipped(tree: GuestTree, here: Path) -> None:
-    (here / "usr/lib/test").mkdir()
-    (here / "usr/lib/test/x").touch()
-    (here / "usr/lib/dangling").symlink_to("nowhere")
-    copied = tree.add_all(str(here / "lib"), skip=("test", "*.1.2"))
-    assert copied == [str(here / "usr/lib/libx.so.1.2"), str(here / "usr/lib/deep/tool")]  # by the other name it is wanted
-    assert not inside(tree, here / "usr/lib/test").exists() and not os.path.lexists(inside(tree, here / "usr/lib/dangling"))
+def test_directories_are_copied_without_what_is_skipped(tree: GuestTree, local_root: Path) -> None:
+    (local_root / "usr/lib/test").mkdir()
+    (local_root / "usr/lib/test/x").touch()
+    (local_root / "usr/lib/dangling").symlink_to("nowhere")
+    copied = tree.add_all(str(local_root / "lib"), skip=("test", "*.1.2"))
+    assert copied == [str(local_root / "usr/lib/libx.so.1.2"), str(local_root / "usr/lib/deep/tool")]  # by the other name it is wanted
+    assert not inside(tree, local_root / "usr/lib/test").exists() and not os.path.lexists(inside(tree, local_root / "usr/lib/dangling"))
 
 
-def test_sources_tell_size_and_time(tree: GuestTree, here: Path) -> None:
-    file = here / "usr/lib/libx.so.1.2"
+def test_sources_tell_size_and_time(tree: GuestTree, local_root: Path) -> None:
+    file = local_root / "usr/lib/libx.so.1.2"
     os.utime(file, ns=(5, 1_700_000_000_123_456_789))
     tree.add(str(file))
     assert tree.sources[str(file)] == (str(file), 7, 1_700_000_000_123_456_789)
@@ -106,29 +106,29 @@ SEVERAL = """/usr/bin/dash:
 
 
 def test_several_files_are_told_apart() -> None:
-    told = parse(SEVERAL, ["/usr/bin/dash", "/usr/bin/busybox", "/opt/pg/lib/odd.so"])
-    assert told["/usr/bin/dash"] == LibraryDependencies(("/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"))
-    assert told["/usr/bin/busybox"] == LibraryDependencies(())
-    assert told["/opt/pg/lib/odd.so"] == LibraryDependencies(("/lib/x86_64-linux-gnu/libc.so.6",), ("libpython3.9.so.1.0",))
+    reported = parse(SEVERAL, ["/usr/bin/dash", "/usr/bin/busybox", "/opt/pg/lib/odd.so"])
+    assert reported["/usr/bin/dash"] == LibraryDependencies(("/lib/x86_64-linux-gnu/libc.so.6", "/lib64/ld-linux-x86-64.so.2"))
+    assert reported["/usr/bin/busybox"] == LibraryDependencies(())
+    assert reported["/opt/pg/lib/odd.so"] == LibraryDependencies(("/lib/x86_64-linux-gnu/libc.so.6",), ("libpython3.9.so.1.0",))
 
 
 @pytest.mark.parametrize("name", ["ldd-15.txt", "ldd-18.txt"])
 def test_captured_output_of_one_file(name: str) -> None:
     text = (FIXTURES / name).read_text()
-    found = parse(text, ["postgres"])["postgres"].found
-    assert len(found) == text.count("(0x") - text.count("linux-vdso")
-    assert any(path.endswith("/libc.so.6") for path in found) and all(path.startswith("/") for path in found)
+    result = parse(text, ["postgres"])["postgres"].found
+    assert len(result) == text.count("(0x") - text.count("linux-vdso")
+    assert any(path.endswith("/libc.so.6") for path in result) and all(path.startswith("/") for path in result)
 
 
 def test_a_program_s_own_libraries_are_found() -> None:
-    found, usable = root_image.libraries(LocalNode(), [shutil.which("sh") or ""], [])
-    assert any("ld-linux" in path or "ld-musl" in path for path in found) and usable == []
-    assert all(Path(path).exists() for path in found)
+    result, usable = root_image.libraries(LocalNode(), [shutil.which("sh") or ""], [])
+    assert any("ld-linux" in path or "ld-musl" in path for path in result) and usable == []
+    assert all(Path(path).exists() for path in result)
 
 
 def test_a_missing_library_of_a_program_is_an_error_and_of_a_module_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = {"good": LibraryDependencies(("/lib/a.so",)), "bad": LibraryDependencies(("/lib/b.so",), ("libgone.so.1",))}
-    monkeypatch.setattr(root_image, "library_dependencies", lambda node, files: {name: told[name] for name in files})
+    reported = {"good": LibraryDependencies(("/lib/a.so",)), "bad": LibraryDependencies(("/lib/b.so",), ("libgone.so.1",))}
+    monkeypatch.setattr(root_image, "library_dependencies", lambda node, files: {name: reported[name] for name in files})
     assert root_image.libraries(LocalNode(), ["good"], ["bad"]) == (["/lib/a.so"], [])
     with pytest.raises(CapabilityError, match=r"bad needs libgone\.so\.1"):
         root_image.libraries(LocalNode(), ["bad"])
@@ -138,5 +138,5 @@ def test_static_programs_are_told_from_others() -> None:
     assert not initramfs.is_static(Path(sys.executable).resolve().read_bytes())
     assert not initramfs.is_static(b"#!/bin/sh\n" + b"x" * 100)
     if busybox := shutil.which("busybox"):
-        said = parse(LocalNode().run(__import__("pgherd.node.protocol", fromlist=["Command"]).Command(["ldd", busybox])).out, [busybox])
-        assert initramfs.is_static(Path(busybox).read_bytes()) == (said[busybox].found == ())
+        text = parse(LocalNode().run(__import__("pgherd.node.protocol", fromlist=["Command"]).Command(["ldd", busybox])).out, [busybox])
+        assert initramfs.is_static(Path(busybox).read_bytes()) == (text[busybox].found == ())

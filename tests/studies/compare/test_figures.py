@@ -52,13 +52,13 @@ def test_a_comparison_has_its_own_figures_first_and_its_own_order():
 @pytest.mark.parametrize("name", ["forest", "pairs", "order"])
 def test_specifications_are_valid_vega_lite(several, record, comparison, name):
     builder = drawing.builders("compare")[name]
-    for one in (
+    for item in (
         several,
         record,
         comparison.comparison_run(blocks=2),
         comparison.comparison_run(points=("4 clients", "8 clients"), blocks=5),
     ):
-        drawing.specification(builder(inputs(one)), validate=True)
+        drawing.specification(builder(inputs(item)), validate=True)
 
 
 def test_every_svg_is_well_formed_and_no_wider_than_a_figure(svgs):
@@ -112,17 +112,17 @@ def test_pairs_count_the_blocks_and_draw_both_panels(several, svgs):
 
 def test_a_block_without_a_value_is_left_out(record):
     series = record.analysis.figures["series"]
-    held = series["metrics"]["throughput"]
-    values = {side: [None, *found[1:]] if side == "big_buffers" else found for side, found in held["values"].items()}
-    update = {**series, "metrics": {**series["metrics"], "throughput": {**held, "values": values}}}
+    throughput = series["metrics"]["throughput"]
+    values = {variant: [None, *value[1:]] if variant == "big_buffers" else value for variant, value in throughput["values"].items()}
+    update = {**series, "metrics": {**series["metrics"], "throughput": {**throughput, "values": values}}}
     assert "big_buffers in 13 of 13" in figures.pairs(inputs(changed(record, figures={"series": update}))).title
 
 
 def test_no_pair_is_no_figure(record):
     series = record.analysis.figures["series"]
-    held = series["metrics"]["throughput"]
-    values = {side: [None] * 14 for side in held["values"]}
-    update = {**series, "metrics": {"throughput": {**held, "values": values}}}
+    throughput = series["metrics"]["throughput"]
+    values = {value: [None] * 14 for value in throughput["values"]}
+    update = {**series, "metrics": {"throughput": {**throughput, "values": values}}}
     for nothing in ({}, {"series": update}):
         with pytest.raises(FigureUnavailable):
             figures.pairs(inputs(changed(record, figures=nothing)))
@@ -137,7 +137,7 @@ def test_a_drift_of_the_machine_is_estimated(record):
 def test_tainted_trials_are_ringed_and_excluded_from_the_drift(comparison):
     figure = figures.order(inputs(comparison.comparison_run(tainted=frozenset({(2, "base"), (5, "big_buffers")}))))
     assert "A ring marks a tainted trial" in str(drawing.specification(figure)["title"])
-    every = frozenset((block, side) for block in range(1, 15) for side in ("base", "base (A/A)", "big_buffers"))
+    every = frozenset((block, variant) for block in range(1, 15) for variant in ("base", "base (A/A)", "big_buffers"))
     figure = figures.order(inputs(comparison.comparison_run(tainted=every)))
     assert "Too few clean trials" in " ".join(drawing.specification(figure)["title"]["subtitle"])
 
@@ -148,8 +148,8 @@ def test_several_points_are_drawn_relative_to_their_means(comparison):
 
 
 def test_figures_that_cannot_be_drawn_have_a_reason(record, comparison):
-    drawn, left_out = drawing.draw(FigureInputs(record, changed(record, tables={}, figures={}).analysis, []))
-    assert drawn == [] and left_out["forest"] == "no metric has a ratio to the baseline"
+    figure, left_out = drawing.draw(FigureInputs(record, changed(record, tables={}, figures={}).analysis, []))
+    assert figure == [] and left_out["forest"] == "no metric has a ratio to the baseline"
     with pytest.raises(FigureUnavailable, match="fewer than four trials"):
         figures.order(inputs(comparison.comparison_run(blocks=1)))
 
@@ -159,8 +159,8 @@ def test_hostile_names_stay_text(comparison, synthetic):
     shown = record.analysis.tables["comparison"]
     rows = [{**row, **{name: synthetic.HOSTILE + row[name] for name in ("metric", "label")}} for row in shown]
     hostile = changed(record, tables={**record.analysis.tables, "comparison": rows})
-    for one in (record, hostile):
-        drawn, left_out = drawing.draw(inputs(one))
+    for item in (record, hostile):
+        drawn, left_out = drawing.draw(inputs(item))
         assert not any("could not be drawn" in reason for reason in left_out.values()), left_out
         for figure in drawn:
             assert not [node for node in ElementTree.fromstring(figure.svg).iter() if node.tag.endswith("script")]
@@ -221,8 +221,8 @@ def test_rows_become_changes_with_the_aa_interval(comparison):
 def test_an_aa_ratio_without_an_interval_is_on_both_sides_of_one(comparison):
     record = comparison.comparison_run()
     row = {**record.analysis.tables["comparison"][0], "aa_ratio": Finding(value=0.98, unit="")}
-    (one,) = figures.metric_changes(inputs(with_rows(record, comparison=[row])))
-    assert one.aa_interval == (0.98, 1 / 0.98)
+    (item,) = figures.metric_changes(inputs(with_rows(record, comparison=[row])))
+    assert item.aa_interval == (0.98, 1 / 0.98)
 
 
 def test_without_a_ratio_there_are_no_changes(comparison):
@@ -250,5 +250,5 @@ def test_a_row_can_name_its_metric(comparison):
     """Volumes have costs per I/O, not per transaction."""
     record = comparison.comparison_run()
     row = {**record.analysis.tables["comparison"][1], "label": "CPU per I/O"}
-    (one,) = figures.metric_changes(inputs(with_rows(record, comparison=[row])))
-    assert one.label == "CPU per I/O"
+    (item,) = figures.metric_changes(inputs(with_rows(record, comparison=[row])))
+    assert item.label == "CPU per I/O"

@@ -10,7 +10,7 @@ def test_a_share_is_written_in_percent_or_as_a_number(text, share):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({"precision": "two"}, "a share is written as 2% or 0.02"),
         ({"precision": "2"}, "less than 0.5"),
@@ -21,9 +21,9 @@ def test_a_share_is_written_in_percent_or_as_a_number(text, share):
         ({"variants": ["a"]}, "Extra inputs"),
     ],
 )
-def test_invalid_options_are_rejected(asked, message):
+def test_invalid_options_are_rejected(requested, message):
     with pytest.raises(ValidationError, match=message):
-        CompareRequest(**asked)
+        CompareRequest(**requested)
 
 
 def test_everything_has_a_default():

@@ -30,104 +30,115 @@ VALIDATE = settings_validation.validate
 @pytest.fixture(autouse=True)
 def _without_validation(own_directories, monkeypatch):
     """PostgreSQL is asked for its opinion of settings only where that is what is tested: it makes a cluster for each answer."""
-    monkeypatch.setattr(settings_validation, "validate", lambda *given: None)
+    monkeypatch.setattr(settings_validation, "validate", lambda *inputs: None)
 
 
-def prepared(**asked):
-    return prepare(LocalNode(), CompareRequest(**{"host_memory": "2GB", **asked}), dry=True)
+def prepared(**requested):
+    return prepare(LocalNode(), CompareRequest(**{"host_memory": "2GB", **requested}), dry=True)
 
 
-def options_of(found, name):
-    return found.options.variant(name).options
+def options_of(result, name):
+    return result.options.variant(name).options
 
 
 def test_one_variant_is_compared_with_the_request_without_changes():
-    found = prepared(variant=("simple:protocol=simple",), seed=3, interleave="trials")
-    options = found.options
+    prepared_study = prepared(variant=("simple:protocol=simple",), seed=3, interleave="trials")
+    options = prepared_study.options
     assert [variant.name for variant in options.variants] == ["base", "simple"] and options.baseline == "base"
-    assert options_of(found, "base")["protocol"] == "prepared" and options_of(found, "simple")["protocol"] == "simple"
+    assert options_of(prepared_study, "base")["protocol"] == "prepared" and options_of(prepared_study, "simple")["protocol"] == "simple"
     assert options.seed == 3 and options.max_blocks >= 6 and not options.compare_findings
     trials = variants.block_trials(options, 0)
     assert {trial.state for trial in trials} == {"restarted"} and len(trials) == 3
     assert all(trial.deployment == trials[0].deployment for trial in trials)
-    assert "Difference: protocol is prepared in base, simple in simple." in found.defaults_chosen
-    assert sum("PostgreSQL" in choice and "from" in choice for choice in found.defaults_chosen) == 1, (
+    assert "Difference: protocol is prepared in base, simple in simple." in prepared_study.defaults_chosen
+    assert sum("PostgreSQL" in choice and "from" in choice for choice in prepared_study.defaults_chosen) == 1, (
         "what goes for all variants is said once"
     )
 
 
 def test_the_first_of_several_variants_is_the_baseline():
-    found = prepared(variant=("big:shared_buffers=256MB", "small:shared_buffers=32MB", "plain"))
-    assert found.options.baseline == "big" and found.options.other_variants == ("small", "plain")
-    differing = found.settings[0]
+    prepared_study = prepared(variant=("big:shared_buffers=256MB", "small:shared_buffers=32MB", "plain"))
+    assert prepared_study.options.baseline == "big" and prepared_study.options.other_variants == ("small", "plain")
+    differing = prepared_study.settings[0]
     assert differing.name == "shared_buffers" and differing.why == "differs between the variants"
     assert differing.value.startswith("big: 256MB; small: 32MB; plain: ")
-    assert found.options.time_budget > prepared(variant=("x:jit=off",)).options.time_budget
+    assert prepared_study.options.time_budget > prepared(variant=("x:jit=off",)).options.time_budget
 
 
 def test_what_writes_begins_fresh_and_gets_longer_trials():
     reads, writes = (prepared(variant=("x:jit=off",), workload=name) for name in ("select-only", "tpcb-like"))
     assert {trial.state for trial in variants.block_trials(writes.options, 0)} == {"fresh"}
     assert options_of(writes, "x")["duration"] > options_of(reads, "x")["duration"]
-    asked = prepared(variant=("x:jit=off",), workload="tpcb-like", start_state="warm", duration="2s", warmup="1s")
-    assert {(trial.state, trial.seconds()) for trial in variants.block_trials(asked.options, 0)} == {("warm", 3.0)}
+    prepared_study = prepared(variant=("x:jit=off",), workload="tpcb-like", start_state="warm", duration="2s", warmup="1s")
+    assert {(trial.state, trial.seconds()) for trial in variants.block_trials(prepared_study.options, 0)} == {("warm", 3.0)}
 
 
 def test_what_differs_in_more_than_settings_begins_fresh_where_arms_take_turns():
-    found = prepared(variant=("a", "b:scale=2"), interleave="trials")
-    assert {trial.state for trial in variants.block_trials(found.options, 0)} == {"fresh"}
+    prepared_study = prepared(variant=("a", "b:scale=2"), interleave="trials")
+    assert {trial.state for trial in variants.block_trials(prepared_study.options, 0)} == {"fresh"}
 
 
 def test_versions_are_compared_with_what_differs_by_itself():
-    majors = sorted({one.major: one.bin for one in installations.find_all(LocalNode())}.items())
+    majors = sorted({item.major: item.bin for item in installations.find_all(LocalNode())}.items())
     if len(majors) < 2:
         pytest.skip("there is only one version of PostgreSQL here")
     (_, old_bin), (_, new_bin) = majors[0], majors[-1]
-    found = prepared(variant=(f"old:pg-bin={old_bin}", f"new:pg-bin={new_bin}"))
-    assert found.options.in_slices
-    assert found.options.defaults and all(set(values) == {"old", "new"} for values in found.options.defaults.values())
-    assert not {setting for variant in found.options.variants for setting in variant.options["settings"]} & set(found.options.defaults)
-    assert any(choice.startswith("Defaults that differ between versions: ") for choice in found.defaults_chosen)
+    prepared_study = prepared(variant=(f"old:pg-bin={old_bin}", f"new:pg-bin={new_bin}"))
+    assert prepared_study.options.in_slices
+    assert prepared_study.options.defaults and all(set(values) == {"old", "new"} for values in prepared_study.options.defaults.values())
+    assert not {setting for variant in prepared_study.options.variants for setting in variant.options["settings"]} & set(
+        prepared_study.options.defaults
+    )
+    assert any(choice.startswith("Defaults that differ between versions: ") for choice in prepared_study.defaults_chosen)
     assert not prepared(variant=("x:jit=off",)).options.defaults
 
 
 def test_what_reads_stands_side_by_side_and_takes_turns():
-    found = prepared(variant=("simple:protocol=simple",))
-    (trial,) = variants.block_trials(found.options, 0)
-    assert found.options.in_slices and found.options.max_blocks >= 25, "many blocks within the default budget"
+    prepared_study = prepared(variant=("simple:protocol=simple",))
+    (trial,) = variants.block_trials(prepared_study.options, 0)
+    assert prepared_study.options.in_slices and prepared_study.options.max_blocks >= 25, "many blocks within the default budget"
     assert [container.name for _, container in trial.deployment.containers()] == ["base", "base-a-a", "simple"]
     assert trial.state == "restarted" and [load.sampling for load in trial.phases[0].loads.values()] == [0.3] * 3
     assert any(
-        choice.startswith("Variants are interleaved in time slices: 3 servers run at once, base twice") for choice in found.defaults_chosen
+        choice.startswith("Variants are interleaved in time slices: 3 servers run at once, base twice")
+        for choice in prepared_study.defaults_chosen
     )
-    assert found.memory <= found.environment.memory, "limits that nobody asked for are lowered until all fit"
-    one = prepared(variant=("simple:protocol=simple",), interleave="trials")
-    assert not one.options.in_slices and one.disk < found.disk
+    assert prepared_study.memory <= prepared_study.environment.memory, "limits that nobody asked for are lowered until all fit"
+    item = prepared(variant=("simple:protocol=simple",), interleave="trials")
+    assert not item.options.in_slices and item.disk < prepared_study.disk
 
 
 def test_order_entry_begins_every_trial_fresh():
-    found = prepared(variant=("x:jit=off",), workload="orders", metric="nopm", host_memory="4GB")
-    assert {trial.state for trial in variants.block_trials(found.options, 0)} == {"fresh"} and not found.options.in_slices
+    prepared_study = prepared(variant=("x:jit=off",), workload="orders", metric="nopm", host_memory="4GB")
+    assert {trial.state for trial in variants.block_trials(prepared_study.options, 0)} == {"fresh"} and not prepared_study.options.in_slices
 
 
 def test_where_one_variant_has_huge_pages_the_others_cannot_take_them():
     requests = {"a": DensityRequest(), "b": DensityRequest(huge_pages="2MB"), "c": DensityRequest(set=("huge_pages=try",))}
-    found = prepare_compare_module._without_huge_pages(dict(requests))
-    assert found["a"].set == ("huge_pages=off",) and found["b"] == requests["b"] and found["c"] == requests["c"]
+    without_huge_pages = prepare_compare_module._without_huge_pages(dict(requests))
+    assert (
+        without_huge_pages["a"].set == ("huge_pages=off",)
+        and without_huge_pages["b"] == requests["b"]
+        and without_huge_pages["c"] == requests["c"]
+    )
     assert prepare_compare_module._without_huge_pages({"a": DensityRequest()}) == {"a": DensityRequest()}
 
 
 def test_limits_of_the_run():
-    found = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("max_steal=0.5",))
-    assert found.options.max_blocks == 30 and found.options.precision == 0.01 and found.options.equivalence_margin == 0.05
-    assert found.thresholds.max_steal == 0.5 == found.options.thresholds.max_steal
-    assert found.options.time_budget > 260, "who names blocks wants them run"
+    prepared_study = prepared(variant=("x:jit=off",), max_blocks=30, precision="1%", equivalence_margin="5%", threshold=("max_steal=0.5",))
+    assert (
+        prepared_study.options.max_blocks == 30
+        and prepared_study.options.precision == 0.01
+        and prepared_study.options.equivalence_margin == 0.05
+    )
+    assert prepared_study.thresholds.max_steal == 0.5 == prepared_study.options.thresholds.max_steal
+    assert prepared_study.options.time_budget > 260, "who names blocks wants them run"
     assert prepared(variant=("x:jit=off",), max_blocks=30, time_budget="1m").options.time_budget == 60
 
 
 def test_what_is_left_to_other_programs_is_said_where_something_is():
-    def said(**asked):
-        return [choice for choice in prepared(variant=("x:jit=off",), **asked).defaults_chosen if " vCPU of " in choice]
+    def said(**requested):
+        return [choice for choice in prepared(variant=("x:jit=off",), **requested).defaults_chosen if " vCPU of " in choice]
 
     assert said(host_cores=2) == ["1 vCPU of 2 for the server and its clients; other programs use the rest."]
     assert not said(host_cores=1), "it has all that the run may use"
@@ -137,31 +148,35 @@ def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
     """Pairs all of one sign are rarer than 5 % from six on (2·2⁻⁶ = 0.031), than each of two variants' 2.5 % from seven (0.016)."""
 
     def warned(blocks, *variants):
-        return [said for said in prepared(variant=variants, max_blocks=blocks).defaults_chosen if "cannot establish a difference" in said]
+        return [
+            message
+            for message in prepared(variant=variants, max_blocks=blocks).defaults_chosen
+            if "cannot establish a difference" in message
+        ]
 
     assert warned(5, "x:jit=off") == [
         "Warning: 5 blocks cannot establish a difference of any size: an error rate of 5 % requires at least 6; "
         "raise --max-blocks or --time-budget."
     ]
     assert not warned(6, "x:jit=off")
-    (said,) = warned(6, "a", "b:jit=off", "c:geqo=off")
-    assert "6 blocks cannot establish" in said and "2 variants share the error rate of 5 %, which requires at least 7" in said
+    (text,) = warned(6, "a", "b:jit=off", "c:geqo=off")
+    assert "6 blocks cannot establish" in text and "2 variants share the error rate of 5 %, which requires at least 7" in text
     assert not warned(7, "a", "b:jit=off", "c:geqo=off")
 
 
 def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
     complete = registry.prepare
     devices = iter([("/dev/sdy",), ("/dev/sdz", "/dev/sdy")])
-    monkeypatch.setattr(registry, "prepare", lambda *given, **more: replace(complete(*given, **more), typed=next(devices)))
+    monkeypatch.setattr(registry, "prepare", lambda *inputs, **extra: replace(complete(*inputs, **extra), typed=next(devices)))
     assert prepared(variant=("x:jit=off",)).typed == ("/dev/sdy", "/dev/sdz")
 
 
 def test_arms_are_logged_alike_however_their_trial_went(monkeypatch):
     shares = iter([1.0, 0.2] * 2)
-    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: next(shares))
-    found = prepared(variant=("a:protocol=simple", "b:protocol=extended"), interleave="trials")
-    assert options_of(found, "a")["sampling"] == options_of(found, "b")["sampling"] == 0.2
-    assert [row["option"] for row in difference_rows(found.options)] == ["protocol"]
+    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *inputs, **named: next(shares))
+    prepared_study = prepared(variant=("a:protocol=simple", "b:protocol=extended"), interleave="trials")
+    assert options_of(prepared_study, "a")["sampling"] == options_of(prepared_study, "b")["sampling"] == 0.2
+    assert [row["option"] for row in difference_rows(prepared_study.options)] == ["protocol"]
     with pytest.raises(UsageError, match="variants 'a' and 'b' are identical"):
         prepared(variant=("a", "b"))
 
@@ -173,7 +188,7 @@ def test_at_a_given_rate_latency_decides():
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"),
+    ("requested", "error", "message"),
     [
         ({}, UsageError, "nothing to compare; name variants, such as"),
         ({"variant": ("a", "b")}, UsageError, "variants 'a' and 'b' are identical: results would differ only by noise"),
@@ -245,24 +260,24 @@ def test_at_a_given_rate_latency_decides():
         ({"scenarios": [{"name": n, "study": "database-size"} for n in "ab"], "variant": ("x",)}, UsageError, "do not go together"),
     ],
 )
-def test_what_cannot_be_compared_is_refused_before_anything_starts(asked, error, message):
+def test_what_cannot_be_compared_is_refused_before_anything_starts(requested, error, message):
     with pytest.raises(error, match=message):
-        prepared(**asked)
+        prepared(**requested)
 
 
-@pytest.mark.parametrize(("asked", "message"), REFUSED_BY_POSTGRESQL)
-def test_what_postgresql_refuses_is_said_in_its_words(asked, message, monkeypatch):
+@pytest.mark.parametrize(("requested", "message"), REFUSED_BY_POSTGRESQL)
+def test_what_postgresql_refuses_is_said_in_its_words(requested, message, monkeypatch):
     monkeypatch.setattr(settings_validation, "validate", VALIDATE)
     with pytest.raises(UsageError, match=message):
-        prepared(**asked)
+        prepared(**requested)
 
 
 def test_studies_are_arms_with_each_point_measured_once_per_block():
-    one = {"name": "a", "study": "density", "options": {"databases": [1, 2], "scale": 1, "repeats": 4}}
-    found = prepared(scenarios=[one, {**one, "name": "b", "options": {**one["options"], "workload": "simple-update"}}], seed=5)
-    assert found.options.compare_findings
-    assert [variant.options["seed"] for variant in found.options.variants] == [5, 5], "the order is the comparison's own matter"
-    trials = variants.block_trials(found.options, 0)
+    job = {"name": "a", "study": "density", "options": {"databases": [1, 2], "scale": 1, "repeats": 4}}
+    prepared_study = prepared(scenarios=[job, {**job, "name": "b", "options": {**job["options"], "workload": "simple-update"}}], seed=5)
+    assert prepared_study.options.compare_findings
+    assert [variant.options["seed"] for variant in prepared_study.options.variants] == [5, 5], "the order is the comparison's own matter"
+    trials = variants.block_trials(prepared_study.options, 0)
     assert len(trials) == 6 and {trial.point["databases"] for trial in trials} == {1, 2}
     assert {trial.seconds() for trial in trials} == {10.0}, "a scenario says how long its trials are"
     sizes = [{"name": name, "study": "database-size", "options": {"scales": [scale]}} for name, scale in (("a", 1), ("b", 2))]
@@ -277,18 +292,20 @@ def test_watched_servers_are_arms_with_their_loads_logged_alike(monkeypatch, tmp
         scripts[name] = tmp_path / name / "same.sql"
         scripts[name].write_text(f"SELECT '{name}';\n")
     shares = iter([1.0, 0.2] * 2)
-    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: next(shares))
-    one = {"study": "io-profile", "options": {"scale": 1, "duration": "40s", "clients": 2}}
-    found = prepared(scenarios=[{"name": "a", **one}, {"name": "b", "study": "io-profile", "options": {**one["options"], "clients": 3}}])
-    assert len(variants.block_trials(found.options, 0)) == 3
-    assert {variants.study_with_options(variant)[1].of("db01")["sampling"] for variant in found.options.variants} == {0.2}
-    assert [row["option"] for row in difference_rows(found.options) if row["option"] != "settings.max_connections"] == ["clients"]
+    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *requested, **named: next(shares))
+    job = {"study": "io-profile", "options": {"scale": 1, "duration": "40s", "clients": 2}}
+    prepared_study = prepared(
+        scenarios=[{"name": "a", **job}, {"name": "b", "study": "io-profile", "options": {**job["options"], "clients": 3}}]
+    )
+    assert len(variants.block_trials(prepared_study.options, 0)) == 3
+    assert {variants.study_with_options(variant)[1].of("db01")["sampling"] for variant in prepared_study.options.variants} == {0.2}
+    assert [row["option"] for row in difference_rows(prepared_study.options) if row["option"] != "settings.max_connections"] == ["clients"]
     own = [
-        {"name": name, "study": "io-profile", "options": {**one["options"], "script": [str(script)]}} for name, script in scripts.items()
+        {"name": name, "study": "io-profile", "options": {**job["options"], "script": [str(script)]}} for name, script in scripts.items()
     ]
     monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: 1.0)
-    kept = with_inputs(LocalNode(), prepared(scenarios=own).options, tmp_path / "run" / "inputs")
-    for variant in kept.variants:
+    inputs = with_inputs(LocalNode(), prepared(scenarios=own).options, tmp_path / "run" / "inputs")
+    for variant in inputs.variants:
         with open(variants.study_with_options(variant)[1].of("db01")["scripts"][0]["source"]) as file:
             assert file.read() == f"SELECT '{variant.name}';\n"
 
@@ -298,8 +315,8 @@ def hypervisor(monkeypatch):
     """Guests can be had, whatever there is here."""
     able = Capabilities(available=True, memory_limit=True, note="pretended")
     monkeypatch.setattr("pgherd.runtimes.vm.runtime.VmRuntime.capabilities", lambda self: able)
-    monkeypatch.setattr("pgherd.prepare.guests.find_hypervisor", lambda *given, dry: (None, None))
-    monkeypatch.setattr("pgherd.prepare.guests.describe_guests", lambda *given: "Guests run.")
+    monkeypatch.setattr("pgherd.prepare.guests.find_hypervisor", lambda *inputs, dry: (None, None))
+    monkeypatch.setattr("pgherd.prepare.guests.describe_guests", lambda *requested: "Guests run.")
 
 
 def _scenarios(**options):
@@ -317,8 +334,8 @@ def test_guests_of_all_arms_share_memory_by_one_policy():
         prepared(scenarios=_scenarios(a=guest, b={**guest, **balloons}))
     with pytest.raises(UsageError, match=r"\(vm_idle_tax 0.75\) in 'a' and .* \(vm_idle_tax 0\) in 'b'"):
         prepared(scenarios=_scenarios(a={**guest, **balloons}, b={**guest, **balloons, "vm_idle_tax": 0}))
-    found = prepared(scenarios=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
-    assert found.environment.vm_memory_policy.policy == "virtio-balloon", "though the baseline has no guests"
+    prepared_study = prepared(scenarios=_scenarios(a={"runtime": "process"}, b={**guest, **balloons}))
+    assert prepared_study.environment.vm_memory_policy.policy == "virtio-balloon", "though the baseline has no guests"
 
 
 def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):
@@ -328,35 +345,35 @@ def test_the_users_files_of_every_arm_become_part_of_the_run(tmp_path):
         directory.mkdir()
         (directory / "same.sql").write_text(text)
         files.append(directory / "same.sql")
-    found = prepared(variant=(f"a:script={files[0]}", f"b:script={files[1]}"), scale=1)
-    kept = with_inputs(LocalNode(), found.options, tmp_path / "run" / "inputs")
+    prepared_study = prepared(variant=(f"a:script={files[0]}", f"b:script={files[1]}"), scale=1)
+    inputs = with_inputs(LocalNode(), prepared_study.options, tmp_path / "run" / "inputs")
     for file in files:
         file.unlink()
-    sources = {variant.name: variant.options["scripts"][0]["source"] for variant in kept.variants}
+    sources = {variant.name: variant.options["scripts"][0]["source"] for variant in inputs.variants}
     texts = {}
     for name, source in sources.items():
         with open(source) as file:
             texts[name] = file.read()
     assert texts == {"a": "SELECT 1;\n", "b": "SELECT 2;\n"}
-    loads = [load for trial in variants.block_trials(kept, 0) for phase in trial.phases for load in phase.loads.values()]
+    loads = [load for trial in variants.block_trials(inputs, 0) for phase in trial.phases for load in phase.loads.values()]
     assert {script.source for load in loads for script in load.scripts} == set(sources.values())
 
 
 def test_arms_with_the_same_files_do_not_differ_in_them(tmp_path):
     (tmp_path / "mine.sql").write_text("SELECT 1;\n")
     (tmp_path / "other.sql").write_text("SELECT 2;\n")
-    asked = (f"a:jit=off,script={tmp_path}/mine.sql", f"b:script={tmp_path}/mine.sql", f"c:script={tmp_path}/other.sql")
-    kept = with_inputs(LocalNode(), prepared(variant=asked, scale=1).options, tmp_path / "run" / "inputs")
-    sources = [variant.options["scripts"][0]["source"] for variant in kept.variants]
+    request = (f"a:jit=off,script={tmp_path}/mine.sql", f"b:script={tmp_path}/mine.sql", f"c:script={tmp_path}/other.sql")
+    inputs = with_inputs(LocalNode(), prepared(variant=request, scale=1).options, tmp_path / "run" / "inputs")
+    sources = [variant.options["scripts"][0]["source"] for variant in inputs.variants]
     assert sources[0] == sources[1] != sources[2]
-    assert "scripts" not in {row["option"] for row in difference_rows(kept.model_copy(update={"variants": kept.variants[:2]}))}
+    assert "scripts" not in {row["option"] for row in difference_rows(inputs.model_copy(update={"variants": inputs.variants[:2]}))}
 
 
 def test_scenarios_have_the_same_budget_and_do_not_differ_by_what_was_free(monkeypatch):
     free = iter((8e9, 7e9, 6e9, 5e9, 4e9, 3e9, 2e9, 1e9))
     monkeypatch.setattr(LocalNode, "read", _with_free_memory(LocalNode.read, free))
-    one = {"name": "a", "study": "density", "options": {"databases": [1], "scale": 1, "memory": "1GB"}}
-    request = {"scenarios": [one, {**one, "name": "b"}], "max_blocks": 1}
+    job = {"name": "a", "study": "density", "options": {"databases": [1], "scale": 1, "memory": "1GB"}}
+    request = {"scenarios": [job, {**job, "name": "b"}], "max_blocks": 1}
     with pytest.raises(UsageError, match="'a' and 'b' are identical"):
         prepare(LocalNode(), CompareRequest(**request), dry=True)
 

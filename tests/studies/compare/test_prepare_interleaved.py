@@ -14,16 +14,16 @@ from pgherd.studies.density.options import DensityRequest
 
 @pytest.fixture(autouse=True)
 def _without_validation(own_directories, monkeypatch):
-    monkeypatch.setattr(settings_validation, "validate", lambda *given: None)
+    monkeypatch.setattr(settings_validation, "validate", lambda *inputs: None)
 
 
-def completed(**asked):
-    return registry.prepare(LocalNode(), "density", DensityRequest(databases=(1,), host_memory="2GB", **asked), dry=True)
+def completed(**requested):
+    return registry.prepare(LocalNode(), "density", DensityRequest(databases=(1,), host_memory="2GB", **requested), dry=True)
 
 
-def chosen(made, metric=None, **asked):
+def chosen(made, metric=None, **requested):
     requests = {name: DensityRequest() for name in made}
-    return prepare_interleaved.choose(CompareRequest(variant=("a", "b:jit=off"), **asked), requests, made, metric)
+    return prepare_interleaved.choose(CompareRequest(variant=("a", "b:jit=off"), **requested), requests, made, metric)
 
 
 def changed(prepared, **options):
@@ -32,21 +32,21 @@ def changed(prepared, **options):
 
 def test_by_default_where_it_is_honest():
     plain = completed()
-    made = {"a": plain, "b": plain}
-    found = chosen(made)
-    assert found.in_slices and found.explanation.startswith(
+    created = {"a": plain, "b": plain}
+    result = chosen(created)
+    assert result.in_slices and result.explanation.startswith(
         "Variants are interleaved in time slices: 3 servers run at once, a twice (the A/A pair)"
     )
-    assert set(found.memory) == {"a", "b"}
-    assert chosen(made, "cpu_per_tx").in_slices
-    late = chosen(made, "p95")
+    assert set(result.memory) == {"a", "b"}
+    assert chosen(created, "cpu_per_tx").in_slices
+    late = chosen(created, "p95")
     assert not late.in_slices and "p95 needs longer trials" in late.explanation
-    assert chosen(made, "p95", interleave="slices").in_slices, "who asks for it gets it"
-    assert chosen(made, interleave="trials").explanation.startswith("Variants are interleaved by trials, as requested")
+    assert chosen(created, "p95", interleave="slices").in_slices, "who asks for it gets it"
+    assert chosen(created, interleave="trials").explanation.startswith("Variants are interleaved by trials, as requested")
 
 
 @pytest.mark.parametrize(
-    ("options", "why"),
+    ("options", "reason"),
     [
         ({"read_only": False}, "delayed writes"),
         ({"huge_page_bytes": 2**30}, "huge pages are a setting"),
@@ -60,13 +60,13 @@ def test_by_default_where_it_is_honest():
         ({"runtime": "vm"}, "clients in guests cannot be stopped"),
     ],
 )
-def test_not_where_servers_would_disturb_each_other(options, why):
+def test_not_where_servers_would_disturb_each_other(options, reason):
     plain = completed()
-    made = {"a": plain, "b": changed(plain, **options)}
-    found = chosen(made)
-    assert not found.in_slices and found.explanation.startswith("Variants are interleaved by trials: ") and why in found.explanation
-    with pytest.raises(UsageError, match=f"--interleave slices is not possible: .*{why}"):
-        chosen(made, interleave="slices")
+    created = {"a": plain, "b": changed(plain, **options)}
+    result = chosen(created)
+    assert not result.in_slices and result.explanation.startswith("Variants are interleaved by trials: ") and reason in result.explanation
+    with pytest.raises(UsageError, match=f"--interleave slices is not possible: .*{reason}"):
+        chosen(created, interleave="slices")
 
 
 def test_not_where_a_transaction_is_long_beside_a_turn():
@@ -80,20 +80,20 @@ def test_not_where_a_transaction_is_long_beside_a_turn():
 
 def test_not_where_a_state_is_asked_for_or_memory_is_short():
     plain = completed()
-    made = {"a": plain, "b": plain}
-    assert "--start-state fresh" in chosen(made, start_state="fresh").explanation
-    assert chosen(made, start_state="warm").in_slices
+    created = {"a": plain, "b": plain}
+    assert "--start-state fresh" in chosen(created, start_state="fresh").explanation
+    assert chosen(created, start_state="warm").in_slices
     short = dataclasses.replace(plain, environment=plain.environment.model_copy(update={"memory": 300 * 2**20}))
     assert "of memory at once, and the host's budget is 300 MB" in chosen({"a": short, "b": short}).explanation
 
 
 def test_memory_that_was_asked_for_is_given_and_the_rest_is_shared():
     plain = dataclasses.replace(changed(completed(), container_memory=2**30), memory=2**30)
-    made = {"a": plain, "b": plain}
+    created = {"a": plain, "b": plain}
     requests = {"a": DensityRequest(), "b": DensityRequest(memory="1GB")}
-    found = prepare_interleaved.choose(CompareRequest(variant=("a", "b")), requests, made, None)
-    assert found.memory["b"] == 2**30 and 256 * 2**20 < found.memory["a"] <= 512 * 2**20
-    assert prepare_interleaved.memory(made, found.memory) == 2 * found.memory["a"] + 2**30
+    result = prepare_interleaved.choose(CompareRequest(variant=("a", "b")), requests, created, None)
+    assert result.memory["b"] == 2**30 and 256 * 2**20 < result.memory["a"] <= 512 * 2**20
+    assert prepare_interleaved.memory(created, result.memory) == 2 * result.memory["a"] + 2**30
 
 
 def test_servers_of_somebody_else_are_up_all_the_time():

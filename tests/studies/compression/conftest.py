@@ -26,7 +26,7 @@ def results(options):
     def make(asked=None, ratios=None, failed=(), segments=8, of=100):
         asked = asked or options()
         ratios = {"pgbench": 8.0, "orders": 1.5, "realistic": 1.8} | (ratios or {})
-        found = []
+        collected = []
         for number, trial in enumerate(STUDY.propose(asked, []).trials, start=1):
             kind, form = trial.point["data"], trial.point["form"]
             ratio = 1.0 if form == "encrypted" else ratios[kind]
@@ -39,7 +39,7 @@ def results(options):
                         probe[f"compressed_bytes/{codec}/{block}/{segment}/public.a/b"] = SEGMENT / ratio * wobble
                         probe[f"stored_bytes/{codec}/{block}/{segment}/public.a/b"] = SEGMENT if block <= 4096 else SEGMENT / ratio * wobble
             error = "no room" if kind in failed else None
-            found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, probe={} if error else probe, error=error))
-        return found
+            collected.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, probe={} if error else probe, error=error))
+        return collected
 
     return make

@@ -18,7 +18,7 @@ def inputs(blocks=(4096, 32768, 131072), segments=5):
             probe[f"raw_bytes/{segment}/t"] = SEGMENT
             for block in blocks:
                 packed = SEGMENT / (4 + block / 1e5) * (1 + segment / 100)
-                probe |= {f"{what}_bytes/lz4/{block}/{segment}/t": packed for what in ("compressed", "stored")}
+                probe |= {f"{kind}_bytes/lz4/{block}/{segment}/t": packed for kind in ("compressed", "stored")}
         results.append(TrialResult(id="0001", trial=trial, started=0, ended=1, probe=probe))
     analysis = STUDY.analyse(options, results)
     record = RunRecord(run="r", study="compression", options=options.model_dump(mode="json"), started=0, pgherd="1", analysis=analysis)
@@ -26,9 +26,9 @@ def inputs(blocks=(4096, 32768, 131072), segments=5):
 
 
 def test_kinds_are_drawn_beside_the_published_ratio():
-    drawn = str(drawing.specification(kinds(inputs()), validate=True))
+    text = str(drawing.specification(kinds(inputs()), validate=True))
     for word in ("encrypted first", '"x": 2.0', "E15's published 2:1", "'type': 'log'"):
-        assert word in drawn
+        assert word in text
 
 
 def test_ratios_are_drawn_over_the_block_size():
@@ -38,8 +38,8 @@ def test_ratios_are_drawn_over_the_block_size():
 
 
 def test_both_are_drawn_and_none_is_missed():
-    drawn, left_out = drawing.draw(inputs())
-    assert [one.name for one in drawn] == ["kinds", "blocks"] and left_out == {}
+    figure, left_out = drawing.draw(inputs())
+    assert [item.name for item in figure] == ["kinds", "blocks"] and left_out == {}
 
 
 def test_too_little_is_said():

@@ -8,24 +8,24 @@ from pgherd.studies.compression.prepare import prepare
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
-def prepared(**asked):
-    return prepare(LocalNode(), CompressionRequest(**asked), dry=True)
+def prepared(**requested):
+    return prepare(LocalNode(), CompressionRequest(**requested), dry=True)
 
 
 def test_a_plain_request_is_completed(own_directories):
-    found = prepared()
-    assert [(one.name, one.scale) for one in found.options.data] == [("pgbench", 10), ("orders", 1), ("realistic", 100)]
-    assert found.options.block_sizes[0] == 4096 and set(found.tools) == {"lz4", "zstandard", "cryptography", "mimesis"}
+    prepared_study = prepared()
+    assert [(item.name, item.scale) for item in prepared_study.options.data] == [("pgbench", 10), ("orders", 1), ("realistic", 100)]
+    assert prepared_study.options.block_sizes[0] == 4096 and set(prepared_study.tools) == {"lz4", "zstandard", "cryptography", "mimesis"}
     assert not own_directories.joinpath("cache").exists()
 
 
 def test_a_directory_alone_needs_no_postgresql(tmp_path):
-    found = prepared(data=("none",), dir=str(tmp_path), codecs=("lz4",), encrypt=False)
-    assert found.installation is None and found.disk == 0 and set(found.tools) == {"lz4"}
+    prepared_study = prepared(data=("none",), dir=str(tmp_path), codecs=("lz4",), encrypt=False)
+    assert prepared_study.installation is None and prepared_study.disk == 0 and set(prepared_study.tools) == {"lz4"}
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({"data": ("gold",)}, "'gold' is not a kind of data"),
         ({"data": ("pgbench@0",)}, "'pgbench@0' is not a kind of data"),
@@ -39,6 +39,6 @@ def test_a_directory_alone_needs_no_postgresql(tmp_path):
         ({"data": ("none",), "dsn": "what?"}, "--dsn"),
     ],
 )
-def test_what_cannot_be_done_is_said(asked, message):
+def test_what_cannot_be_done_is_said(requested, message):
     with pytest.raises(UsageError, match=message):
-        prepared(**asked)
+        prepared(**requested)

@@ -24,7 +24,7 @@ KEEPS = dict(zip(LAYOUTS, (0.4, 0.4, 0.8, 0.9), strict=True))
 
 
 def options(**changes):
-    known = {
+    defaults = {
         "host_cores": 8,
         "host_memory": 12 * GB,
         "vcpus": 3,
@@ -42,13 +42,13 @@ def options(**changes):
         "duration": 8,
         "warmup": 2,
     }
-    return ConsolidationOptions.model_validate({**known, **changes})
+    return ConsolidationOptions.model_validate({**defaults, **changes})
 
 
 def memory(metrics, swapped):
     """Return the metrics of the containers and the host with this total of swapped MB."""
     each = swapped * 2**20 / len(metrics)
-    seen = {
+    observed = {
         "memory.usage": 900e6,
         "memory.shmem": 256 * 2**20,
         "memory.file": 512 * 2**20,
@@ -58,8 +58,8 @@ def memory(metrics, swapped):
         "memory.refaults_anon": 12.0,
     }
     waits = {name: 0.02 * (number + 1) for number, name in enumerate(sorted(metrics))}
-    found = {name: own | seen | {"psi.memory.some": waits[name]} for name, own in metrics.items()}
-    return found | {
+    result = {name: metric | observed | {"psi.memory.some": waits[name]} for name, metric in metrics.items()}
+    return result | {
         "zram:zram3": {"zram.orig_data": swapped * 2**20, "zram.mem_used": swapped * 2**20 / 4},
         "host": {"vm.pswpin": 5.0, "vm.pswpout": 7.0},
     }
@@ -92,14 +92,14 @@ class Simulator:
         phases, at = [], started
         for number, phase in enumerate(trial.phases):
             at += phase.warmup
-            found = []
+            collected = []
             for database, target in enumerate(targets(self.options, layout)):
                 clients = self.options.plan[database][number]
                 if not clients:
                     continue
                 value = SPEED[layout] * clients * keeps * drift * rng.gauss(1, self.noise)
                 first = at - 1 + (self.skew if database else 0.0)
-                found.append(
+                collected.append(
                     TargetResult(
                         target=target,
                         driver="pgbench",
@@ -115,12 +115,14 @@ class Simulator:
             if self.memory:
                 metrics = memory(metrics, SWAPPED[layout] * rate / 0.5 * drift)
             phases.append(
-                PhaseResult(phase=phase.name, start=at, end=at + phase.seconds, overlap=1, targets=found, metrics=metrics, skew=self.skew)
+                PhaseResult(
+                    phase=phase.name, start=at, end=at + phase.seconds, overlap=1, targets=collected, metrics=metrics, skew=self.skew
+                )
             )
             at += phase.seconds
-        why = self.taint(trial)
+        reason = self.taint(trial)
         verdicts = [
-            Check(name=check, kind="noise", result="fail" if check == why else "pass", observed="seen", expected="wanted")
+            Check(name=check, kind="noise", result="fail" if check == reason else "pass", observed="seen", expected="wanted")
             for check in ("overlap", "steal")
         ]
         return TrialResult(id=str(int(started)), trial=trial, started=started, ended=self.clock, phases=phases, checks=verdicts)

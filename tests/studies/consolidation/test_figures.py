@@ -88,13 +88,13 @@ def test_the_subtitle_has_the_clients_of_each_period():
 
 
 def test_many_databases_are_drawn_with_the_last_ones_together():
-    many = [one | {"database": f"DB_{n}"} for n in range(1, 13) for one in PERIODS[:1]]
+    many = [item | {"database": f"DB_{n}"} for n in range(1, 13) for item in PERIODS[:1]]
     names = {bar["database"] for bar in marks(layouts(inputs(periods=many)))}
     assert "the others" in names and len(names) <= 7
 
 
 def test_the_correction_is_drawn_with_the_measured_value():
-    points = [(one["layout"], one["kind"], one["x"], one["low"]) for one in marks(number(inputs())) if "kind" in one]
+    points = [(mark["layout"], mark["kind"], mark["x"], mark["low"]) for mark in marks(number(inputs())) if "kind" in mark]
     assert ("shared-server", "measured", 4000, 3900) in points
     assert ("shared-server", "with E4's correction", 4400, None) in points
     assert not any(layout == "dedicated" and "correction" in kind for layout, kind, *_ in points)
@@ -106,7 +106,7 @@ def test_the_title_is_the_finding():
 
 
 def test_layouts_of_different_vcpus_have_the_correction_in_the_caption():
-    uneven = [one | {"vcpu_corrected_ratio": cell(1.1, unit="ratio")} for one in ROWS]
+    uneven = [item | {"vcpu_corrected_ratio": cell(1.1, unit="ratio")} for item in ROWS]
     assert "E4's correction" in layouts(inputs(uneven)).caption and "E4's correction" not in layouts(inputs()).caption
 
 
@@ -138,17 +138,17 @@ def test_the_terminal_table_has_the_retained_throughput_only_if_overcommitted():
 
 
 def test_the_curves_of_overcommitment_have_room_on_a_terminal_with_their_intervals():
-    kept = Finding(value=0.55, unit="ratio", low=0.51, high=0.59)
+    finding = Finding(value=0.55, unit="ratio", low=0.51, high=0.59)
     wide = [
-        one
+        item
         | {
             "overcommit": 0.5,
             "layout": "dedicated-balloon",
-            "relative_to_undercommitted": kept,
-            "ratio": kept,
-            "vcpu_corrected_ratio": kept,
+            "relative_to_undercommitted": finding,
+            "ratio": finding,
+            "vcpu_corrected_ratio": finding,
         }
-        for one in ROWS
+        for item in ROWS
     ]
     table, _ = compact_table("consolidation", wide)
     heads = [str(column.header).replace("\n", " ") for column in table.columns]
@@ -205,16 +205,16 @@ def test_containers_are_added_up_second_by_second():
 
 def test_a_late_reading_does_not_count_twice():
     """Half a core throughout, read at 0, 1.6 and 2.0 s."""
-    found = cpu_rates({"container:a": [(0.0, 0.0), (1.6, 0.8), (2.0, 1.0)]})
-    assert [value for _, value in found] == pytest.approx([50] * len(found))
+    result = cpu_rates({"container:a": [(0.0, 0.0), (1.6, 0.8), (2.0, 1.0)]})
+    assert [value for _, value in result] == pytest.approx([50] * len(result))
 
 
 def test_samples_are_drawn_if_present(tmp_path):
     readings = [(100.0 + second, "cgroup_cpu", "container:all", {"cpu.usage": 0.25 * second}) for second in range(10)]
     (tmp_path / "trials/0001").mkdir(parents=True)
     write_samples(tmp_path / "trials/0001", readings)
-    found = lines(cpu_over_time(cpu_inputs([result(1, "shared-server")], tmp_path)))
-    assert len(found) == 9 and {y for _, y in found} == {25}
+    outcome = lines(cpu_over_time(cpu_inputs([result(1, "shared-server")], tmp_path)))
+    assert len(outcome) == 9 and {y for _, y in outcome} == {25}
 
 
 def test_without_samples_the_periods_means_are_drawn():
@@ -240,16 +240,16 @@ def test_without_cpu_nothing_is_drawn():
 # ---- overcommitment
 
 
-def rate_row(layout, rate, kept=None, killed=0, percent=75):
-    value = None if kept is None else Finding(value=1000 * kept, unit="tps")
+def rate_row(layout, rate, retained=None, killed=0, percent=75):
+    value = None if retained is None else Finding(value=1000 * retained, unit="tps")
     return {
         "shared_buffers_percent": percent,
         "overcommit": rate,
         "layout": layout,
         "throughput": Finding(value=1000.0, unit="tps") if rate == 0 else value,
         "relative_to_undercommitted": Finding(value=None, unit="ratio", note="why")
-        if rate == 0 or kept is None
-        else Finding(value=kept, unit="ratio", low=kept - 0.05, high=kept + 0.05),
+        if rate == 0 or retained is None
+        else Finding(value=retained, unit="ratio", low=retained - 0.05, high=retained + 0.05),
         "trials_with_oom_kill": killed,
     }
 
@@ -268,9 +268,9 @@ def rate_inputs(rows, runtime="cgroup", safe_rate=None):
 
 
 def test_curves_start_undercommitted_and_have_intervals():
-    points = [one for one in marks(overcommitment(rate_inputs(RATE_ROWS))) if "low" in one]
-    assert {one["y"] for one in points if one["x"] == 0} == {100}
-    assert any(one["y"] == pytest.approx(95) and one["low"] == pytest.approx(90) for one in points)
+    points = [mark for mark in marks(overcommitment(rate_inputs(RATE_ROWS))) if "low" in mark]
+    assert {point["y"] for point in points if point["x"] == 0} == {100}
+    assert any(item["y"] == pytest.approx(95) and item["low"] == pytest.approx(90) for item in points)
 
 
 def test_oom_kills_are_a_cross():
@@ -296,10 +296,10 @@ def test_containers_of_one_kernel_are_not_judged_against_the_published_curve():
 
 
 def test_the_safe_rate_is_marked():
-    texts = [one.get("text", "") for one in marks(overcommitment(rate_inputs(RATE_ROWS, safe_rate=0.4)))]
+    texts = [mark.get("text", "") for mark in marks(overcommitment(rate_inputs(RATE_ROWS, safe_rate=0.4)))]
     assert "working sets fit up to here" in texts
     assert "working sets fit up to here" not in [
-        one.get("text", "") for one in marks(overcommitment(rate_inputs(RATE_ROWS, safe_rate=0.69)))
+        item.get("text", "") for item in marks(overcommitment(rate_inputs(RATE_ROWS, safe_rate=0.69)))
     ]
 
 

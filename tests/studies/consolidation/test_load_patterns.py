@@ -44,11 +44,11 @@ def test_diurnal_days_are_spread():
 )
 def test_every_named_pattern_stays_between_low_and_high(pattern, databases, periods, ends):
     low, high = sorted(ends)
-    found = plan(pattern, databases, periods, high, low)
-    assert len(found) == databases and all(len(row) == periods for row in found)
-    assert all(low <= clients <= high for row in found for clients in row)
-    listed = load_patterns.client_plan(load_patterns.format_plan(found), databases=databases, periods=None, high=1, low=1)
-    assert listed == found, "what is described can be listed again"
+    result = plan(pattern, databases, periods, high, low)
+    assert len(result) == databases and all(len(row) == periods for row in result)
+    assert all(low <= clients <= high for row in result for clients in row)
+    listed = load_patterns.client_plan(load_patterns.format_plan(result), databases=databases, periods=None, high=1, low=1)
+    assert listed == result, "what is described can be listed again"
 
 
 def test_who_is_busy_and_who_is_quiet_is_read_off_a_list():
@@ -60,7 +60,7 @@ def test_listed_clients_may_be_idle():
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "reported"),
     [
         ("weekly", "there is no pattern 'weekly'; choose alternating, diurnal"),
         ("1,2", "lists 1 databases, but there are 2"),
@@ -69,8 +69,8 @@ def test_listed_clients_may_be_idle():
         ("0,1/0,1", "in period 1 no database has a client"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(pattern, told):
-    with pytest.raises(UsageError, match=told):
+def test_what_cannot_be_meant_is_refused(pattern, reported):
+    with pytest.raises(UsageError, match=reported):
         plan(pattern)
 
 
@@ -86,9 +86,9 @@ def test_busy_is_at_least_quiet(high, low):
 
 
 def test_phases_leave_idle_targets_out():
-    found = load_patterns.phases(((3, 0), (0, 4)), ["a", "b"], lambda n: Load(clients=n), ramp=1, seconds=5)
-    assert [(phase.name, phase.warmup, phase.seconds) for phase in found] == [("period-1", 1, 5), ("period-2", 1, 5)]
-    assert [{target: load.clients for target, load in phase.loads.items()} for phase in found] == [{"a": 3}, {"b": 4}]
+    result = load_patterns.phases(((3, 0), (0, 4)), ["a", "b"], lambda n: Load(clients=n), ramp=1, seconds=5)
+    assert [(phase.name, phase.warmup, phase.seconds) for phase in result] == [("period-1", 1, 5), ("period-2", 1, 5)]
+    assert [{target: load.clients for target, load in phase.loads.items()} for phase in result] == [{"a": 3}, {"b": 4}]
 
 
 def test_connections_of_a_border_are_those_of_both_sides():

@@ -18,7 +18,7 @@ from pgherd.prepare import containers, databases, guests, servers, volumes
 from pgherd.prepare.scenarios import read_scenario
 from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.studies.consolidation import prepare as module
-from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions, ConsolidationRequest
+from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationRequest
 from pgherd.studies.consolidation.prepare import prepare
 from pgherd.studies.consolidation.propose import planned
 
@@ -30,17 +30,23 @@ OWN = 64 * MB
 """What each hypervisor is reckoned with."""
 
 
-def prepared(**asked):
-    known = {"host_memory": "2GB", "runtime": "process", "memory": None}
-    if asked.get("runtime") == "cgroup":
-        known["memory"] = "512MB"
-    return prepare(LocalNode(), ConsolidationRequest(**{**known, **asked}), dry=True)
+def prepared(**requested):
+    defaults = {"host_memory": "2GB", "runtime": "process", "memory": None}
+    if requested.get("runtime") == "cgroup":
+        defaults["memory"] = "512MB"
+    return prepare(LocalNode(), ConsolidationRequest(**{**defaults, **requested}), dry=True)
 
 
 @pytest.fixture(autouse=True)
 def _settings_are_taken(monkeypatch):
     """That PostgreSQL refuses what it does not take is tested elsewhere, and asking it each time takes long."""
     monkeypatch.setattr(servers.settings_validation, "validate", lambda *_: None)
+
+
+@pytest.fixture
+def plan_options(make_options):
+    """A function that returns options with the memory, the times and the built-in scripts of a plan."""
+    return lambda **changes: make_options(**{"host_memory": 11 * GB, "duration": 600, "warmup": 40, "scripts": (), **changes})
 
 
 @pytest.fixture
@@ -59,21 +65,21 @@ def no_swap_looked_for(monkeypatch):
 
 
 def test_a_plain_request_is_e4_in_small():
-    found = prepared(schemes=("shared-server", "shared-container", "dedicated"))
-    options = found.options
+    prepared_study = prepared(schemes=("shared-server", "shared-container", "dedicated"))
+    options = prepared_study.options
     assert (options.schemes, options.shared_buffers_percent, options.overcommit, options.repeats) == (LAYOUTS[:3], (25, 75), (0.0,), 1)
     assert options.plan == ((30, 2, 30, 2), (2, 30, 2, 30))
     assert (options.workload, options.client_placement, options.start_state) == ("orders", "outside", "fresh")
     assert options.share == GB and options.scale == 6, "a database of three quarters of its memory, as 3 GB in 4 GB"
     assert int(options.settings["max_connections"]) >= 64 + 5, "old and new clients overlap at a border"
-    assert found.study == "consolidation"
-    assert any("not comparable with published TPC results" in choice for choice in found.defaults_chosen)
+    assert prepared_study.study == "consolidation"
+    assert any("not comparable with published TPC results" in choice for choice in prepared_study.defaults_chosen)
 
 
 def test_memory_follows_from_warehouses_and_the_other_way_round():
     assert prepared(schemes=("dedicated",), scale=10, host_memory="6GB").options.share >= 10 * 113_600_000 / 0.75 * 0.95
-    found = prepared(schemes=("dedicated",), workload="select-only").options
-    assert 0.7 * GB < found.scale * 15.6 * MB < 0.8 * GB
+    result = prepared(schemes=("dedicated",), workload="select-only").options
+    assert 0.7 * GB < result.scale * 15.6 * MB < 0.8 * GB
     assert prepared(schemes=("dedicated",), workload="select-only", scale=2).options.scale == 2
 
 
@@ -89,9 +95,9 @@ def test_repeats_are_blocks():
 
 
 def test_the_host_has_little_more_than_is_configured_unless_asked_for():
-    found = prepared(schemes=("dedicated",), host_memory=None, scale=1)
-    assert found.options.configured < found.options.host_memory <= found.options.configured * 11 / 8
-    assert found.environment.memory == found.options.host_memory
+    prepared_study = prepared(schemes=("dedicated",), host_memory=None, scale=1)
+    assert prepared_study.options.configured < prepared_study.options.host_memory <= prepared_study.options.configured * 11 / 8
+    assert prepared_study.environment.memory == prepared_study.options.host_memory
     assert prepared(schemes=("dedicated",), scale=1).options.host_memory == 2 * GB
 
 
@@ -109,7 +115,7 @@ def test_without_control_groups_memory_cannot_be_short():
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("requested", "reported"),
     [
         ({"pattern": "weekly"}, "there is no pattern 'weekly'"),
         ({"shared_buffers_percent": (95,)}, "1 to 90 %"),
@@ -123,9 +129,9 @@ def test_without_control_groups_memory_cannot_be_short():
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused(asked, told):
-    with pytest.raises(UsageError, match=told):
-        prepared(**asked)
+def test_what_cannot_be_meant_is_refused(requested, reported):
+    with pytest.raises(UsageError, match=reported):
+        prepared(**requested)
 
 
 def test_warehouses_that_do_not_fit_the_disk_are_refused(monkeypatch):
@@ -139,12 +145,14 @@ def _full(workspace, requested, databases, size, *, writes, lower, templates):
 
 
 def test_golden_copies_count_on_the_disk(monkeypatch):
-    asked = []
+    requests = []
     real = module.disk_space
-    monkeypatch.setattr(module, "disk_space", lambda *given, **named: asked.append((given[2], named["templates"])) or real(*given, **named))
+    monkeypatch.setattr(
+        module, "disk_space", lambda *inputs, **named: requests.append((inputs[2], named["templates"])) or real(*inputs, **named)
+    )
     for layouts in (("dedicated",), ("shared-server",), ("shared-server", "dedicated")):
         prepared(schemes=layouts)
-    assert asked == [(2, 1), (2, 2), (2, 3)], "shared-server has a template of its own, of all databases in one server"
+    assert requests == [(2, 1), (2, 2), (2, 3)], "shared-server has a template of its own, of all databases in one server"
 
 
 @pytest.mark.usefixtures("groups", "no_swap_looked_for")
@@ -156,19 +164,19 @@ class TestWithControlGroups:
         assert len(planned(options)) == 2
 
     def test_swap_is_made_where_memory_is_short_and_confirmed(self):
-        found = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert found.options.swap == Swap(kind="zram", size=GB) == found.environment.swap
-        (change,) = found.confirm
+        prepared_study = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
+        assert prepared_study.options.swap == Swap(kind="zram", size=GB) == prepared_study.environment.swap
+        (change,) = prepared_study.confirm
         assert change.startswith("compressed swap in memory (zram) of 1 GB, switched on during the run")
-        assert change in found.host_changes
+        assert change in prepared_study.host_changes
         plain = prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,))
         assert plain.environment.swap == Swap(kind="none") and plain.confirm == ()
 
     def test_swap_as_asked(self):
-        found = prepared(
+        prepared_study = prepared(
             runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(25,), swap="file", swap_size="64MB", swap_dir="/mnt"
         )
-        assert found.environment.swap == Swap(kind="file", size=64 * MB, path="/mnt")
+        assert prepared_study.environment.swap == Swap(kind="file", size=64 * MB, path="/mnt")
         with pytest.raises(UsageError, match="--swap-size 64MB is set, but the run creates no swap"):
             prepared(runtime="cgroup", schemes=("dedicated",), swap="none", swap_size="64MB")
 
@@ -177,23 +185,25 @@ class TestWithControlGroups:
             raise CapabilityError("no module zram")
 
         monkeypatch.setattr(containers.host_swap, "check", refuse)
-        found = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
-        assert found.environment.swap == Swap(kind="none")
-        assert any("no module zram" in choice for choice in found.defaults_chosen)
+        prepared_study = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
+        assert prepared_study.environment.swap == Swap(kind="none")
+        assert any("no module zram" in choice for choice in prepared_study.defaults_chosen)
         with pytest.raises(CapabilityError, match="no module zram"):
             prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,), swap="zram")
 
     def test_buffers_that_cannot_leave_memory_are_warned_of(self):
-        found = prepared(
+        prepared_study = prepared(
             runtime="cgroup", schemes=("dedicated",), overcommit=(0.55,), shared_buffers_percent=(75,), swap="none", busy_clients=5
         )
-        assert any("at 55% and 75 % buffers the kernel kills servers" in choice for choice in found.defaults_chosen)
+        assert any("at 55% and 75 % buffers the kernel kills servers" in choice for choice in prepared_study.defaults_chosen)
 
     def test_the_safe_overcommitment_is_said_before_anything_starts(self):
-        found = prepared(
+        prepared_study = prepared(
             runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,), working_set_size=("172MB", "144MB")
         )
-        assert any("316 MB in total leave 708 MB of 1 GB unused: overcommitment is safe up to 69%" in c for c in found.defaults_chosen)
+        assert any(
+            "316 MB in total leave 708 MB of 1 GB unused: overcommitment is safe up to 69%" in c for c in prepared_study.defaults_chosen
+        )
         unknown = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert any("the maximum safe overcommitment is not known" in choice for choice in unknown.defaults_chosen)
 
@@ -212,7 +222,7 @@ class TestWithControlGroups:
             prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.99,), shared_buffers_percent=(25,))
 
     def test_a_disk_that_reads_far_ahead_is_warned_of_where_memory_is_short(self, monkeypatch):
-        monkeypatch.setattr(module.hosts, "warn_of_read_ahead", lambda node, facts, place: [f"looked at {Path(place).is_dir()}"])
+        monkeypatch.setattr(module.hosts, "warn_of_read_ahead", lambda node, facts, location: [f"looked at {Path(location).is_dir()}"])
         assert (
             "looked at True"
             in prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,)).defaults_chosen
@@ -222,8 +232,8 @@ class TestWithControlGroups:
     def test_a_container_that_cannot_hold_its_server_is_refused(self):
         with pytest.raises(UsageError, match="layout dedicated with 75 % buffers and 200 clients needs at least"):
             prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(75,), memory="128MB", busy_clients=200)
-        found = prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(75,))
-        assert any("layout dedicated with 75 % buffers and 30 clients may need" in choice for choice in found.defaults_chosen)
+        prepared_study = prepared(runtime="cgroup", schemes=("dedicated",), shared_buffers_percent=(75,))
+        assert any("layout dedicated with 75 % buffers and 30 clients may need" in choice for choice in prepared_study.defaults_chosen)
 
 
 @pytest.fixture
@@ -235,7 +245,7 @@ def hypervisor(monkeypatch):
     monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: OWN)
 
 
-def in_guests(**asked):
+def in_guests(**requested):
     return prepared(
         **{
             "runtime": "vm",
@@ -244,7 +254,7 @@ def in_guests(**asked):
             "schemes": ("shared-server", "dedicated"),
             "shared_buffers_percent": (25,),
             "busy_clients": 4,
-            **asked,
+            **requested,
         }
     )
 
@@ -252,16 +262,16 @@ def in_guests(**asked):
 @pytest.mark.usefixtures("hypervisor", "no_swap_looked_for")
 class TestInGuests:
     def test_guests_get_their_memory_and_how_they_share_it(self):
-        found = in_guests(overcommit=(0.3,), vm_memory_policy="virtio-balloon")
-        options = found.options
+        result = in_guests(overcommit=(0.3,), vm_memory_policy="virtio-balloon")
+        options = result.options
         assert (options.runtime, options.container_memory, options.cpu_mode, options.client_placement) == (
             "vm",
             512 * MB,
             "none",
             "outside",
         )
-        assert found.environment.vm_memory_policy.policy == "virtio-balloon" and found.environment.swap.kind == "zram"
-        assert any(change.startswith("virtual machines (QEMU)") for change in found.host_changes)
+        assert result.environment.vm_memory_policy.policy == "virtio-balloon" and result.environment.swap.kind == "zram"
+        assert any(change.startswith("virtual machines (QEMU)") for change in result.host_changes)
 
     def test_the_host_needs_room_for_their_hypervisors_too(self):
         assert in_guests(host_memory=None).options.host_memory >= module.budget_for(2, 512 * MB, OWN)
@@ -272,9 +282,9 @@ class TestInGuests:
         """It is another once the hypervisor is known: the plan, the check of the budget and the run must have the same."""
         answers = iter((OWN, 104 * MB))
         monkeypatch.setattr("pgherd.runtimes.vm.hypervisor.overhead", lambda node, cache: next(answers))
-        found = in_guests(memory=None, host_memory="1GB")
-        assert found.environment.vm_memory_policy.overhead == OWN and next(answers) == 104 * MB
-        assert any("estimated memory of each QEMU process without its guest's memory: 64 MB" in choice for choice in found.defaults_chosen)
+        result = in_guests(memory=None, host_memory="1GB")
+        assert result.environment.vm_memory_policy.overhead == OWN and next(answers) == 104 * MB
+        assert any("estimated memory of each QEMU process without its guest's memory: 64 MB" in choice for choice in result.defaults_chosen)
 
     def test_a_default_memory_leaves_it(self):
         options = in_guests(memory=None, host_memory="1GB").options
@@ -292,8 +302,8 @@ class TestInGuests:
             in_guests(schemes=("dedicated",), shared_buffers_percent=(75,), memory="384MB")
 
     def test_without_swap_it_is_said_what_happens_to_guests(self):
-        found = in_guests(overcommit=(0.3,), swap="none")
-        assert any("the kernel kills guests" in choice for choice in found.defaults_chosen)
+        result = in_guests(overcommit=(0.3,), swap="none")
+        assert any("the kernel kills guests" in choice for choice in result.defaults_chosen)
 
     def test_without_control_groups_memory_cannot_be_short(self, monkeypatch):
         monkeypatch.setattr(module.guests, "in_groups", lambda *_: False)
@@ -376,14 +386,14 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
     monkeypatch.setattr(volumes.shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 0, 2**40))
     monkeypatch.setattr(module.pg_balloon, "find_balloon", lambda *_: module.pg_balloon.BalloonLibrary("/made", "18.6", 18, "abc"))
     assert len(_documented()) == 2
-    for words, scenario, number, unit in _documented():
+    for text, scenario, number, unit in _documented():
         file = tmp_path / "s.yaml"
-        assert run(["consolidation", *words.split(), "--write-scenario", str(file)]) == 0
+        assert run(["consolidation", *text.split(), "--write-scenario", str(file)]) == 0
         capsys.readouterr()
-        asked = [ConsolidationRequest(**{**read_scenario(one).options, "seed": 1}) for one in (file, ROOT / scenario)]
-        one, other = (prepare(LocalNode(), request, dry=True) for request in asked)
-        assert one.options == other.options and one.environment == other.environment
-        seconds = sum(trial.seconds() for trial in planned(one.options))
+        requests = [ConsolidationRequest(**{**read_scenario(item).options, "seed": 1}) for item in (file, ROOT / scenario)]
+        first, other = (prepare(LocalNode(), request, dry=True) for request in requests)
+        assert first.options == other.options and first.environment == other.environment
+        seconds = sum(trial.seconds() for trial in planned(first.options))
         assert seconds / (3600 if unit == "hours" else 86400) == pytest.approx(float(number), rel=0.1), "as the page says"
 
 
@@ -392,19 +402,14 @@ def test_the_documented_commands_for_kvm_are_their_scenarios_and_take_as_long_as
 STATIC, BALLOONS = VmMemoryPolicy(), VmMemoryPolicy(policy="virtio-balloon")
 
 
-def guest_options(**changes):
-    known = {
-        "host_cores": 8,
-        "host_memory": 11 * GB,
-        "vcpus": 3,
-        "share": 4 * GB,
-        "runtime": "vm",
-        "pg_bin": "/pg/bin",
-        "pg_version": "18.6",
-    }
-    known |= {"workload": "orders", "scale": 30, "cpu_mode": "none"}
-    found = ConsolidationOptions.model_validate({**known, **changes})
-    return found.model_copy(update={"container_memory": found.share})
+@pytest.fixture
+def guest_options(plan_options):
+    """A function that returns options of guests, whose containers have their database's share of the memory."""
+
+    def build(share=4 * GB, **changes):
+        return plan_options(runtime="vm", cpu_mode="none", share=share, container_memory=share, **changes)
+
+    return build
 
 
 def test_a_budget_holds_guests_their_hypervisors_and_the_reserve():
@@ -426,11 +431,11 @@ def test_guests_run_in_control_groups_where_those_are_the_best_there_is(monkeypa
 
 
 @pytest.mark.parametrize("policy", [STATIC, BALLOONS])
-def test_the_published_rates_leave_enough(policy):
+def test_the_published_rates_leave_enough(policy, guest_options):
     module.require_guests_fit(guest_options(overcommit=(0.0, 0.3, 0.55)), policy)
 
 
-def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
+def test_minima_beyond_what_is_left_are_refused_where_balloons_move(guest_options):
     tight = guest_options(schemes=("dedicated",), overcommit=(0.0, 0.75))
     module.require_guests_fit(tight, STATIC)
     with pytest.raises(
@@ -440,7 +445,7 @@ def test_minima_beyond_what_is_left_are_refused_where_balloons_move():
         module.require_guests_fit(tight, BALLOONS)
 
 
-def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
+def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused(guest_options):
     with pytest.raises(UsageError, match=r"--overcommit 0.9 leaves 102 MB, but the hypervisors of layout dedicated need 128 MB"):
         module.require_guests_fit(guest_options(share=512 * MB, schemes=("dedicated",), overcommit=(0.0, 0.9)), STATIC)
     with pytest.raises(UsageError, match=r"need 208 MB"):
@@ -448,45 +453,27 @@ def test_a_rate_that_leaves_the_hypervisors_too_little_is_refused():
         module.require_guests_fit(guest_options(share=512 * MB, schemes=("dedicated",), overcommit=(0.0, 0.85)), emulated)
 
 
-def test_a_guest_that_could_not_come_up_is_refused():
+def test_a_guest_that_could_not_come_up_is_refused(guest_options):
     with pytest.raises(UsageError, match="--memory 128 MB: a guest needs 160 MB to boot"):
         module.require_guests_fit(guest_options(share=128 * MB), STATIC)
 
 
-def test_what_becomes_of_a_guests_memory_is_said():
-    given = guest_options()
-    assert module._memory_of_guest(given, "dedicated", BALLOONS) == "its balloon leaves it at least 1 GB of its 4 GB"
-    assert module._memory_of_guest(given, "shared-server", BALLOONS) == "its balloon leaves it at least 2 GB of its 8 GB"
-    assert module._memory_of_guest(given, "dedicated", STATIC).startswith("its balloon keeps its size")
-    assert module._memory_of_guest(given, "dedicated", VmMemoryPolicy(policy="free-page-reporting")).startswith("it reports free pages")
+def test_what_becomes_of_a_guests_memory_is_said(guest_options):
+    study_options = guest_options()
+    assert module._memory_of_guest(study_options, "dedicated", BALLOONS) == "its balloon leaves it at least 1 GB of its 4 GB"
+    assert module._memory_of_guest(study_options, "shared-server", BALLOONS) == "its balloon leaves it at least 2 GB of its 8 GB"
+    assert module._memory_of_guest(study_options, "dedicated", STATIC).startswith("its balloon keeps its size")
+    assert module._memory_of_guest(study_options, "dedicated", VmMemoryPolicy(policy="free-page-reporting")).startswith(
+        "it reports free pages"
+    )
 
 
 # ---- dry run
 
 
-def plan_options(**changes):
-    known = {
-        "host_cores": 8,
-        "host_memory": 11 * GB,
-        "vcpus": 3,
-        "container_memory": 4 * GB,
-        "share": 4 * GB,
-        "runtime": "cgroup",
-        "cpu_mode": "quota",
-        "pg_bin": "/pg/bin",
-        "pg_version": "18.6",
-        "workload": "orders",
-        "scale": 30,
-        "client_placement": "outside",
-        "duration": 600,
-        "warmup": 40,
-    }
-    return ConsolidationOptions.model_validate({**known, **changes})
-
-
-def test_each_layout_has_a_line():
-    given = plan_options(overcommit=(0.0, 0.5), unavailable={"dedicated-balloon": "make is missing"})
-    assert module.plan_lines(given, planned(given)) == [
+def test_each_layout_has_a_line(plan_options):
+    study_options = plan_options(overcommit=(0.0, 0.5), unavailable={"dedicated-balloon": "make is missing"})
+    assert module.plan_lines(study_options, planned(study_options)) == [
         "Layout shared-server: 1 container (cgroup, 3 vCPU by quota, 8 GB), in each 1 server of PostgreSQL 18.6 with 2 databases; "
         "shared_buffers 2048MB, 6144MB.",
         "Layout shared-container: 1 container (cgroup, 3 vCPU by quota, 8 GB), in each 2 servers of PostgreSQL 18.6 with 1 database; "
@@ -500,16 +487,16 @@ def test_each_layout_has_a_line():
     ]
 
 
-def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them():
-    given = plan_options(runtime="vm", cpu_mode="none", schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,))
-    first, second, *_ = module.plan_lines(given, planned(given), VmMemoryPolicy(policy="virtio-balloon"))
+def test_guests_are_shown_with_their_memory_and_what_a_balloon_leaves_them(plan_options):
+    study_options = plan_options(runtime="vm", cpu_mode="none", schemes=("shared-server", "dedicated"), shared_buffers_percent=(25,))
+    first, second, *_ = module.plan_lines(study_options, planned(study_options), VmMemoryPolicy(policy="virtio-balloon"))
     assert first.startswith("Layout shared-server: 1 guest (vm, 3 vCPU, 8 GB)")
     assert first.endswith("; memory of each guest: its balloon leaves it at least 2 GB of its 8 GB.")
     assert second.startswith("Layout dedicated: 2 guests (vm, 3 vCPU, 4 GB)")
     assert second.endswith("; memory of each guest: its balloon leaves it at least 1 GB of its 4 GB.")
 
 
-def test_without_limits_that_is_said():
-    given = plan_options(runtime="process", container_memory=None, cpu_mode="none", schemes=("dedicated",))
-    assert "2 containers (process)" in module.plan_lines(given, planned(given))[0]
-    assert "assumed (no limit is enforced)" in module.plan_lines(given, planned(given))[1]
+def test_without_limits_that_is_said(plan_options):
+    study_options = plan_options(runtime="process", container_memory=None, cpu_mode="none", schemes=("dedicated",))
+    assert "2 containers (process)" in module.plan_lines(study_options, planned(study_options))[0]
+    assert "assumed (no limit is enforced)" in module.plan_lines(study_options, planned(study_options))[1]

@@ -92,17 +92,17 @@ def test_shapes_are_e4s(make_options, layout, expected):
 
 
 @pytest.mark.parametrize(
-    ("layout", "memory", "quarter", "most"),
+    ("layout", "memory", "quarter", "maximum"),
     [("shared-server", 8, 2, 6), ("shared-container", 8, 1, 3), ("dedicated", 4, 1, 3), ("dedicated-balloon", 4, 1, 3)],
 )
-def test_memory_and_buffers_are_those_of_e4s_table(make_options, layout, memory, quarter, most):
+def test_memory_and_buffers_are_those_of_e4s_table(make_options, layout, memory, quarter, maximum):
     options = make_options()
     for _, container in deploy(options, layout, 25, 0).containers():
         assert (container.memory, container.vcpus) == (memory * GB, 3)
     assert shared_buffers(options, layout, 25) == quarter * GB
-    assert shared_buffers(options, layout, 75) == most * GB
+    assert shared_buffers(options, layout, 75) == maximum * GB
     for _, _, server in deploy(options, layout, 75, 0).servers():
-        assert server.settings["shared_buffers"] == f"{most * 1024}MB"
+        assert server.settings["shared_buffers"] == f"{maximum * 1024}MB"
 
 
 def test_any_number_of_databases(make_options):

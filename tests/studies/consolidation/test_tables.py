@@ -76,15 +76,15 @@ def test_available_memory_is_that_of_the_rate(make_options):
 def test_containers_are_added_up_and_the_highest_pressure_counts(make_options, simulate):
     simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,), overcommit=(0.0, 0.5)))
     over = next(result for result in simulator.all() if result.trial.point["overcommit"])
-    found = memory_use(over)
-    assert found["charged"] == pytest.approx(2 * 900e6 / tables.MB)
-    assert found["shared"] == 512 and found["page_cache"] == 512 and found["private"] == 128
-    assert found["swapped"] == pytest.approx(160)
-    assert found["refaults"] == pytest.approx(84)
-    assert (found["swapped_in"], found["swapped_out"]) == (5, 7)
-    assert found["memory_pressure"] == pytest.approx(4), "of the container with the most pressure"
-    assert found["compressed"] == pytest.approx(160) and found["compression_ratio"] == pytest.approx(4)
-    assert "ballooned" not in found
+    outcome = memory_use(over)
+    assert outcome["charged"] == pytest.approx(2 * 900e6 / tables.MB)
+    assert outcome["shared"] == 512 and outcome["page_cache"] == 512 and outcome["private"] == 128
+    assert outcome["swapped"] == pytest.approx(160)
+    assert outcome["refaults"] == pytest.approx(84)
+    assert (outcome["swapped_in"], outcome["swapped_out"]) == (5, 7)
+    assert outcome["memory_pressure"] == pytest.approx(4), "of the container with the most pressure"
+    assert outcome["compressed"] == pytest.approx(160) and outcome["compression_ratio"] == pytest.approx(4)
+    assert "ballooned" not in outcome
 
 
 def test_a_quantity_missing_in_one_period_is_absent(make_options, simulate):
@@ -133,23 +133,23 @@ def test_unmeasured_memory_makes_no_row_and_no_finding(make_options, simulate):
 
 def test_separate_containers_are_compared_with_the_shared_one_at_each_rate(make_options, simulate):
     simulator = simulate(make_options(overcommit=(0.0, 0.3), repeats=3))
-    found = swap_findings(simulator.options, trials_of(simulator))
-    apart = found["swapped_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.3}"]
+    result = swap_findings(simulator.options, trials_of(simulator))
+    apart = result["swapped_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.3}"]
     assert apart.value == pytest.approx(0.4) and apart.low is not None
     assert (apart.experiment, apart.published) == ("E6", f"below 0.5 ({tables.SOURCE_E6})")
-    balloon = found["swapped_balloon_ratio{shared_buffers_percent=75,overcommit=0.3}"]
+    balloon = result["swapped_balloon_ratio{shared_buffers_percent=75,overcommit=0.3}"]
     assert balloon.value == pytest.approx(0.75) and balloon.published.startswith("about 0.8")
-    assert found["swapped_ratio{layout=dedicated,shared_buffers_percent=75,overcommit=0.3}"].published is None, (
+    assert result["swapped_ratio{layout=dedicated,shared_buffers_percent=75,overcommit=0.3}"].published is None, (
         "E6 published it for 25 % buffers"
     )
-    assert not any("overcommit=0." not in name for name in found)
+    assert not any("overcommit=0." not in name for name in result)
 
 
 def test_nothing_is_published_at_other_rates_or_of_other_workloads(make_options, simulate):
     for changes in ({"overcommit": (0.0, 0.5)}, {"overcommit": (0.0, 0.3), "workload": "select-only"}):
         simulator = simulate(make_options(**changes))
-        found = swap_findings(simulator.options, trials_of(simulator))
-        assert found and not any(finding.published for finding in found.values())
+        result = swap_findings(simulator.options, trials_of(simulator))
+        assert result and not any(finding.published for finding in result.values())
 
 
 def test_a_few_pages_have_no_ratio(make_options, simulate):
@@ -162,23 +162,23 @@ def test_a_block_without_swapping_counts_as_the_minimum(make_options, simulate):
     simulator = simulate(make_options(overcommit=(0.0, 0.3), repeats=3))
     results = simulator.all()
     point = {"layout": "dedicated", "shared_buffers_percent": 25, "overcommit": 0.3}
-    best = next(one for one in results if one.trial.repeat == 1 and point.items() <= one.trial.point.items())
+    best = next(item for item in results if item.trial.repeat == 1 and point.items() <= item.trial.point.items())
     for phase in best.phases:
         for entity in ("container:db1", "container:db2"):
             phase.metrics[entity]["memory.swap"] = 0.0
-    found = swap_findings(simulator.options, TrialsByPoint(simulator.options, results))
-    ratio = found["swapped_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.3}"]
+    result = swap_findings(simulator.options, TrialsByPoint(simulator.options, results))
+    ratio = result["swapped_ratio{layout=dedicated,shared_buffers_percent=25,overcommit=0.3}"]
     assert ratio.n == 3 and ratio.value == pytest.approx((0.4 * 0.4 / (240 * 1.1)) ** (1 / 3)), "one MB over what the shared one swapped"
     assert "at most: in 1 of 3 blocks it was below 1 MB" in ratio.note
-    assert "at most" not in found["swapped_ratio{layout=dedicated,shared_buffers_percent=75,overcommit=0.3}"].note
-    balloon = found["swapped_balloon_ratio{shared_buffers_percent=25,overcommit=0.3}"]
+    assert "at most" not in result["swapped_ratio{layout=dedicated,shared_buffers_percent=75,overcommit=0.3}"].note
+    balloon = result["swapped_balloon_ratio{shared_buffers_percent=25,overcommit=0.3}"]
     assert balloon.n == 2 and balloon.value == pytest.approx(0.75), "a base of zero has no ratio"
 
 
 def test_guests_have_balloons_and_no_shared_memory(make_options, simulate):
     simulator = simulate(make_options(schemes=("dedicated",), shared_buffers_percent=(25,), overcommit=(0.0, 0.3), runtime="vm"))
     results = simulator.all()
-    for phase in (phase for one in results for phase in one.phases):
+    for phase in (phase for result in results for phase in result.phases):
         for name in ("db1", "db2"):
             phase.metrics[f"guest:{name}"] = {
                 "guest.memory_configured": 512.0 * tables.MB,
@@ -195,8 +195,8 @@ def test_guests_have_balloons_and_no_shared_memory(make_options, simulate):
 
 def test_one_block_has_no_interval(make_options, simulate):
     simulator = simulate(make_options(overcommit=(0.0, 0.5)))
-    found = swap_findings(simulator.options, trials_of(simulator))
-    assert all(finding.low is None and "one block: no interval" in finding.note for finding in found.values())
+    result = swap_findings(simulator.options, trials_of(simulator))
+    assert all(finding.low is None and "one block: no interval" in finding.note for finding in result.values())
 
 
 def test_overcommitted_runs_have_the_memory_tables(make_options, simulate):

@@ -25,13 +25,13 @@ def results(options):
 
     def make(scales, sizes=None, failed=(), parts=True):
         trials = STUDY.propose(options(scales=tuple(scales)), []).trials
-        found = []
+        collected = []
         for number, (scale, trial) in enumerate(zip(scales, trials, strict=True), start=1):
             probe = {"database_bytes": (sizes or {}).get(scale, FIXED + (TABLES + INDEXES) * scale)}
             if parts:
                 probe |= {"tables_bytes": TABLES * scale, "indexes_bytes": INDEXES * scale, "other_bytes": FIXED}
             error = "no room" if scale in failed else None
-            found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, probe={} if error else probe, error=error))
-        return found
+            collected.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, probe={} if error else probe, error=error))
+        return collected
 
     return make

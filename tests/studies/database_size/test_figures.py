@@ -25,13 +25,13 @@ def test_measured_predicted_and_published_are_drawn_over_logarithmic_axes():
     assert "scale 1000 would take 14.6 GB" in figure.title
     text = str(drawn)
     assert text.count("'type': 'log'") >= 2
-    for words in ("measured", "predicted", "published (E10)"):
-        assert words in text
+    for message in ("measured", "predicted", "published (E10)"):
+        assert message in text
 
 
 def test_the_study_draws_this_figure_and_misses_none():
-    drawn, left_out = drawing.draw(inputs(1, 2, 5, 10))
-    assert [one.name for one in drawn] == ["sizes"] and left_out == {}
+    figure, left_out = drawing.draw(inputs(1, 2, 5, 10))
+    assert [item.name for item in figure] == ["sizes"] and left_out == {}
 
 
 def test_one_size_is_no_figure():

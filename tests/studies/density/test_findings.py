@@ -61,13 +61,13 @@ def test_nothing_is_inferred_from_more_than_perfect(options: Build, simulate: An
 
 
 def test_idle_databases_are_not_cpu_bound(options: Build, simulate: Any) -> None:
-    given = options()
-    results = simulate(given).all(planned(given))
+    study_options = options()
+    results = simulate(study_options).all(planned(study_options))
     for result in results:
         for entity, metrics in result.phases[0].metrics.items():
             if entity.startswith("container:"):
                 metrics["cpu.usage"] *= 0.5
-    findings = evidence_findings(density_curve(given, density_points(given, results)))
+    findings = evidence_findings(density_curve(study_options, density_points(study_options, results)))
     assert findings["cpu_limit_utilization"].value == pytest.approx(0.5, abs=0.01)
     assert findings["cpu_limit_utilization"].low is None  # points differ by design and are not repeats of each other
     assert findings["cpu_limit_utilization"].n == 18  # three at each of six points
@@ -80,21 +80,21 @@ def test_without_a_limit_there_is_no_share_of_it(options: Build, simulate: Any) 
 
 
 def test_unfair_sharing_is_seen(options: Build, simulate: Any) -> None:
-    given = options()
-    results = simulate(given).all(planned(given))
+    study_options = options()
+    results = simulate(study_options).all(planned(study_options))
     for result in results:
         targets = result.phases[0].targets
         if len(targets) > 1:
             targets[0] = targets[0].model_copy(update={"throughput": targets[0].throughput / 2})
-    findings = evidence_findings(density_curve(given, density_points(given, results)))
+    findings = evidence_findings(density_curve(study_options, density_points(study_options, results)))
     assert findings["min_max_ratio"].value == pytest.approx(0.5, abs=0.05)
     assert findings["jain_index"].value < 0.99
     assert "at 8 databases" in findings["jain_index"].note
 
 
 def test_one_database_has_no_fairness(options: Build, simulate: Any) -> None:
-    given = options(databases=(1,))
-    assert evidence(given, simulate(given))["jain_index"].value is None
+    study_options = options(databases=(1,))
+    assert evidence(study_options, simulate(study_options))["jain_index"].value is None
 
 
 def test_own_cost(options: Build, simulate: Any) -> None:
@@ -111,13 +111,13 @@ def warnings_of(options: Build, simulate: Any) -> Callable[..., list[str]]:
             def truth(self, n: int) -> float:
                 return super().truth(n) * (more if n == 8 else 1.0)
 
-        given = options(databases=databases)
-        results = Better(given, **host).all(planned(given))
+        study_options = options(databases=databases)
+        results = Better(study_options, **host).all(planned(study_options))
         for result in results:
             for entity, metrics in result.phases[0].metrics.items():
                 if result.trial.point["databases"] == 8 and entity.startswith("container:"):
                     metrics["cpu.usage"] *= cpu_factor
-        return ideal_warnings(density_curve(given, density_points(given, results)))
+        return ideal_warnings(density_curve(study_options, density_points(study_options, results)))
 
     return of
 
@@ -200,8 +200,8 @@ def test_the_reference_is_1_by_definition(options: Build, simulate: Any) -> None
 
 def test_what_cpu_per_transaction_covers_is_said(options: Build, simulate: Any) -> None:
     inside = density_rows(measured_curve(options(), simulate(options())))[2]["cpu_per_tx"]
-    given = options(client_placement="outside")
-    outside = density_rows(measured_curve(given, simulate(given)))[2]["cpu_per_tx"]
+    study_options = options(client_placement="outside")
+    outside = density_rows(measured_curve(study_options, simulate(study_options)))[2]["cpu_per_tx"]
     assert "with the clients in them" in inside.note
     assert "without clients" in outside.note
     assert inside.value == pytest.approx(1000 * 0.75 / 45_000, rel=0.05)

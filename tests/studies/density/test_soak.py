@@ -16,9 +16,9 @@ Build = Callable[..., DensityOptions]
 
 
 def test_a_steady_soak(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=4 * 3600)
-    results, _ = simulate(given).until_stop()
-    analysis = STUDY.analyse(given, results)
+    study_options = options(soak_seconds=4 * 3600)
+    results, _ = simulate(study_options).until_stop()
+    analysis = STUDY.analyse(study_options, results)
     assert analysis.findings["soak_drift"].low <= 0 <= analysis.findings["soak_drift"].high
     assert "8 databases of 0.25 vCPU ran for 4 h" in analysis.answer
     assert "which is steady" in analysis.answer
@@ -28,16 +28,16 @@ def test_a_steady_soak(options: Build, simulate: Any) -> None:
 
 
 def test_a_drifting_soak(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=3600)
-    results, _ = simulate(given, drift=-0.2).until_stop()
-    analysis = STUDY.analyse(given, results)
+    study_options = options(soak_seconds=3600)
+    results, _ = simulate(study_options, drift=-0.2).until_stop()
+    analysis = STUDY.analyse(study_options, results)
     assert analysis.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
     assert "not steady" in analysis.answer
 
 
 def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=1800, databases=(1,))
-    analysis = STUDY.analyse(given, simulate(given, drift=-0.6, noise=0.001).until_stop()[0])
+    study_options = options(soak_seconds=1800, databases=(1,))
+    analysis = STUDY.analyse(study_options, simulate(study_options, drift=-0.6, noise=0.001).until_stop()[0])
     assert analysis.findings["soak_drift"].value == pytest.approx(-0.6, abs=0.15)
     assert "extrapolated from less than an hour" in analysis.findings["soak_drift"].note
     assert "1 database of 0.25 vCPU ran for 30 min" in analysis.answer
@@ -46,16 +46,16 @@ def test_of_less_than_an_hour_nothing_is_said_per_hour(options: Build, simulate:
 
 
 def test_two_windows_do_not_tell_drift_from_noise(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=120)
-    analysis = STUDY.analyse(given, simulate(given).until_stop()[0])
+    study_options = options(soak_seconds=120)
+    analysis = STUDY.analyse(study_options, simulate(study_options).until_stop()[0])
     assert "with too few windows to distinguish it from noise" in analysis.answer
     assert "steady" not in analysis.answer
 
 
 def test_one_window_says_nothing_of_steadiness(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=30)
-    results, _ = simulate(given).until_stop()
-    analysis = STUDY.analyse(given, results)
+    study_options = options(soak_seconds=30)
+    results, _ = simulate(study_options).until_stop()
+    analysis = STUDY.analyse(study_options, results)
     assert "No result for stability" in analysis.answer
     assert analysis.findings["soak_drift"].value is None
     assert "soak" not in analysis.tables
@@ -63,10 +63,10 @@ def test_one_window_says_nothing_of_steadiness(options: Build, simulate: Any) ->
 
 
 def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=300)
-    results, _ = simulate(given).until_stop()
+    study_options = options(soak_seconds=300)
+    results, _ = simulate(study_options).until_stop()
     results[0].phases[2].metrics["server:db01/pg"] = {"checkpoint.timed": 1 / 60, "checkpoint.requested": 0.0, "vacuum.workers": 0.4}
-    marks = STUDY.analyse(given, results).tables["soak"]
+    marks = STUDY.analyse(study_options, results).tables["soak"]
     assert marks[2]["checkpoints"] == 1
     assert marks[2]["vacuum_workers"] == 0.4
     assert marks[1]["checkpoints"] is None
@@ -75,20 +75,20 @@ def test_checkpoints_and_vacuums_are_marked(options: Build, simulate: Any) -> No
 def failed(results: list[TrialResult], check: str, windows: tuple[str, ...]) -> list[TrialResult]:
     """The soak's trials with a check that failed in these windows."""
     analysis = []
-    for one in results:
-        here = tuple(phase.phase for phase in one.phases if phase.phase in windows)
-        verdicts = [v.model_copy(update={"result": "fail", "failed_phases": here}) if v.name == check else v for v in one.checks]
-        analysis.append(one.model_copy(update={"checks": verdicts}) if here else one)
+    for result in results:
+        local = tuple(phase.phase for phase in result.phases if phase.phase in windows)
+        verdicts = [v.model_copy(update={"result": "fail", "failed_phases": local}) if v.name == check else v for v in result.checks]
+        analysis.append(result.model_copy(update={"checks": verdicts}) if local else result)
     return analysis
 
 
 def test_a_few_noisy_windows_are_no_taint_throughout(options: Build, simulate: Any) -> None:
     """The windows of a soak are its repeats: a noisy minute does not invalidate four hours."""
-    given = options(soak_seconds=3600)
-    results, _ = simulate(given).until_stop()
+    study_options = options(soak_seconds=3600)
+    results, _ = simulate(study_options).until_stop()
     worst = results[0].phases[7]
-    worst.targets[:] = [t.model_copy(update={"throughput": t.throughput / 2}) for t in worst.targets]
-    analysis = STUDY.analyse(given, failed(results, "steal", ("w0007", "w0031")))
+    worst.targets[:] = [target.model_copy(update={"throughput": target.throughput / 2}) for target in worst.targets]
+    analysis = STUDY.analyse(study_options, failed(results, "steal", ("w0007", "w0031")))
     assert analysis.grade == "B"
     assert [r["failed_checks"] for r in analysis.tables["soak"] if r["failed_checks"]] == ["steal", "steal"]
     assert analysis.tables["soak"][7]["failed_checks"] == "steal"
@@ -98,10 +98,10 @@ def test_a_few_noisy_windows_are_no_taint_throughout(options: Build, simulate: A
 
 
 def test_a_window_of_every_trial_is_still_a_few(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=3600)
-    results, _ = simulate(given).until_stop()
+    study_options = options(soak_seconds=3600)
+    results, _ = simulate(study_options).until_stop()
     noisy = tuple(f"w{10 * trial:04d}" for trial in range(6))
-    analysis = STUDY.analyse(given, failed(results, "steal", noisy))
+    analysis = STUDY.analyse(study_options, failed(results, "steal", noisy))
     assert analysis.grade == "B"
     throughput = analysis.tables["density"][0]["throughput"]
     assert throughput.value == pytest.approx(analysis.findings["soak_throughput"].value, rel=1e-6), "the table also uses all windows"
@@ -109,21 +109,21 @@ def test_a_window_of_every_trial_is_still_a_few(options: Build, simulate: Any) -
 
 
 def test_a_soak_of_which_half_is_noisy_is_an_indication_only(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=600)
-    results, _ = simulate(given).until_stop()
+    study_options = options(soak_seconds=600)
+    results, _ = simulate(study_options).until_stop()
     half = tuple(phase.phase for phase in results[0].phases[::2])
-    noisy = STUDY.analyse(given, failed(results, "steal", half))
+    noisy = STUDY.analyse(study_options, failed(results, "steal", half))
     assert noisy.grade == "C" and any(
-        "at least half of all: the whole answer is an indication (grade C)" in said for said in noisy.warnings
+        "at least half of all: the whole answer is an indication (grade C)" in warning for warning in noisy.warnings
     )
-    assert STUDY.analyse(given, failed(results, "steal", half[1:])).grade == "B"
+    assert STUDY.analyse(study_options, failed(results, "steal", half[1:])).grade == "B"
 
 
 def test_a_check_of_a_whole_trial_is_one_of_all_its_windows(options: Build, simulate: Any) -> None:
     def whole(seconds: float, n: int) -> Any:
-        given = options(soak_seconds=seconds)
-        results = simulate(given, taint=lambda trial: "steal" if trial.repeat < n else None, noise=0.0).until_stop()[0]
-        return STUDY.analyse(given, results)
+        study_options = options(soak_seconds=seconds)
+        results = simulate(study_options, taint=lambda trial: "steal" if trial.repeat < n else None, noise=0.0).until_stop()[0]
+        return STUDY.analyse(study_options, results)
 
     assert whole(600, 1).grade == "C"
     few = whole(3600, 2)
@@ -132,49 +132,49 @@ def test_a_check_of_a_whole_trial_is_one_of_all_its_windows(options: Build, simu
 
 
 def test_a_soak_that_was_interrupted_is_judged_by_what_it_has(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=4 * 3600)
-    results = simulate(given).all(planned(given)[:18])
-    analysis = STUDY.analyse(given, results)
+    study_options = options(soak_seconds=4 * 3600)
+    results = simulate(study_options).all(planned(study_options)[:18])
+    analysis = STUDY.analyse(study_options, results)
     assert "8 databases of 0.25 vCPU ran for 3 h" in analysis.answer and "which is steady" in analysis.answer
     assert analysis.grade == "B" and "180 of 240 windows were measured" in analysis.warnings
-    assert STUDY.analyse(given, []).answer == "No result: no trial was run."
+    assert STUDY.analyse(study_options, []).answer == "No result: no trial was run."
 
 
 def test_the_hours_until_a_run_was_resumed_are_not_soaked(options: Build, simulate: Any) -> None:
-    given = options(soak_seconds=3600)
-    host = simulate(given, drift=-0.2, noise=0.001)
-    trials = planned(given)
+    study_options = options(soak_seconds=3600)
+    host = simulate(study_options, drift=-0.2, noise=0.001)
+    trials = planned(study_options)
     results = host.all(trials)
     for_a_night = 10 * 3600
     late = [
-        one.model_copy(
-            update={"phases": [p.model_copy(update={"start": p.start + for_a_night, "end": p.end + for_a_night}) for p in one.phases]}
+        result.model_copy(
+            update={"phases": [p.model_copy(update={"start": p.start + for_a_night, "end": p.end + for_a_night}) for p in result.phases]}
         )
-        for one in results[3:]
+        for result in results[3:]
     ]
-    analysis, whole = STUDY.analyse(given, [*results[:3], *late]), STUDY.analyse(given, results)
+    analysis, complete = STUDY.analyse(study_options, [*results[:3], *late]), STUDY.analyse(study_options, results)
     assert "ran for 1 h" in analysis.answer and analysis.findings["soak_drift"].value == pytest.approx(-0.2 / 0.9, abs=0.03)
     assert any(text.startswith("The soak was interrupted once, for at most 10 h") for text in analysis.warnings)
-    assert not any("interrupted" in text for text in whole.warnings)
+    assert not any("interrupted" in text for text in complete.warnings)
     assert [row["hours"] for row in analysis.tables["soak"]] == pytest.approx([i * 61 / 3600 for i in range(60)], abs=0.005)
 
 
 def test_servers_that_began_anew_break_a_soak_off(options: Build, simulate: Any) -> None:
     """A failed server is restored from its template within a minute."""
-    given = options(soak_seconds=1800)
-    results, _ = simulate(given).until_stop()
-    kept = [one.model_copy(update={"transition": "8 kept"}) for one in results]
-    assert not any("interrupted" in text for text in STUDY.analyse(given, kept).warnings)
-    anew = [*kept[:1], kept[1].model_copy(update={"transition": "8 restored"}), kept[2]]
-    (said,) = [text for text in STUDY.analyse(given, anew).warnings if "interrupted" in text]
-    assert said.startswith("The soak was interrupted once") and "its servers were restarted" in said
+    study_options = options(soak_seconds=1800)
+    results, _ = simulate(study_options).until_stop()
+    retained = [result.model_copy(update={"transition": "8 kept"}) for result in results]
+    assert not any("interrupted" in text for text in STUDY.analyse(study_options, retained).warnings)
+    anew = [*retained[:1], retained[1].model_copy(update={"transition": "8 restored"}), retained[2]]
+    (message,) = [text for text in STUDY.analyse(study_options, anew).warnings if "interrupted" in text]
+    assert message.startswith("The soak was interrupted once") and "its servers were restarted" in message
 
 
 def test_every_number_of_a_soak_has_a_reason_or_an_interval(options: Build, simulate: Any) -> None:
     for seconds in (600, 30):
-        given = options(soak_seconds=seconds)
-        analysis = STUDY.analyse(given, simulate(given).until_stop()[0])
-        told = {name: one for name, one in analysis.findings.items() if name.startswith("soak")}
-        assert set(told) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_cv"}
-        for one in told.values():
-            assert (one.value is None and one.note) or one.low is not None or "no interval" in one.note
+        study_options = options(soak_seconds=seconds)
+        analysis = STUDY.analyse(study_options, simulate(study_options).until_stop()[0])
+        reported = {name: finding for name, finding in analysis.findings.items() if name.startswith("soak")}
+        assert set(reported) == {"soak_throughput", "soak_drift", "soak_worst_window", "soak_cv"}
+        for item in reported.values():
+            assert (item.value is None and item.note) or item.low is not None or "no interval" in item.note

@@ -12,9 +12,7 @@ from pgherd.model.analysis import Check
 from pgherd.model.deployment import Volume
 from pgherd.model.result import Latency, PhaseResult, TargetResult, TrialResult
 from pgherd.model.trial import Trial
-from pgherd.studies.disk.access_patterns import TESTS
-from pgherd.studies.disk.options import DiskOptions, DiskVolume
-from pgherd.studies.disk.propose import propose
+from pgherd.studies.disk.options import TESTS, DiskOptions, DiskVolume, propose
 
 MS = 1.0
 
@@ -50,29 +48,29 @@ class Bank:
         targets, moved = [], {"read": 0.0, "write": 0.0}
         for target, load in phase.loads.items():
             # Little's law: so many in flight, each taking so long, are so many a second, up to what the volume can do.
-            made = min(load.clients * load.threads / (self.latency / 1000), self.iops if test.bytes == 8192 else self.iops / 40)
-            made *= (self.together if len({t.rpartition("/")[2] for t in phase.loads}) > 1 else 1.0) * rng.gauss(1, self.noise)
-            made *= self.speed.get(target.partition("/")[0], 1.0)
+            created = min(load.clients * load.threads / (self.latency / 1000), self.iops if test.bytes == 8192 else self.iops / 40)
+            created *= (self.together if len({t.rpartition("/")[2] for t in phase.loads}) > 1 else 1.0) * rng.gauss(1, self.noise)
+            created *= self.speed.get(target.partition("/")[0], 1.0)
             if load.rate is not None:
-                made = min(made, load.rate)
+                created = min(created, load.rate)
             values = {"job_cpu": self.job_cpu}
             shares = {"randrw": {"read": 0.7, "write": 0.3}}.get(test.rw) or {"write" if test.writes else "read": 1.0}
-            for side, share in shares.items():
+            for direction, share in shares.items():
                 values |= {
-                    f"{side}_iops": made * share,
-                    f"{side}_bytes_per_second": made * share * test.bytes,
-                    f"{side}_mean_ms": self.latency,
+                    f"{direction}_iops": created * share,
+                    f"{direction}_bytes_per_second": created * share * test.bytes,
+                    f"{direction}_mean_ms": self.latency,
                 }
-                values |= {f"{side}_p50_ms": self.latency, f"{side}_p99_ms": 3 * self.latency}
-                moved[side] += made * share * test.bytes
+                values |= {f"{direction}_p50_ms": self.latency, f"{direction}_p99_ms": 3 * self.latency}
+                moved[direction] += created * share * test.bytes
             seconds = int(phase.seconds)
-            series = [made * (1 + self.slope * (at / max(seconds - 1, 1) - 0.5)) for at in range(seconds)]
+            series = [created * (1 + self.slope * (at / max(seconds - 1, 1) - 0.5)) for at in range(seconds)]
             targets.append(
                 TargetResult(
                     target=target,
                     driver="fio",
-                    transactions=made * phase.seconds,
-                    throughput=made,
+                    transactions=created * phase.seconds,
+                    throughput=created,
                     per_second=series,
                     latency=Latency(mean=self.latency, sampled=1000),
                     values=values,
@@ -80,9 +78,11 @@ class Bank:
                     last=self.clock,
                 )
             )
-        device = {f"{side}_bytes": amount * (1 - self.cached) for side, amount in moved.items()}
+        device = {f"{direction}_bytes": amount * (1 - self.cached) for direction, amount in moved.items()}
         devices = {
-            f"{one.volume.host}/{one.devices[0]}" if one.volume.host else one.devices[0] for one in self.options.volumes if one.devices
+            f"{item.volume.host}/{item.devices[0]}" if item.volume.host else item.devices[0]
+            for item in self.options.volumes
+            if item.devices
         }
         metrics = {f"disk:{name}": device for name in devices}
         cpu = {"cpu.user": 4 * self.busy, "cpu.idle": 4 * (1 - self.busy), "cpu.online": 4.0}
@@ -103,12 +103,12 @@ class Bank:
 
 def options(count: int = 1, hosts: Sequence[str | None] = (None,), **changes: object) -> DiskOptions:
     size = 64 * 2**30
-    found = [
+    volumes = [
         DiskVolume(volume=Volume(name=f"disk{n}", path=f"/mnt/{n}", host=host), size=size, filesystem="ext4", devices=(f"sd{n}",))
         for host in hosts
         for n in range(count)
     ]
-    return DiskOptions.model_validate({"volumes": found, "host_cores": 4, "memory": 16 * 2**30, "seed": 3, **changes})
+    return DiskOptions.model_validate({"volumes": volumes, "host_cores": 4, "memory": 16 * 2**30, "seed": 3, **changes})
 
 
 @pytest.fixture

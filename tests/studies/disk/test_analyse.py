@@ -3,31 +3,31 @@ import pytest
 from pgherd.model.analysis import Check
 from pgherd.studies.disk.analyse import analyse, depth_rows, disk_rows, headline_finding, positive_mean, summary_rows, volume_rows
 from pgherd.studies.disk.measurements import group_trials
-from pgherd.studies.disk.propose import design
+from pgherd.studies.disk.options import design
 from pgherd.studies.disk.study import STUDY
 
 
 def test_known_volumes_are_found(make, bank):
     options = make()
-    found = analyse(options, bank(options).all())
-    assert found.grade == "A"
-    assert found.findings["random_read_iops"].value == pytest.approx(40_000, rel=0.02)
-    assert found.findings["sequential_write_bandwidth"].value == pytest.approx(1000 * 1.048576, rel=0.02)
-    assert found.findings["qd1_read_latency"].value == pytest.approx(0.2)
-    assert found.answer.startswith("Volume disk0: 8 kB random read 4") or "39," in found.answer
-    assert not any("cache" in warning for warning in found.warnings), found.warnings
-    assert list(found.tables) == ["disk", "summary", "depth", "volumes"]
+    analysis = analyse(options, bank(options).all())
+    assert analysis.grade == "A"
+    assert analysis.findings["random_read_iops"].value == pytest.approx(40_000, rel=0.02)
+    assert analysis.findings["sequential_write_bandwidth"].value == pytest.approx(1000 * 1.048576, rel=0.02)
+    assert analysis.findings["qd1_read_latency"].value == pytest.approx(0.2)
+    assert analysis.answer.startswith("Volume disk0: 8 kB random read 4") or "39," in analysis.answer
+    assert not any("cache" in warning for warning in analysis.warnings), analysis.warnings
+    assert list(analysis.tables) == ["disk", "summary", "depth", "volumes"]
 
 
 def test_with_several_volumes_each_has_its_own_findings(make, bank):
     options = make(2)
-    found = analyse(options, bank(options).all())
-    assert {"random_read_iops.disk0", "random_read_iops.disk1", "random_read_iops.all"} <= set(found.findings)
-    assert found.answer.startswith("All 2 volumes together: ")
+    analysis = analyse(options, bank(options).all())
+    assert {"random_read_iops.disk0", "random_read_iops.disk1", "random_read_iops.all"} <= set(analysis.findings)
+    assert analysis.answer.startswith("All 2 volumes together: ")
 
 
 @pytest.mark.parametrize(
-    ("changes", "host", "words"),
+    ("changes", "host", "text"),
     [
         ({}, {"cached": 0.5}, "Results from a cache"),
         ({}, {"slope": 0.6}, "Over 5 parts of a trial, the range must be at most 20%"),
@@ -36,23 +36,23 @@ def test_with_several_volumes_each_has_its_own_findings(make, bank):
         ({"rate_iops": (70, 30), "tests": ("mix",)}, {"iops": 50}, "Rates not met on disk0: 5"),
     ],
 )
-def test_what_must_be_known_is_said_and_costs_the_best_grade(make, bank, changes, host, words):
+def test_what_must_be_known_is_said_and_costs_the_best_grade(make, bank, changes, host, text):
     options = make(**changes)
-    found = analyse(options, bank(options, **host).all())
-    assert any(words in warning for warning in found.warnings), found.warnings
-    if words not in ("Caches below this host", "Rates not met on disk0: 5"):
-        assert found.grade == "B"
+    analysis = analyse(options, bank(options, **host).all())
+    assert any(text in warning for warning in analysis.warnings), analysis.warnings
+    if text not in ("Caches below this host", "Rates not met on disk0: 5"):
+        assert analysis.grade == "B"
 
 
 def test_a_mix_is_told_as_two_rates(make, bank):
     options = make(2, rate_iops=(70, 30), tests=("mix", "random-read"))
-    found = analyse(options, bank(options).all())
-    assert "a mix of 140 reads and 60 writes per second" in found.answer
-    for place, factor in (("disk0", 1), ("all", 2)):
-        reads, writes = (found.findings[f"mixed_{side}_iops.{place}"] for side in ("read", "write"))
+    analysis = analyse(options, bank(options).all())
+    assert "a mix of 140 reads and 60 writes per second" in analysis.answer
+    for location, factor in (("disk0", 1), ("all", 2)):
+        reads, writes = (analysis.findings[f"mixed_{direction}_iops.{location}"] for direction in ("read", "write"))
         assert (reads.value, writes.value) == (pytest.approx(70 * factor, rel=0.02), pytest.approx(30 * factor, rel=0.02))
         assert reads.unit == "IOPS" and reads.low <= reads.value <= reads.high
-    rows = {(row["volume"], row["test"]): row for row in found.tables["disk"]}
+    rows = {(row["volume"], row["test"]): row for row in analysis.tables["disk"]}
     mix, other = rows["disk0", "8 kB random reads and writes at fixed rates"], rows["disk0", "8 kB random read"]
     assert mix["reads"].value == pytest.approx(70, rel=0.02) and "reads" not in other
     assert mix["p99"].note == "of the reads; of the writes 0.6 ms" and "of the" not in other["p99"].note
@@ -64,18 +64,18 @@ def test_loops_and_memory_are_named(make, bank):
     loop = first.model_copy(update={"volume": first.volume.model_copy(update={"kind": "loop", "size": 2**30})})
     memory = second.model_copy(update={"filesystem": "tmpfs", "direct": False, "devices": ()})
     changed = options.model_copy(update={"volumes": (loop, memory)})
-    found = analyse(changed, bank(options).all())
-    assert any("disk0 is a loop device" in warning for warning in found.warnings)
-    assert any("disk1 is in memory (tmpfs)" in warning for warning in found.warnings) and found.grade == "B"
+    analysis = analyse(changed, bank(options).all())
+    assert any("disk0 is a loop device" in warning for warning in analysis.warnings)
+    assert any("disk1 is in memory (tmpfs)" in warning for warning in analysis.warnings) and analysis.grade == "B"
     direct = memory.model_copy(update={"direct": True, "size": 2**24})
-    said = analyse(options.model_copy(update={"volumes": (first.model_copy(update={"size": 2**50}), direct)}), bank(options).all())
-    assert not any("Caches below this host" in warning for warning in said.warnings), "memory has none below it"
+    text = analyse(options.model_copy(update={"volumes": (first.model_copy(update={"size": 2**50}), direct)}), bank(options).all())
+    assert not any("Caches below this host" in warning for warning in text.warnings), "memory has none below it"
 
 
 def test_volumes_that_share_something_are_told(make, bank):
     options = make(2)
-    found = analyse(options, bank(options, together=0.5).all())
-    assert any("all volumes together reach 50%" in warning or "all volumes together reach 49%" in warning for warning in found.warnings)
+    analysis = analyse(options, bank(options, together=0.5).all())
+    assert any("all volumes together reach 50%" in warning or "all volumes together reach 49%" in warning for warning in analysis.warnings)
 
 
 def test_nothing_is_said_of_nothing(make, bank):
@@ -87,8 +87,8 @@ def test_nothing_is_said_of_nothing(make, bank):
 
 def test_only_tainted_trials_are_an_indication(make, bank):
     options = make()
-    found = analyse(options, bank(options, taint=lambda trial: True).all())
-    assert found.grade == "C" and found.answer.startswith("Indication only: ")
+    analysis = analyse(options, bank(options, taint=lambda trial: True).all())
+    assert analysis.grade == "C" and analysis.answer.startswith("Indication only: ")
 
 
 def test_the_study_is_complete(make, bank):
@@ -98,24 +98,26 @@ def test_the_study_is_complete(make, bank):
 
 def test_tainted_figures_beyond_half_are_an_indication(make, bank):
     options = make()
-    few, most = options.tests[:1], options.tests[: (len(options.tests) + 1) // 2]
-    found = analyse(options, bank(options, taint=lambda trial: trial.point["test"] in few).all())
-    assert found.grade == "B" and any(said.endswith("these numbers are an indication") for said in found.warnings)
-    found = analyse(options, bank(options, taint=lambda trial: trial.point["test"] in most).all())
-    assert found.grade == "C" and any(f"({len(most)} of {len(options.tests)} points, half" in said for said in found.warnings)
+    few, maximum = options.tests[:1], options.tests[: (len(options.tests) + 1) // 2]
+    analysis = analyse(options, bank(options, taint=lambda trial: trial.point["test"] in few).all())
+    assert analysis.grade == "B" and any(warning.endswith("these numbers are an indication") for warning in analysis.warnings)
+    analysis = analyse(options, bank(options, taint=lambda trial: trial.point["test"] in maximum).all())
+    assert analysis.grade == "C" and any(
+        f"({len(maximum)} of {len(options.tests)} points, half" in message for message in analysis.warnings
+    )
 
 
 def test_each_volume_is_graded_by_itself(make, bank):
     """The answer is of all volumes at once: however clean each alone is, it is an indication where these trials are not."""
     options = make(2)
-    found = analyse(options, bank(options, taint=lambda trial: trial.point["volume"] == "all").all())
-    assert found.grade == "C" and found.answer.startswith("Indication only: All 2 volumes together: ")
+    analysis = analyse(options, bank(options, taint=lambda trial: trial.point["volume"] == "all").all())
+    assert analysis.grade == "C" and analysis.answer.startswith("Indication only: All 2 volumes together: ")
     count = len(options.tests)
-    assert any(f" on all ({count} of {count} points, half" in said for said in found.warnings)
-    found = analyse(options, bank(options, fail=lambda trial: "full" if trial.point["volume"] == "all" else None).all())
-    assert found.grade == "C" and "No finished trial on all: the whole answer is an indication (grade C)" in found.warnings
+    assert any(f" on all ({count} of {count} points, half" in warning for warning in analysis.warnings)
+    analysis = analyse(options, bank(options, fail=lambda trial: "full" if trial.point["volume"] == "all" else None).all())
+    assert analysis.grade == "C" and "No finished trial on all: the whole answer is an indication (grade C)" in analysis.warnings
     few = analyse(options, bank(options, taint=lambda trial: trial.point["test"] == options.tests[0]).all())
-    assert few.grade == "B" and sum(said.startswith("Only tainted trials for ") for said in few.warnings) == len(options.targets())
+    assert few.grade == "B" and sum(message.startswith("Only tainted trials for ") for message in few.warnings) == len(options.targets())
 
 
 @pytest.fixture
@@ -165,8 +167,8 @@ def test_what_twice_the_depth_makes(measured):
 
 
 def test_no_interval_reaches_below_zero():
-    found = positive_mean([0.1, 0.2, 3.0])
-    assert found.low == 0 and found.high > 3 and "cut off at 0" in found.note
+    result = positive_mean([0.1, 0.2, 3.0])
+    assert result.low == 0 and result.high > 3 and "cut off at 0" in result.note
     assert positive_mean([1, 1.1, 1.2]).low > 0 and positive_mean([1]).low is None
 
 
@@ -187,9 +189,9 @@ def test_all_hosts_do_the_same_in_every_trial(make):
     options = make(2, hosts=HOSTS)
     trials = design(options).planned
     assert options.hosts == HOSTS and options.volume_names() == ("disk0", "disk1") and options.targets() == ("disk0", "disk1", "all")
-    one = next(trial for trial in trials if trial.point == {"test": "random-read", "volume": "disk1"})
-    assert list(one.phases[0].loads) == ["a/disk1", "b/disk1", "c/disk1", "d/disk1"]
-    assert [host.name for host in one.deployment.hosts] == list(HOSTS)
+    item = next(trial for trial in trials if trial.point == {"test": "random-read", "volume": "disk1"})
+    assert list(item.phases[0].loads) == ["a/disk1", "b/disk1", "c/disk1", "d/disk1"]
+    assert [host.name for host in item.deployment.hosts] == list(HOSTS)
     everything = next(trial for trial in trials if trial.point == {"test": "random-read", "volume": "all"})
     assert len(everything.phases[0].loads) == 8
     deeper = [trial for trial in trials if "depth" in trial.point]
@@ -198,27 +200,29 @@ def test_all_hosts_do_the_same_in_every_trial(make):
 
 def test_a_slow_host_is_found_and_named(make, bank):
     options, results = slow_c(make, bank)
-    found = analyse(options, results)
-    whole, own = found.findings["random_read_iops"], {host: found.findings[f"random_read_iops.{host}"] for host in HOSTS}
-    assert whole.value == pytest.approx(sum(one.value for one in own.values())) and whole.value == pytest.approx(3.8 * 40_000, rel=0.02)
+    analysis = analyse(options, results)
+    random_read_iops, own = analysis.findings["random_read_iops"], {host: analysis.findings[f"random_read_iops.{host}"] for host in HOSTS}
+    assert random_read_iops.value == pytest.approx(sum(item.value for item in own.values())) and random_read_iops.value == pytest.approx(
+        3.8 * 40_000, rel=0.02
+    )
     assert own["c"].value == pytest.approx(0.8 * 40_000, rel=0.02) and own["c"].note.startswith("host c")
-    assert found.findings["host_imbalance"].value == pytest.approx(0.2, abs=0.03)
-    slowest = found.findings["slowest_host"]
+    assert analysis.findings["host_imbalance"].value == pytest.approx(0.2, abs=0.03)
+    slowest = analysis.findings["slowest_host"]
     assert slowest.value == pytest.approx(0.8 / 0.95, abs=0.02) and slowest.high < 1 and slowest.note.startswith("host c")
-    assert "4 hosts together" in found.answer and found.answer.endswith("host c is the slowest, at 84% of the hosts' mean.")
-    rows = {(row["test"], row["host"]): row for row in found.tables["hosts"]}
+    assert "4 hosts together" in analysis.answer and analysis.answer.endswith("host c is the slowest, at 84% of the hosts' mean.")
+    rows = {(row["test"], row["host"]): row for row in analysis.tables["hosts"]}
     assert rows["8 kB random read", "c"]["relative_to_mean"].value == pytest.approx(0.8 / 0.95, abs=0.02)
     assert rows["8 kB random read", "a"]["cpu_share"].value == pytest.approx(0.5)
-    mix = next(row for row in found.tables["disk"] if row["test"].endswith("fixed rates"))
+    mix = next(row for row in analysis.tables["disk"] if row["test"].endswith("fixed rates"))
     assert mix["imbalance"].value is None and "fixed" in mix["imbalance"].note
-    assert {row["host"] for row in found.tables["volumes"]} == set(HOSTS)
+    assert {row["host"] for row in analysis.tables["volumes"]} == set(HOSTS)
 
 
 def test_hosts_that_are_alike_are_not_told_apart(make, bank):
     options = make(hosts=HOSTS, tests=("random-read",))
-    found = analyse(options, bank(options).all())
-    assert "not shown to be slower" in found.findings["slowest_host"].note or found.findings["slowest_host"].value > 0.98
-    assert "slowest" not in found.answer
+    analysis = analyse(options, bank(options).all())
+    assert "not shown to be slower" in analysis.findings["slowest_host"].note or analysis.findings["slowest_host"].value > 0.98
+    assert "slowest" not in analysis.answer
 
 
 def test_a_trial_without_a_host_says_nothing_of_how_they_stand(make, bank):
@@ -227,11 +231,13 @@ def test_a_trial_without_a_host_says_nothing_of_how_they_stand(make, bank):
     cut = []
     for result in results:
         (phase,) = result.phases
-        left = [target for target in phase.targets if not target.target.startswith("c/")]
-        phases = [phase.model_copy(update={"targets": left})]
+        remaining = [target for target in phase.targets if not target.target.startswith("c/")]
+        phases = [phase.model_copy(update={"targets": remaining})]
         cut.append(result.model_copy(update={"phases": phases, "checks": [gone]}))
-    found = analyse(options, cut)
-    assert found.grade == "C" and found.findings["slowest_host"].value is None and found.findings["random_read_iops.c"].value is None
+    analysis = analyse(options, cut)
+    assert (
+        analysis.grade == "C" and analysis.findings["slowest_host"].value is None and analysis.findings["random_read_iops.c"].value is None
+    )
 
 
 def test_what_holds_for_a_volume_on_several_hosts_is_said_once(make, bank):
@@ -245,5 +251,5 @@ def test_what_holds_for_a_volume_on_several_hosts_is_said_once(make, bank):
 
 def test_without_a_cluster_there_are_no_hosts(make, bank):
     options = make(tests=("random-read",))
-    found = analyse(options, bank(options).all())
-    assert "hosts" not in found.tables and "slowest_host" not in found.findings and "imbalance" not in found.tables["disk"][0]
+    analysis = analyse(options, bank(options).all())
+    assert "hosts" not in analysis.tables and "slowest_host" not in analysis.findings and "imbalance" not in analysis.tables["disk"][0]

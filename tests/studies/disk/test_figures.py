@@ -19,9 +19,9 @@ sys.modules["disk_bank"] = bank
 _SPEC.loader.exec_module(bank)
 
 
-def inputs_of(names, volumes=1, **more):
+def inputs_of(names, volumes=1, **extra):
     options = bank.options(volumes, hosts=names)
-    results = bank.Bank(options, **more).all()
+    results = bank.Bank(options, **extra).all()
     record = RunRecord(run="r", study="disk", options={}, started=0, pgherd="1", analysis=STUDY.analyse(options, results))
     return FigureInputs(record, record.analysis, results)
 
@@ -33,8 +33,8 @@ def inputs(volumes=1, **host):
 def test_each_unit_has_its_panel_and_each_bar_its_limit():
     figure = disk(inputs())
     text = str(drawing.specification(figure, validate=True))
-    for words in ("I/Os per second", "MB/s", "ms, mean of one I/O at a time", "'title': 'bottleneck'", "device", "latency"):
-        assert words in text
+    for message in ("I/Os per second", "MB/s", "ms, mean of one I/O at a time", "'title': 'bottleneck'", "device", "latency"):
+        assert message in text
     assert figure.title.startswith("8 kB random read: 4") or "39,9" in figure.title
 
 
@@ -57,15 +57,15 @@ def test_nothing_is_drawn_of_nothing():
 
 
 def test_the_study_draws_them():
-    drawn, left_out = drawing.draw(inputs())
-    assert {"disk", "steadiness"} <= {one.name for one in drawn}
-    assert not any("could not be drawn" in why for why in left_out.values()), left_out
+    figure, left_out = drawing.draw(inputs())
+    assert {"disk", "steadiness"} <= {item.name for item in figure}
+    assert not any("could not be drawn" in reason for reason in left_out.values()), left_out
 
 
 def test_each_host_has_a_dot_for_each_test():
     figure = hosts(inputs_of(("a", "b", "c"), speed={"c": 0.7}))
-    drawn = str(drawing.specification(figure, validate=True))
-    assert "% (c, " in figure.title and "of the hosts' mean" in figure.title and "% of the hosts' mean" in drawn
+    text = str(drawing.specification(figure, validate=True))
+    assert "% (c, " in figure.title and "of the hosts' mean" in figure.title and "% of the hosts' mean" in text
 
 
 def test_with_several_volumes_rows_of_hosts_are_named_after_them():
@@ -75,19 +75,19 @@ def test_with_several_volumes_rows_of_hosts_are_named_after_them():
 def test_one_host_is_not_compared():
     with pytest.raises(FigureUnavailable, match="^$"):
         hosts(inputs_of((None,)))
-    assert "hosts" not in {one.name for one in drawing.draw(inputs_of((None,)))[0]}
+    assert "hosts" not in {item.name for item in drawing.draw(inputs_of((None,)))[0]}
 
 
 def test_the_study_draws_the_hosts():
-    drawn, left_out = drawing.draw(inputs_of(("a", "b")))
-    assert {"hosts", "disk", "steadiness"} <= {one.name for one in drawn}
-    assert not any("could not be drawn" in why for why in left_out.values()), left_out
+    figure, left_out = drawing.draw(inputs_of(("a", "b")))
+    assert {"hosts", "disk", "steadiness"} <= {item.name for item in figure}
+    assert not any("could not be drawn" in reason for reason in left_out.values()), left_out
 
 
 def test_of_more_hosts_than_colours_the_ends_are_told_apart():
     names = tuple(f"db{number}" for number in range(1, 13))
-    drawn = drawing.specification(hosts(inputs_of(names, speed={"db3": 0.6, "db7": 1.3})), validate=True)
-    (colour,) = {str(layer["encoding"]["color"]["scale"]["domain"]) for layer in drawn["layer"] if "color" in layer["encoding"]}
+    figure = drawing.specification(hosts(inputs_of(names, speed={"db3": 0.6, "db7": 1.3})), validate=True)
+    (colour,) = {str(layer["encoding"]["color"]["scale"]["domain"]) for layer in figure["layer"] if "color" in layer["encoding"]}
     assert colour == "['db3', 'db7', 'the others']"
 
 

@@ -24,18 +24,18 @@ def results(options):
 
     def make(asked=None, duration=4.0, spread=0.01, values=None, cpu=6.0, tainted=(), failed=(), host=True):
         asked = asked or options()
-        found = []
+        collected = []
         for number, trial in enumerate(STUDY.propose(asked, []).trials):
             ran = {"id": f"{number + 1:04d}", "trial": trial, "started": 10.0 * number, "ended": 10.0 * number + duration + 0.5}
             if number in failed:
-                found.append(TrialResult(**ran, error="it had not ended after 10 min"))
+                collected.append(TrialResult(**ran, error="it had not ended after 10 min"))
                 continue
             took = duration * (1 + spread * (number - 2)) if asked.duration is None else asked.duration
-            told = {"duration_seconds": took, "exit_code": float(number in tainted)} if asked.duration is None else {}
-            told |= {f"value:{name}": value * (1 + spread * (number - 2)) for name, value in (values or {}).items()}
+            reported = {"duration_seconds": took, "exit_code": float(number in tainted)} if asked.duration is None else {}
+            reported |= {f"value:{name}": value * (1 + spread * (number - 2)) for name, value in (values or {}).items()}
             targets = [
                 TargetResult(
-                    target=name, driver="command", transactions=1, throughput=1 / took, first=0, last=took, values=told,
+                    target=name, driver="command", transactions=1, throughput=1 / took, first=0, last=took, values=reported,
                     client_cpu=cpu / took, client_cpu_seconds=cpu,
                 )
                 for name in asked.hosts
@@ -48,7 +48,7 @@ def results(options):
             phase = PhaseResult(phase="command", start=0, end=took, overlap=1, targets=targets, metrics=metrics if host else {})
             result = "fail" if number in tainted else "pass"
             verdict = Check(name="exit-code", kind="validity", result=result, observed="exit code 1", expected="exit code 0")
-            found.append(TrialResult(**ran, phases=[phase], checks=[verdict]))
-        return found
+            collected.append(TrialResult(**ran, phases=[phase], checks=[verdict]))
+        return collected
 
     return make

@@ -38,8 +38,8 @@ def inputs(seen=True, told=True, **changes):
 
 def test_durations_are_drawn_with_their_mean_and_interval():
     figure = duration(inputs())
-    drawn = str(drawing.specification(figure, validate=True))
-    assert figure.title.startswith("'make' takes 4.2 (") and "duration, s" in drawn and "'type': 'rect'" in drawn
+    text = str(drawing.specification(figure, validate=True))
+    assert figure.title.startswith("'make' takes 4.2 (") and "duration, s" in text and "'type': 'rect'" in text
 
 
 def test_each_value_has_a_panel():
@@ -58,13 +58,13 @@ def test_what_there_is_not_is_not_drawn():
         host(inputs(seen=False))
     with pytest.raises(FigureUnavailable, match="none of the values"):
         values(inputs(extract=(RATE,), told=False))
-    for builder, asked in ((duration, {"duration": 5.0}), (values, {})):
+    for builder, request in ((duration, {"duration": 5.0}), (values, {})):
         with pytest.raises(FigureUnavailable) as reason:
-            builder(inputs(**asked))
+            builder(inputs(**request))
         assert not str(reason.value), "nobody misses it"
 
 
 def test_all_are_drawn_and_none_is_missed():
-    drawn, left_out = drawing.draw(inputs(extract=(RATE,)))
-    assert {"duration", "values", "host"} <= {one.name for one in drawn}
-    assert not {"order", "seconds", "fairness"} & ({one.name for one in drawn} | set(left_out))
+    figure, left_out = drawing.draw(inputs(extract=(RATE,)))
+    assert {"duration", "values", "host"} <= {item.name for item in figure}
+    assert not {"order", "seconds", "fairness"} & ({element.name for element in figure} | set(left_out))

@@ -10,17 +10,21 @@ from pgherd.studies.exec.prepare import prepare
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
-def prepared(*command, **asked):
-    return prepare(LocalNode(), ExecRequest(command=command or ("sleep", "1"), **{"cwd": "/", **asked}), True)
+def prepared(*command, **requested):
+    return prepare(LocalNode(), ExecRequest(command=command or ("sleep", "1"), **{"cwd": "/", **requested}), True)
 
 
 def test_a_plain_command_is_completed():
-    found = prepared("sleep", "1")
-    options = found.options
+    prepared_study = prepared("sleep", "1")
+    options = prepared_study.options
     assert options.command == ("sleep", "1") and options.duration is None and options.timeout == 600 and options.repeats == 5
     assert options.cwd == "/" and not options.as_root and options.hosts == ("local",)
-    assert found.installation is None and found.disk == 0 and "all changes by the command" in found.host_changes[0]
-    assert any("Working directory /" in text for text in found.defaults_chosen) and any("sleep 1" in text for text in found.defaults_chosen)
+    assert (
+        prepared_study.installation is None and prepared_study.disk == 0 and "all changes by the command" in prepared_study.host_changes[0]
+    )
+    assert any("Working directory /" in text for text in prepared_study.defaults_chosen) and any(
+        "sleep 1" in text for text in prepared_study.defaults_chosen
+    )
 
 
 def test_everything_that_can_be_said():
@@ -43,7 +47,7 @@ def test_everything_that_can_be_said():
 
 
 @pytest.mark.parametrize(
-    ("command", "asked", "message"),
+    ("command", "requested", "message"),
     [
         ((), {"command": ()}, "there is no command; write it after --"),
         (("no-such-program-anywhere",), {}, "cannot run a program 'no-such-program-anywhere'"),
@@ -70,9 +74,9 @@ def test_everything_that_can_be_said():
         (("sleep",), {"run_as": "no-such-account"}, "no user 'no-such-account'"),
     ],
 )
-def test_what_is_wrong_is_said(command, asked, message):
+def test_what_is_wrong_is_said(command, requested, message):
     with pytest.raises(UsageError, match=message):
-        prepare(LocalNode(), ExecRequest(**{"command": command, "cwd": "/", **asked}), True)
+        prepare(LocalNode(), ExecRequest(**{"command": command, "cwd": "/", **requested}), True)
 
 
 def test_a_program_is_looked_for_from_its_directory(tmp_path):
@@ -90,8 +94,8 @@ def test_a_program_is_looked_for_from_its_directory(tmp_path):
 
 def test_without_a_directory_it_is_ours(monkeypatch):
     monkeypatch.chdir("/usr")
-    found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
-    assert found.options.cwd == "/usr" and "cannot enter" not in found.defaults_chosen[0]
+    prepared_study = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
+    assert prepared_study.options.cwd == "/usr" and "cannot enter" not in prepared_study.defaults_chosen[0]
 
 
 def test_a_current_directory_that_the_user_cannot_enter_is_replaced_unless_it_was_given(tmp_path, monkeypatch):
@@ -100,12 +104,14 @@ def test_a_current_directory_that_the_user_cannot_enter_is_replaced_unless_it_wa
     monkeypatch.chdir(private)
     private.chmod(0o700 if os.geteuid() == 0 else 0o000)  # for root the command's user is another one
     try:
-        found = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
-        assert found.options.cwd == "/"
-        assert found.defaults_chosen[0].startswith("Working directory /") and found.defaults_chosen[0].endswith(f"cannot enter {private}.")
-        for asked in ({"cwd": str(private)}, {"cwd": "."}, {"command": ("./tool",)}):
+        prepared_study = prepare(LocalNode(), ExecRequest(command=("sleep",)), True)
+        assert prepared_study.options.cwd == "/"
+        assert prepared_study.defaults_chosen[0].startswith("Working directory /") and prepared_study.defaults_chosen[0].endswith(
+            f"cannot enter {private}."
+        )
+        for request in ({"cwd": str(private)}, {"cwd": "."}, {"command": ("./tool",)}):
             with pytest.raises(UsageError, match=f"cannot enter {private}, the working directory"):
-                prepare(LocalNode(), ExecRequest(**{"command": ("sleep",), **asked}), True)
+                prepare(LocalNode(), ExecRequest(**{"command": ("sleep",), **request}), True)
     finally:
         private.chmod(0o700)
 

@@ -34,7 +34,7 @@ KINDS = {
 
 @pytest.fixture
 def build(compared):
-    def options(*kinds, counters_unavailable="", **more):
+    def options(*kinds, counters_unavailable="", **extra):
         names = kinds or tuple(KINDS)
         variants = [{"name": name, "study": "density", "options": compared.server_options(**KINDS[name])} for name in names]
         sizes = {"2MB": 2 * MB, "1GB": 1024 * MB}
@@ -45,7 +45,7 @@ def build(compared):
             time_budget=4000,
             counters_unavailable=counters_unavailable,
             page_sizes={name: size for name, size in sizes.items() if name in names},
-            **more,
+            **extra,
         )
 
     return options
@@ -55,8 +55,8 @@ def build(compared):
 def run(compared):
     """Run the study to its end on a host of known truth."""
 
-    def through(options, **more):
-        simulator = compared.Simulator(options, **more)
+    def through(options, **extra):
+        simulator = compared.Simulator(options, **extra)
         results = []
         while (proposal := STUDY.propose(options, results)).stop is None:
             results += simulator.all(proposal.trials)

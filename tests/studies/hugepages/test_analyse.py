@@ -40,7 +40,7 @@ def test_missing_counters_are_unknown_with_the_reason(build, run):
 
 def test_counters_are_reported_per_transaction(build, run):
     options = build("none", "2MB")
-    seen = {
+    observed = {
         "tlb.load_misses": 30_000.0,
         "tlb.store_misses": 10_000.0,
         "tlb.walks": 20_000.0,
@@ -49,7 +49,9 @@ def test_counters_are_reported_per_transaction(build, run):
         "pages.mapped": 200.0,
         "pages.huge": 150.0,
     }
-    analysis = STUDY.analyse(options, run(options, noise=0.0, metrics={"server:db01/pg": seen, "host": {"memory.page_tables": 64.0 * MB}}))
+    analysis = STUDY.analyse(
+        options, run(options, noise=0.0, metrics={"server:db01/pg": observed, "host": {"memory.page_tables": 64.0 * MB}})
+    )
     values = {
         name: analysis.findings[f"{name}:none"].value
         for name in ("tlb_misses", "page_walks", "page_walk_cycles", "page_walk_cycle_share", "huge_page_share", "page_tables")

@@ -1,8 +1,7 @@
 import pytest
 
 from pgherd.studies.density.options import DensityOptions
-from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest
-from pgherd.studies.hugepages.propose import propose
+from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest, propose
 from pgherd.studies.hugepages.study import STUDY
 from pgherd.study.comparison.propose import propose as compare_propose
 from pgherd.study.registry import study_of
@@ -50,9 +49,9 @@ def test_reserved_pages_are_whole_numbers(build):
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [({"huge_pages": "2MB"}, "give them with page_sizes"), ({"repeats": 3}, "give max_blocks"), ({"precision": "60%"}, "less than")],
 )
-def test_options_of_other_studies_are_rejected(asked, message):
+def test_options_of_other_studies_are_rejected(requested, message):
     with pytest.raises(ValueError, match=message):
-        HugepagesRequest(**asked)
+        HugepagesRequest(**requested)

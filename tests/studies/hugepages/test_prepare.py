@@ -21,14 +21,14 @@ NODE = LocalNode()
 @pytest.fixture(scope="module")
 def fake_pools():
     spec = importlib.util.spec_from_file_location("fake_pools", Path(__file__).parents[2] / "host/fake_pools.py")
-    found = importlib.util.module_from_spec(spec)
-    sys.modules["fake_pools"] = found
-    spec.loader.exec_module(found)
-    return found
+    result = importlib.util.module_from_spec(spec)
+    sys.modules["fake_pools"] = result
+    spec.loader.exec_module(result)
+    return result
 
 
-def kinds(node, scale=10, **asked):
-    return module._kinds(node, HugepagesRequest(**asked), scale)
+def kinds(node, scale=10, **requested):
+    return module._kinds(node, HugepagesRequest(**requested), scale)
 
 
 def test_all_kinds_that_the_host_can_give(fake_pools):
@@ -38,9 +38,9 @@ def test_all_kinds_that_the_host_can_give(fake_pools):
 def test_what_the_host_cannot_give_is_left_out_and_said(fake_pools):
     node = fake_pools.PoolNode(memory=900 * 2**20)
     node.own = "never"
-    found, said = kinds(node)
-    assert found == ("none", "2MB")
-    assert len(said) == 2 and said[0].startswith("Left out: 1GB: ") and said[1].startswith("Left out: thp: ")
+    result, text = kinds(node)
+    assert result == ("none", "2MB")
+    assert len(text) == 2 and text[0].startswith("Left out: 1GB: ") and text[1].startswith("Left out: thp: ")
 
 
 def test_a_kernel_of_other_sizes(fake_pools):
@@ -76,9 +76,9 @@ def test_the_scale_is_what_memory_holds():
     assert small < large == module.SCALES[0]
     assert module._scale(HugepagesRequest(scale=7), facts) == (7, [])
     assert module._scale(HugepagesRequest(host_memory="100GB"), facts)[1] == ["Scale 30: about 456 MB, all of it in shared buffers."]
-    for asked in ({"set": ("shared_buffers=64MB",)}, {"settings_from": "postgresql.conf"}, {"memory": "200MB"}):
-        (said,) = module._scale(HugepagesRequest(host_memory="100GB", **asked), facts)[1]
-        assert said.endswith(" MB."), "whether they hold it is not known, or known to be false"
+    for request in ({"set": ("shared_buffers=64MB",)}, {"settings_from": "postgresql.conf"}, {"memory": "200MB"}):
+        (text,) = module._scale(HugepagesRequest(host_memory="100GB", **request), facts)[1]
+        assert text.endswith(" MB."), "whether they hold it is not known, or known to be false"
 
 
 def test_ordinary_pages_alone_are_no_comparison():
@@ -93,12 +93,12 @@ def test_servers_in_guests_are_refused_with_what_can_be_compared_instead():
 
 def test_a_server_that_the_host_cannot_hold_names_options_of_this_verb():
     needs_pages()
-    asked = HugepagesRequest(page_sizes=("none", "2MB"), scale=100_000, host_memory="1GB")
+    request = HugepagesRequest(page_sizes=("none", "2MB"), scale=100_000, host_memory="1GB")
     with pytest.raises(
         UsageError, match=r"'none': one database needs .* memory budget is .*; lower --scale or --memory, or raise --host"
-    ) as said:
-        prepare(NODE, asked, dry=True)
-    assert "--points" not in str(said.value)
+    ) as raised:
+        prepare(NODE, request, dry=True)
+    assert "--points" not in str(raised.value)
 
 
 def needs_pages():
@@ -110,9 +110,9 @@ def needs_pages():
 def prepared():
     needs_pages()
     before = {size: pool.reserved for size, pool in huge_pages.pools(NODE).items()}
-    found = prepare(NODE, HugepagesRequest(page_sizes=("none", "2MB"), scale=5, memory="1GB", seed=3), dry=False)
+    prepared_study = prepare(NODE, HugepagesRequest(page_sizes=("none", "2MB"), scale=5, memory="1GB", seed=3), dry=False)
     assert {size: pool.reserved for size, pool in huge_pages.pools(NODE).items()} == before
-    return found
+    return prepared_study
 
 
 def test_a_request_is_completed_for_this_host(prepared):
@@ -130,12 +130,12 @@ def test_a_request_is_completed_for_this_host(prepared):
 
 def test_blocks_that_are_asked_for_are_all_run():
     needs_pages()
-    found = prepare(NODE, HugepagesRequest(page_sizes=("none", "2MB"), scale=5, max_blocks=30), dry=True)
-    assert found.options.max_blocks == 30
+    prepared_study = prepare(NODE, HugepagesRequest(page_sizes=("none", "2MB"), scale=5, max_blocks=30), dry=True)
+    assert prepared_study.options.max_blocks == 30
 
 
 def test_more_pages_than_memory_are_refused():
     needs_pages()
-    asked = HugepagesRequest(page_sizes=("none", "2MB"), scale=5, set=("shared_buffers=1TB",), runtime="process")
+    request = HugepagesRequest(page_sizes=("none", "2MB"), scale=5, set=("shared_buffers=1TB",), runtime="process")
     with pytest.raises(CapabilityError, match=r"huge pages of 2MB take 1.\d* TB"):
-        prepare(NODE, asked, dry=True)
+        prepare(NODE, request, dry=True)

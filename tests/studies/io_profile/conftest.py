@@ -30,12 +30,12 @@ def compared():
 
 @pytest.fixture
 def build(compared):
-    def options(*names, **more):
+    def options(*names, **extra):
         variants = [
             {"name": name, "study": "density", "options": compared.server_options(settings={"checkpoint_completion_target": name})}
             for name in names or ("db01",)
         ]
-        return IoProfileOptions(variants=variants, baseline=variants[0]["name"], max_blocks=4, time_budget=9000, **more)
+        return IoProfileOptions(variants=variants, baseline=variants[0]["name"], max_blocks=4, time_budget=9000, **extra)
 
     return options
 

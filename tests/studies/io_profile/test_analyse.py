@@ -2,7 +2,7 @@ import pytest
 
 from pgherd.model.analysis import Check, Finding
 from pgherd.studies.io_profile import analyse
-from pgherd.studies.io_profile.propose import trial as planned_trial
+from pgherd.studies.io_profile.options import trial as planned_trial
 from pgherd.studies.io_profile.study import STUDY
 from pgherd.studies.io_profile.trial_profile import profile_of
 
@@ -109,8 +109,8 @@ def test_io_bound_variants_are_reported_with_their_iops(build, run, simulated):
         (phase,) = result.phases
         data = phase.io.devices[0]
         space = data.model_copy(update={"number": "8:32", "name": "sdc", "roles": {"tablespace": ["db01/pg"]}})
-        seen = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [*phase.io.devices, space]})})
-        return result.model_copy(update={"phases": [seen]})
+        observed = phase.model_copy(update={"io": phase.io.model_copy(update={"devices": [*phase.io.devices, space]})})
+        return result.model_copy(update={"phases": [observed]})
 
     analysis = STUDY.analyse(options, run(options, play))
     rows = {row["server"]: row for row in analysis.tables["io_profile"]}
@@ -185,9 +185,9 @@ def test_a_warning_of_all_variants_is_reported_once(build, simulated):
         profile_of(simulated(planned_trial(build(), 0), metrics={"wal.bytes": 2e6, "io.write_bytes": mb * 2.0**20})) for mb in (1.5, 9.0)
     )
     both = analyse.warnings_of(build(), {"a": [far], "b": [far]})
-    one = analyse.warnings_of(build(), {"a": [near], "b": [far]})
+    item = analyse.warnings_of(build(), {"a": [near], "b": [far]})
     assert len(both) == len(set(both)) and not any(text.startswith(("a", "b:")) and ": " in text[:5] for text in both)
-    (differs,) = set(one) - set(both)
+    (differs,) = set(item) - set(both)
     assert differs.startswith("b: PostgreSQL wrote 9.00 MB/s")
     assert analyse.warnings_of(build(), {"a": [], "b": [near]})[0] == "a: no trial finished with an I/O view"
 

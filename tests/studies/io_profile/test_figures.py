@@ -7,8 +7,7 @@ import pytest
 from pgherd.model.run import RunRecord
 from pgherd.report import drawing
 from pgherd.report.drawing import FigureInputs, FigureUnavailable, builders
-from pgherd.studies.io_profile.options import IoProfileOptions
-from pgherd.studies.io_profile.propose import trial
+from pgherd.studies.io_profile.options import IoProfileOptions, trial
 from pgherd.studies.io_profile.study import STUDY
 
 

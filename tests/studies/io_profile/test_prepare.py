@@ -14,45 +14,49 @@ pytestmark = pytest.mark.usefixtures("own_directories")
 NODE = LocalNode()
 
 
-def prepared(**asked):
-    found = prepare(NODE, IoProfileRequest(**asked), True)
-    assert isinstance(found.options, IoProfileOptions) and found.study == "io-profile"
-    return found
+def prepared(**requested):
+    prepared_study = prepare(NODE, IoProfileRequest(**requested), True)
+    assert isinstance(prepared_study.options, IoProfileOptions) and prepared_study.study == "io-profile"
+    return prepared_study
 
 
 def test_one_server_several_checkpoints_long():
-    found = prepared(scale=5)
-    assert found.options.single and found.options.repeats == 3 and found.options.checkpoint_timeout == 30
-    (variant,) = found.options.variants
+    prepared_study = prepared(scale=5)
+    assert prepared_study.options.single and prepared_study.options.repeats == 3 and prepared_study.options.checkpoint_timeout == 30
+    (variant,) = prepared_study.options.variants
     assert variant.options["settings"]["checkpoint_timeout"] == "30s" and variant.options["duration"] == 95
     assert not variant.options["read_only"] and variant.options["start_state"] == "fresh"
-    assert any("one device" in choice or "Data on" in choice for choice in found.defaults_chosen)
+    assert any("one device" in choice or "Data on" in choice for choice in prepared_study.defaults_chosen)
 
 
 def test_memory_is_twice_the_database_where_it_can_be_limited():
-    found = prepared(scale=50)
-    memory = found.options.variants[0].options["container_memory"]
+    prepared_study = prepared(scale=50)
+    memory = prepared_study.options.variants[0].options["container_memory"]
     if memory is None:
-        assert any("memory is not limited" in choice for choice in found.defaults_chosen)
+        assert any("memory is not limited" in choice for choice in prepared_study.defaults_chosen)
     else:
         assert memory == pytest.approx(2 * 756 * 2**20, rel=0.1)
 
 
 def test_a_setting_s_values_are_compared():
-    found = prepared(scale=5, compare_setting="checkpoint_completion_target=0.5,0.9")
-    assert [variant.name for variant in found.options.variants] == ["0.5", "0.9"] and found.options.baseline == "0.5"
-    values = [variant.options["settings"].get("checkpoint_completion_target", "the default") for variant in found.options.variants]
+    prepared_study = prepared(scale=5, compare_setting="checkpoint_completion_target=0.5,0.9")
+    assert [variant.name for variant in prepared_study.options.variants] == ["0.5", "0.9"] and prepared_study.options.baseline == "0.5"
+    values = [variant.options["settings"].get("checkpoint_completion_target", "the default") for variant in prepared_study.options.variants]
     assert values[0] == "0.5" and values[1] in ("0.9", "the default")
-    assert not found.options.in_slices and found.options.variants[0].options["duration"] == 65 and found.options.max_blocks == 6
+    assert (
+        not prepared_study.options.in_slices
+        and prepared_study.options.variants[0].options["duration"] == 65
+        and prepared_study.options.max_blocks == 6
+    )
 
 
 def test_where_data_and_wal_lie_is_told_of_each_variant(tmp_path):
     (tmp_path / "wal").mkdir()
     loop = {"volumes": [{"name": "on-wal", "kind": "loop", "size": 2 * 2**30}], "roles": {"wal": "on-wal"}}
-    beside = {"volumes": [{"name": "on-wal", "path": str(tmp_path / "wal")}], "roles": {"wal": "on-wal"}}
-    changes = {"here": {}, "there": loop, "beside": beside, "off": {"settings": {"full_page_writes": "off"}}}
+    adjacent = {"volumes": [{"name": "on-wal", "path": str(tmp_path / "wal")}], "roles": {"wal": "on-wal"}}
+    changes = {"here": {}, "there": loop, "beside": adjacent, "off": {"settings": {"full_page_writes": "off"}}}
     plain = prepared(scale=1).options.variants[0].options
-    variants = tuple(Variant(name=name, study="density", options={**plain, **own}) for name, own in changes.items())
+    variants = tuple(Variant(name=name, study="density", options={**plain, **change}) for name, change in changes.items())
     together, apart = module._devices(NODE, IoProfileOptions(variants=variants, baseline="here", time_budget=1))
     assert together.startswith("here, beside, off: Warning: data and WAL are on one device")
     assert apart.startswith("there: Data on ") and apart.endswith("WAL on loop device 'on-wal'.")
@@ -64,15 +68,15 @@ def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of(
     plain = prepared(scale=1).options.variants[0].options
     common = {**plain, "volumes": volumes, "roles": {"wal": "w"}}
     variants = tuple(Variant(name=name, study="density", options={**common, "tablespaces": spaces}) for name, spaces in spread.items())
-    one, two, shared = module._devices(NODE, IoProfileOptions(variants=variants, baseline="one", time_budget=1))
-    assert one.startswith("one: Data on ") and one.endswith("WAL on loop device 'w'; tables and indexes on loop device 's1'.")
+    first, two, shared = module._devices(NODE, IoProfileOptions(variants=variants, baseline="one", time_budget=1))
+    assert first.startswith("one: Data on ") and first.endswith("WAL on loop device 'w'; tables and indexes on loop device 's1'.")
     assert two.startswith("two: Data on ") and two.endswith("tables and indexes on loop device 's1', loop device 's2'.")
     assert shared.startswith("shared: Warning: WAL and a tablespace are on one device (loop device 'w'; data on ")
     assert "; tables and indexes on loop device 's1', loop device 'w'), so that their I/O cannot be separated" in shared
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("requested", "message"),
     [
         ({}, "2.2 checkpoints (max_wal_size is large enough)"),
         ({"set": ("max_wal_size=64MB",)}, "2.2 checkpoints (more if WAL reaches max_wal_size)"),
@@ -80,28 +84,28 @@ def test_loop_devices_are_told_by_name_and_wal_beside_a_tablespace_is_warned_of(
         ({"compare_setting": "checkpoint_timeout=30s,60s"}, None),
     ],
 )
-def test_how_many_checkpoints_a_trial_holds_is_told(asked, said):
-    found = prepared(**{"scale": 1, "compare_setting": "full_page_writes=on,off", **asked})
-    told = [choice for choice in found.defaults_chosen if choice.startswith("checkpoint_timeout 30 s: ")]
-    assert [choice.endswith(f"{said}.") for choice in told] == ([] if said is None else [True]), told
+def test_how_many_checkpoints_a_trial_holds_is_told(requested, message):
+    prepared_study = prepared(**{"scale": 1, "compare_setting": "full_page_writes=on,off", **requested})
+    reported = [choice for choice in prepared_study.defaults_chosen if choice.startswith("checkpoint_timeout 30 s: ")]
+    assert [choice.endswith(f"{message}.") for choice in reported] == ([] if message is None else [True]), reported
 
 
 def test_beyond_the_memory():
     if prepared(scale=5).environment.runtime != "cgroup":
         pytest.skip("memory is limited by control groups, and none can be made here")
-    found = prepared(memory_ratio=3.0, memory="256MB")
-    (variant,) = found.options.variants
+    prepared_study = prepared(memory_ratio=3.0, memory="256MB")
+    (variant,) = prepared_study.options.variants
     assert (variant.options["workload"], variant.options["scale"], variant.options["bound_by"]) == ("random-block", 768, "io")
-    assert found.options.memory_ratio == 3.0
+    assert prepared_study.options.memory_ratio == 3.0
     variants = prepared(memory_ratio=3.0, memory="256MB", partitions=2, compare_setting="full_page_writes=on,off").options.variants
-    assert {one.options["settings"]["shared_buffers"] for one in variants} == {variant.options["settings"]["shared_buffers"]}
-    assert {(one.options["partitions"], one.options["scale"]) for one in variants} == {(2, 768)}
+    assert {item.options["settings"]["shared_buffers"] for item in variants} == {variant.options["settings"]["shared_buffers"]}
+    assert {(element.options["partitions"], element.options["scale"]) for element in variants} == {(2, 768)}
     refused = block_trace.refused(NODE)
-    assert found.environment.trace_io == (not refused) and found.options.trace_unavailable == refused
+    assert prepared_study.environment.trace_io == (not refused) and prepared_study.options.trace_unavailable == refused
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({"compare_setting": "checkpoint_completion_target"}, "write it as SETTING=VALUE,VALUE"),
         ({"compare_setting": "=1,2"}, "write it as SETTING=VALUE,VALUE"),
@@ -111,9 +115,9 @@ def test_beyond_the_memory():
         ({"memory_ratio": 2.0, "workload": "orders"}, "random-block, but --workload is orders"),
     ],
 )
-def test_what_contradicts_itself_is_said(asked, message):
+def test_what_contradicts_itself_is_said(requested, message):
     with pytest.raises(UsageError, match=message):
-        prepare(NODE, IoProfileRequest(**asked), True)
+        prepare(NODE, IoProfileRequest(**requested), True)
 
 
 def test_names_of_variants():

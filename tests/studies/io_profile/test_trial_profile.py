@@ -1,7 +1,7 @@
 import pytest
 
 from pgherd.analysis.histogram import histogram
-from pgherd.studies.io_profile.propose import trial
+from pgherd.studies.io_profile.options import trial
 from pgherd.studies.io_profile.study import STUDY
 from pgherd.studies.io_profile.trial_profile import profile_of, quantile_ms
 from pgherd.study.device_io import io_rows
@@ -50,14 +50,14 @@ def test_a_wal_device_below_data_is_not_separate(build, simulated, role):
     between = data.model_copy(update={"number": "253:0", "name": "dm-0", "roles": {}, "below": ["8:16"]})
     loop = data.model_copy(update={"number": "7:0", "name": "loop0", "roles": {role: ["db01/pg"]}, "below": ["253:0"]})
     devices = [loop, wal, between, *([data] if role == "tablespace" else [])]
-    seen = result.model_copy(update={"phases": [phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})]})
-    profile = profile_of(seen)
+    observed = result.model_copy(update={"phases": [phase.model_copy(update={"io": phase.io.model_copy(update={"devices": devices})})]})
+    profile = profile_of(observed)
     assert not profile.wal_separate and not profile.wal_passes_through
     assert (profile.burst_ratio, profile.wal_rate_device, profile.data_rate_device) == (None, None, None)
-    analysis = STUDY.analyse(build(), [seen])
+    analysis = STUDY.analyse(build(), [observed])
     assert any("the WAL has no device to itself" in warning for warning in analysis.warnings)
     assert not any("pg_stat_wal" in warning for warning in analysis.warnings), "sdb's writes are not compared with PostgreSQL's WAL"
-    assert all("data_burst_to_wal_ratio" not in row or row["data_burst_to_wal_ratio"].value is None for row in io_rows([seen])[0])
+    assert all("data_burst_to_wal_ratio" not in row or row["data_burst_to_wal_ratio"].value is None for row in io_rows([observed])[0])
 
 
 def test_failed_trials_and_those_without_a_view_have_no_profile(build, simulated):
@@ -72,8 +72,8 @@ def test_a_traced_device_without_requests_does_not_hide_the_others(build, simula
 
     def share(trace):
         idle = phase.io.devices[0].model_copy(update={"number": "8:32", "name": "sdc", "trace": trace})
-        seen = phase.io.model_copy(update={"devices": [*phase.io.devices, idle]})
-        return profile_of(result.model_copy(update={"phases": [phase.model_copy(update={"io": seen})]})).share_under_1ms
+        observed = phase.io.model_copy(update={"devices": [*phase.io.devices, idle]})
+        return profile_of(result.model_copy(update={"phases": [phase.model_copy(update={"io": observed})]})).share_under_1ms
 
     assert share({}) == pytest.approx(0.9, abs=0.01) and share(None) is None
 

@@ -25,7 +25,7 @@ def results(options):
 
     def make(asked=None, each=3.0, full=20.0, spread=0.01, failed=(), tainted=(), cpu=0.3, rtt=True):
         asked = asked or options()
-        found = []
+        collected = []
         for number, trial in enumerate(STUDY.propose(asked, []).trials, start=1):
             streams = trial.point["streams"]
             speed = 1e6 if streams == 0 else 1e9 * min(streams * each, full) * (1 + spread * (trial.repeat - 1))
@@ -45,7 +45,7 @@ def results(options):
             verdicts = [Check(name="steal", kind="noise", result="fail" if streams in tainted else "pass", observed="", expected="")]
             error = "no route" if streams in failed else None
             phases = [] if error else [PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])]
-            found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=phases, checks=verdicts, error=error))
-        return found
+            collected.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=phases, checks=verdicts, error=error))
+        return collected
 
     return make

@@ -6,34 +6,51 @@ from pgherd.studies.network.study import STUDY
 
 
 def test_a_link_bound_by_latency_is_told_with_what_it_means(options, results):
-    found = STUDY.analyse(options(), results())
-    assert found.grade == "A" and "limited by latency" in found.answer and "20 Gbit/s with 8 streams, and 3 Gbit/s with one" in found.answer
-    assert found.findings["streams_for_90pct"].value == 8
-    one = found.findings["single_stream_throughput"]
-    assert one.value == pytest.approx(3) and one.low < 3 < one.high and one.n == 3 and one.published.startswith("4.8 Gbit/s (cloud)")
-    assert one.note == "limited by latency" and "limited" not in found.findings["single_stream_mb_per_s"].note
-    assert found.findings["single_stream_mb_per_s"].value == pytest.approx(375) and found.findings["single_stream_mb_per_s"].unit == "MB/s"
-    assert found.findings["rtt_idle"].value == 0.5 and found.findings["round_trips_per_second"].value == 2000
-    assert any("MB/s (2 streams reach 2 times" in text for text in found.next_steps)
+    analysis = STUDY.analyse(options(), results())
+    assert (
+        analysis.grade == "A"
+        and "limited by latency" in analysis.answer
+        and "20 Gbit/s with 8 streams, and 3 Gbit/s with one" in analysis.answer
+    )
+    assert analysis.findings["streams_for_90pct"].value == 8
+    single_stream_throughput = analysis.findings["single_stream_throughput"]
+    assert (
+        single_stream_throughput.value == pytest.approx(3)
+        and single_stream_throughput.low < 3 < single_stream_throughput.high
+        and single_stream_throughput.n == 3
+        and single_stream_throughput.published.startswith("4.8 Gbit/s (cloud)")
+    )
+    assert single_stream_throughput.note == "limited by latency" and "limited" not in analysis.findings["single_stream_mb_per_s"].note
+    assert (
+        analysis.findings["single_stream_mb_per_s"].value == pytest.approx(375)
+        and analysis.findings["single_stream_mb_per_s"].unit == "MB/s"
+    )
+    assert analysis.findings["rtt_idle"].value == 0.5 and analysis.findings["round_trips_per_second"].value == 2000
+    assert any("MB/s (2 streams reach 2 times" in text for text in analysis.next_steps)
 
 
 def test_a_link_that_one_stream_fills_is_bound_by_bandwidth(options, results):
-    found = STUDY.analyse(options(), results(each=0.2, full=0.2))
-    assert "limited by bandwidth" in found.answer and found.findings["streams_for_90pct"].value == 1 and "200 Mbit/s" in found.answer
-    assert found.findings["single_stream_throughput"].note == "limited by bandwidth"
+    analysis = STUDY.analyse(options(), results(each=0.2, full=0.2))
+    assert (
+        "limited by bandwidth" in analysis.answer and analysis.findings["streams_for_90pct"].value == 1 and "200 Mbit/s" in analysis.answer
+    )
+    assert analysis.findings["single_stream_throughput"].note == "limited by bandwidth"
 
 
 def test_of_one_stream_alone_nothing_is_said_of_several(options, results):
-    asked = options(streams=(1,))
-    found = STUDY.analyse(asked, results(asked))
-    assert found.answer.endswith("with one stream (several were not measured); the bottleneck of one stream is unknown.")
-    assert (found.findings["streams_for_90pct"].value, found.findings["streams_for_90pct"].note) == (None, "only one stream was measured")
+    study_options = options(streams=(1,))
+    analysis = STUDY.analyse(study_options, results(study_options))
+    assert analysis.answer.endswith("with one stream (several were not measured); the bottleneck of one stream is unknown.")
+    assert (analysis.findings["streams_for_90pct"].value, analysis.findings["streams_for_90pct"].note) == (
+        None,
+        "only one stream was measured",
+    )
 
 
 def test_a_tool_that_is_busy_itself_is_said(options, results):
-    found = STUDY.analyse(options(), results(cpu=0.99))
-    assert any("used 99% of a CPU" in text for text in found.warnings)
-    assert found.findings["single_stream_throughput"].note == "limited by iperf3's CPU"
+    analysis = STUDY.analyse(options(), results(cpu=0.99))
+    assert any("used 99% of a CPU" in text for text in analysis.warnings)
+    assert analysis.findings["single_stream_throughput"].note == "limited by iperf3's CPU"
 
 
 @pytest.mark.parametrize(
@@ -42,14 +59,14 @@ def test_a_tool_that_is_busy_itself_is_said(options, results):
 )
 def test_eight_streams_have_eight_threads_from_iperf3_3_16_on(options, results, version, bound):
     """Each stream takes 0.3 of a CPU: 2.4 CPUs of eight threads are none too many, of one they would be."""
-    asked = options(iperf3_version=version)
-    found = STUDY.analyse(asked, results(asked, cpu=lambda streams: 0.3 * max(streams, 1)))
-    assert found.findings["single_stream_throughput"].note == f"limited by {bound}"
+    study_options = options(iperf3_version=version)
+    analysis = STUDY.analyse(study_options, results(study_options, cpu=lambda streams: 0.3 * max(streams, 1)))
+    assert analysis.findings["single_stream_throughput"].note == f"limited by {bound}"
 
 
 def test_throughput_that_still_grows_asks_for_more_streams(options, results):
-    found = STUDY.analyse(options(), results(full=1000))
-    assert any("still grew at 8 streams" in text for text in found.warnings)
+    analysis = STUDY.analyse(options(), results(full=1000))
+    assert any("still grew at 8 streams" in text for text in analysis.warnings)
 
 
 def test_the_table_has_the_published_figures_beside(options, results):
@@ -60,22 +77,22 @@ def test_the_table_has_the_published_figures_beside(options, results):
 
 
 def test_what_only_the_sender_knows_is_missing_in_reverse(options, results):
-    found = STUDY.analyse(options(reverse=True), results(options(reverse=True), rtt=False))
-    assert found.findings["rtt_loaded"].value is None and "sender only" in found.findings["rtt_loaded"].note
-    assert "round_trips_per_second" not in found.findings
+    analysis = STUDY.analyse(options(reverse=True), results(options(reverse=True), rtt=False))
+    assert analysis.findings["rtt_loaded"].value is None and "sender only" in analysis.findings["rtt_loaded"].note
+    assert "round_trips_per_second" not in analysis.findings
 
 
 def test_namespaces_are_never_taken_for_a_network(options, results):
-    asked = options(links=(Link(name="here", kind="namespaces"),))
-    found = STUDY.analyse(asked, results(asked))
-    assert found.grade == "B" and any("does not describe a network" in text for text in found.warnings)
+    study_options = options(links=(Link(name="here", kind="namespaces"),))
+    analysis = STUDY.analyse(study_options, results(study_options))
+    assert analysis.grade == "B" and any("does not describe a network" in text for text in analysis.warnings)
 
 
 def test_several_links_are_told_apart(options, results):
-    asked = options(links=(Link(name="db2", host="db2"), Link(name="db3", host="db3")))
-    found = STUDY.analyse(asked, results(asked))
-    assert {"single_stream_throughput.db2", "single_stream_throughput.db3"} <= set(found.findings) and {
-        row["link"] for row in found.tables["network"]
+    study_options = options(links=(Link(name="db2", host="db2"), Link(name="db3", host="db3")))
+    analysis = STUDY.analyse(study_options, results(study_options))
+    assert {"single_stream_throughput.db2", "single_stream_throughput.db3"} <= set(analysis.findings) and {
+        row["link"] for row in analysis.tables["network"]
     } == {
         "db2",
         "db3",
@@ -104,10 +121,10 @@ def test_nothing_is_still_an_answer(options, results):
 
 
 def test_why_tainted_trials_make_an_indication_is_said(options, results):
-    most, one, idle = (STUDY.analyse(options(), results(tainted=tainted)) for tainted in ((2, 4), (1,), (0, 4)))
+    maximum, item, idle = (STUDY.analyse(options(), results(tainted=tainted)) for tainted in ((2, 4), (1,), (0, 4)))
     indication = "the whole answer is an indication (grade C)"
-    assert f"Only tainted trials for 2, 4 streams over the link db2 (2 of 4 points, half of them or more): {indication}" in most.warnings
-    assert f"Only tainted trials for 1 stream over the link db2 (one stream shows the bottleneck of a link): {indication}" in one.warnings
+    assert f"Only tainted trials for 2, 4 streams over the link db2 (2 of 4 points, half of them or more): {indication}" in maximum.warnings
+    assert f"Only tainted trials for 1 stream over the link db2 (one stream shows the bottleneck of a link): {indication}" in item.warnings
     assert "Only tainted trials for 4 streams over the link db2: these numbers are an indication" in idle.warnings
     assert "Only tainted trials for the idle round trip over the link db2: this number is an indication" in idle.warnings
 
@@ -118,18 +135,18 @@ LINKS = tuple(Link(name=far, kind="hosts", near=near, host=f"10.0.0.{far}") for 
 
 def measured(options, full, each=3.0, lost=()):
     """All planned trials: pair → what it carries, Gbit/s; a stream makes ``each``. Those of pairs in ``lost`` failed."""
-    found = []
+    collected = []
     for number, trial in enumerate(STUDY.propose(options, []).trials, start=1):
         link, streams = trial.point["link"], trial.point["streams"]
         if link in lost:
-            found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, error="host c is lost"))
+            collected.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, error="host c is lost"))
             continue
         speed = 1e6 if streams == 0 else 1e9 * min(streams * each, full[link]) * (1 + 0.01 * (trial.repeat - 1))
         values = {"bits_per_second": speed, "rtt_ms": 0.1 if streams == 0 else full[link] / 10, "retransmits_per_second": float(streams)}
         target = TargetResult(target=link, driver="iperf3", transactions=1, throughput=speed / 8, first=0, last=1, values=values)
         phase = PhaseResult(phase="steady", start=0, end=1, overlap=1, targets=[target])
-        found.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase]))
-    return found
+        collected.append(TrialResult(id=f"{number:04d}", trial=trial, started=0, ended=1, phases=[phase]))
+    return collected
 
 
 @pytest.fixture
@@ -150,21 +167,24 @@ def test_every_pair_is_measured_alone_by_its_two_hosts(between):
 
 
 def test_the_ends_of_the_range_are_named_with_their_pairs(between):
-    found = STUDY.analyse(between, measured(between, FULL))
-    slow, fast = found.findings["slowest_pair"], found.findings["fastest_pair"]
+    analysis = STUDY.analyse(between, measured(between, FULL))
+    slow, fast = analysis.findings["slowest_pair"], analysis.findings["fastest_pair"]
     assert slow.value == pytest.approx(5.0) and slow.note.startswith("c → a; with 2 streams") and slow.low < 5 < slow.high
     assert fast.value == pytest.approx(9.4) and fast.note.startswith("b → a; with 4 streams")
-    assert found.findings["pair_imbalance"].value == pytest.approx(1 - 5 / 9.4)
-    assert found.findings["single_stream_mb_per_s"].value == pytest.approx(375) and found.findings["single_stream_mb_per_s"].unit == "MB/s"
-    assert found.findings["rtt_idle"].value == pytest.approx(0.1) and found.findings["rtt_loaded"].value == pytest.approx(0.94)
-    assert found.findings["retransmits"].value == 4 and found.findings["round_trips_per_second"].value == pytest.approx(10_000)
-    assert found.answer.startswith(
+    assert analysis.findings["pair_imbalance"].value == pytest.approx(1 - 5 / 9.4)
+    assert (
+        analysis.findings["single_stream_mb_per_s"].value == pytest.approx(375)
+        and analysis.findings["single_stream_mb_per_s"].unit == "MB/s"
+    )
+    assert analysis.findings["rtt_idle"].value == pytest.approx(0.1) and analysis.findings["rtt_loaded"].value == pytest.approx(0.94)
+    assert analysis.findings["retransmits"].value == 4 and analysis.findings["round_trips_per_second"].value == pytest.approx(10_000)
+    assert analysis.answer.startswith(
         "6 pairs of 3 hosts, each alone, carry 5 Gbit/s (c → a) to 9.4 Gbit/s (b → a); one stream carries 3 Gbit/s, and"
     )
-    assert "is limited by latency in 6 of them" in found.answer and found.answer.endswith(
+    assert "is limited by latency in 6 of them" in analysis.answer and analysis.answer.endswith(
         "host c has the slowest links, 84% of the hosts' mean (without an interval)."
     )
-    assert found.grade == "A" and any("at most 375 MB/s" in text for text in found.next_steps)
+    assert analysis.grade == "A" and any("at most 375 MB/s" in text for text in analysis.next_steps)
 
 
 def test_the_matrix_has_a_row_for_each_sender(between):
@@ -183,16 +203,16 @@ def test_the_matrix_has_a_row_for_each_sender(between):
 
 def test_pairs_of_a_lost_host_are_said_to_be_missing(between):
     lost = ("a/c", "b/c", "c/a", "c/b")
-    found = STUDY.analyse(between, measured(between, FULL, lost=lost))
-    assert found.grade == "C" and "No result for a/c, b/c, c/a, c/b: no trial with one stream" in " ".join(found.warnings)
-    assert found.findings["slowest_pair"].note.startswith("a → b") and found.tables["matrix"][2]["to a"] is None
-    assert found.tables["hosts"][2]["send_throughput"].value is None and "2 pairs of 3 hosts" in found.answer
+    analysis = STUDY.analyse(between, measured(between, FULL, lost=lost))
+    assert analysis.grade == "C" and "No result for a/c, b/c, c/a, c/b: no trial with one stream" in " ".join(analysis.warnings)
+    assert analysis.findings["slowest_pair"].note.startswith("a → b") and analysis.tables["matrix"][2]["to a"] is None
+    assert analysis.tables["hosts"][2]["send_throughput"].value is None and "2 pairs of 3 hosts" in analysis.answer
 
 
 def test_no_host_is_called_slow_unless_all_pairs_were_measured(between):
-    found = STUDY.analyse(between, measured(between, FULL, lost=("a/b",)))
-    slowest = found.findings["slowest_host"]
-    assert slowest.value is None and slowest.note == "not measured: a → b" and "slowest links" not in found.answer
+    analysis = STUDY.analyse(between, measured(between, FULL, lost=("a/b",)))
+    slowest = analysis.findings["slowest_host"]
+    assert slowest.value is None and slowest.note == "not measured: a → b" and "slowest links" not in analysis.answer
 
 
 def test_nothing_at_all_is_said_so(between):

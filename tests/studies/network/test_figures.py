@@ -32,8 +32,8 @@ def test_throughput_is_drawn_in_a_unit_that_fits(scale, unit):
 
 def test_the_shape_is_compared_with_e14s():
     figure = shape(inputs())
-    drawn = str(drawing.specification(figure, validate=True))
-    assert "E14: cloud" in drawn and "E14: on premises" in drawn and "db2: like the cloud's" in figure.title
+    text = str(drawing.specification(figure, validate=True))
+    assert "E14: cloud" in text and "E14: on premises" in text and "db2: like the cloud's" in figure.title
 
 
 def test_round_trips_are_drawn_from_idle_on():
@@ -43,8 +43,8 @@ def test_round_trips_are_drawn_from_idle_on():
 
 
 def test_all_are_drawn_and_none_is_missed():
-    drawn, left_out = drawing.draw(inputs(names=("db2", "db3")))
-    assert {"streams", "shape", "rtt"} <= {one.name for one in drawn} and not {"order", "seconds"} & {one.name for one in drawn}
+    figure, left_out = drawing.draw(inputs(names=("db2", "db3")))
+    assert {"streams", "shape", "rtt"} <= {item.name for item in figure} and not {"order", "seconds"} & {element.name for element in figure}
     assert set(left_out) <= {"fairness"}
 
 
@@ -57,7 +57,7 @@ def test_too_little_is_said():
 
 def pair_inputs(hosts=("db1.example", "b", "c", "d"), scale=1e9, kind="hosts"):
     near = {"kind": "hosts", "near": "a"}
-    links = [Link(name=far, host=far, **near | {"near": one}) for one in hosts for far in hosts if one != far]
+    links = [Link(name=far, host=far, **near | {"near": item}) for item in hosts for far in hosts if item != far]
     if kind != "hosts":
         links = [Link(name="db2", host="db2")]
     options = NetworkOptions(links=tuple(links), streams=(1, 2), host_cores=2)
@@ -76,9 +76,9 @@ def pair_inputs(hosts=("db1.example", "b", "c", "d"), scale=1e9, kind="hosts"):
 @pytest.mark.parametrize(("scale", "unit"), [(1e9, "Gbit/s"), (1e7, "Mbit/s")])
 def test_every_pair_has_a_cell(scale, unit):
     figure = matrix(pair_inputs(scale=scale))
-    drawn = str(drawing.specification(figure, validate=True))
+    text = str(drawing.specification(figure, validate=True))
     assert figure.title.startswith("db1.example → ") and f"carries least, {'5.05' if scale == 1e9 else '50.5'} {unit}" in figure.title
-    assert drawn.count('\\"text\\"') == 12 or drawn.count('"text": "') >= 12
+    assert text.count('\\"text\\"') == 12 or text.count('"text": "') >= 12
 
 
 def test_a_run_to_other_hosts_has_no_matrix():
@@ -87,7 +87,7 @@ def test_a_run_to_other_hosts_has_no_matrix():
 
 
 def test_all_figures_of_many_pairs_are_drawn_of_some_of_them():
-    drawn, left_out = drawing.draw(pair_inputs())
-    assert {"matrix", "streams", "shape", "rtt"} <= {one.name for one in drawn}, left_out
-    streams = next(one for one in drawn if one.name == "streams")
+    figure, left_out = drawing.draw(pair_inputs())
+    assert {"matrix", "streams", "shape", "rtt"} <= {item.name for item in figure}, left_out
+    streams = next(element for element in figure if element.name == "streams")
     assert "Of 12 links the lowest, the middle and the highest" in " ".join(streams.svg.split())

@@ -22,8 +22,8 @@ def _iperf3():
         pytest.skip("iperf3 is not installed")
 
 
-def prepared(dry=True, **asked):
-    return prepare(LocalNode(), NetworkRequest(**asked), dry)
+def prepared(dry=True, **requested):
+    return prepare(LocalNode(), NetworkRequest(**requested), dry)
 
 
 @pytest.mark.parametrize(
@@ -42,13 +42,13 @@ def test_where_to_is_read(word, name, host, port):
 
 
 def test_a_plain_request_is_completed():
-    found = prepared(to=("db2",))
-    assert found.options.streams == (1, 2, 4, 8, 16) and found.installation is None and "iperf3" in found.tools
-    assert found.host_changes == () and found.disk == 0
+    prepared_study = prepared(to=("db2",))
+    assert prepared_study.options.streams == (1, 2, 4, 8, 16) and prepared_study.installation is None and "iperf3" in prepared_study.tools
+    assert prepared_study.host_changes == () and prepared_study.disk == 0
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({}, "no link to measure; give --to HOST"),
         ({"to": ("db2", "db2")}, "db2 more than once"),
@@ -62,9 +62,9 @@ def test_a_plain_request_is_completed():
         ({"to": ("db2",), "threshold": ("x=1",)}, "no threshold 'x'"),
     ],
 )
-def test_what_cannot_be_done_is_said(asked, message):
+def test_what_cannot_be_done_is_said(requested, message):
     with pytest.raises(UsageError, match=message):
-        prepared(**asked)
+        prepared(**requested)
 
 
 def test_nobody_there_is_said_with_what_to_start():
@@ -96,8 +96,10 @@ def test_what_is_no_rate_is_said(text):
 
 def test_namespaces_say_what_they_change(monkeypatch):
     monkeypatch.setattr(module.netns, "require_root", lambda node: None)
-    found = prepared(netns=True, netns_rate="200M")
-    assert "two network namespaces" in found.host_changes[0] and any("limited to 200 Mbit/s" in text for text in found.defaults_chosen)
+    prepared_study = prepared(netns=True, netns_rate="200M")
+    assert "two network namespaces" in prepared_study.host_changes[0] and any(
+        "limited to 200 Mbit/s" in text for text in prepared_study.defaults_chosen
+    )
     with pytest.raises(UsageError, match="between 0.01ms and 10s"):
         prepared(netns=True, netns_delay="1h")
 
@@ -113,12 +115,12 @@ def host(name, address="127.0.0.1"):
 
 
 def test_a_cluster_s_hosts_are_linked_each_to_every_other():
-    found = prepared(over=(host("a"), host("b"), host("c", "192.0.2.1")), port=free_port(), cluster="mine").options
-    assert [link.target for link in found.links] == ["a/b", "a/c", "b/a", "b/c", "c/a", "c/b"] and found.hosts == ("a", "b", "c")
-    assert {link.target: link.host for link in found.links}["a/c"] == "192.0.2.1"
+    result = prepared(over=(host("a"), host("b"), host("c", "192.0.2.1")), port=free_port(), cluster="mine").options
+    assert [link.target for link in result.links] == ["a/b", "a/c", "b/a", "b/c", "c/a", "c/b"] and result.hosts == ("a", "b", "c")
+    assert {link.target: link.host for link in result.links}["a/c"] == "192.0.2.1"
     assert "in trials that send to this host" in prepared(over=(host("a"), host("b")), port=free_port()).host_changes[0]
-    joined = module.over_hosts({"a": found, "b": found.model_copy(update={"iperf3_version": "3.1", "host_cores": 1})})
-    assert joined.host_cores == 1 and joined.iperf3_version.endswith("3.1 on b") and joined.links == found.links
+    joined = module.over_hosts({"a": result, "b": result.model_copy(update={"iperf3_version": "3.1", "host_cores": 1})})
+    assert joined.host_cores == 1 and joined.iperf3_version.endswith("3.1 on b") and joined.links == result.links
 
 
 def free_port():
@@ -128,7 +130,7 @@ def free_port():
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("requested", "message"),
     [
         ({"over": (host("a"),)}, "the cluster has only one host, a"),
         ({"over": (host("a"),), "hosts": ("a",)}, "--hosts names only one host, a"),
@@ -139,9 +141,9 @@ def free_port():
         ({"to": ("db2",), "port": 5300}, "give --to HOST:PORT"),
     ],
 )
-def test_what_does_not_go_with_a_cluster_is_said(asked, message):
+def test_what_does_not_go_with_a_cluster_is_said(requested, message):
     with pytest.raises(UsageError, match=message):
-        prepared(**asked)
+        prepared(**requested)
 
 
 def test_a_port_that_is_taken_and_addresses_of_others_are_said():

@@ -61,13 +61,13 @@ class Server(SimulatedRun):
         name, error = f"{int(started)}", self.fail(trial)
         if error:
             return TrialResult(id=name, trial=trial, started=started, ended=self.clock, error=error)
-        why = self.taint(trial)
+        reason = self.taint(trial)
         (phase,) = trial.phases
         start = started + phase.warmup
         clients = int(trial.point["clients"])
-        tps = self.shapes[str(trial.point.get("variant", ""))](clients) * rng.gauss(1, self.noise) * (0.7 if why else 1.0)
-        verdicts = [verdict(intent, "fail" if why == intent else "pass", "validity") for intent in trial.validity_checks]
-        verdicts += [verdict("steal", "fail" if why == "steal" else "pass"), verdict("overlap")]
+        tps = self.shapes[str(trial.point.get("variant", ""))](clients) * rng.gauss(1, self.noise) * (0.7 if reason else 1.0)
+        verdicts = [verdict(intent, "fail" if reason == intent else "pass", "validity") for intent in trial.validity_checks]
+        verdicts += [verdict("steal", "fail" if reason == "steal" else "pass"), verdict("overlap")]
         return TrialResult(
             id=name,
             trial=trial,
@@ -124,8 +124,8 @@ def shape() -> type[Shape]:
 
 @pytest.fixture
 def options() -> Callable[..., ScalingOptions]:
-    def build(**more: object) -> ScalingOptions:
-        return ScalingOptions(**{**BASE, "clients": (1, 2, 3, 4, 6, 8, 12, 16), "max_clients": 32, **more})
+    def build(**extra: object) -> ScalingOptions:
+        return ScalingOptions(**{**BASE, "clients": (1, 2, 3, 4, 6, 8, 12, 16), "max_clients": 32, **extra})
 
     return build
 
@@ -134,9 +134,9 @@ def options() -> Callable[..., ScalingOptions]:
 def variants(options: Callable[..., ScalingOptions]) -> Callable[..., ScalingOptions]:
     """Options of variants, each with its changes to the server's options."""
 
-    def build(changes: Mapping[str, Mapping[str, object]], **more: object) -> ScalingOptions:
+    def build(changes: Mapping[str, Mapping[str, object]], **extra: object) -> ScalingOptions:
         return options(
-            variants=tuple(ScalingVariant(name=n, options=DatabaseOptions(**{**BASE, **own})) for n, own in changes.items()), **more
+            variants=tuple(ScalingVariant(name=n, options=DatabaseOptions(**{**BASE, **change})) for n, change in changes.items()), **extra
         )
 
     return build

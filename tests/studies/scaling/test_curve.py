@@ -32,10 +32,10 @@ Build = Callable[..., ScalingOptions]
 
 @pytest.fixture
 def measured(options: Build, server: Any, shape: Any) -> Callable[..., ScalingCurve]:
-    def run(shape_of: Any = None, noise: float = 0.01, **more: Any) -> ScalingCurve:
-        given = options(**more)
-        results = server(given, {"": shape_of or shape()}, noise=noise).all(planned(given))
-        return scaling_curve(given, scaling_points(given, results), seed=given.seed)
+    def run(shape_of: Any = None, noise: float = 0.01, **extra: Any) -> ScalingCurve:
+        study_options = options(**extra)
+        results = server(study_options, {"": shape_of or shape()}, noise=noise).all(planned(study_options))
+        return scaling_curve(study_options, scaling_points(study_options, results), seed=study_options.seed)
 
     return run
 
@@ -63,17 +63,17 @@ def test_a_rise_is_claimed_beyond_the_scatter_only(measured: Callable[..., Scali
 def test_intervals_grow_with_the_noise(measured: Callable[..., ScalingCurve]) -> None:
     widths = []
     for noise in (0.005, 0.04):
-        found = shape_findings(measured(noise=noise))
-        widths.append([found[name].high - found[name].low for name in ("peak_throughput", "linear_slope")])
+        result = shape_findings(measured(noise=noise))
+        widths.append([result[name].high - result[name].low for name in ("peak_throughput", "linear_slope")])
     assert all(wide > 3 * narrow for narrow, wide in zip(*widths, strict=True))
 
 
 def test_a_noisy_flat_top_may_have_its_peak_at_several_numbers(measured: Callable[..., ScalingCurve], shape: Any) -> None:
-    found = shape_findings(measured(shape(slope=0.0, peak=100), noise=0.02))
-    assert found["peak_clients"].low < found["peak_clients"].high
-    assert found["peak_clients"].low <= found["peak_clients"].value <= found["peak_clients"].high
-    assert found["saturation_point"].value == 4
-    assert found["linear_range_end"].low <= 4
+    result = shape_findings(measured(shape(slope=0.0, peak=100), noise=0.02))
+    assert result["peak_clients"].low < result["peak_clients"].high
+    assert result["peak_clients"].low <= result["peak_clients"].value <= result["peak_clients"].high
+    assert result["saturation_point"].value == 4
+    assert result["linear_range_end"].low <= 4
 
 
 def test_bottleneck_of_a_point_below_the_peak(measured: Callable[..., ScalingCurve], shape: Any) -> None:
@@ -84,9 +84,9 @@ def test_bottleneck_of_a_point_below_the_peak(measured: Callable[..., ScalingCur
 
 def test_an_end_that_the_noise_may_move_past_the_data_has_no_interval(measured: Callable[..., ScalingCurve], shape: Any) -> None:
     # Five clients make 94 % of linear: by this noise that may be 95 %.
-    found = linear_range_end(measured(shape(knee=4, slope=0.7, peak=100), clients=(1, 2, 3, 4, 5), noise=0.02, seed=3))
-    assert (found.value, found.low) == (4, None)
-    assert "by the spread of the repeats the region may extend past the last number measured" in found.note
+    result = linear_range_end(measured(shape(knee=4, slope=0.7, peak=100), clients=(1, 2, 3, 4, 5), noise=0.02, seed=3))
+    assert (result.value, result.low) == (4, None)
+    assert "by the spread of the repeats the region may extend past the last number measured" in result.note
     open_end = linear_range_end(measured(shape(knee=100), clients=(1, 2, 4), noise=0.01))
     assert (open_end.value, open_end.low, open_end.high) == (4, None, None)
     assert "the data end before the linear region does" in open_end.note
@@ -102,35 +102,41 @@ def test_few_repeats_have_values_without_intervals(measured: Callable[..., Scali
 
 
 def test_points_are_those_of_one_variant(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4))
+    study_options = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4))
     host = server(
-        given, {"a": shape(), "b": shape(each=5_000)}, noise=0, fail=lambda t: "died" if t.key() == "clients=4,variant=b#1" else None
+        study_options,
+        {"a": shape(), "b": shape(each=5_000)},
+        noise=0,
+        fail=lambda t: "died" if t.key() == "clients=4,variant=b#1" else None,
     )
-    results = host.all(planned(given))
-    one, four = scaling_points(given.servers()["b"], results, "b")
-    assert (one.clients, one.median) == (1, pytest.approx(5_000))
+    results = host.all(planned(study_options))
+    item, four = scaling_points(study_options.servers()["b"], results, "b")
+    assert (item.clients, item.median) == (1, pytest.approx(5_000))
     assert (four.clients, four.tried, four.failed) == (4, 3, 1)
-    assert [point.median for point in scaling_points(given.servers()["a"], results, "a")] == [pytest.approx(10_000), pytest.approx(40_000)]
-    assert scaling_points(given, results) == [], "none without a variant"
+    assert [point.median for point in scaling_points(study_options.servers()["a"], results, "a")] == [
+        pytest.approx(10_000),
+        pytest.approx(40_000),
+    ]
+    assert scaling_points(study_options, results) == [], "none without a variant"
 
 
 def test_the_median_is_not_moved_by_one_bad_trial(options: Build, server: Any) -> None:
-    given = options(clients=(4,))
-    results = server(given, noise=0).all(planned(given))
+    study_options = options(clients=(4,))
+    results = server(study_options, noise=0).all(planned(study_options))
     target = results[0].phases[0].targets[0]
     bad = results[0].phases[0].model_copy(update={"targets": [target.model_copy(update={"throughput": 100.0})]})
-    (point,) = scaling_points(given, [results[0].model_copy(update={"phases": [bad]}), *results[1:]])
+    (point,) = scaling_points(study_options, [results[0].model_copy(update={"phases": [bad]}), *results[1:]])
     assert point.median == pytest.approx(40_000)
     assert point.mean < 30_000
 
 
 def test_the_cpu_of_server_and_clients(options: Build, server: Any) -> None:
-    given = options(clients=(4,))
-    (point,) = scaling_points(given, server(given, noise=0).all(planned(given)))
+    study_options = options(clients=(4,))
+    (point,) = scaling_points(study_options, server(study_options, noise=0).all(planned(study_options)))
     # The clients run inside the container and use a third of its 3.2 cores.
     assert server_cpu_per_tx(point.used[0]) == pytest.approx(1000 * 3.2 * 2 / 3 / 40_000)
     assert client_cpu_share(point.used[0]) == pytest.approx(1 / 3)
-    (unseen,) = scaling_points(given, server(given, metrics=False).all(planned(given)))
+    (unseen,) = scaling_points(study_options, server(study_options, metrics=False).all(planned(study_options)))
     assert server_cpu_per_tx(unseen.used[0]) is None
     assert client_cpu_share(unseen.used[0]) is None
 
@@ -144,8 +150,8 @@ def test_published_values_are_for_their_workload(options: Build) -> None:
 
 
 def test_ratios_only_where_e3_compared_the_like(options: Build) -> None:
-    def server(**more: object) -> DatabaseOptions:
-        return options(**more)
+    def server(**extra: object) -> DatabaseOptions:
+        return options(**extra)
 
     tpcb = (Script(source="builtin:tpcb-like"),)
     old, new = server(pg_version="15.18"), server()

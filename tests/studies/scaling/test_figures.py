@@ -87,13 +87,13 @@ def words(figure: drawing.Figure) -> str:
 
 def drawn_rows(figure: drawing.Figure) -> list[dict]:
     spec = drawing.specification(figure, validate=True)
-    return [each for held in spec["datasets"].values() for each in json.loads(held)]
+    return [each for dataset in spec["datasets"].values() for each in json.loads(dataset)]
 
 
 def test_one_curve_states_its_peak_and_marks_what_bends_it(record):
     figure = figures.throughput(one(record))
     assert figure.title == "Throughput peaks at 45k transactions/s with 8 clients; it is linear up to 4 clients"
-    said = words(figure)
+    message = words(figure)
     for text in (
         "best fit: piecewise linear",
         "one client per core",
@@ -101,9 +101,9 @@ def test_one_curve_states_its_peak_and_marks_what_bends_it(record):
         "95 % of the peak from 8 on",
         "knee of the piecewise linear model: 4.4",
     ):
-        assert text in said
+        assert text in message
     for text in ("limited by the number of clients", "limited by the host's cores", "has tainted trials", "clients"):
-        assert text in said
+        assert text in message
     bars = [each for each in drawn_rows(figure) if each.get("low") is not None and "kind" not in each]
     assert {each["x"] for each in bars} == {1, 2, 4, 8, 16}, "every interval is drawn"
 
@@ -133,9 +133,9 @@ def test_curves_of_variants_share_a_figure(record):
 
 
 def test_each_variants_model_is_dashed_in_its_colour(record):
-    given = two(record)
-    given.analysis.figures["variant_models"] = {"old": {"usl": {"n": [0, 16], "x": [0, 45_000]}, "best": "usl"}}
-    figure = figures.throughput(given)
+    inputs = two(record)
+    inputs.analysis.figures["variant_models"] = {"old": {"usl": {"n": [0, 16], "x": [0, 45_000]}, "best": "usl"}}
+    figure = figures.throughput(inputs)
     dashed = [each for each in drawn_rows(figure) if each.get("dash") == [4, 4]]
     assert [each["colour"] for each in dashed] == [chart_style.SERIES[0]] * 2
     assert "Dashed: the best model of each variant." in words(figure)
@@ -145,9 +145,9 @@ def test_each_variants_model_is_dashed_in_its_colour(record):
 def test_ratios_have_a_bar_each_and_those_without_a_number_are_left_out(record):
     figure = figures.ratios(two(record))
     assert figure.title == "Relative to the peak of 'old': 'new' has 1.40 times that"
-    said = words(figure)
-    assert "new: peak" in said and "1.40 (1.37 to 1.43)" in said and "0.70" in said
-    assert "new: end of the linear region" not in said
+    text = words(figure)
+    assert "new: peak" in text and "1.40 (1.37 to 1.43)" in text and "0.70" in text
+    assert "new: end of the linear region" not in text
     alike = two(record)
     alike.analysis.tables["ratios"][0]["peak_ratio"] = about(1.01, 0.05, "ratio")
     assert figures.ratios(alike).title == "Relative to the peak of 'old': 'new' has no significant difference"
@@ -177,8 +177,8 @@ def test_too_little_is_no_curve(record):
 
 def test_hostile_names_are_cleaned(record):
     rows = [row(n, tps, variant=name) for name in ("a\x1b[31m", "<b>") for n, tps, _ in CURVE]
-    said = words(figures.throughput(inputs(record, rows, {})))
-    assert "\x1b" not in said and "<b>" in said
+    text = words(figures.throughput(inputs(record, rows, {})))
+    assert "\x1b" not in text and "<b>" in text
 
 
 def value_of(value: float | None, low: float | None = None, high: float | None = None) -> Finding:
@@ -196,20 +196,20 @@ ANALYSIS = Analysis(answer="", grade="A", tables={"scaling": ROWS}, findings={"l
 
 
 def test_a_series_of_each_variant_in_ascending_order():
-    found = variant_series(ANALYSIS, "scaling", "throughput")
-    assert [one.name for one in found] == ["b", "a" * 40]
-    assert [clients(row) for row in found[0].rows] == [1, 4]
-    assert clients(found[0].best) == 4
-    assert last_clients(found) == 4
-    assert len({(one.colour, one.shape) for one in found}) == 2
-    assert len(found[1].shown) == MAX_VARIANT_LABEL and found[1].shown.endswith("…")
-    assert found[0].finding(ANALYSIS, "linear_slope").value == 3
+    result = variant_series(ANALYSIS, "scaling", "throughput")
+    assert [item.name for item in result] == ["b", "a" * 40]
+    assert [clients(row) for row in result[0].rows] == [1, 4]
+    assert clients(result[0].best) == 4
+    assert last_clients(result) == 4
+    assert len({(element.colour, element.shape) for element in result}) == 2
+    assert len(result[1].shown) == MAX_VARIANT_LABEL and result[1].shown.endswith("…")
+    assert result[0].finding(ANALYSIS, "linear_slope").value == 3
     assert variant_series(ANALYSIS, "cpu", "idle") == []
 
 
 def test_points_carry_their_intervals():
-    (one, _) = variant_series(ANALYSIS, "scaling", "throughput")
-    assert points(one.rows, "throughput", 10) == [
+    (item, _) = variant_series(ANALYSIS, "scaling", "throughput")
+    assert points(item.rows, "throughput", 10) == [
         {"x": 1, "y": 1.0, "low": None, "high": None},
         {"x": 4, "y": 4.0, "low": 3.8, "high": 4.2},
     ]
@@ -217,8 +217,8 @@ def test_points_carry_their_intervals():
 
 def test_without_variants_the_findings_have_no_name_added():
     rows = [{"clients": 1, "throughput": value_of(10)}]
-    (one,) = variant_series(ANALYSIS.model_copy(update={"tables": {"scaling": rows}}), "scaling", "throughput")
-    assert one.name == "" and one.finding(ANALYSIS, "linear_slope").value == 7
+    (item,) = variant_series(ANALYSIS.model_copy(update={"tables": {"scaling": rows}}), "scaling", "throughput")
+    assert item.name == "" and item.finding(ANALYSIS, "linear_slope").value == 7
 
 
 MODEL = {"n": [0, 1, 2, 4, 8], "x": [0, 9_000, 17_000, 30_000, 40_000]}
@@ -234,16 +234,16 @@ def scaling(record, factor=1.0, variants=("",), models=True):
         for n, x in zip(MODEL["n"][1:], MODEL["x"][1:], strict=True)
     ]
     fitted = {"piecewise-linear": {"n": MODEL["n"], "x": [factor * x for x in MODEL["x"]]}, "best": "piecewise-linear"}
-    drawn = ({"models": fitted} if variants == ("",) else {"variant_models": dict.fromkeys(variants, fitted)}) if models else {}
+    figure = ({"models": fitted} if variants == ("",) else {"variant_models": dict.fromkeys(variants, fitted)}) if models else {}
     return record.model_copy(
-        update={"study": "scaling", "analysis": Analysis(answer="", grade="A", tables={"scaling": rows}, figures=drawn)}
+        update={"study": "scaling", "analysis": Analysis(answer="", grade="A", tables={"scaling": rows}, figures=figure)}
     )
 
 
 def test_each_run_has_its_points_and_its_best_model(run8):
     runs = [("old", scaling(run8[0])), ("new", scaling(run8[0], 1.2)), ("odd", scaling(run8[0], models=False))]
     curves = figures.overlay_lines(runs)
-    assert [len(one.model) for one in curves] == [5, 5, 0] and len({one.rows.colour for one in curves}) == 3
+    assert [len(curve.model) for curve in curves] == [5, 5, 0] and len({item.rows.colour for item in curves}) == 3
     figure = figures.overlay_throughput(runs)
     assert figure.title == "Highest throughput: old 40k tps, new 48k tps, odd 40k tps"
     text = str(drawing.specification(figure, validate=True))
@@ -254,14 +254,14 @@ def test_each_variant_of_a_run_is_a_curve_with_its_model(run8):
     record = scaling(run8[0], variants=("a", "b"))
     del record.analysis.figures["variant_models"]["b"]
     curves = figures.overlay_lines([("run", record)])
-    assert [one.name for one in curves] == ["run: a", "run: b"]
-    assert [one.model[-1:] for one in curves] == [((8, 40_000),), ()], "b has no model"
+    assert [curve.name for curve in curves] == ["run: a", "run: b"]
+    assert [item.model[-1:] for item in curves] == [((8, 40_000),), ()], "b has no model"
 
 
 def test_equal_variants_of_runs_with_long_names_have_distinct_labels(run8):
     record = scaling(run8[0], variants=("synchronous-commit-off", "synchronous-commit-on"))
     runs = [(f"20261122-125315-scaling-{end}", record) for end in ("ab12", "cd34")]
-    names = [one.name for one in figures.overlay_lines(runs)]
+    names = [overlay_line.name for overlay_line in figures.overlay_lines(runs)]
     assert len(set(names)) == 4 and max(map(len, names)) <= 30, names
 
 

@@ -18,10 +18,10 @@ def about(value: float | None, unit: str) -> Finding:
     )
 
 
-def scaling(clients: int, server: float | None, share: float | None, **more: str) -> dict:
+def scaling(clients: int, server: float | None, share: float | None, **extra: str) -> dict:
     tps = Finding(value=10_000.0 * min(clients, 4), unit="tps")
     return {
-        **more,
+        **extra,
         "clients": clients,
         "throughput": tps,
         "server_cpu_per_tx": about(server, "ms"),
@@ -29,17 +29,17 @@ def scaling(clients: int, server: float | None, share: float | None, **more: str
     }
 
 
-def cores(clients: int, busy: float, **more: str) -> dict:
+def cores(clients: int, busy: float, **extra: str) -> dict:
     parts = {"databases_cpu": busy * 0.7, "clients_cpu": busy * 0.3, "pgherd_cpu": 0.01, "platform_cpu": 0.02, "iowait": 0.0, "steal": 0.0}
     cells = {name: Finding(value=value, unit="cores") for name, value in parts.items()}
-    return {**more, "clients": clients, **cells, "idle": Finding(value=4 - busy - 0.03, unit="cores")}
+    return {**extra, "clients": clients, **cells, "idle": Finding(value=4 - busy - 0.03, unit="cores")}
 
 
 @pytest.fixture(scope="module")
 def record(synthetic):
-    found = synthetic.density_run(8)[0]
-    hosts = {name: facts.model_copy(update={"logical_cpus": 4}) for name, facts in found.hosts.items()}
-    return found.model_copy(update={"study": "scaling", "hosts": hosts})
+    result = synthetic.density_run(8)[0]
+    hosts = {name: facts.model_copy(update={"logical_cpus": 4}) for name, facts in result.hosts.items()}
+    return result.model_copy(update={"study": "scaling", "hosts": hosts})
 
 
 def inputs(record, rows, cpu=()) -> FigureInputs:
@@ -50,7 +50,7 @@ def test_the_cost_is_stacked_from_server_and_pgbench(record):
     figure = figures_cpu.cpu_per_tx(inputs(record, [scaling(1, 0.040, 0.2), scaling(8, 0.060, 0.25)]))
     assert figure.title == "With 8 clients a transaction costs 60 µs of server CPU; pgbench uses 25 % of the CPU of both"
     spec = drawing.specification(figure, validate=True)
-    bars = [row for held in spec["datasets"].values() for row in json.loads(held) if "colour" in row and "low" in row]
+    bars = [row for dataset in spec["datasets"].values() for row in json.loads(dataset) if "colour" in row and "low" in row]
     assert [(row["x"], round(row["low"], 6), round(row["high"], 6)) for row in bars] == [
         ("1", 0, 40),
         ("1", 40, 50),
@@ -75,7 +75,7 @@ def test_cores_are_stacked_and_the_first_full_point_is_named(record):
     figure = figures_cpu.cpu(inputs(record, [], [cores(1, 0.9), cores(4, 3.2), cores(8, 3.96), cores(16, 3.97)]))
     assert figure.title == "From 8 clients on, all of the 4 cores are busy"
     spec = drawing.specification(figure)
-    names = {row.get("name") for held in spec["datasets"].values() for row in json.loads(held)}
+    names = {row.get("name") for dataset in spec["datasets"].values() for row in json.loads(dataset)}
     assert {"server", "clients", "idle"} <= names
     shared = cores(8, 2.9) | {"platform_cpu": Finding(value=1.05, unit="cores"), "idle": Finding(value=0.02, unit="cores")}
     assert figures_cpu.cpu(inputs(record, [], [cores(1, 0.9), shared])).title == (

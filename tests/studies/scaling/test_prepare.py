@@ -17,19 +17,19 @@ from pgherd.studies.scaling.propose import planned
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
-def prepared(**asked):
-    return prepare(LocalNode(), ScalingRequest(**asked), dry=True)
+def prepared(**requested):
+    return prepare(LocalNode(), ScalingRequest(**requested), dry=True)
 
 
 def test_a_plain_request_is_one_server_with_all_cores():
-    found = prepared()
-    options = found.options
+    prepared_study = prepared()
+    options = prepared_study.options
     assert options.clients[0] == 1 and options.clients[-1] >= 2 * options.host_cores
     assert (options.vcpus, options.cpu_mode, options.container_memory) == (options.host_cores, "none", None)
     assert options.client_placement == "outside" and options.refine and options.variants == ()
     assert int(options.settings["max_connections"]) >= options.max_clients + 5, "a peak past the planned clients can be looked for"
     assert options.time_budget >= sum(trial.seconds() for trial in planned(options))
-    assert found.study == "scaling"
+    assert prepared_study.study == "scaling"
 
 
 def test_the_same_seed_gives_the_same_options():
@@ -48,23 +48,25 @@ def test_limits_that_were_asked_for_hold():
 
 
 def test_clients_for_which_memory_is_too_small_are_left_out_and_that_is_said():
-    found = prepared(vcpus=1, runtime="process", scale=1, host_memory="70MB")
-    assert 1 <= found.options.clients[-1] < 4
-    assert any(choice.startswith(f"At most {found.options.clients[-1]} client") for choice in found.defaults_chosen)
+    prepared_study = prepared(vcpus=1, runtime="process", scale=1, host_memory="70MB")
+    assert 1 <= prepared_study.options.clients[-1] < 4
+    assert any(choice.startswith(f"At most {prepared_study.options.clients[-1]} client") for choice in prepared_study.defaults_chosen)
     assert not any(choice.startswith("At most") for choice in prepared(vcpus=1, runtime="process").defaults_chosen)
 
 
 def test_a_load_that_writes_gets_as_many_branches_as_clients():
-    found = prepared(workload="tpcb-like", vcpus=1, clients=(1, 30))
-    assert found.options.scale == 30
-    assert any(choice.startswith("Scale 30: each transaction of tpcb-like updates one of 30 branches") for choice in found.defaults_chosen)
+    prepared_study = prepared(workload="tpcb-like", vcpus=1, clients=(1, 30))
+    assert prepared_study.options.scale == 30
+    assert any(
+        choice.startswith("Scale 30: each transaction of tpcb-like updates one of 30 branches") for choice in prepared_study.defaults_chosen
+    )
     assert prepared(workload="tpcb-like", clients=(1, 30), scale=5).options.scale == 5
     assert prepared(clients=(1, 30)).options.scale == 10, "a load that only reads needs no more"
 
 
 def test_variants_share_all_but_what_they_change():
-    found = prepared(variant=("base", "odd:jit=off,work_mem=8MB,protocol=simple,scale=3"), set=("work_mem=6MB",), clients=(1, 2))
-    options = found.options
+    prepared_study = prepared(variant=("base", "odd:jit=off,work_mem=8MB,protocol=simple,scale=3"), set=("work_mem=6MB",), clients=(1, 2))
+    options = prepared_study.options
     base, odd = (variant.options for variant in options.variants)
     assert (base.settings["work_mem"], odd.settings["work_mem"], odd.settings["jit"]) == ("6MB", "8MB", "off")
     assert (base.protocol, odd.protocol, base.scale, odd.scale) == ("prepared", "simple", 10, 3)
@@ -74,10 +76,12 @@ def test_variants_share_all_but_what_they_change():
         == (options.seed, options.host_memory, options.host_cores)
     )
     assert "jit" not in base.settings
-    jit = next(row for row in found.settings if row.name == "jit")
+    jit = next(row for row in prepared_study.settings if row.name == "jit")
     assert (jit.value, jit.why) == ("base: the default; odd: off", "differs between the variants")
-    assert "max_wal_senders" in {row.name for row in found.settings}
-    assert len([choice for choice in found.defaults_chosen if choice.startswith("PostgreSQL")]) == 1, "what holds for all is said once"
+    assert "max_wal_senders" in {row.name for row in prepared_study.settings}
+    assert len([choice for choice in prepared_study.defaults_chosen if choice.startswith("PostgreSQL")]) == 1, (
+        "what holds for all is said once"
+    )
 
 
 def test_variants_that_say_the_same_in_other_words_are_refused():
@@ -87,7 +91,7 @@ def test_variants_that_say_the_same_in_other_words_are_refused():
 
 def test_variants_are_logged_alike_however_their_trial_went(monkeypatch):
     shares = iter([1.0, 0.2])
-    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *given, **named: next(shares))
+    monkeypatch.setattr("pgherd.prepare.load.sampling", lambda *inputs, **named: next(shares))
     options = prepared(variant=("a:jit=off", "b:jit=on")).options
     assert [variant.options.sampling for variant in options.variants] == [0.2, 0.2] and options.sampling == 0.2
 
@@ -99,34 +103,34 @@ def test_one_variant_alone_is_held_against_the_request_as_it_is():
 
 
 def test_variants_with_fewer_cpus_are_measured_with_the_same_clients():
-    found = prepared(variant=("whole", "part:vcpus=1"), runtime="process").options
-    assert {1, 2, 3, 4} <= set(found.clients)
-    assert found.clients[-1] <= found.max_clients
-    assert found.time_budget > sum(trial.seconds() for trial in planned(found))
+    result = prepared(variant=("whole", "part:vcpus=1"), runtime="process").options
+    assert {1, 2, 3, 4} <= set(result.clients)
+    assert result.clients[-1] <= result.max_clients
+    assert result.time_budget > sum(trial.seconds() for trial in planned(result))
 
 
 def test_what_versions_differ_in_by_themselves_is_told(monkeypatch):
-    asked = {}
+    request = {}
 
-    def differences(node, baseline, others, **more):
-        asked.update(more)
+    def differences(node, baseline, others, **extra):
+        request.update(extra)
         return {name: (VersionDifference("io_method", "–", "worker"),) for name in others}
 
     monkeypatch.setattr(servers, "differences", differences)
-    found = prepared(variant=("old", "new:jit=off"), clients=(1, 2))
-    assert "Defaults that differ between versions: io_method is – in old, worker in new." in found.defaults_chosen
-    assert "jit" in asked["settings"], "what is set differs in no default"
+    prepared_study = prepared(variant=("old", "new:jit=off"), clients=(1, 2))
+    assert "Defaults that differ between versions: io_method is – in old, worker in new." in prepared_study.defaults_chosen
+    assert "jit" in request["settings"], "what is set differs in no default"
 
 
 def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
     complete = module._server
     devices = iter([(), ("/dev/sdz",)])
-    monkeypatch.setattr(module, "_server", lambda *given: replace(complete(*given), typed=next(devices)))
+    monkeypatch.setattr(module, "_server", lambda *inputs: replace(complete(*inputs), typed=next(devices)))
     assert prepared(variant=("a", "b:jit=off"), clients=(1, 2)).typed == ("/dev/sdz",)
 
 
 @pytest.mark.parametrize(
-    ("asked", "error", "message"),
+    ("requested", "error", "message"),
     [
         ({"clients": (0, 1)}, UsageError, "--clients 0: the minimum is 1"),
         ({"clients": (1, 2), "threads": 8}, UsageError, "--threads 8 is more than --clients 2"),
@@ -151,6 +155,6 @@ def test_devices_that_any_variant_formats_are_typed_by_the_user(monkeypatch):
         ({"vcpus": 4096}, UsageError, "--vcpus 4096 is more than the"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_starts(asked, error, message):
+def test_what_cannot_be_is_refused_before_anything_starts(requested, error, message):
     with pytest.raises(error, match=message):
-        prepared(**asked)
+        prepared(**requested)

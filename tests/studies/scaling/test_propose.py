@@ -27,8 +27,8 @@ def test_each_series_holds_every_number_of_clients_in_another_order(options: Bui
     trials = propose(options(), []).trials
     series = [[clients(trial) for trial in trials[i : i + 8]] for i in (0, 8, 16)]
     assert len(trials) == 24
-    assert all(sorted(one) == [1, 2, 3, 4, 6, 8, 12, 16] for one in series)
-    assert len({tuple(one) for one in series}) == 3
+    assert all(sorted(sery) == [1, 2, 3, 4, 6, 8, 12, 16] for sery in series)
+    assert len({tuple(item) for item in series}) == 3
     assert [clients(t) for t in propose(options(seed=2), []).trials] != [clients(t) for t in trials]
     assert len({trial.key() for trial in trials}) == 24
     assert all(trial.point == {"clients": clients(trial)} for trial in trials)
@@ -36,10 +36,10 @@ def test_each_series_holds_every_number_of_clients_in_another_order(options: Bui
 
 def test_one_container_with_all_cores_and_threads_up_to_them(options: Build) -> None:
     for trial in planned(options()):
-        ((place, host, container, _, _),) = trial.deployment.databases()
+        ((location, host, container, _, _),) = trial.deployment.databases()
         assert (host.cores, container.vcpus, container.cpu_mode) == (4, 4, "none")
         (load,) = trial.phases[0].loads.values()
-        assert list(trial.phases[0].loads) == [str(place)]
+        assert list(trial.phases[0].loads) == [str(location)]
         assert (load.clients, load.threads) == (clients(trial), min(clients(trial), 4))
 
 
@@ -51,22 +51,22 @@ def test_cpu_bound_is_meant_only_where_it_can_be_expected(options: Build) -> Non
 
 
 def test_variants_follow_each_other_within_a_series(variants: Build) -> None:
-    given = variants({"old": {"pg_version": "15.18"}, "new": {}, "odd": {"settings": {"jit": "off"}}}, clients=(1, 2, 4))
-    trials = propose(given, []).trials
+    study_options = variants({"old": {"pg_version": "15.18"}, "new": {}, "odd": {"settings": {"jit": "off"}}}, clients=(1, 2, 4))
+    trials = propose(study_options, []).trials
     order = [str(trial.point["variant"]) for trial in trials]
     runs = [(name, len(list(group))) for name, group in itertools.groupby(order)]
     assert [length for _, length in runs] == [3] * 9, "each variant is measured completely before the next, and never twice in a row"
     assert all({name for name, _ in runs[i : i + 3]} == {"old", "new", "odd"} for i in (0, 3, 6))
     assert len({tuple(name for name, _ in runs[i : i + 3]) for i in (0, 3, 6)}) > 1
     assert {container.name for trial in trials for _, container in trial.deployment.containers()} == {"db01"}
-    assert {s.version for t in trials if t.point["variant"] == "old" for _, _, s in t.deployment.servers()} == {"15.18"}
+    assert {s.version for trial in trials if trial.point["variant"] == "old" for _, _, s in trial.deployment.servers()} == {"15.18"}
     assert {trial.state for trial in trials} == {"warm"}
     assert len({trial.key() for trial in trials}) == 27
 
 
 def test_further_points_come_where_the_curve_is_least_certain(options: Build, server: Any, shape: Any) -> None:
-    given = options(clients=(1, 2, 4, 8, 16), time_budget=400)
-    results, _ = server(given, {"": shape(knee=6.0, slope=0.1)}).until_stop()
+    study_options = options(clients=(1, 2, 4, 8, 16), time_budget=400)
+    results, _ = server(study_options, {"": shape(knee=6.0, slope=0.1)}).until_stop()
     added = [trial for trial in (result.trial for result in results) if trial.reason.startswith("added")]
     assert {clients(trial) for trial in added} & {5, 6, 7}, "around the knee"
     assert Counter(clients(trial) for trial in added).most_common()[-1][1] <= 3
@@ -74,60 +74,60 @@ def test_further_points_come_where_the_curve_is_least_certain(options: Build, se
 
 
 def test_a_peak_at_the_edge_is_looked_for_beyond_it(options: Build, server: Any, shape: Any) -> None:
-    given = options(clients=(1, 2, 4), time_budget=600, max_clients=16)
-    results, _ = server(given, {"": shape(knee=9.0, slope=0.0)}).until_stop()
+    study_options = options(clients=(1, 2, 4), time_budget=600, max_clients=16)
+    results, _ = server(study_options, {"": shape(knee=9.0, slope=0.0)}).until_stop()
     assert max(clients(result.trial) for result in results) > 9
     results, _ = server(options(clients=(1, 2, 4), max_clients=4, time_budget=600), {"": shape(knee=9.0)}).until_stop()
     assert max(clients(result.trial) for result in results) == 4, "the server is not set up for more"
 
 
 def test_only_the_numbers_that_were_asked_for(options: Build, server: Any) -> None:
-    given = options(clients=(1, 8, 16), refine=False, time_budget=600)
-    results, _ = server(given).until_stop()
+    study_options = options(clients=(1, 8, 16), refine=False, time_budget=600)
+    results, _ = server(study_options).until_stop()
     assert {clients(result.trial) for result in results} == {1, 8, 16}
     results, _ = server(options(clients=(1, 8, 16), time_budget=None)).until_stop()
     assert len(results) == 9, "without a budget there are neither further points nor repeats"
 
 
 def test_added_points_are_measured_of_all_variants(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"old": {"pg_version": "15.18"}, "new": {}}, clients=(1, 2, 4, 8), time_budget=1000)
-    results, _ = server(given, {"old": shape(knee=6.0, slope=0.0), "new": shape(knee=6.0, slope=0.0)}).until_stop()
+    study_options = variants({"old": {"pg_version": "15.18"}, "new": {}}, clients=(1, 2, 4, 8), time_budget=1000)
+    results, _ = server(study_options, {"old": shape(knee=6.0, slope=0.0), "new": shape(knee=6.0, slope=0.0)}).until_stop()
     added = Counter((str(r.trial.point["variant"]), clients(r.trial)) for r in results if r.trial.reason.startswith("added"))
     assert {n for _, n in added}
     assert all(added[variant, n] == 3 for _, n in added for variant in ("old", "new"))
 
 
 def test_tainted_trials_are_measured_again(options: Build, server: Any) -> None:
-    given = options(clients=(1, 4), time_budget=None)
-    results, _ = server(given, taint=lambda t: "steal" if t.key() == "clients=4#1" else None).until_stop()
+    study_options = options(clients=(1, 4), time_budget=None)
+    results, _ = server(study_options, taint=lambda t: "steal" if t.key() == "clients=4#1" else None).until_stop()
     assert [r.trial.key() for r in results if r.trial.reason.startswith("rerun")] == ["clients=4#3"]
 
 
 @pytest.mark.parametrize("cut", [0, 1, 5, 11, 20])
 def test_resume_is_replay(variants: Build, server: Any, shape: Any, cut: int) -> None:
-    given = variants({"a": {}, "b": {"settings": {"jit": "off"}}}, clients=(1, 4, 8), time_budget=300)
+    study_options = variants({"a": {}, "b": {"settings": {"jit": "off"}}}, clients=(1, 4, 8), time_budget=300)
     shapes = {"a": shape(), "b": shape(each=9000)}
-    whole, _ = server(given, shapes).until_stop()
-    begun = whole[:cut]
-    after = [trial.key() for trial in propose(given, begun).trials]
-    assert after[0] == whole[cut].trial.key()
+    complete, _ = server(study_options, shapes).until_stop()
+    begun = complete[:cut]
+    after = [trial.key() for trial in propose(study_options, begun).trials]
+    assert after[0] == complete[cut].trial.key()
     assert not set(after) & {result.trial.key() for result in begun}
 
 
 def test_no_trial_goes_far_beyond_the_budget(options: Build, server: Any) -> None:
-    given = options(time_budget=200)
-    results, stop = server(given).until_stop()
+    study_options = options(time_budget=200)
+    results, stop = server(study_options).until_stop()
     assert sum(result.ended - result.started for result in results) <= 200
     assert "21 of 24 planned trials" in stop
 
 
 def test_a_hinge_is_least_certain_where_it_bends() -> None:
     """Linear to 6 clients, then flat: measured at 1, 2, 4, 8, 10 and 16, it is uncertain between 4 and 8 only."""
-    found = dict(uncertainties([(n, min(n, 6.0)) for n in (1, 2, 4, 8, 10, 16)]))
-    assert max(found, key=found.__getitem__) == 6
+    result = dict(uncertainties([(n, min(n, 6.0)) for n in (1, 2, 4, 8, 10, 16)]))
+    assert max(result, key=result.__getitem__) == 6
     # The lines through (2, 2), (4, 4) and through (8, 6), (10, 6) meet at (6, 6), one above the chord's 5.
-    assert found[6] == pytest.approx(1 / 6)
-    assert found[3] == found[9] == pytest.approx(0)
+    assert result[6] == pytest.approx(1 / 6)
+    assert result[3] == result[9] == pytest.approx(0)
 
 
 def test_a_peak_may_hide_before_the_last_point() -> None:
@@ -169,6 +169,6 @@ def test_medians_are_of_clean_trials(options: Build, server: Any) -> None:
 
 
 def test_nothing_is_added_to_a_curve_that_is_known(options: Build, server: Any, shape: Any) -> None:
-    given = options(clients=(1, 2, 3, 4, 5, 6, 7, 8))
+    study_options = options(clients=(1, 2, 3, 4, 5, 6, 7, 8))
     flat = shape(knee=4, slope=0.0, peak=100)
-    assert next_clients(given, server(given, {"": flat}, noise=0).all(planned(given))) is None
+    assert next_clients(study_options, server(study_options, {"": flat}, noise=0).all(planned(study_options))) is None

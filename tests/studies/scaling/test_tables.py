@@ -17,28 +17,28 @@ Build = Callable[..., ScalingOptions]
 
 def curves_of(options: ScalingOptions, host: Any) -> list[ScalingCurve]:
     results = host.all(planned(options))
-    return [scaling_curve(own, scaling_points(own, results, name), name) for name, own in options.servers().items()]
+    return [scaling_curve(server, scaling_points(server, results, name), name) for name, server in options.servers().items()]
 
 
 def test_a_row_of_every_number_of_clients(options: Build, server: Any) -> None:
-    given = options(clients=(1, 4, 8))
-    one, four, eight = scaling_rows(curves_of(given, server(given, noise=0)))
-    assert (one["clients"], one["clients_per_core"], one["trials"], one["tainted_trials"]) == (1, 0.25, 3, 0)
-    assert one["p99"].value is None and one["p99"].note
+    study_options = options(clients=(1, 4, 8))
+    item, four, eight = scaling_rows(curves_of(study_options, server(study_options, noise=0)))
+    assert (item["clients"], item["clients_per_core"], item["trials"], item["tainted_trials"]) == (1, 0.25, 3, 0)
+    assert item["p99"].value is None and item["p99"].note
     assert four["p99"].value == pytest.approx(3 * 1000 * 4 / 40_000)
     assert eight["efficiency_linear"].value == pytest.approx(52 / 80)
-    assert "variant" not in one and "ratio_to_baseline" not in one
+    assert "variant" not in item and "ratio_to_baseline" not in item
 
 
 def test_cpu_per_transaction_names_its_scope(options: Build, server: Any) -> None:
-    for place, word in (("inside", "with the clients in it"), ("outside", "without clients")):
-        given = options(clients=(1, 4), client_placement=place)
-        assert word in scaling_rows(curves_of(given, server(given)))[0]["cpu_per_tx"].note
+    for location, word in (("inside", "with the clients in it"), ("outside", "without clients")):
+        study_options = options(clients=(1, 4), client_placement=location)
+        assert word in scaling_rows(curves_of(study_options, server(study_options)))[0]["cpu_per_tx"].note
 
 
 def test_variants_have_their_ratio_to_the_first(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4))
-    rows = scaling_rows(curves_of(given, server(given, {"a": shape(), "b": shape(each=5_000)}, noise=0)))
+    study_options = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4))
+    rows = scaling_rows(curves_of(study_options, server(study_options, {"a": shape(), "b": shape(each=5_000)}, noise=0)))
     assert [(row["variant"], row["clients"], row["ratio_to_baseline"].value) for row in rows] == [
         ("a", 1, 1.0),
         ("a", 4, 1.0),
@@ -48,8 +48,8 @@ def test_variants_have_their_ratio_to_the_first(variants: Build, server: Any, sh
 
 
 def test_the_number_of_clients_and_their_cpu_are_two_columns(options: Build, server: Any) -> None:
-    given = options(clients=(1, 4))
-    row = cpu_rows(curves_of(given, server(given, noise=0)))[1]
+    study_options = options(clients=(1, 4))
+    row = cpu_rows(curves_of(study_options, server(study_options, noise=0)))[1]
     assert row["clients"] == 4
     assert row["clients_cpu"].value == pytest.approx(3.2 / 3)
     assert row["databases_cpu"].value == pytest.approx(3.2 * 2 / 3)
@@ -59,8 +59,8 @@ def test_the_number_of_clients_and_their_cpu_are_two_columns(options: Build, ser
 def ratio_curves(options: ScalingOptions, host: Any) -> list[Any]:
     results = host.all(planned(options))
     return [
-        scaling_curve(own, scaling_points(own, results, name), name, options.seed + place)
-        for place, (name, own) in enumerate(options.servers().items())
+        scaling_curve(own, scaling_points(own, results, name), name, options.seed + position)
+        for position, (name, own) in enumerate(options.servers().items())
     ]
 
 
@@ -70,18 +70,20 @@ def test_intervals_hold_the_truth_as_often_as_they_say(variants: Build, server: 
     probability of 0.1 %."""
     missed = 0
     for seed in range(150):
-        given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 2, 4, 8, 10), seed=seed)
-        found = ratio_findings(ratio_curves(given, server(given, {"a": shape(), "b": shape(each=11_000)}, noise=noise, seed=seed)))
+        study_options = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 2, 4, 8, 10), seed=seed)
+        result = ratio_findings(
+            ratio_curves(study_options, server(study_options, {"a": shape(), "b": shape(each=11_000)}, noise=noise, seed=seed))
+        )
         for name in ("peak_ratio.b", "slope_ratio.b"):
-            missed += not found[name].low <= 1.1 <= found[name].high
+            missed += not result[name].low <= 1.1 <= result[name].high
     assert missed < 28
 
 
 def test_a_number_of_clients_that_the_first_does_not_have(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4))
-    results = server(given, {"a": shape(), "b": shape(each=5_000)}, noise=0).all(planned(given))
-    kept = [result for result in results if result.trial.point != {"variant": "a", "clients": 4}]
-    base, other = (scaling_curve(own, scaling_points(own, kept, name), name) for name, own in given.servers().items())
+    study_options = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4))
+    results = server(study_options, {"a": shape(), "b": shape(each=5_000)}, noise=0).all(planned(study_options))
+    retained = [result for result in results if result.trial.point != {"variant": "a", "clients": 4}]
+    base, other = (scaling_curve(server, scaling_points(server, retained, name), name) for name, server in study_options.servers().items())
     assert ratio_at_same_clients(other, base, 0).value == pytest.approx(0.5)
     assert "'a' was not measured with the same number of clients" in ratio_at_same_clients(other, base, 1).note
 
@@ -93,8 +95,10 @@ def test_variant_rows(variants: Build) -> None:
 
 
 def test_the_servers_cpu_is_compared_where_it_was_seen(variants: Build, server: Any, shape: Any) -> None:
-    given = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4, 10))
+    study_options = variants({"a": {}, "b": {"scale": 20}}, clients=(1, 4, 10))
     shapes = {"a": shape(), "b": shape(each=12_500)}
-    seen = ratio_findings(ratio_curves(given, server(given, shapes, noise=0.002)))["server_cpu_per_tx_ratio.b"]
-    assert seen.low < 0.8 < seen.high
-    assert ratio_findings(ratio_curves(given, server(given, shapes, metrics=False)))["server_cpu_per_tx_ratio.b"].value is None
+    observed = ratio_findings(ratio_curves(study_options, server(study_options, shapes, noise=0.002)))["server_cpu_per_tx_ratio.b"]
+    assert observed.low < 0.8 < observed.high
+    assert (
+        ratio_findings(ratio_curves(study_options, server(study_options, shapes, metrics=False)))["server_cpu_per_tx_ratio.b"].value is None
+    )

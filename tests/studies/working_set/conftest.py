@@ -124,7 +124,7 @@ def server() -> type[Server]:
 
 @pytest.fixture
 def options() -> Callable[..., WorkingSetOptions]:
-    def build(**more: object) -> WorkingSetOptions:
-        return WorkingSetOptions(**{**BASE, **more})
+    def build(**extra: object) -> WorkingSetOptions:
+        return WorkingSetOptions(**{**BASE, **extra})
 
     return build

@@ -31,11 +31,13 @@ def test_working_sets_above_the_configured_memory_leave_no_headroom(analysed):
 
 @pytest.fixture
 def analysed(server, options):
-    def run(**more):
-        fields = {name: more.pop(name) for name in list(more) if name in type(options()).model_fields and name not in ("memory", "buffers")}
-        own = options(**{"time_budget": 900.0, **fields})
-        results, _ = server(own, **more).until_stop()
-        return analyse(own, results)
+    def run(**extra):
+        fields = {
+            name: extra.pop(name) for name in list(extra) if name in type(options()).model_fields and name not in ("memory", "buffers")
+        }
+        study_options = options(**{"time_budget": 900.0, **fields})
+        results, _ = server(study_options, **extra).until_stop()
+        return analyse(study_options, results)
 
     return run
 
@@ -148,10 +150,12 @@ def test_a_curve_of_which_half_is_tainted_is_an_indication(analysed):
         )
 
     some = noisy(340)
-    assert some.grade == "B" and any("2 clients: only tainted trials for " in said for said in some.warnings)
-    most = noisy(0)
-    assert most.grade == "C" and any("2 clients: only tainted trials for " in said and "(grade C)" in said for said in most.warnings)
-    assert not any("30 clients: only tainted" in said for said in most.warnings)
+    assert some.grade == "B" and any("2 clients: only tainted trials for " in warning for warning in some.warnings)
+    maximum = noisy(0)
+    assert maximum.grade == "C" and any(
+        "2 clients: only tainted trials for " in message and "(grade C)" in message for message in maximum.warnings
+    )
+    assert not any("30 clients: only tainted" in text for text in maximum.warnings)
 
 
 def test_a_deviation_from_e7_is_reported(analysed):
@@ -167,27 +171,27 @@ def test_no_trials(options):
 
 
 def test_a_time_budget_too_short_for_a_trial(server, options):
-    own = options(time_budget=5.0)
-    results, stop = server(own).until_stop()
-    analysis = analyse(own, results)
+    study_options = options(time_budget=5.0)
+    results, stop = server(study_options).until_stop()
+    analysis = analyse(study_options, results)
     assert results == [] and analysis.grade == "C" and not analysis.warnings and not analysis.tables
     assert analysis.answer.startswith("No result: no trial was run, since the time budget of 5 s is too short for one trial, which")
     assert analysis.answer.endswith("; raise --time-budget.") and stop.startswith("the time budget of 5 s is too short")
 
 
 def test_no_trial_finished(server, options):
-    own = options()
-    results, _ = server(own, lives=10_000.0).until_stop()
-    analysis = analyse(own, results)
+    study_options = options()
+    results, _ = server(study_options, lives=10_000.0).until_stop()
+    analysis = analyse(study_options, results)
     assert analysis.grade == "C"
     assert "none of them finished" in analysis.answer
 
 
 @pytest.fixture
 def curves(server, options):
-    own = options(time_budget=600.0)
-    results, _ = server(own, lives=130.0).until_stop()
-    return own, [SweepTrials(curve, results) for sweep in own.vary for curve in own.curves(sweep)]
+    study_options = options(time_budget=600.0)
+    results, _ = server(study_options, lives=130.0).until_stop()
+    return study_options, [SweepTrials(curve, results) for sweep in study_options.vary for curve in study_options.curves(sweep)]
 
 
 def test_one_row_for_each_curve(curves):
@@ -217,5 +221,5 @@ def test_one_row_for_each_size(curves):
 
 
 def test_no_difference_without_the_second_sweep(server, options):
-    own = options(vary=("memory",))
-    assert extra_memory_rows(own, []) == []
+    study_options = options(vary=("memory",))
+    assert extra_memory_rows(study_options, []) == []

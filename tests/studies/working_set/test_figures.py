@@ -103,16 +103,16 @@ def test_loads_are_named_at_their_curves(inputs):
 
 
 def test_a_sweep_that_was_not_requested_has_no_reason(inputs):
-    found = analysed()
-    memory = found.model_copy(update={"figures": {"curves": [c for c in found.figures["curves"] if c["sweep"] == "memory"]}})
-    with pytest.raises(FigureUnavailable) as why:
+    analysis = analysed()
+    memory = analysis.model_copy(update={"figures": {"curves": [c for c in analysis.figures["curves"] if c["sweep"] == "memory"]}})
+    with pytest.raises(FigureUnavailable) as raised:
         figures.shared_buffers(inputs(memory))
-    assert str(why.value) == ""
+    assert str(raised.value) == ""
 
 
 def test_a_sweep_without_throughput_says_so(inputs):
-    found = analysed()
-    empty = found.model_copy(update={"tables": {**found.tables, "sweep": []}})
+    analysis = analysed()
+    empty = analysis.model_copy(update={"tables": {**analysis.tables, "sweep": []}})
     with pytest.raises(FigureUnavailable, match="no trial finished"):
         figures.memory(inputs(empty))
     with pytest.raises(FigureUnavailable, match="two sizes"):
@@ -120,7 +120,7 @@ def test_a_sweep_without_throughput_says_so(inputs):
 
 
 def test_no_estimates_without_a_knee(inputs):
-    found = analysed()
-    rows = [{**row, "working_set": about(None, 0, "MB")} for row in found.tables["working-set"]]
+    analysis = analysed()
+    rows = [{**row, "working_set": about(None, 0, "MB")} for row in analysis.tables["working-set"]]
     with pytest.raises(FigureUnavailable, match="no curve has a knee"):
-        figures.estimates(inputs(found.model_copy(update={"tables": {**found.tables, "working-set": rows}})))
+        figures.estimates(inputs(analysis.model_copy(update={"tables": {**analysis.tables, "working-set": rows}})))

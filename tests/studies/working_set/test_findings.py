@@ -33,37 +33,37 @@ def known(value, low=None, high=None):
 
 
 def test_e7(options):
-    own = options(configured_memory=4096)
-    found = headroom_findings(own, {30: known(1376.0), 2: known(1152.0)})
-    assert found["configured"].value == 8192
-    assert found["headroom"].value == 5664
-    assert found["max_safe_overcommit"].value == approx(0.69, abs=0.005)
-    assert found["headroom"].published.startswith("5664 MB") and found["max_safe_overcommit"].published.startswith("69 %")
+    study_options = options(configured_memory=4096)
+    result = headroom_findings(study_options, {30: known(1376.0), 2: known(1152.0)})
+    assert result["configured"].value == 8192
+    assert result["headroom"].value == 5664
+    assert result["max_safe_overcommit"].value == approx(0.69, abs=0.005)
+    assert result["headroom"].published.startswith("5664 MB") and result["max_safe_overcommit"].published.startswith("69 %")
 
 
 def test_intervals_come_from_the_ends(options):
-    found = headroom_findings(options(configured_memory=400), {30: known(250.0, 240.0, 270.0), 2: known(200.0, 190.0, 205.0)})
-    assert (found["headroom"].low, found["headroom"].value, found["headroom"].high) == (325, 350, 370)
-    assert found["max_safe_overcommit"].low == approx(325 / 800) and found["max_safe_overcommit"].high == approx(370 / 800)
-    assert found["headroom"].n == 18
+    result = headroom_findings(options(configured_memory=400), {30: known(250.0, 240.0, 270.0), 2: known(200.0, 190.0, 205.0)})
+    assert (result["headroom"].low, result["headroom"].value, result["headroom"].high) == (325, 350, 370)
+    assert result["max_safe_overcommit"].low == approx(325 / 800) and result["max_safe_overcommit"].high == approx(370 / 800)
+    assert result["headroom"].n == 18
 
 
 def test_no_interval_where_one_has_none(options):
-    found = headroom_findings(options(), {30: known(250.0, 240.0, 270.0), 2: known(200.0)})
-    assert found["headroom"].low is None and "no interval" in found["headroom"].note
+    result = headroom_findings(options(), {30: known(250.0, 240.0, 270.0), 2: known(200.0)})
+    assert result["headroom"].low is None and "no interval" in result["headroom"].note
 
 
 def test_no_headroom_without_all_working_sets(options):
-    found = headroom_findings(options(), {30: known(None), 2: known(200.0)})
-    assert found["headroom"].value is None and found["headroom"].note == "no working set with 30 clients"
+    result = headroom_findings(options(), {30: known(None), 2: known(200.0)})
+    assert result["headroom"].value is None and result["headroom"].note == "no working set with 30 clients"
 
 
 @pytest.mark.parametrize(
-    ("configured", "sets", "wanted"), [(8192, [1376, 1152], (5664, 0.69)), (100, [100], (0, 0)), (100, [150], (-50, 0))]
+    ("configured", "sets", "expected"), [(8192, [1376, 1152], (5664, 0.69)), (100, [100], (0, 0)), (100, [150], (-50, 0))]
 )
-def test_headroom(configured, sets, wanted):
+def test_headroom(configured, sets, expected):
     room, rate = headroom(configured, sets)
-    assert room == wanted[0] and rate == approx(wanted[1], abs=0.005)
+    assert room == expected[0] and rate == approx(expected[1], abs=0.005)
 
 
 DIP_SIZES = (100, 122, 128, 134, 170, 200, 230, 260, 300, 350)  # 64 MB of buffers are 48–52 % of three of them
@@ -71,11 +71,11 @@ DIP_SIZES = (100, 122, 128, 134, 170, 200, 230, 260, 300, 350)  # 64 MB of buffe
 
 @pytest.fixture
 def looked(server, options):
-    def found(sizes=DIP_SIZES, repeats=3, **more):
-        own = options()
+    def found(sizes=DIP_SIZES, repeats=3, **extra):
+        study_options = options()
         curve = SweepCurve("memory", 30)
-        trials = [trial_at(own, curve, size, 0, repeat, "planned") for size in sizes for repeat in range(repeats)]
-        return dip_finding(own, [SweepTrials(curve, server(own, **more).all(trials))])
+        trials = [trial_at(study_options, curve, size, 0, repeat, "planned") for size in sizes for repeat in range(repeats)]
+        return dip_finding(study_options, [SweepTrials(curve, server(study_options, **extra).all(trials))])
 
     return found
 
@@ -113,24 +113,26 @@ SIZES = (100, 150, 200, 240, 260, 300)
 @pytest.fixture
 def measured(server, options):
     def build(curve=MEMORY, sizes=SIZES, extra=0, **more):
-        own = options()
-        return SweepTrials(curve, server(own, **more).all([trial_at(own, curve, size, extra, 0, "planned") for size in sizes]))
+        study_options = options()
+        return SweepTrials(
+            curve, server(study_options, **more).all([trial_at(study_options, curve, size, extra, 0, "planned") for size in sizes])
+        )
 
     return build
 
 
-def changed(found: SweepTrials, entity: str, name: str, take) -> SweepTrials:
+def changed(outcome: SweepTrials, entity: str, name: str, take) -> SweepTrials:
     """The same with another metric of each size; None takes it away."""
     results = []
-    for result in found.trials:
+    for result in outcome.trials:
         (phase,) = result.phases
         metrics = {key: dict(values) for key, values in phase.metrics.items()}
-        value = take(found.size(result))
+        value = take(outcome.size(result))
         metrics[entity].pop(name, None)
         if value is not None:
             metrics[entity][name] = value
         results.append(result.model_copy(update={"phases": [phase.model_copy(update={"metrics": metrics})]}))
-    return SweepTrials(found.curve, results)
+    return SweepTrials(outcome.curve, results)
 
 
 def test_misses_end_between_two_sizes(measured):
@@ -144,27 +146,29 @@ def test_a_guest_is_measured_by_its_kernel(measured):
 
     def inside_a_guest(result):
         (host,) = result.trial.deployment.hosts
-        guest = host.model_copy(update={"containers": tuple(one.model_copy(update={"runtime": "vm"}) for one in host.containers)})
+        guest = host.model_copy(
+            update={"containers": tuple(container.model_copy(update={"runtime": "vm"}) for container in host.containers)}
+        )
         deployment = result.trial.deployment.model_copy(update={"hosts": (guest,)})
         (phase,) = result.phases
         own = phase.metrics["container:db01"]
-        seen = {"vm.refault_file": own["memory.refaults_file"], "memory.total": 300 * MB, "memory.available": 100 * MB}
-        metrics = {**phase.metrics, "guest:db01": seen, "container:db01": {"memory.usage": 1e9}}
+        observed = {"vm.refault_file": own["memory.refaults_file"], "memory.total": 300 * MB, "memory.available": 100 * MB}
+        metrics = {**phase.metrics, "guest:db01": observed, "container:db01": {"memory.usage": 1e9}}
         trial = result.trial.model_copy(update={"deployment": deployment})
         return result.model_copy(update={"trial": trial, "phases": [phase.model_copy(update={"metrics": metrics})]})
 
     before = measured()
-    found = SweepTrials(before.curve, [inside_a_guest(result) for result in before.trials])
-    assert from_misses(found).value == from_misses(before).value
-    use = from_memory_in_use(found)
+    outcome = SweepTrials(before.curve, [inside_a_guest(result) for result in before.trials])
+    assert from_misses(outcome).value == from_misses(before).value
+    use = from_memory_in_use(outcome)
     assert use.value == 200 and "less available memory of the guest" in use.method
-    assert from_psi(found).value is None
+    assert from_psi(outcome).value is None
 
 
 def test_swapping_in_is_a_miss_too(measured):
-    found = changed(measured(), "container:db01", "memory.refaults_anon", lambda size: 5000.0 if size < 280 else 0.0)
-    assert from_misses(found).value == 300
-    assert refaults(found.trials[0]) > refaults(measured().trials[0])
+    result = changed(measured(), "container:db01", "memory.refaults_anon", lambda size: 5000.0 if size < 280 else 0.0)
+    assert from_misses(result).value == 300
+    assert refaults(result.trials[0]) > refaults(measured().trials[0])
 
 
 def test_misses_of_shared_buffers(measured):
@@ -183,8 +187,8 @@ def test_misses_that_were_not_seen_or_never_end(measured):
 
 def test_one_dip_is_not_enough_memory(measured):
     """From that size on: a size in between that happens to miss little does not count."""
-    found = changed(measured(), "container:db01", "memory.refaults_file", lambda size: 0.0 if size in (150, 300) else 10_000.0)
-    assert from_misses(found).value == 300
+    result = changed(measured(), "container:db01", "memory.refaults_file", lambda size: 0.0 if size in (150, 300) else 10_000.0)
+    assert from_misses(result).value == 300
 
 
 def test_use_at_the_largest_size(measured):
@@ -197,8 +201,8 @@ def test_use_at_the_largest_size(measured):
 def test_pressure(measured):
     finding = from_psi(measured())
     assert (finding.low, finding.value) == (240, 260)
-    more = changed(measured(), "container:db01", "psi.memory.some", lambda size: 0.2 if size < 300 else 0.0)
-    assert from_psi(more).value == 300
+    extra = changed(measured(), "container:db01", "psi.memory.some", lambda size: 0.2 if size < 300 else 0.0)
+    assert from_psi(extra).value == 300
     assert "largest size" in from_psi(changed(measured(), "container:db01", "psi.memory.some", lambda size: 0.2)).note
     assert "page cache" in from_psi(measured(SweepCurve("shared-buffers", 2), (16, 32, 64, 96), 100)).note
 

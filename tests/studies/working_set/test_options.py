@@ -43,21 +43,21 @@ def test_a_guest_needs_its_own_system_beside_them_too():
 
 
 def test_defaults():
-    asked = WorkingSetRequest()
-    assert asked.vary == ("memory", "shared-buffers") and asked.workload == "random-block"
-    assert asked.client_placement == "outside" and asked.start_state == "restarted" and asked.precision == 0.05
+    request = WorkingSetRequest()
+    assert request.vary == ("memory", "shared-buffers") and request.workload == "random-block"
+    assert request.client_placement == "outside" and request.start_state == "restarted" and request.precision == 0.05
 
 
-@pytest.mark.parametrize("given", [{"memory": "1GB"}, {"rate": 10.0}, {"dsn": "dbname=x"}, {"huge_pages": "2MB"}])
-def test_what_the_study_decides_itself(given):
+@pytest.mark.parametrize("inputs", [{"memory": "1GB"}, {"rate": 10.0}, {"dsn": "dbname=x"}, {"huge_pages": "2MB"}])
+def test_what_the_study_decides_itself(inputs):
     with pytest.raises(ValidationError, match="does not apply to working-set"):
-        WorkingSetRequest(**given)
+        WorkingSetRequest(**inputs)
 
 
-@pytest.mark.parametrize("given", [{"start_state": "warm"}, {"initial_sizes": 3}, {"precision": "0%"}, {"vary": ()}, {"vary": ("disk",)}])
-def test_what_is_wrong(given):
+@pytest.mark.parametrize("inputs", [{"start_state": "warm"}, {"initial_sizes": 3}, {"precision": "0%"}, {"vary": ()}, {"vary": ("disk",)}])
+def test_what_is_wrong(inputs):
     with pytest.raises(ValidationError):
-        WorkingSetRequest(**given)
+        WorkingSetRequest(**inputs)
 
 
 def test_precision_in_per_cent():

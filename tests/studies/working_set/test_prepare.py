@@ -15,16 +15,16 @@ from pgherd.studies.working_set.prepare import prepare
 pytestmark = pytest.mark.usefixtures("own_directories")
 
 
-def prepared(**asked):
+def prepared(**requested):
     try:
-        return prepare(LocalNode(), WorkingSetRequest(**asked), dry=True)
+        return prepare(LocalNode(), WorkingSetRequest(**requested), dry=True)
     except CapabilityError as error:
         pytest.skip(f"memory cannot be limited here: {error}")
 
 
 def test_a_plain_request():
-    found = prepared(host_memory="2GB")
-    options = found.options
+    prepared_study = prepared(host_memory="2GB")
+    options = prepared_study.options
     assert options.clients == (30, 2) and options.vary == ("memory", "shared-buffers")
     assert options.workload == "random-block" and options.read_only and options.start_state == "restarted"
     assert options.shared_buffers == pytest.approx(options.database_size / 2, abs=1)
@@ -33,28 +33,28 @@ def test_a_plain_request():
     assert options.shared_buffers_sizes[0] < options.database_size / 4 and options.shared_buffers_sizes[-1] > options.database_size
     assert options.refine and options.extra_memory is None
     assert options.time_budget <= 270, "a default run ends within five minutes"
-    assert found.study == "working-set"
-    assert any("swap" in choice.lower() for choice in found.defaults_chosen)
+    assert prepared_study.study == "working-set"
+    assert any("swap" in choice.lower() for choice in prepared_study.defaults_chosen)
 
 
 def test_swap_is_made_where_it_is_asked_for(monkeypatch):
     monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: None)
-    found = prepared(host_memory="2GB", scale=32, swap="file", memory_sizes=("200MB", "100MB"), vary=("memory",))
-    assert found.options.swap == found.environment.swap
-    assert found.environment.swap.kind == "file" and found.environment.swap.size >= 200 << 20
-    (change,) = found.confirm
-    assert change.startswith("a swap file of ") and change in found.host_changes
-    assert not any("No swap" in choice for choice in found.defaults_chosen)
+    prepared_study = prepared(host_memory="2GB", scale=32, swap="file", memory_sizes=("200MB", "100MB"), vary=("memory",))
+    assert prepared_study.options.swap == prepared_study.environment.swap
+    assert prepared_study.environment.swap.kind == "file" and prepared_study.environment.swap.size >= 200 << 20
+    (change,) = prepared_study.confirm
+    assert change.startswith("a swap file of ") and change in prepared_study.host_changes
+    assert not any("No swap" in choice for choice in prepared_study.defaults_chosen)
 
 
 @pytest.mark.parametrize(("size", "swap", "warned"), [("24MB", "file", True), ("24MB", "none", False), ("48MB", "file", False)])
 def test_with_swap_containers_too_small_to_be_warmed_are_told(monkeypatch, size, swap, warned):
     """The database of 32 MB is a little larger on disk: so much is read into buffers of 64 MB, and no more."""
     monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: None)
-    found = prepared(
+    prepared_study = prepared(
         host_memory="2GB", scale=32, shared_buffers="64MB", swap=swap, memory_sizes=(size,), vary=("memory",), clients=(2,), warmup="1s"
     )
-    assert any(said.startswith("Warning: 24 MB of memory is less than the") for said in found.defaults_chosen) is warned
+    assert any(message.startswith("Warning: 24 MB of memory is less than the") for message in prepared_study.defaults_chosen) is warned
 
 
 def test_the_hosts_swap_is_used_unless_something_else_is_said():
@@ -80,16 +80,16 @@ def hypervisor(monkeypatch):
 @pytest.mark.usefixtures("hypervisor")
 class TestInGuests:
     def test_a_guest_is_booted_for_every_size(self):
-        found = prepared(runtime="vm", host_memory="2GB", scale=64)
-        options = found.options
+        prepared_study = prepared(runtime="vm", host_memory="2GB", scale=64)
+        options = prepared_study.options
         assert (options.runtime, options.start_state, options.min_container) == ("vm", "fresh", 160)
         assert options.vcpus == int(options.vcpus) and options.cpu_mode == "none"
         assert options.max_container == 2048 * 0.98 // 1 - 64, "the hypervisor's own memory is the host's too"
         assert options.memory_sizes[0] >= options.shared_buffers + GUEST_SYSTEM_MB
-        assert any("Guests have no swap" in choice for choice in found.defaults_chosen)
+        assert any("Guests have no swap" in choice for choice in prepared_study.defaults_chosen)
 
     @pytest.mark.parametrize(
-        ("asked", "words"),
+        ("requested", "text"),
         [
             ({"memory_sizes": ("150MB", "300MB")}, "--memory-sizes: a guest of 150 MB cannot boot, because it needs at least 160 MB"),
             ({"shared_buffers_sizes": ("16MB",), "extra_memory": "64MB"}, "--extra-memory: a guest of 80 MB cannot boot"),
@@ -97,9 +97,9 @@ class TestInGuests:
             ({"swap": "zram"}, "--swap zram applies only to the cgroup runtime"),
         ],
     )
-    def test_what_cannot_be_asked(self, asked, words):
-        with pytest.raises(UsageError, match=words):
-            prepared(runtime="vm", host_memory="2GB", scale=64, **asked)
+    def test_what_cannot_be_asked(self, requested, text):
+        with pytest.raises(UsageError, match=text):
+            prepared(runtime="vm", host_memory="2GB", scale=64, **requested)
 
 
 def test_what_writes_begins_afresh():
@@ -109,7 +109,7 @@ def test_what_writes_begins_afresh():
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "text"),
     [
         ({"set": ("shared_buffers=1GB",)}, "--shared-buffers"),
         ({"clients": (2, 2)}, "different numbers of clients"),
@@ -120,15 +120,17 @@ def test_what_writes_begins_afresh():
         ({"extra_memory": "what"}, "not a memory size"),
     ],
 )
-def test_what_cannot_be_asked(asked, words):
-    with pytest.raises(UsageError, match=words):
-        prepared(**asked)
+def test_what_cannot_be_asked(requested, text):
+    with pytest.raises(UsageError, match=text):
+        prepared(**requested)
 
 
-@pytest.mark.parametrize("asked", [{"memory": "1GB"}, {"dsn": "dbname=x"}, {"rate": 5.0}, {"huge_pages": "2MB"}, {"start_state": "warm"}])
-def test_what_does_not_go_with_it(asked):
+@pytest.mark.parametrize(
+    "requested", [{"memory": "1GB"}, {"dsn": "dbname=x"}, {"rate": 5.0}, {"huge_pages": "2MB"}, {"start_state": "warm"}]
+)
+def test_what_does_not_go_with_it(requested):
     with pytest.raises(ValidationError):
-        WorkingSetRequest(**asked)
+        WorkingSetRequest(**requested)
 
 
 def test_other_runtimes_cannot_limit_memory():
@@ -139,6 +141,6 @@ def test_other_runtimes_cannot_limit_memory():
 def test_an_explicit_null_leaves_the_default_and_the_preset_as_they_are():
     options = prepared(warmup=None, repeats=None, host_memory="2GB", scale=32).options
     assert (options.warmup, options.repeats) == (1.5, 1)
-    given = {"preset": "E7", "workload": "random-block", "scale": 32, "shared_buffers": "16MB", "host_memory": "2GB"}
-    options = prepared(**given, warmup=None, repeats=None, clients=None).options
+    inputs = {"preset": "E7", "workload": "random-block", "scale": 32, "shared_buffers": "16MB", "host_memory": "2GB"}
+    options = prepared(**inputs, warmup=None, repeats=None, clients=None).options
     assert (options.warmup, options.repeats, options.clients) == (60, 2, (30, 2))

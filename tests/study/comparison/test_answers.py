@@ -54,7 +54,7 @@ def test_an_end_that_says_nothing_is_left_out():
 
 
 @pytest.mark.parametrize(
-    ("name", "decided", "said"),
+    ("name", "decided", "message"),
     [
         ("throughput", "higher", "faster"),
         ("p95", "higher", "slower"),
@@ -63,51 +63,55 @@ def test_an_end_that_says_nothing_is_left_out():
         ("p99", "inconclusive", "inconclusive"),
     ],
 )
-def test_a_verdict_is_in_the_metrics_words(name, decided, said):
-    assert answers.conclusion(METRICS[name], decided, 0.02) == said
+def test_a_verdict_is_in_the_metrics_words(name, decided, message):
+    assert answers.conclusion(METRICS[name], decided, 0.02) == message
 
 
-def answer(options, verdict, found, more=None, why="because", name="throughput", aa_ratio=None):
-    decision = Decision(verdict, found, True, more, why)
+def answer(options, verdict, result, more=None, why="because", name="throughput", aa_ratio=None):
+    decision = Decision(verdict, result, True, more, why)
     return answers.answer(options, metric(name), {"other": decision}, aa_ratio, 8)
 
 
 def test_the_sentence(options):
-    made = options()
+    study_options = options()
     aa_ratio = estimate(1.002, 0.989, 1.011)
-    assert answer(made, "higher", estimate(1.048, 1.031, 1.064), aa_ratio=aa_ratio) == (
+    assert answer(study_options, "higher", estimate(1.048, 1.031, 1.064), aa_ratio=aa_ratio) == (
         "other is faster than base: throughput +4.8 % (95 % interval +3.1 … +6.4 %, 8 blocks); base against itself (A/A): "
         "+0.2 % (−1.1 … +1.1 %)."
     )
-    assert answer(made, "lower", estimate(0.985, 0.981, 0.99)) == (
+    assert answer(study_options, "lower", estimate(0.985, 0.981, 0.99)) == (
         "other is slower than base: throughput −1.50 % (95 % interval −1.90 … −1.00 %, 8 blocks), which is significant but less than 2 %."
     )
-    assert answer(made, "equivalent", estimate(1.0, 0.99, 1.01)).startswith("other and base do not differ by more than 2 %: throughput")
-    assert answer(made, "inconclusive", estimate(1.0, 0.9, 1.1), more=12) == (
+    assert answer(study_options, "equivalent", estimate(1.0, 0.99, 1.01)).startswith(
+        "other and base do not differ by more than 2 %: throughput"
+    )
+    assert answer(study_options, "inconclusive", estimate(1.0, 0.9, 1.1), more=12) == (
         "No difference between other and base established yet (inconclusive): throughput +0.0 % (95 % interval −10.0 … +10.0 %, 8 blocks); "
         "about 12 more blocks would decide it."
     )
-    assert "more blocks are unlikely" in answer(made, "inconclusive", estimate(1.0, 0.9, 1.1))
-    assert answer(made, "inconclusive", estimate(1.1), why="3 blocks so far; the next look is at 6", aa_ratio=estimate(0.98)) == (
+    assert "more blocks are unlikely" in answer(study_options, "inconclusive", estimate(1.0, 0.9, 1.1))
+    assert answer(study_options, "inconclusive", estimate(1.1), why="3 blocks so far; the next look is at 6", aa_ratio=estimate(0.98)) == (
         "No difference between other and base established yet (inconclusive): throughput +10.0 % (8 blocks, too few for an interval); "
         "3 blocks so far; the next look is at 6; base against itself (A/A): −2.0 %."
     )
-    assert "+200 % (95 % interval +50 % … unbounded, 8 blocks)" in answer(made, "higher", estimate(3, 1.5, 1e9))
-    assert "+0.00 % (95 % interval of zero width, 8 blocks)" in answer(made, "equivalent", estimate(1.0, 1.0, 1.0))
-    assert answer(made, "higher", estimate(1.2, 1.1, 1.3), name="wal_per_tx").startswith("other has more WAL than base: WAL per ")
-    assert answer(made, "lower", estimate(0.8, 0.7, 0.9), name="context_switches_per_tx").startswith("other has fewer switches than base: ")
-    assert answer(made, "lower", estimate(0.8, 0.7, 0.9), name="memory").startswith("other is smaller than base: memory ")
-    assert answer(made, "higher", estimate(1.2, 1.1, 1.3), name="capacity") == (
+    assert "+200 % (95 % interval +50 % … unbounded, 8 blocks)" in answer(study_options, "higher", estimate(3, 1.5, 1e9))
+    assert "+0.00 % (95 % interval of zero width, 8 blocks)" in answer(study_options, "equivalent", estimate(1.0, 1.0, 1.0))
+    assert answer(study_options, "higher", estimate(1.2, 1.1, 1.3), name="wal_per_tx").startswith("other has more WAL than base: WAL per ")
+    assert answer(study_options, "lower", estimate(0.8, 0.7, 0.9), name="context_switches_per_tx").startswith(
+        "other has fewer switches than base: "
+    )
+    assert answer(study_options, "lower", estimate(0.8, 0.7, 0.9), name="memory").startswith("other is smaller than base: memory ")
+    assert answer(study_options, "higher", estimate(1.2, 1.1, 1.3), name="capacity") == (
         "other has a higher capacity than base: capacity +20.0 % (95 % interval +10.0 … +30.0 %, 8 blocks)."
     )
 
 
 def test_what_goes_for_all_variants_is_said_once(options, server):
-    made = options({"base": server(), "one": server(protocol="simple"), "two": server(vcpus=2)})
+    study_options = options({"base": server(), "one": server(protocol="simple"), "two": server(vcpus=2)})
     few = Decision("inconclusive", estimate(1.1), True, 4, "3 blocks decide nothing")
-    said = answers.answer(made, metric("throughput"), {"one": few, "two": few}, None, 3)
-    assert said.startswith("No difference between one and base") and "; no difference between two and base" in said
-    assert said.count("3 blocks decide nothing") == 1 and said.endswith("; 3 blocks decide nothing.")
+    text = answers.answer(study_options, metric("throughput"), {"one": few, "two": few}, None, 3)
+    assert text.startswith("No difference between one and base") and "; no difference between two and base" in text
+    assert text.count("3 blocks decide nothing") == 1 and text.endswith("; 3 blocks decide nothing.")
 
 
 def test_how_far_a_ratio_reaches_from_one():

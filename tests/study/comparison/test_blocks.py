@@ -56,15 +56,15 @@ def test_an_interruption_shows_as_a_gap(options, simulate):
 
 def test_a_block_that_had_to_move_in_its_midst_is_no_pair(options, simulate):
     def on(result, name):
-        whole = result.trial.deployment.hosts[0]
-        own = whole.model_copy(update={"name": name, "labels": {"host": name}, "containers": ()})
-        deployment = result.trial.deployment.model_copy(update={"hosts": (whole, own)})
+        complete = result.trial.deployment.hosts[0]
+        own = complete.model_copy(update={"name": name, "labels": {"host": name}, "containers": ()})
+        deployment = result.trial.deployment.model_copy(update={"hosts": (complete, own)})
         return result.model_copy(update={"trial": result.trial.model_copy(update={"deployment": deployment})})
 
     results = run(simulate, options(), 2)
-    moved = [on(one, "a") for one in results[:4]] + [on(one, "b") for one in results[4:]]
-    one, other = complete_blocks(options(), moved)
-    assert (one.host, one.clean) == ("a", True) and (other.host, other.clean) == ("a, b", False)
+    moved = [on(item, "a") for item in results[:4]] + [on(element, "b") for element in results[4:]]
+    first, other = complete_blocks(options(), moved)
+    assert (first.host, first.clean) == ("a", True) and (other.host, other.clean) == ("a, b", False)
     assert other.faults == "it ran on several hosts (a, b)"
     assert complete_blocks(options(), results)[0].host == ""
 
@@ -75,37 +75,37 @@ def blocks(options, simulate, count=3, **how):
 
 
 def test_values_stand_block_by_block_on_every_side(options, simulate):
-    made = options()
-    series = all_series(made, blocks(made, simulate, truth={"other": 1.5}, noise=0.0))["throughput"]
+    study_options = options()
+    series = all_series(study_options, blocks(study_options, simulate, truth={"other": 1.5}, noise=0.0))["throughput"]
     assert dict(series.values) == {
         "base": pytest.approx([10_000] * 3),
         "base (A/A)": pytest.approx([10_000] * 3),
         "other": pytest.approx([15_000] * 3),
     }
-    assert series.unusable_reason(made) == ""
+    assert series.unusable_reason(study_options) == ""
 
 
 def test_every_metric_is_there_and_says_why_it_cannot_be_compared(options, simulate):
-    made = options()
-    every = all_series(made, blocks(made, simulate, p99=False, metrics={"server:db01/pg": {"wal.bytes": 100.0}}))
-    assert every["p99"].unusable_reason(made) == "fewer than ten sampled transactions beyond p99"
-    assert every["memory"].unusable_reason(made).startswith("this runtime does not measure")
-    assert every["wal_per_tx"].unusable_reason(made) == "too small in base (0.01 bytes)"
+    study_options = options()
+    every = all_series(study_options, blocks(study_options, simulate, p99=False, metrics={"server:db01/pg": {"wal.bytes": 100.0}}))
+    assert every["p99"].unusable_reason(study_options) == "fewer than ten sampled transactions beyond p99"
+    assert every["memory"].unusable_reason(study_options).startswith("this runtime does not measure")
+    assert every["wal_per_tx"].unusable_reason(study_options) == "too small in base (0.01 bytes)"
 
 
 def test_the_metric_that_decides(options, simulate):
-    made = options()
-    found = blocks(made, simulate)
-    assert primary_series(made, found).metric.name == "throughput"
-    assert primary_series(options(metric="p95"), found).values["base"] == pytest.approx([0.2] * 3, rel=0.1)
-    assert primary_series(options(metric="memory"), found).values["base"] == (None,) * 3, "asked for, though it was not seen"
+    study_options = options()
+    result = blocks(study_options, simulate)
+    assert primary_series(study_options, result).metric.name == "throughput"
+    assert primary_series(options(metric="p95"), result).values["base"] == pytest.approx([0.2] * 3, rel=0.1)
+    assert primary_series(options(metric="memory"), result).values["base"] == (None,) * 3, "asked for, though it was not seen"
 
 
 def test_a_studys_own_finding_can_decide(options, server, simulate):
     arms_ = {"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")}
-    made = options(arms_, compare_findings=True, metric="efficiency_at_saturation")
-    found = blocks(made, simulate, count=2, noise=0.0)
-    series = primary_series(made, found)
+    study_options = options(arms_, compare_findings=True, metric="efficiency_at_saturation")
+    result = blocks(study_options, simulate, count=2, noise=0.0)
+    series = primary_series(study_options, result)
     assert series.metric.unit == "ratio" and series.values["b"] == pytest.approx([1.0, 1.0], rel=0.01)
     with pytest.raises(KeyError, match="no trial has the metric 'nonsense'; available: throughput, cpu_per_tx"):
-        primary_series(options(arms_, compare_findings=True, metric="nonsense"), found)
+        primary_series(options(arms_, compare_findings=True, metric="nonsense"), result)

@@ -5,13 +5,13 @@ from pgherd.study.comparison import metrics, time_slices, variants
 
 
 def results(options, simulate, side="base", **how):
-    made = options()
-    found = simulate(made, noise=0.0, **how).all(variants.block_trials(made, 0))
-    return [result for result in found if result.trial.point["variant"] == side]
+    study_options = options()
+    outcome = simulate(study_options, noise=0.0, **how).all(variants.block_trials(study_options, 0))
+    return [result for result in outcome if result.trial.point["variant"] == side]
 
 
 def test_metrics_are_those_of_the_window_per_transaction(options, simulate):
-    seen = metrics.metric_values(
+    observed = metrics.metric_values(
         results(
             options,
             simulate,
@@ -23,7 +23,7 @@ def test_metrics_are_those_of_the_window_per_transaction(options, simulate):
             },
         )
     )
-    assert seen == pytest.approx(
+    assert observed == pytest.approx(
         {
             "throughput": 10_000,
             "cpu_per_tx": 0.1,
@@ -39,31 +39,33 @@ def test_metrics_are_those_of_the_window_per_transaction(options, simulate):
 
 
 def test_what_was_not_seen_is_absent(options, simulate):
-    seen = metrics.metric_values(results(options, simulate, p99=False))
-    assert {"p99", "memory", "wal_per_tx", "device_bytes_per_tx"}.isdisjoint(seen) and "p95" in seen
+    observed = metrics.metric_values(results(options, simulate, p99=False))
+    assert {"p99", "memory", "wal_per_tx", "device_bytes_per_tx"}.isdisjoint(observed) and "p95" in observed
     failed = results(options, simulate, fail=lambda trial: "no")
     assert metrics.metric_values(failed) == {}
 
 
 def test_several_points_have_each_metric_and_their_geometric_mean(options, server, simulate):
-    made = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
-    found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
-    seen = metrics.metric_values(found, "throughput")
-    assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 20_000})
+    study_options = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
+    result = [r for r in simulate(study_options, noise=0.0).all(variants.block_trials(study_options, 0)) if r.trial.point["variant"] == "b"]
+    observed = metrics.metric_values(result, "throughput")
+    assert observed == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 20_000})
     assert metrics.metric("throughput@databases=4").label == "throughput at databases=4"
-    assert metrics.metric_values(found, "p95@databases=4").keys() == {"p95@databases=1", "p95@databases=4", "p95"}
+    assert metrics.metric_values(result, "p95@databases=4").keys() == {"p95@databases=1", "p95@databases=4", "p95"}
 
 
 def test_a_point_at_a_given_rate_is_left_out_of_the_mean(options, server, simulate):
     """A link's idle trickle is as fast on every link: with it a loss of 5 % would look like less."""
-    made = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
-    found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "b"]
-    found.sort(key=lambda result: result.trial.point["databases"])
+    study_options = options({"a": server(databases=(1, 4)), "b": server(databases=(1, 4), protocol="simple")})
+    outcome = [
+        r for r in simulate(study_options, noise=0.0).all(variants.block_trials(study_options, 0)) if r.trial.point["variant"] == "b"
+    ]
+    outcome.sort(key=lambda result: result.trial.point["databases"])
     for change in ({"options": {"rate": "1M"}}, {"rate": 100.0}):
-        mixed = [_loaded(found[0], change), found[1]]
-        seen = metrics.metric_values(mixed, "throughput")
-        assert seen == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 40_000})
-    assert metrics.metric_values([_loaded(result, {"rate": 100.0}) for result in found], "throughput")["throughput"] == pytest.approx(
+        mixed = [_loaded(outcome[0], change), outcome[1]]
+        observed = metrics.metric_values(mixed, "throughput")
+        assert observed == pytest.approx({"throughput@databases=1": 10_000, "throughput@databases=4": 40_000, "throughput": 40_000})
+    assert metrics.metric_values([_loaded(result, {"rate": 100.0}) for result in outcome], "throughput")["throughput"] == pytest.approx(
         20_000
     )
 
@@ -81,9 +83,9 @@ def test_a_probes_readings_are_metrics_too(options, simulate):
 
 
 def test_an_arms_own_findings(options, server, simulate):
-    made = options({"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")})
-    found = [r for r in simulate(made, noise=0.0).all(variants.block_trials(made, 0)) if r.trial.point["variant"] == "a"]
-    own = metrics.study_findings(made.variant("a"), found)
+    study_options = options({"a": server(databases=(1, 2, 4)), "b": server(databases=(1, 2, 4), protocol="simple")})
+    result = [r for r in simulate(study_options, noise=0.0).all(variants.block_trials(study_options, 0)) if r.trial.point["variant"] == "a"]
+    own = metrics.study_findings(study_options.variant("a"), result)
     assert own["efficiency_at_saturation"].value == pytest.approx(1.0, rel=0.01)
     assert all(finding.value is not None for finding in own.values())
 
@@ -103,19 +105,21 @@ def test_words_go_with_what_is_better():
 
 
 def test_only_servers_under_load_count(options, simulate):
-    made = options(interleave="slices")
-    (trial,) = variants.block_trials(made, 1)
-    own, other = variants.container_names(made)["base"], variants.container_names(made)["other"]
-    wal = {f"server:{own}/pg": {"wal.bytes": 20_000.0}, f"server:{other}/pg": {"wal.bytes": 5e9}}
+    study_options = options(interleave="slices")
+    (trial,) = variants.block_trials(study_options, 1)
+    base, other = variants.container_names(study_options)["base"], variants.container_names(study_options)["other"]
+    wal = {f"server:{base}/pg": {"wal.bytes": 20_000.0}, f"server:{other}/pg": {"wal.bytes": 5e9}}
     (result,) = (
-        r for r in time_slices.split_variants([simulate(made, noise=0.0, metrics=wal).run(trial)]) if r.trial.point["variant"] == "base"
+        r
+        for r in time_slices.split_variants([simulate(study_options, noise=0.0, metrics=wal).run(trial)])
+        if r.trial.point["variant"] == "base"
     )
     assert metrics.metric_values([result])["wal_per_tx"] == pytest.approx(6.0, rel=1e-6), "a third of the window's transactions are its own"
 
 
 def test_nopm(options, simulate):
-    made = options()
-    result = simulate(made).run(variants.block_trials(made, 0)[0])
+    study_options = options()
+    result = simulate(study_options).run(variants.block_trials(study_options, 0)[0])
     assert "nopm" not in metrics.metric_values([result])
     phase = result.phases[0]
     target = phase.targets[0].model_copy(update={"nopm": 1234.0})
@@ -127,31 +131,31 @@ def test_nopm(options, simulate):
 @pytest.fixture
 def fio(options, simulate):
     """A trial like any other, but that fio loads."""
-    made = options()
-    result = simulate(made).run(variants.block_trials(made, 0)[0])
+    study_options = options()
+    result = simulate(study_options).run(variants.block_trials(study_options, 0)[0])
     loads = {target: load.model_copy(update={"driver": "fio"}) for target, load in result.trial.phases[0].loads.items()}
     phases = tuple(phase.model_copy(update={"loads": loads}) for phase in result.trial.phases)
     return result.model_copy(update={"trial": result.trial.model_copy(update={"phases": phases})})
 
 
 def test_throughput_is_named_after_what_is_counted(options, simulate, fio):
-    made = options()
-    assert metrics.metric_for("throughput", [simulate(made).run(variants.block_trials(made, 0)[0])]).unit == "tps"
+    study_options = options()
+    assert metrics.metric_for("throughput", [simulate(study_options).run(variants.block_trials(study_options, 0)[0])]).unit == "tps"
     assert metrics.metric_for("throughput", [fio]).unit == "IOPS" and metrics.metric_for("throughput@volume=a", [fio]).unit == "IOPS"
     assert metrics.metric_for("p95", [fio]).unit == "ms" and metrics.metric_for("iops.random-read", [fio], "IOPS").unit == "IOPS"
 
 
 def test_nothing_is_told_per_transaction_where_there_are_none(fio):
-    found = {name: metrics.metric_for(name, [fio]) for name in (*metrics.METRICS, "context_switches_per_tx@volume=a")}
-    for one in found.values():
-        assert "transaction" not in one.label + one.absent and one.unit != "tps", one
-    assert found["cpu_per_tx"].label == "CPU per I/O" and found["device_bytes_per_tx"].label == "device I/O per I/O"
-    assert found["context_switches_per_tx@volume=a"].label == "context switches per I/O at volume=a"
-    assert "sampled I/Os" in found["p95"].absent
+    result = {name: metrics.metric_for(name, [fio]) for name in (*metrics.METRICS, "context_switches_per_tx@volume=a")}
+    for item in result.values():
+        assert "transaction" not in item.label + item.absent and item.unit != "tps", item
+    assert result["cpu_per_tx"].label == "CPU per I/O" and result["device_bytes_per_tx"].label == "device I/O per I/O"
+    assert result["context_switches_per_tx@volume=a"].label == "context switches per I/O at volume=a"
+    assert "sampled I/Os" in result["p95"].absent
 
 
 @pytest.mark.parametrize(
-    ("name", "better", "more"),
+    ("name", "better", "extra"),
     [
         ("random_read_iops", "higher", "faster"),
         ("sequential_write_bandwidth.data", "higher", "faster"),
@@ -161,6 +165,6 @@ def test_nothing_is_told_per_transaction_where_there_are_none(fio):
         ("host_imbalance", "", "higher"),
     ],
 )
-def test_of_a_volumes_figures_it_is_known_what_is_better(name, better, more):
-    found = metrics.metric(name, "x")
-    assert (found.better_direction, found.words[0], found.unit) == (better, more, "x") and "iops" not in found.label
+def test_of_a_volumes_figures_it_is_known_what_is_better(name, better, extra):
+    result = metrics.metric(name, "x")
+    assert (result.better_direction, result.words[0], result.unit) == (better, extra, "x") and "iops" not in result.label

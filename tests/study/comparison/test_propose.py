@@ -27,8 +27,10 @@ def test_no_difference_goes_on_until_it_is_certain_or_all_blocks_are_run(options
 
 
 def test_several_variants_share_one_error_rate(options, server, simulate):
-    made = options({"a": server(), "b": server(protocol="simple"), "c": server(protocol="extended")}, max_blocks=30, time_budget=1e6)
-    results, stop = simulate(made, truth={"b": 0.8, "c": 0.9}).until_stop()
+    study_options = options(
+        {"a": server(), "b": server(protocol="simple"), "c": server(protocol="extended")}, max_blocks=30, time_budget=1e6
+    )
+    results, stop = simulate(study_options, truth={"b": 0.8, "c": 0.9}).until_stop()
     blocks = len(results) // 4
     assert blocks in analysis_schedule(30, 0.025) and "b: the 97.5 % interval" in stop and "c: the 97.5 % interval" in stop
 
@@ -58,24 +60,26 @@ def test_the_first_block_is_run_whatever_the_budget(options, simulate):
 
 
 def test_resume_is_replay_in_the_middle_of_a_block_too(options, simulate):
-    made = options(time_budget=1e6)
+    study_options = options(time_budget=1e6)
 
     def taint(trial):
         return "steal" if trial.repeat in (1, 4) and trial.point["variant"] == "base" else None
 
-    whole, stop = simulate(made, noise=0.05, taint=taint).until_stop()
-    for cut in range(len(whole)):
-        proposal = propose(made, whole[:cut])
-        assert [trial.key() for trial in proposal.trials] == [result.trial.key() for result in whole[cut : cut + len(proposal.trials)]], (
-            f"after {cut} trials"
-        )
-    assert propose(made, whole).stop == stop
+    complete, stop = simulate(study_options, noise=0.05, taint=taint).until_stop()
+    for cut in range(len(complete)):
+        proposal = propose(study_options, complete[:cut])
+        assert [trial.key() for trial in proposal.trials] == [
+            result.trial.key() for result in complete[cut : cut + len(proposal.trials)]
+        ], f"after {cut} trials"
+    assert propose(study_options, complete).stop == stop
 
 
 def test_a_tainted_block_is_run_again_as_a_whole(options, simulate):
-    made = options(time_budget=1e6)
+    study_options = options(time_budget=1e6)
     results, _ = simulate(
-        made, truth={"other": 0.8}, taint=lambda trial: "steal" if trial.repeat == 2 and trial.point["variant"] == "other" else None
+        study_options,
+        truth={"other": 0.8},
+        taint=lambda trial: "steal" if trial.repeat == 2 and trial.point["variant"] == "other" else None,
     ).until_stop()
     first = analysis_schedule(14)[0]
     again = [result.trial for result in results if result.trial.reason != "planned"]
@@ -85,23 +89,23 @@ def test_a_tainted_block_is_run_again_as_a_whole(options, simulate):
 
 
 def test_reruns_are_bounded(options, simulate):
-    made = options(max_blocks=8, max_reruns=3, time_budget=1e6)
-    results, stop = simulate(made, taint=lambda trial: "steal").until_stop()
+    study_options = options(max_blocks=8, max_reruns=3, time_budget=1e6)
+    results, stop = simulate(study_options, taint=lambda trial: "steal").until_stop()
     assert len(results) == 3 * 11
     assert stop == "11 blocks were run, 3 of them as reruns, and 11 are tainted"
 
 
 def test_an_arm_that_never_finishes_ends_it_after_two_blocks(options, simulate):
-    made = options(time_budget=1e6)
-    results, stop = simulate(made, fail=lambda trial: "no room" if trial.point["variant"] == "other" else None).until_stop()
+    study_options = options(time_budget=1e6)
+    results, stop = simulate(study_options, fail=lambda trial: "no room" if trial.point["variant"] == "other" else None).until_stop()
     assert len(results) == 6
     assert stop == "other did not finish a trial in any of 2 blocks: no room"
 
 
 def test_one_failure_does_not_end_it(options, simulate):
-    made = options(time_budget=1e6)
+    study_options = options(time_budget=1e6)
     results, stop = simulate(
-        made, truth={"other": 0.8}, fail=lambda trial: "no" if trial.repeat == 0 and trial.point["variant"] == "other" else None
+        study_options, truth={"other": 0.8}, fail=lambda trial: "no" if trial.repeat == 0 and trial.point["variant"] == "other" else None
     ).until_stop()
     assert "enough for a conclusion" in stop and len(results) == 3 * (analysis_schedule(14)[0] + 1)
 
@@ -125,8 +129,10 @@ def test_a_metric_that_only_the_first_block_lacks_does_not_end_it(options, simul
 
 def test_side_by_side_restarts_are_reckoned_with(options, server, simulate):
     """Each block begins with a restart, which takes longer than going on."""
-    made = options({"a": server(duration=1.7, warmup=0.3), "b": server(duration=1.7, warmup=0.3, protocol="simple")}, interleave="slices")
-    made = made.model_copy(update={"max_blocks": 40, "time_budget": 70.0})
-    simulator = simulate(made, noise=0.2, overhead=lambda trial: 1.1 if trial.state == "restarted" else 0.1)
+    created = options(
+        {"a": server(duration=1.7, warmup=0.3), "b": server(duration=1.7, warmup=0.3, protocol="simple")}, interleave="slices"
+    )
+    created = created.model_copy(update={"max_blocks": 40, "time_budget": 70.0})
+    simulator = simulate(created, noise=0.2, overhead=lambda trial: 1.1 if trial.state == "restarted" else 0.1)
     results, stop = simulator.until_stop()
     assert len(results) == 10 and stop == "the budget of 70 s is used up; 10 blocks were run", "10 of 6.5 s fit, 11 do not"

@@ -88,7 +88,7 @@ def test_what_rows_do_not_bring_is_a_default_only_while_they_are_loaded(fake: An
 def test_what_is_delivered_was_entered_at_the_same_instant(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loading.time, "time", lambda: 1_800_000_000.25)
     executed, _ = fake(1)
-    set_columns = dict(found for text in executed for found in re.findall(r'"(c_since|h_date|o_entry_d)" SET DEFAULT (\S+ \S+)', text))
+    set_columns = dict(result for text in executed for result in re.findall(r'"(c_since|h_date|o_entry_d)" SET DEFAULT (\S+ \S+)', text))
     assert {name: value.rstrip(",") for name, value in set_columns.items()} == dict.fromkeys(
         ("c_since", "h_date", "o_entry_d"), "'2027-01-15 08:00:00.250000+00:00'::timestamptz"
     )

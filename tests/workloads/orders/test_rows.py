@@ -160,7 +160,7 @@ def test_nurand_as_an_expression() -> None:
 
 
 def test_load_names_are_skewed_and_within_range() -> None:
-    drawn = draw_load_name(np.random.default_rng(1), 100_000)
-    counts = np.bincount(drawn, minlength=1000)
+    load_name = draw_load_name(np.random.default_rng(1), 100_000)
+    counts = np.bincount(load_name, minlength=1000)
     assert len(counts) == 1000
     assert counts.max() > 5 * counts.mean()  # of 256 | 1000 values some occur far more often

@@ -166,7 +166,7 @@ class Deployer:
             PgherdError: as ``postgres.templates.ensure``.
         """
         study = studies().get(trial.probe or "")
-        measure = study.hook("probe", "measure") if study is not None else None
+        measure = study.hook(study.probe_module, "measure") if study is not None else None
         if measure is None:
             raise TrialError(f"there is no probe '{trial.probe}'")
         readings: dict[str, float] = measure(self._session, self._installations, trial, self._watcher)

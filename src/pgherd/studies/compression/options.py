@@ -1,14 +1,19 @@
-"""Complete options of a compression run, and the deployment of each kind of data."""
+"""Complete options of a compression run, the deployment of each kind of data, and the trials: one per kind of data and form."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from pgherd.model.analysis import Proposal
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
 from pgherd.model.units import format_bytes
+from pgherd.study import sample_schedule
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import SampleRequest
 from pgherd.study.option import option
@@ -114,3 +119,32 @@ class CompressionRequest(SampleRequest):
     encrypt: bool = option(True, "Also test encrypted data.")
     filesystem: str | None = option(None, "Also write to this btrfs or ZFS directory.", metavar="DIR")
     seed: int | None = option(None, "Seed for the choice of segments.", metavar="N", computed="random", web=True)
+
+
+def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the kinds without a result.
+
+    Every form reads the same segments, so one trial each is enough. Failed trials are not repeated.
+    """
+    trials = tuple(_trial(options, kind, form) for kind in options.data for form in options.forms)
+    return sample_schedule.propose(trials, results, options.time_budget, "every kind of data has been compressed in every form")
+
+
+def _trial(options: CompressionOptions, kind: DataKind, form: str) -> Trial:
+    request = {
+        "codecs": ",".join(options.codecs),
+        "blocks": ",".join(map(str, options.block_sizes)),
+        "samples": str(options.segments),
+        "seed": str(options.seed),
+        "form": form,
+    }
+    request |= {name: value for name in ("dsn", "directory") if (value := getattr(kind, name)) is not None}
+    request |= {"filesystem": options.filesystem} if options.filesystem else {}
+    return Trial(
+        point={"data": kind.name, "form": form},
+        deployment=deployment(options, kind),
+        state="fresh",
+        phases=(),
+        probe="compression",
+        probe_options=request,
+    )

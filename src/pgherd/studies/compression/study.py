@@ -17,5 +17,6 @@ STUDY = Study(
     common=(*("data", "dsn", "dir", "codecs", "block-sizes", "segments", "encrypt", "filesystem", "seed", "time-budget", "dry-run"),),
     request="CompressionRequest",
     resolved="CompressionOptions",
+    propose_module="options",
     web=("data", "codecs", "block-sizes", "segments"),
 )

@@ -1,12 +1,17 @@
-"""Complete options of a database-size run, and the deployment of each size."""
+"""Complete options of a database-size run, the deployment of each size, and the trials: one per scale, in ascending order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
+from pgherd.study import sample_schedule
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import SampleRequest
 from pgherd.study.option import option
@@ -48,3 +53,12 @@ class DatabaseSizeRequest(SampleRequest):
 
     scales: Scales = option(SCALES, "Scale factors to load.", metavar="N,N,…", web=True, filled="1,2,5,10")
     predict: Scales = option(PREDICTED, "Scale factors to predict.", metavar="N,N,…", web=True)
+
+
+def propose(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the scales without a result. Sizes do not vary between loads, so one trial each is enough. Failed ones are not repeated."""
+    trials = tuple(
+        Trial(point={"scale": scale}, deployment=deployment(options, scale), state="fresh", phases=(), probe="database-size")
+        for scale in options.scales
+    )
+    return sample_schedule.propose(trials, results, options.time_budget, "every scale has been loaded and measured")

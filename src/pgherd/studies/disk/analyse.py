@@ -11,7 +11,6 @@ from pgherd.analysis.stability import RANGE, ROUNDS, SLOPE
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.units import format_bytes
-from pgherd.studies.disk.access_patterns import MIX, PUBLISHED, TESTS, published_fields
 from pgherd.studies.disk.measurements import (
     DiskMeasurement,
     DiskTestGroup,
@@ -22,7 +21,7 @@ from pgherd.studies.disk.measurements import (
     is_cached,
     rate_achieved,
 )
-from pgherd.studies.disk.options import ALL, DiskOptions, DiskVolume
+from pgherd.studies.disk.options import ALL, MIX, PUBLISHED, TESTS, DiskOptions, DiskVolume, published_fields
 from pgherd.study import per_host
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 from pgherd.study.findings import as_finding, missing

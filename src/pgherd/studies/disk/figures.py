@@ -16,7 +16,7 @@ from pgherd.report import chart_style
 from pgherd.report.chart_style import BLUE, GREEN, INK, MUTED, ORANGE, PURPLE, SERIES, SKY, VERMILLION, data
 from pgherd.report.drawing import TRIALS, Figure, FigureInputs, FigureUnavailable, register
 from pgherd.report.formatting import brief, finite
-from pgherd.studies.disk.access_patterns import TESTS
+from pgherd.studies.disk.options import TESTS
 
 STUDY = "disk"
 _ROW_HEIGHT = 26

@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 
 from pgherd.analysis.stability import SteadyWindow, rounds_of, steady_window
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
-from pgherd.studies.disk.access_patterns import MIX, TESTS, AccessPattern
-from pgherd.studies.disk.options import ALL, DiskOptions
+from pgherd.studies.disk.options import ALL, MIX, TESTS, AccessPattern, DiskOptions
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
 
 UNCACHED_SHARE = 0.9

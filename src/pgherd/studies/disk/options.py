@@ -1,17 +1,92 @@
-"""Complete options of a disk run: volumes, tests, and the load of each test on a volume."""
+"""Complete options of a disk run: access patterns of the tests, volumes, the load of each test on a volume, and the trials in their order.
+
+The patterns are random I/O in PostgreSQL's page size, sequential I/O, one I/O at a time, and a mix of reads and writes. E12 published
+figures for them.
+
+Each repeat is a block with every test on every volume, shuffled. A device that slows down as its caches fill, or another user of the
+same hardware, then affects all tests alike. The trials at twice the depth come last. Several hosts do the same in every trial, at the
+same time.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from pgherd.model.analysis import Proposal
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host, Volume
-from pgherd.model.load import Load
-from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS, AccessPattern
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
+from pgherd.study import trial_schedule
 from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import MEASUREMENT, option
+from pgherd.study.trial_schedule import Point, SchedulePlan
+
+_PAGE_BYTES = 8192
+"""PostgreSQL's page size."""
+_SEQUENTIAL_BYTES = 2**20
+"""Size of one sequential I/O."""
+
+MIX = "mix"
+
+
+@dataclass(frozen=True)
+class AccessPattern:
+    """Access pattern of a test: fio's ``rw`` and the bytes of one I/O.
+
+    ``quantity`` is the result of the test: I/Os per second ('iops'), bytes per second ('bandwidth') or the latency of a single I/O
+    ('latency'). ``deep``: many I/Os are in flight at the same time.
+    """
+
+    name: str
+    label: str
+    rw: str
+    bytes: int
+    quantity: Literal["iops", "bandwidth", "latency"]
+    writes: bool
+    deep: bool = True
+    random: bool = True
+
+
+TESTS: Mapping[str, AccessPattern] = {
+    test.name: test
+    for test in (
+        AccessPattern("random-read", "8 kB random read", "randread", _PAGE_BYTES, "iops", writes=False),
+        AccessPattern("random-write", "8 kB random write", "randwrite", _PAGE_BYTES, "iops", writes=True),
+        AccessPattern("sequential-read", "1 MB sequential read", "read", _SEQUENTIAL_BYTES, "bandwidth", writes=False, random=False),
+        AccessPattern("sequential-write", "1 MB sequential write", "write", _SEQUENTIAL_BYTES, "bandwidth", writes=True, random=False),
+        AccessPattern("qd1-read", "one 8 kB read at a time", "randread", _PAGE_BYTES, "latency", writes=False, deep=False),
+        AccessPattern("qd1-write", "one 8 kB write at a time", "randwrite", _PAGE_BYTES, "latency", writes=True, deep=False),
+        AccessPattern(MIX, "8 kB random reads and writes at fixed rates", "randrw", _PAGE_BYTES, "iops", writes=True),
+    )
+}
+"""Test name → access pattern. The mix runs only if rates are given."""
+
+DEFAULT = tuple(name for name in TESTS if name != MIX)
+
+SOURCE = "Gary Little, n0derunner.com: a cluster of 4 nodes with shared storage, not one disk"
+
+PUBLISHED: Mapping[str, str] = {
+    "random-read": "1,160,551 IOPS, partly from a cache",
+    "random-write": "618,775 IOPS",
+    "sequential-read": "26.35 GB/s (6.5 per host)",
+    "sequential-write": "10.64 GB/s, limited by the network",
+    "qd1-read": "0.16 ms",
+    "qd1-write": "0.2 ms",
+}
+"""Test name → fio result that E12 published, with its notes (SOURCE)."""
+
+
+def published_fields(test: str) -> dict[str, str]:
+    """Return the fields of a finding that refer to E12, empty for a test that E12 does not have."""
+    return {"experiment": "E12", "published": f"{PUBLISHED[test]} ({SOURCE})"} if test in PUBLISHED else {}
+
 
 ALL = "all"
 """Name of the load on all volumes at once."""
@@ -164,3 +239,44 @@ class DiskRequest(MeasurementRequest):
     double_iodepth: bool = option(True, "Also test twice the depth.")
     allow_format: tuple[str, ...] = option((), "Allow formatting this empty device; asks for its name.", metavar="/dev/X", repeated=True)
     trace_io: bool = option(False, "Trace block requests with perf.", MEASUREMENT)
+
+
+def propose(options: DiskOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the next trials, or the reason to stop. Equal options and results give equal proposals."""
+    return trial_schedule.propose(options, design(options), results)
+
+
+def design(options: DiskOptions) -> SchedulePlan:
+    """Return the planned trials of a run and the rules for more."""
+
+    def build(point: Point, repeat: int, reason: str) -> Trial:
+        return _trial(options, point, repeat, reason)
+
+    points: list[Point] = [{"test": test, "volume": volume} for volume in options.targets() for test in options.tests]
+    double_depth = _double_depth_points(options)
+    blocks = []
+    for repeat in range(options.repeats):
+        rng = random.Random(f"order {options.seed} {repeat}")
+        blocks.append([build(point, repeat, "planned") for point in rng.sample(points, len(points))])
+    if double_depth:
+        blocks.append([build(point, 0, "planned: is the depth the limit?") for point in double_depth])
+    return SchedulePlan(blocks, [*points, *double_depth], build, lambda point: 1 if "depth" in point else options.repeats)
+
+
+def _double_depth_points(options: DiskOptions) -> list[Point]:
+    if not options.double_iodepth:
+        return []
+    return [
+        {"test": name, "volume": volume, "depth": 2 * options.depth_of(TESTS[name])}
+        for volume in options.volume_names()
+        for name in options.tests
+        if TESTS[name].deep and name != MIX
+    ]
+
+
+def _trial(options: DiskOptions, point: Point, repeat: int, reason: str) -> Trial:
+    test, volume = TESTS[str(point["test"])], str(point["volume"])
+    depth = int(point["depth"]) if "depth" in point else None
+    loads = {disk.volume.target: options.load(test, disk, depth) for disk in options.volumes_of(volume)}
+    phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads=loads)
+    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,))

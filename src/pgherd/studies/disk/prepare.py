@@ -24,8 +24,7 @@ from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.prepare.volumes import parse_volume
 from pgherd.runner.deploy.volumes import VOLUME_RESERVE, check_directory
 from pgherd.runner.execute import device_io
-from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS
-from pgherd.studies.disk.options import DiskOptions, DiskRequest, DiskVolume
+from pgherd.studies.disk.options import DEFAULT, MIX, TESTS, DiskOptions, DiskRequest, DiskVolume
 
 DEFAULT_SIZE = 2 * 2**30
 """Default size in bytes of the file on each volume, at most a quarter of the free space."""

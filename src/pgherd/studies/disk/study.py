@@ -17,6 +17,7 @@ STUDY = Study(
     common=(*("volume", "tests", "rate-iops", "file-size", "iodepth", "duration", "repeats", "time-budget", "allow-format", "dry-run"),),
     request="DiskRequest",
     resolved="DiskOptions",
+    propose_module="options",
     each_host=True,
     tables={
         "disk": TableView(

@@ -1,20 +1,25 @@
-"""Complete options of an exec run, and its load."""
+"""Complete options of an exec run, its load and its trials."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 
 from pydantic import Field, field_validator
 
-from pgherd.model.analysis import Thresholds
+from pgherd.model.analysis import Proposal, Thresholds
 from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
-from pgherd.model.load import Load
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import TrialResult
 from pgherd.model.text import HIDDEN
+from pgherd.model.trial import Trial, ValidityCheck
+from pgherd.study import trial_schedule
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import MeasurementRequest
 from pgherd.study.option import option, redefined
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 TIMEOUT = 600.0
 """Default maximum duration of a command in seconds."""
@@ -96,3 +101,32 @@ class ExecRequest(MeasurementRequest):
     repeats: int | None = redefined(MeasurementRequest, "repeats", 5, help="Runs of the command.")
     duration: str | None = redefined(MeasurementRequest, "duration", None, computed="until the command ends")
     warmup: str | None = redefined(MeasurementRequest, "warmup", None, computed="none")
+
+
+def propose(options: ExecOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the next trials, or the reason to stop. Equal options and results give equal proposals."""
+    return trial_schedule.propose(options, design(options), results)
+
+
+def design(options: ExecOptions) -> SchedulePlan:
+    """Return one point with its repeats.
+
+    A command that ends by itself gets more repeats while its duration is uncertain and the time budget allows them.
+    """
+
+    def build(point: Point, repeat: int, reason: str) -> Trial:
+        return _trial(options, point, repeat, reason)
+
+    points: list[Point] = [{"hosts": len(options.hosts)}]
+    blocks = [[build(points[0], repeat, "planned")] for repeat in range(options.repeats)]
+    return SchedulePlan(blocks, points, build, lambda point: options.repeats, adaptive=options.duration is None)
+
+
+def _trial(options: ExecOptions, point: Point, repeat: int, reason: str) -> Trial:
+    loads = dict.fromkeys(options.hosts, options.load())
+    if options.duration is None:
+        phase = Phase(name="command", warmup=0, seconds=options.timeout, loads=loads, until="drivers")
+    else:
+        phase = Phase(name="command", warmup=options.warmup, seconds=options.duration, loads=loads)
+    intents: tuple[ValidityCheck, ...] = ("exit-code", "values-extracted") if options.extract else ("exit-code",)
+    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=options.deployment(), phases=(phase,), validity_checks=intents)

@@ -16,5 +16,6 @@ STUDY = Study(
     common=(*("extract", "unit", "env", "cwd", "timeout", "as-root", "duration", "repeats", "time-budget", "dry-run"),),
     request="ExecRequest",
     resolved="ExecOptions",
+    propose_module="options",
     each_host=True,
 )

@@ -1,12 +1,16 @@
-"""Complete options of a hugepages run."""
+"""Complete options of a hugepages run, and its trials."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from pgherd.model.analysis import Proposal
+from pgherd.model.result import TrialResult
 from pgherd.model.trial import State
+from pgherd.study.comparison import propose as comparison
 from pgherd.study.comparison.options import CompareOptions
 from pgherd.study.comparison.request import BlocksRequest
 from pgherd.study.option import option, redefined
@@ -51,3 +55,11 @@ class HugepagesRequest(BlocksRequest):
     duration: str | None = redefined(BlocksRequest, "duration", "8s")
     start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="restarted; fresh if the load writes")
     time_budget: str | None = redefined(BlocksRequest, "time_budget", None, computed="6m50s")
+
+
+def propose(options: HugepagesOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the trials of the comparison, with the processor's TLB counters if it has them."""
+    proposal = comparison.propose(options, results)
+    if options.counters_unavailable:
+        return proposal
+    return proposal.model_copy(update={"trials": tuple(trial.model_copy(update={"counters": ("tlb",)}) for trial in proposal.trials)})

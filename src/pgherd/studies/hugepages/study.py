@@ -16,6 +16,7 @@ STUDY = Study(
     common=(*("page-sizes", "clients", "scale", "set", "max-blocks", "time-budget", "yes", "dry-run"),),
     request="HugepagesRequest",
     resolved="HugepagesOptions",
+    propose_module="options",
     hosts="one",
     tables={
         "hugepages": TableView(

@@ -1,17 +1,28 @@
-"""Complete options of an io-profile run, with a single server or with variants to compare."""
+"""Complete options of an io-profile run, with a single server or with variants to compare, and the trials.
+
+Imports no scientific library, because the trials are proposed during the run.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
+from pgherd.model.analysis import Proposal
 from pgherd.model.load import ClientPlace
-from pgherd.model.trial import State
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import State, Trial
+from pgherd.study.comparison import variants
 from pgherd.study.comparison.options import CompareOptions, Variant
+from pgherd.study.comparison.propose import propose as propose_blocks
 from pgherd.study.comparison.request import BlocksRequest, Share
 from pgherd.study.database_options import BuiltinWorkload
 from pgherd.study.option import option, redefined
+
+KEPT_CHECKS = ("not-client-bound", "io-bound")
+"""Validity checks of the trials. The bottleneck of a server with checkpoints is a result here, so no other bottleneck is required."""
 
 
 class IoProfileOptions(CompareOptions):
@@ -70,3 +81,33 @@ class IoProfileRequest(BlocksRequest):
     time_budget: str | None = redefined(BlocksRequest, "time_budget", None, computed="as long as that takes")
     start_state: State = redefined(BlocksRequest, "start_state", "warm", computed="fresh")
     client_placement: ClientPlace = redefined(BlocksRequest, "client_placement", "inside", computed="outside")
+
+
+def propose(options: IoProfileOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the next trials, or the reason to stop. The same options and results always give the same proposal."""
+    if not options.single:
+        return propose_blocks(options, results)
+    finished = {result.trial.key() for result in results}
+    planned = [trial(options, number) for number in range(options.repeats)]
+    missing = tuple(planned_trial for planned_trial in planned if planned_trial.key() not in finished)
+    max_trials = options.repeats + options.max_reruns
+    if missing:
+        return Proposal(trials=missing, max_trials=max_trials)
+    tainted = [result for result in results if result.tainted]
+    reruns = len(results) - options.repeats
+    spent = sum(result.ended - result.started for result in results)
+    seconds_per_trial = spent / len(results) if results else 0.0
+    if len(tainted) > reruns and reruns < options.max_reruns and spent + seconds_per_trial <= options.time_budget:
+        rerun = tainted[reruns]
+        return Proposal(trials=(trial(options, len(results), f"rerun of trial {rerun.id}"),), max_trials=max_trials)
+    reason = f"{len(results)} trials were run" + (f", {len(tainted)} of them tainted" if tainted else "")
+    return Proposal(stop=reason, max_trials=len(results))
+
+
+def trial(options: IoProfileOptions, repeat: int, reason: str = "planned") -> Trial:
+    """Return a trial of the only variant."""
+    template = variants.planned_trials(options.variants[0])[0]
+    intents = tuple(intent for intent in template.validity_checks if intent in KEPT_CHECKS)
+    return template.model_copy(
+        update={"point": {"server": options.variants[0].name}, "repeat": repeat, "reason": reason, "validity_checks": intents}
+    )

@@ -17,6 +17,7 @@ STUDY = Study(
     common=(*("wal-volume", "checkpoint-timeout", "checkpoints", "compare-setting", "variant", "memory-ratio", "trace-io", "dry-run"),),
     request="IoProfileRequest",
     resolved="IoProfileOptions",
+    propose_module="options",
     hosts="one",
     tables={
         "io_profile": TableView(

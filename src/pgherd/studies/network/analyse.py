@@ -9,13 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-from pgherd.analysis.streams import LinkBottleneck
 from pgherd.model.analysis import Analysis, Finding
 from pgherd.model.deployment import Link
 from pgherd.model.result import TrialResult
 from pgherd.studies.network.link_results import (
     GBIT,
     Groups,
+    LinkBottleneck,
     Row,
     format_speed,
     group_trials,

@@ -1,15 +1,26 @@
-"""Complete options of a network run, and the load of each number of streams."""
+"""Complete options of a network run, the load of each number of streams, and the trials in their order.
+
+Each repeat is a block with every number of streams on every link, shuffled. Other traffic on the same links then affects all numbers of
+streams alike.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Sequence
 from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from pgherd.model.analysis import Proposal
 from pgherd.model.deployment import Deployment, Host, Link
-from pgherd.model.load import Load
+from pgherd.model.load import Load, Phase
+from pgherd.model.result import TrialResult
+from pgherd.model.trial import Trial
+from pgherd.study import trial_schedule
 from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import CLUSTER, option
+from pgherd.study.trial_schedule import Point, SchedulePlan
 
 STREAMS = (1, 2, 4, 8, 16)
 MAX_STREAMS = 128
@@ -79,3 +90,29 @@ class NetworkRequest(MeasurementRequest):
     netns_delay: str | None = option(None, "Add this delay each way, such as 5ms.", metavar="TIME", web=True)
     hosts: tuple[str, ...] = option((), "Cluster hosts to test.", CLUSTER, metavar="HOST,HOST,…", computed="all")
     port: int | None = option(None, "Port for iperf3 servers on a cluster's hosts.", CLUSTER, metavar="N", computed="5201", ge=1, le=65535)
+
+
+def propose(options: NetworkOptions, results: Sequence[TrialResult]) -> Proposal:
+    """Return the next trials, or the reason to stop. Equal options and results give equal proposals."""
+    return trial_schedule.propose(options, design(options), results)
+
+
+def design(options: NetworkOptions) -> SchedulePlan:
+    """Return the planned trials of a run and the rules for more."""
+
+    def build(point: Point, repeat: int, reason: str) -> Trial:
+        return _trial(options, point, repeat, reason)
+
+    points: list[Point] = [{"link": link.target, "streams": streams} for link in options.links for streams in (IDLE, *options.streams)]
+    blocks = []
+    for repeat in range(options.repeats):
+        rng = random.Random(f"order {options.seed} {repeat}")
+        blocks.append([build(point, repeat, "planned") for point in rng.sample(points, len(points))])
+    return SchedulePlan(blocks, points, build, lambda point: options.repeats)
+
+
+def _trial(options: NetworkOptions, point: Point, repeat: int, reason: str) -> Trial:
+    loads = {str(point["link"]): options.load(int(point["streams"]))}
+    phase = Phase(name="steady", warmup=options.warmup, seconds=options.duration, loads=loads)
+    deployment = options.deployment(str(point["link"]))
+    return Trial(point=dict(point), repeat=repeat, reason=reason, deployment=deployment, phases=(phase,))

@@ -18,6 +18,7 @@ STUDY = Study(
     common=(*("to", "streams", "hosts", "netns", "reverse", "duration", "repeats", "time-budget", "cluster", "dry-run"),),
     request="NetworkRequest",
     resolved="NetworkOptions",
+    propose_module="options",
     each_host=True,
     lead=("matrix", "network"),
     web=("netns", "streams", "duration", "netns-rate"),
