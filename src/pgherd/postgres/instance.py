@@ -93,6 +93,7 @@ class Instance:
         log: str | None = None,
         access: tcp_access.TcpAccess | None = None,
         opening: tcp_access.TcpListener | None = None,
+        sched_batch: bool = False,
     ) -> None:
         """Raise UsageError if the path of the socket is longer than the kernel allows."""
         self.node = node
@@ -105,6 +106,7 @@ class Instance:
         self.log = log or f"{data_dir}.log"
         self.access = access
         self._opening = opening
+        self._sched_batch = sched_batch
         self._admitted = False
         self._process: Process | None = None
         self._log_start = 0
@@ -179,6 +181,7 @@ class Instance:
                 cpus=cpus,
                 user=self.account,
                 death_signal="QUIT",
+                sched_batch=self._sched_batch,
                 stdout=self.log,
                 stderr=self.log,
             )

@@ -10,6 +10,7 @@ from pgherd.drivers.driver import Endpoint
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.node.process import CHRT_BATCH
 from pgherd.postgres.external_server import READ_ONLY, READ_ONLY_PROBE
 from pgherd.report.shell_text import comment, join, quote, say
 
@@ -92,4 +93,4 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
     scripts = tuple(script.model_copy(update={"source": files.get(script.source, script.source)}) for script in load.scripts)
     endpoint = Endpoint(target=target, bin=_BIN, host="-", port=1, database="-", user="-", output=f"{_WORK}/{number}", scale=database.scale)
     argv = drivers.driver(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
-    return argv[:-_ADDRESS]
+    return [*(CHRT_BATCH if load.sched_batch else ()), *argv[:-_ADDRESS]]
