@@ -75,7 +75,8 @@ class Instance:
 
     The log file is ``log``, by default the path of the data directory with '.log' appended. The directory of the log must
     not belong to ``account``, which could exchange the log for a link. ``write_settings`` replaces
-    postgresql.conf completely, so that settings that initdb derived from the host have no effect.
+    postgresql.conf completely, so that settings that initdb derived from the host have no effect. The next ``start`` is
+    under SCHED_BATCH if ``sched_batch`` is true.
     """
 
     user = SUPERUSER
@@ -93,7 +94,6 @@ class Instance:
         log: str | None = None,
         access: tcp_access.TcpAccess | None = None,
         opening: tcp_access.TcpListener | None = None,
-        sched_batch: bool = False,
     ) -> None:
         """Raise UsageError if the path of the socket is longer than the kernel allows."""
         self.node = node
@@ -106,7 +106,7 @@ class Instance:
         self.log = log or f"{data_dir}.log"
         self.access = access
         self._opening = opening
-        self._sched_batch = sched_batch
+        self.sched_batch = False
         self._admitted = False
         self._process: Process | None = None
         self._log_start = 0
@@ -181,7 +181,7 @@ class Instance:
                 cpus=cpus,
                 user=self.account,
                 death_signal="QUIT",
-                sched_batch=self._sched_batch,
+                sched_batch=self.sched_batch,
                 stdout=self.log,
                 stderr=self.log,
             )

@@ -162,7 +162,6 @@ class DataDirectories:
                 opening=opening,
                 account=self._session.account,
                 name=f"{container.name}/{server.name}",
-                sched_batch=server.sched_batch,
             )
             self._ports.add(port)
             jobs.append((template, str(home / "data")))

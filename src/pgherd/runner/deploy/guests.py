@@ -465,7 +465,6 @@ class Guests:
             account=self.images_for([server]).root.account,
             name="/".join(key),
             access=access,
-            sched_batch=server.sched_batch,
         )
 
 
