@@ -28,6 +28,7 @@ SCHEMA = "pgherd/benchmark/1"
 ORDER = (
     "presence",
     "throughput",
+    "scheduler",
     "log_cost",
     "repeated",
     "sampling",

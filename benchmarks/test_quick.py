@@ -21,6 +21,13 @@ def test_throughput(quick):
     assert all(pair[side]["transactions"] > 0 for pair in document["raw"] for side in ("plain", "pgherd"))
 
 
+def test_scheduler(quick):
+    document = quick("scheduler", "--variant", "batch", "--variant", "cpuset")
+    (block,) = document["raw"]
+    assert set(block) == {"default", "batch", "cpuset"}
+    assert all(row["throughput"] > 0 and 0 < row["CPU share received"] <= 110 and row["by second"] for row in block.values())
+
+
 def test_log_cost(quick):
     document = quick("log_cost")
     assert len(document["raw"]) == 2

@@ -28,8 +28,8 @@ from pgherd.study.registry import studies
 
 HOME = Path(__file__).parent / "reference"
 SHARED = {
-    "studies of databases": DatabaseRequest,
     "comparisons, beside those of databases": BlocksRequest,
+    "studies of databases": DatabaseRequest,
     "studies without databases": MeasurementRequest,
     "compression and database-size": SampleRequest,
     "studies that run on a cluster": ClusterRequest,

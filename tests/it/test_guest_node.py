@@ -106,6 +106,8 @@ def test_the_guest_is_another_machine(up: Up) -> None:
     up.node.write("/run/x/file", bytes(range(256)) * 8000)
     assert up.node.read("/run/x/file") == bytes(range(256)) * 8000
     assert up.node.run(Command(["sh", "-c", "echo in; exit 3"])).code == 3
+    stat = up.node.run(Command(["cat", "/proc/self/stat"], sched_batch=True, user=up.server.account)).out
+    assert stat.rpartition(")")[2].split()[41 - 3] == "3", "field 41 of proc(5) is the policy, here SCHED_BATCH"
     up.node.remove_tree("/run/x")
     assert not up.node.exists("/run/x")
 

@@ -51,6 +51,14 @@ def test_affinity_is_set_before_the_program_starts():
     assert done.out.strip() == f"{{{cpu}}}"
 
 
+def test_a_command_under_sched_batch_passes_it_on_to_its_children():
+    policy = "import os; print(os.sched_getscheduler(0) == os.SCHED_BATCH, flush=True)"
+    argv = [sys.executable, "-c", f"{policy}; import subprocess, sys; subprocess.run([sys.executable, '-c', '{policy}'])"]
+    cpu = min(os.sched_getaffinity(0))
+    assert LocalNode().run(Command(argv, sched_batch=True, cpus=(cpu,))).out.split() == ["True", "True"]
+    assert LocalNode().run(Command(argv)).out.split() == ["False", "False"]
+
+
 def test_exit_code_and_cpu_are_kept():
     process = LocalNode().spawn(Command([sys.executable, "-c", "sum(range(10**6)); raise SystemExit(7)"]))
     assert process.wait(60) == 7

@@ -84,6 +84,10 @@ def test_options_of_the_databases_are_complete():
     assert 2 * 10e6 < size.bytes < 2 * 30e6
 
 
+def test_the_scheduling_policy_is_an_option_of_the_databases():
+    assert _completed(runtime="process", vcpus=1, scheduler="batch-clients")[0].scheduler == "batch-clients"
+
+
 @pytest.mark.parametrize(
     ("asked", "error", "message"),
     [

@@ -34,6 +34,10 @@ def test_a_server_is_looked_at(looked):
     assert looked == [("host=h", False), ("host=h", True)]
 
 
+def test_clients_of_an_external_server_may_run_under_sched_batch(looked):
+    assert find(scheduler="batch-clients") is FOUND
+
+
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
@@ -47,6 +51,8 @@ def test_a_server_is_looked_at(looked):
         ({"data_checksums": False}, "--data-checksums does not go"),
         ({"start_state": "restarted"}, "--start-state restarted does not go"),
         ({"client_placement": "inside"}, "--client-placement inside does not go"),
+        ({"scheduler": "batch"}, "--scheduler batch does not go.*CPUSchedulingPolicy=batch.*--scheduler batch-clients"),
+        ({"scheduler": "batch-servers"}, "--scheduler batch-servers does not go"),
         ({"scale": 6}, "--scale is 6"),
     ],
 )

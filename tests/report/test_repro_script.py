@@ -102,6 +102,16 @@ def test_pgbench_is_told_what_the_driver_told_it(tmp_path):
     )
 
 
+def test_servers_and_clients_under_sched_batch_are_started_by_chrt(tmp_path):
+    loads = {"local/db01/pg/bench": Load(sched_batch=True), "local/db02/pg/bench": Load()}
+    containers = container(), container("db02", servers=(server(sched_batch=True),))
+    found = steps(script(result(*containers, phases=(Phase(loads=loads),)), record()), tmp_path)
+    started = [call[:-1] for call in named(found, "start")]
+    assert started[-2:] == [["db01.pg", "db01", "all"], ["db02.pg", "db02", "all", "chrt", "--batch", "0"]]
+    assert named(found, "run")[0][4:8] == ["chrt", "--batch", "0", "/pg/bin/pgbench"]
+    assert named(found, "run")[1][4] == "/pg/bin/pgbench"
+
+
 def test_servers_get_the_same_settings_and_initdb_the_same_arguments(tmp_path):
     settings = {"search_path": "it's \\ $HOME `id`\nEND\n'", "work_mem": "4MB"}
     servers = (server(settings=settings, version="15.18 (Debian 15.18-0+deb12u1)"),)
@@ -292,6 +302,10 @@ def variants():
     yield "pages", result(*PAGES)
     apart = server(volumes={"data": "d", "wal": "w", "temp": "d"}, tablespaces=("w", "d"))
     yield "volumes", result(container(servers=(apart,)), volumes=(Volume(name="d", path="/d d"), Volume(name="w", kind="loop", size=2**30)))
+    yield (
+        "batch",
+        result(container(servers=(server(sched_batch=True),)), phases=(Phase(loads={"local/db01/pg/bench": Load(sched_batch=True)}),)),
+    )
     yield "hostile", result(container(servers=(server(bin=HOSTILE, settings={"search_path": HOSTILE}),)))
 
 

@@ -73,6 +73,13 @@ def test_each_server_gets_pgbench_by_its_dsn(tmp_path):
     )
 
 
+def test_clients_under_sched_batch_are_started_by_chrt(tmp_path):
+    found = result("host=one", load=Load(clients=2, client_placement="outside", sched_batch=True))
+    assert ' chrt --batch 0 "$BIN"/pgbench ' in script(found, EXTERNAL_RECORD)
+    _, ((_, options),) = played(found, tmp_path)
+    assert options == "-c default_transaction_read_only=on"
+
+
 def test_what_writes_may_write_and_takes_the_users_script(tmp_path):
     own = tmp_path / "it's own.sql"
     own.write_text("SELECT 1;")

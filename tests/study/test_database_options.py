@@ -37,6 +37,17 @@ def test_reserved_pages_are_counted_once_a_containers_limit_is_what_is_left():
     assert _options(huge_page_bytes=2**28).container("a").memory is None
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "servers", "clients"),
+    [("normal", False, False), ("batch", True, True), ("batch-servers", True, False), ("batch-clients", False, True)],
+)
+def test_servers_and_clients_run_under_the_scheduling_policy(scheduler, servers, clients):
+    options = _options(scheduler=scheduler)
+    assert (options.container("a").servers[0].sched_batch, options.load(2).sched_batch) == (servers, clients)
+    external = _options(scheduler=scheduler, dsn="host=h").container("a").servers[0]
+    assert not external.sched_batch, "pgherd does not start an external server"
+
+
 def test_targets_name_databases_of_the_deployment():
     places = [str(place) for place, *_ in _options().deploy(["a", "b"]).databases()]
     assert places == [target("a"), target("b")]

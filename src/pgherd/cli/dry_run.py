@@ -106,6 +106,8 @@ def _deployment(trials: Sequence[Trial], variant: str) -> list[str]:
     _, container, server = servers[0]
     limits = [f"{container.vcpus:g} vCPU by {container.cpu_mode}" if container.vcpus and container.cpu_mode != "none" else "no CPU limit"]
     limits.append(f"{format_bytes(container.memory)}" if container.memory else "no memory limit")
+    if server.sched_batch:
+        limits.append("servers under SCHED_BATCH")
     many, each = (f"{len(servers)} containers", " each") if len(servers) > 1 else ("1 container", "")
     comma = "," if each else ""
     return [
@@ -156,7 +158,7 @@ def _load(trials: Sequence[Trial]) -> str:
     clients, threads = ([load.clients for load in loads], [load.threads for load in loads])
     return (
         f"{load.driver} {scripts}, {_range(clients, 'client')} on {_range(threads, 'thread')} per database, {kind}, "
-        f"protocol {load.protocol}, clients {load.client_placement} the containers"
+        f"protocol {load.protocol}, clients {load.client_placement} the containers{' under SCHED_BATCH' if load.sched_batch else ''}"
     )
 
 

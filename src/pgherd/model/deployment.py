@@ -148,6 +148,7 @@ class Server(Model):
     databases: tuple[Database, ...] = (Database(),)
     dsn: str | None = Field(None, description="connection string of an external server")
     transparent_huge_pages: bool | None = Field(None, description="transparent huge pages for shared memory (None: as set on the host)")
+    sched_batch: bool = Field(False, description="all its processes run under SCHED_BATCH")
 
 
 class Container(Model):

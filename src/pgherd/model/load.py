@@ -51,6 +51,7 @@ class Load(Model):
     host: str | None = None
     sampling: float = Field(0.05, gt=0, le=1)
     kept_from_writing: bool = Field(False, description="the server's settings, or those of the sessions, reject writes")
+    sched_batch: bool = Field(False, description="the driver runs under SCHED_BATCH")
     options: dict[str, str] = Field(default_factory=dict, description="options of the driver (see its module)")
 
     @model_validator(mode="before")

@@ -31,6 +31,9 @@ _OPEN_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 MAX_OPEN_FILES = 65536
 """Enough for thousands of databases. An unlimited number slows down programs that close all inherited descriptors."""
 
+CHRT_BATCH = ("chrt", "--batch", "0")
+"""Words before a command that runs under SCHED_BATCH. Every user may set this policy; its priority is always 0."""
+
 _POLL_INTERVAL_S = 0.01
 
 _CLEANUP_TIMEOUT_S = 10.0
@@ -41,9 +44,9 @@ _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def wrap(command: Command) -> list[str]:
-    """Return the argv that sets groups, affinity and user, then execs the command.
+    """Return the argv that sets groups, scheduling policy, affinity and user, then execs the command.
 
-    The pid stays the same: sh, taskset, setpriv and sh each exec the next one. setpriv follows the others, because a
+    The pid stays the same: sh, chrt, taskset, setpriv and sh each exec the next one. setpriv follows the others, because a
     change of user clears the parent-death signal. The command gets the original soft limit of open files.
     """
     argv = ["setpriv", "--pdeathsig", command.death_signal]
@@ -53,6 +56,8 @@ def wrap(command: Command) -> list[str]:
     argv += ["/bin/sh", "-c", _EXEC_UNLESS_ORPHANED, "sh", str(os.getpid()), _limit(_OPEN_FILES), *command.argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", ",".join(map(str, command.cpus)), *argv]
+    if command.sched_batch:
+        argv = [*CHRT_BATCH, *argv]
     if command.join:
         argv = ["/bin/sh", "-c", _JOIN_GROUPS, "sh", *command.join, "--", *argv]
     return argv

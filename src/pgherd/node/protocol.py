@@ -33,6 +33,7 @@ class Command:
         env: variables in addition to a clean environment (PATH, LC_ALL=C, TZ=UTC).
         join: files (``cgroup.procs``) into which the process writes itself before exec, so that its group is charged.
         cpus: affinity.
+        sched_batch: whether it runs under SCHED_BATCH (sched(7)). Its children inherit this.
         user: operating system user, or None for that of pgherd.
         end_session: whether the rest of its session is killed when it ends. Its processes are in a session of their own.
         groups: further groups of ``user``, as names or numbers.
@@ -53,6 +54,7 @@ class Command:
     stderr: str | None = None
     groups: tuple[str, ...] = ()
     end_session: bool = False
+    sched_batch: bool = False
 
 
 @dataclass(frozen=True)

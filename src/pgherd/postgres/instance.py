@@ -75,7 +75,8 @@ class Instance:
 
     The log file is ``log``, by default the path of the data directory with '.log' appended. The directory of the log must
     not belong to ``account``, which could exchange the log for a link. ``write_settings`` replaces
-    postgresql.conf completely, so that settings that initdb derived from the host have no effect.
+    postgresql.conf completely, so that settings that initdb derived from the host have no effect. The next ``start`` is
+    under SCHED_BATCH if ``sched_batch`` is true.
     """
 
     user = SUPERUSER
@@ -105,6 +106,7 @@ class Instance:
         self.log = log or f"{data_dir}.log"
         self.access = access
         self._opening = opening
+        self.sched_batch = False
         self._admitted = False
         self._process: Process | None = None
         self._log_start = 0
@@ -179,6 +181,7 @@ class Instance:
                 cpus=cpus,
                 user=self.account,
                 death_signal="QUIT",
+                sched_batch=self.sched_batch,
                 stdout=self.log,
                 stderr=self.log,
             )

@@ -40,7 +40,7 @@ from pgherd.prepare.workspace import Workspace, open_workspace
 from pgherd.runner.deploy import huge_pages, tracked_processes
 from pgherd.runner.execute import device_io
 from pgherd.runtimes.runtime_selection import choose
-from pgherd.study.database_options import DatabaseOptions, DatabaseRequest
+from pgherd.study.database_options import DatabaseOptions, DatabaseRequest, Scheduler
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,7 @@ class DatabasePreparation:
     servers: ServerChoice
     volumes: RequestedVolumes | None
     guests: GuestChoice | None
+    scheduler: Scheduler
     measurement: Measurement
     messages: tuple[str, ...]
 
@@ -115,6 +116,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
             servers=chosen_servers,
             volumes=server_volumes.choose_volumes(request) if external is None else None,
             guests=guests,
+            scheduler=request.scheduler,
             measurement=measurement,
             messages=(
                 f"PostgreSQL {installation.version} ({installation.kind}) from {installation.bin}.",
@@ -154,6 +156,7 @@ def database_options(
         "container_memory": limits.memory,
         "runtime": preparation.runtime,
         "cpu_mode": limits.cpu.cpu_mode,
+        "scheduler": preparation.scheduler,
         **({} if guests is None else {"vm": guests.machine, "vm_memory_min": guests.minimum, "vm_memory_shares": guests.shares}),
         "pg_bin": preparation.servers.installation.bin,
         "pg_version": external.version if external else preparation.servers.installation.version,

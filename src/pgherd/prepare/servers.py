@@ -179,6 +179,11 @@ def find_external(request: DatabaseRequest, *, read_only: bool) -> ExternalDatab
             f"--start-state {request.start_state} does not go with --dsn: pgherd neither restarts nor restores an external server; "
             "leave --start-state out"
         )
+    if request.scheduler in ("batch", "batch-servers"):
+        raise UsageError(
+            f"--scheduler {request.scheduler} does not go with --dsn: {name} is external, and its scheduling policy is configured where it "
+            "runs (systemd: CPUSchedulingPolicy=batch); use --scheduler batch-clients for pgbench alone"
+        )
     if "client_placement" in request.model_fields_set and request.client_placement == "inside":
         raise UsageError(
             "--client-placement inside does not go with --dsn: pgbench runs on this host, outside the server's container; "

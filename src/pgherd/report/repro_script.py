@@ -26,6 +26,7 @@ from pgherd.model.load import Load, Phase, Script
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.model.run import RunRecord
 from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.node.process import CHRT_BATCH
 from pgherd.postgres import configuration, huge_pages, instance
 from pgherd.postgres.clones import PREWARM
 from pgherd.postgres.templates import LOADING
@@ -197,7 +198,7 @@ def _head(result: TrialResult, record: RunRecord, server: Server) -> Iterator[st
     yield "#"
     yield "# It loads the databases, copies them for each server of the trial, starts all servers with the trial's settings and limits,"
     yield "# runs the trial's pgbench command lines, prints transactions per second of each database and their sum, and removes"
-    yield "# everything it created. It uses Linux's setpriv, taskset and, for limits, cgroups. The trial follows the functions."
+    yield "# everything it created. It uses Linux's setpriv, taskset, chrt and, for limits, cgroups. The trial follows the functions."
     yield "#"
     yield "# Environment: BIN, directory of PostgreSQL's programs. ACCOUNT, the user that servers run as if root starts this."
     yield "# TMPDIR, a directory on the disk to use."
@@ -293,7 +294,8 @@ def _start(host: Host, places: Mapping[str, _ContainerPlace], loaded: Mapping[_C
         yield from _huge_page_steps(f"{container.name}.{server.name}", server)
     for container, server in pairs:
         place = places[container.name]
-        yield f"start {container.name}.{server.name} {place.group} {place.cpus}"
+        by = CHRT_BATCH if server.sched_batch else ()
+        yield join(["start", f"{container.name}.{server.name}", place.group, place.cpus, *by])
     for container, server in pairs:
         yield f"ready {container.name}.{server.name}"
     for container, server in pairs:
@@ -391,7 +393,8 @@ def _argv(number: str, target: str, load: Load, phase: Phase, result: TrialResul
         output=f"{_WORK}/clients/{number}",
         scale=database.scale,
     )
-    return driver_named(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
+    argv = driver_named(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
+    return [*CHRT_BATCH, *argv] if load.sched_batch else argv
 
 
 def _initial_memory(host: Host, record: RunRecord) -> int | None:

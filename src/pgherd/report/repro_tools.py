@@ -13,6 +13,7 @@ from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.model.run import RunRecord
+from pgherd.node.process import CHRT_BATCH
 from pgherd.postgres.external_server import READ_ONLY, READ_ONLY_PROBE
 from pgherd.report.repro_parts import comment, default_line, join, quote, say, variable, variable_part
 
@@ -95,7 +96,7 @@ def _external_argv(number: str, target: str, load: Load, phase: Phase, result: T
     scripts = tuple(script.model_copy(update={"source": files.get(script.source, script.source)}) for script in load.scripts)
     endpoint = Endpoint(target=target, bin=_BIN, host="-", port=1, database="-", user="-", output=f"{_WORK}/{number}", scale=database.scale)
     argv = driver_named(load.driver).argv(load.model_copy(update={"scripts": scripts}), endpoint, ceil(phase.warmup + phase.seconds))
-    return argv[:-_ADDRESS]
+    return [*(CHRT_BATCH if load.sched_batch else ()), *argv[:-_ADDRESS]]
 
 
 _PGHERD_OPTIONS = ("--output", "--write_iops_log", "--log_", "--eta", "--runtime")

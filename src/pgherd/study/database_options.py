@@ -41,6 +41,12 @@ FREE_SHARE = 0.8
 """Fraction of free memory that a run reserves by default."""
 FREE_MEMORY_TEXT = f"{FREE_SHARE * 100:g} % of free memory"
 
+Scheduler = Literal["normal", "batch", "batch-servers", "batch-clients"]
+"""Linux's scheduling policy: the default one, or SCHED_BATCH for servers and clients, or for one of them.
+
+A woken process under SCHED_BATCH does not preempt the one that runs.
+"""
+
 BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update", "orders", "random-block"]
 
 
@@ -112,6 +118,7 @@ class DatabaseRequest(ClusterRequest):
     cpu_mode: CpuMode | None = option(
         None, "Enforcement of the CPU limit: quota, cpuset or none.", LIMITS, metavar="MODE", computed="quota"
     )
+    scheduler: Scheduler = option("normal", "CPU scheduling: normal, batch (SCHED_BATCH), or batch for one side.", LIMITS, metavar="POLICY")
     host_cores: float | None = option(None, "Cores this run may use.", LIMITS, metavar="N", computed="all", web=True, gt=0)
     host_memory: str | None = option(None, "Memory this run may use.", LIMITS, metavar="SIZE", computed=FREE_MEMORY_TEXT, web=True)
 
@@ -165,6 +172,7 @@ class DatabaseOptions(StudyOptions):
     container_memory: int | None = Field(None, gt=0)
     runtime: RuntimeName = "process"
     cpu_mode: CpuMode = "none"
+    scheduler: Scheduler = Field("normal", description="scheduling policy of servers and clients")
     vm: VmOptions | None = Field(None, description="virtual machines: options of their hypervisors")
     vm_memory_min: int | None = Field(None, gt=0, description="virtual machines: bytes that a balloon never reclaims (None: a quarter)")
     vm_memory_shares: dict[str, float] = Field(default_factory=dict, description="virtual machines: weight by container, if it is not 1")
@@ -209,6 +217,16 @@ class DatabaseOptions(StudyOptions):
     seed: int = 1
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
 
+    @property
+    def batch_servers(self) -> bool:
+        """Whether servers run under SCHED_BATCH."""
+        return self.scheduler in ("batch", "batch-servers")
+
+    @property
+    def batch_clients(self) -> bool:
+        """Whether clients run under SCHED_BATCH."""
+        return self.scheduler in ("batch", "batch-clients")
+
     def database_called(self, name: str) -> Database:
         """Return a database with this name."""
         return Database(
@@ -236,6 +254,7 @@ class DatabaseOptions(StudyOptions):
             checksums=self.data_checksums,
             volumes=self.roles,
             tablespaces=self.tablespaces,
+            sched_batch=self.batch_servers,
             databases=(database,),
         )
         return Container(
@@ -266,6 +285,7 @@ class DatabaseOptions(StudyOptions):
             scripts=self.scripts,
             protocol=self.protocol,
             client_placement=self.client_placement,
+            sched_batch=self.batch_clients,
             sampling=self.sampling,
             kept_from_writing=self.settings.get(READ_ONLY) == "on" or (self.dsn is not None and self.read_only),
             options={f"define:{name}": value for name, value in self.variables.items()},

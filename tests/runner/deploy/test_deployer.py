@@ -145,8 +145,8 @@ def deployer(session, monkeypatch):
     return Deployer(session, {"/pg": Installation("/pg", "18.1", 18, "system")}, RunObserver())
 
 
-def trial(*names, vcpus=None, settings=None, state="warm", load=None, runtime="process"):
-    server = Server(bin="/pg", version="18.1", settings=settings or {}, databases=(Database(),))
+def trial(*names, vcpus=None, settings=None, state="warm", load=None, runtime="process", sched_batch=False):
+    server = Server(bin="/pg", version="18.1", settings=settings or {}, databases=(Database(),), sched_batch=sched_batch)
     containers = tuple(Container(name=name, runtime=runtime, vcpus=vcpus, servers=(server,)) for name in names)
     deployment = Deployment(hosts=(Host(containers=containers),))
     loads = {f"local/{names[0]}/pg/bench": load or Load()}
@@ -170,6 +170,14 @@ def test_servers_are_cloned_started_and_warmed_and_then_kept(deployer):
     deployer.close()
     assert done(deployer) == [("stop immediate", "b/pg")]
     assert deployer.settings() == {}, "no server answers any more"
+
+
+def test_servers_restart_with_another_scheduling_policy(deployer):
+    found = {}
+    for sched_batch in (False, True, True, False):
+        summary = deployer.apply(trial("a", sched_batch=sched_batch))[1]
+        found[len(found)] = summary, deployer.server("a", "pg").sched_batch
+    assert [*found.values()] == [("1 restored", False), ("1 restarted", True), ("1 kept", True), ("1 restarted", False)]
 
 
 def test_each_container_is_made_by_the_runtime_that_it_names(deployer, session):

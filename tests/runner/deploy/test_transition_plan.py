@@ -47,6 +47,7 @@ def test_what_is_up_already_is_kept():
         (container(scale=20), "warm", "restore"),
         (container(version="16.1"), "warm", "restore"),
         (container(transparent_huge_pages=True), "warm", "restart"),
+        (container(sched_batch=True), "warm", "restart"),
     ],
 )
 def test_the_least_that_does(wanted, state, step):

@@ -75,6 +75,12 @@ def test_a_load_inside_its_container_joins_it_and_one_outside_does_not(tmp_path)
     assert "-T" in inside.command.argv and inside.command.argv[inside.command.argv.index("-T") + 1] == "63"
 
 
+def test_a_driver_runs_under_the_loads_scheduling_policy(tmp_path):
+    resolver = Stage({"x/a/pg/bench": ContainerHandle("a"), "x/b/pg/bench": ContainerHandle("b")})
+    wanted = phase(**{"x/a/pg/bench": Load(scripts=SELECT, sched_batch=True), "x/b/pg/bench": Load(scripts=SELECT)})
+    assert [launch.command.sched_batch for launch in launches(LocalNode(), wanted, resolver, tmp_path)] == [True, False]
+
+
 def test_a_load_inside_a_guest_runs_on_the_guests_node(tmp_path):
     host, guest = LocalNode(), Guest()
     resolver = Stage({"x/a/pg/bench": ContainerHandle("a", join=("/groups/a/cgroup.procs",), cpus=(1,), node=guest)})

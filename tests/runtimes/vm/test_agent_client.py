@@ -130,7 +130,7 @@ def test_an_earlier_host_s_answers_are_not_taken_for_ours(port, tmp_path):
 
 def test_a_guest_that_dies_ends_every_wait_with_a_sentence(plain_port):
     channel = AgentClient.open(plain_port.path, "db01", 60)
-    thread, outcome = asked(channel, b"run", 60_000, [b"sleep", b"60"], [], b"", [], [], b"", b"KILL", b"", b"", b"", 0)
+    thread, outcome = asked(channel, b"run", 60_000, [b"sleep", b"60"], [], b"", [], [], b"", b"KILL", b"", b"", b"", 0, 0)
     time.sleep(0.1)
     plain_port.machine_dies()
     thread.join(20)

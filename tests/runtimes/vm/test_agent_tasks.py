@@ -123,8 +123,8 @@ def test_rare_sources_are_read_first_and_at_the_end():
     assert indices == [0, 1, 1, 1, 0, 1, 1, 1, 0, 1]
 
 
-def asked(*argv: bytes, environment=(), directory=b"", user=b"", death=b"KILL", output=b"", at=0):
-    return [list(argv), list(environment), directory, [], [], user, death, b"", output, output, at]
+def asked(*argv: bytes, environment=(), directory=b"", user=b"", death=b"KILL", output=b"", batch=0, at=0):
+    return [list(argv), list(environment), directory, [], [], user, death, b"", output, output, batch, at]
 
 
 def ended(child: agent_tasks.AgentChild) -> int:

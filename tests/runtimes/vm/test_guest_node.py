@@ -140,6 +140,8 @@ def test_commands_end_alike_on_both_kinds_of_node(plain_guest, tmp_path, which):
     assert node.run(Command(["pwd"], cwd=str(tmp_path))).out.strip() == str(tmp_path)
     cpu = min(os.sched_getaffinity(0))
     assert node.run(Command([sys.executable, "-c", "import os; print(os.sched_getaffinity(0))"], cpus=(cpu,))).out.strip() == f"{{{cpu}}}"
+    policy = [sys.executable, "-c", "import os; print(os.sched_getscheduler(0) == os.SCHED_BATCH)"]
+    assert [node.run(Command(policy, sched_batch=batch)).out.strip() for batch in (True, False)] == ["True", "False"]
     assert node.run(Command([sys.executable, "-c", "sum(range(10**6))"])).cpu > 0
     with pytest.raises(TimeoutError, match="'sleep 60' did not end within 0 s"):
         node.run(Command(["sleep", "60"]), timeout=0.2)

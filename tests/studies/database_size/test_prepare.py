@@ -3,13 +3,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from pgherd.runner.observer import RunObserver
 
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import templates
 from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
+from pgherd.runner.progress import RunObserver
 from pgherd.studies.database_size.options import DatabaseSizeOptions, DatabaseSizeRequest
 from pgherd.studies.database_size.prepare import prepare
 from pgherd.studies.database_size.study import STUDY

@@ -102,11 +102,13 @@ copy() {
 # settings SERVER: write its complete postgresql.conf from standard input.
 settings() { cat >"$work/$1/data/postgresql.conf"; }
 
-# start SERVER GROUP CPUS: start it, with the socket in its directory.
+# start SERVER GROUP CPUS [COMMAND...]: start it by the command, with the socket in its directory.
 start() {
-    enter "$2" "$3" "$BIN/postgres" -D "$work/$1/data" -k "$work/$1" >>"$work/$1.log" 2>&1 &
+    server=$work/$1 group=$2 cpus=$3
+    shift 3
+    enter "$group" "$cpus" "$@" "$BIN/postgres" -D "$server/data" -k "$server" >>"$server.log" 2>&1 &
     servers="$servers $!"
-    echo $! >"$work/$1.pid"
+    echo $! >"$server.pid"
 }
 
 # ready SERVER: wait until it accepts connections.

@@ -370,6 +370,7 @@ class Deployer:
                 container, server = requested[key]
                 if step in ("reload", "restart", "restore"):
                     self._instances[key].write_settings(server.settings)
+                    self._instances[key].sched_batch = server.sched_batch
                 if step == "reload":
                     self._instances[key].reload()
             started = [key for key, step in transition.steps.items() if step in ("restart", "restore")]

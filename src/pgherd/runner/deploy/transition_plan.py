@@ -95,6 +95,8 @@ def plan(
                 step = _costlier(step, "restore" if capabilities_of(container.runtime).own_kernel else "restart")
             if running.server.transparent_huge_pages != server.transparent_huge_pages:
                 step = _costlier(step, "restart")  # memory in use keeps its page size
+            if running.server.sched_batch != server.sched_batch:
+                step = _costlier(step, "restart")  # processes inherit the policy when they start
             step = _costlier(step, how(running.server.settings, server.settings))
         steps[key] = step
     restored = {name for (name, _), step in steps.items() if step == "restore"}
@@ -120,4 +122,4 @@ def _shape(container: Container) -> Container:
 
 
 def _content(server: Server) -> Server:
-    return server.model_copy(update={"settings": {}, "transparent_huge_pages": None})
+    return server.model_copy(update={"settings": {}, "transparent_huge_pages": None, "sched_batch": False})

@@ -170,6 +170,7 @@ def launches(node: Node, phase: Phase, resolver: TargetResolver, scratch: Path) 
             join=reach.handle.join if inside and guest is None else (),
             cpus=reach.handle.cpus if inside and guest is None else None,
             user=user,
+            sched_batch=load.sched_batch,
             stdout=str(output / "stdout"),
             stderr=str(output / "stderr"),
         )

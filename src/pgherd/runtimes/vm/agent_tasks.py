@@ -143,7 +143,7 @@ def start(serial: int, request: Any, caught: Sequence[int] = ()) -> AgentChild:
     """Fork and exec. ``caught`` are open files for output and errors. Raises OSError.
 
     ``asked``: argv, environment as name=value, directory, cgroups to join, CPUs, user, death signal, standard input, output and errors
-    (empty: none), and the instant at which the program starts (0: at once).
+    (empty: none), whether it runs under SCHED_BATCH, and the instant at which the program starts (0: at once).
     """
     user, death, stdin, *outputs = request[5:10]
     owner = account(user) if user else None
@@ -188,7 +188,7 @@ def _prctl() -> Callable[..., int] | None:
 
 def _become(request: Any, files: list[int], owner: list[int] | None, parent: int, prctl: Callable[..., int] | None) -> None:
     """Run the steps of a child up to its program. The death signal comes after the change of user, which clears it."""
-    argv, environment, directory, groups, cpus, _, death, *_, at = request
+    argv, environment, directory, groups, cpus, _, death, *_, batch, at = request
     env = {b"PATH": os.environ.get("PATH", _PATH).encode(), b"LC_ALL": b"C", b"TZ": b"UTC"}
     env.update(entry.split(b"=", 1) for entry in environment)
     failed = 97
@@ -206,6 +206,8 @@ def _become(request: Any, files: list[int], owner: list[int] | None, parent: int
         os.chdir(directory or b"/")
         if cpus:
             os.sched_setaffinity(0, cpus)
+        if batch:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
         _reset_oom_score()
         if owner:
             os.setgroups([])

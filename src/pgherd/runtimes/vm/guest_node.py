@@ -393,5 +393,6 @@ def _encoded(command: Command, at: float | None) -> list[Any]:
         (command.user or "").encode(),
         command.death_signal.encode(),
         *files,
+        int(command.sched_batch),
         0 if at is None else round(at * 1e9),
     ]
