@@ -13,6 +13,7 @@ import fcntl
 import grp
 import os
 import pwd
+import re
 import secrets
 import shutil
 import stat
@@ -271,28 +272,62 @@ def make_private(path: Path) -> None:
                 os.chmod(name, stat.S_IMODE(mode) & 0o700, dir_fd=number)
 
 
-def try_lock(number: int) -> bool:
-    """Take the exclusive lock of an open file, and return False if another process holds it."""
+def try_lock(number: int, *, shared: bool = False) -> bool:
+    """Take the exclusive or a shared lock of an open file, and return False if another process holds it."""
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
+def lock_holders(status: os.stat_result) -> list[int]:
+    """Return the processes that hold the exclusive lock (flock) of a file, from the kernel's list, which all users can read.
+
+    The list (proc_locks(5)) has no processes of other containers. Raises OSError if it cannot be read.
+    """
+    by_device: dict[str, list[int]] = {}
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()  # 12: FLOCK  ADVISORY  WRITE 345 00:19:678 0 EOF; with -> after the number: a waiting process
+        if len(words) > 5 and words[1] == "FLOCK" and words[3] == "WRITE":
+            device, _, inode = words[5].rpartition(":")
+            if inode == str(status.st_ino):
+                by_device.setdefault(device, []).append(int(words[4]))
+    # The device in this list is that of the file system. On btrfs it differs from st_dev, so that the inode alone must do.
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    return by_device.get(device) or [pid for pids in by_device.values() for pid in pids]
+
+
+def has_lock(status: os.stat_result, *uids: int) -> bool:
+    """Return True if a process of root or ``uids`` holds the exclusive lock of a file, or it is unknown which process does.
+
+    A process that another user started does not count, even if it is a set-user-ID program: it may hold a lock only to obstruct.
+    """
+    try:
+        pids = lock_holders(status)
+    except OSError:
+        return True
+    return any(_real_uid(pid) in (None, 0, *uids) for pid in pids)
+
+
+def _real_uid(pid: int) -> int | None:
+    """Return the uid of the user who started a process. None: there is no such process, or it is hidden."""
+    try:
+        found = re.search(r"^Uid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found else None
+
+
 def lock_holder(number: int) -> str:
-    """Return the process that holds the lock (flock) of an open file, as in ``/proc/locks``: ``process 12 (pgherd)``."""
-    status = os.fstat(number)
-    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    """Return the process that holds the exclusive lock of an open file as a text: ``process 12 (pgherd)``."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()  # 12: FLOCK  ADVISORY  WRITE 345 00:19:678 0 EOF; with -> after the number: a waiting process
-            if len(words) > 5 and words[1] == "FLOCK" and words[5] == file:
-                return f"process {words[4]}{_command_of(words[4])}"
+        for pid in lock_holders(os.fstat(number)):
+            return f"process {pid}{_command_of(pid)}"
     return "another process"
 
 
-def _command_of(pid: str) -> str:
+def _command_of(pid: int) -> str:
     try:
         name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:

@@ -44,7 +44,7 @@ def _error_number(error: Exception) -> int | None:
 
 
 def _main() -> None:
-    directory, samples = pickle.load(sys.stdin.buffer)
+    directory, samples = pickle.load(sys.stdin.buffer)  # noqa: S301 (from the parent process)
     try:
         write_samples(directory, samples)
     except Exception as error:
