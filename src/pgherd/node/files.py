@@ -19,10 +19,14 @@ import shutil
 import stat
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from pgherd.model.errors import PgherdError
+
+MAX_END_BYTES = 256 * 2**10
+"""Default limit of the end of a file, such as a log."""
 
 MAX_BYTES = 64 * 2**20
 """Default limit of a file that is read whole."""
@@ -347,6 +351,26 @@ def read_head(path: Path | str, size: int) -> bytes:
     """Return at most ``size`` bytes from the start of a regular file. Raises as ``open_regular``."""
     with open_regular(path) as number:
         return os.read(number, size)
+
+
+@dataclass(frozen=True)
+class FileEnd:
+    """Last bytes of a file of ``size`` bytes."""
+
+    size: int
+    data: bytes
+
+    def after(self, offset: int) -> str:
+        """Return what these bytes have after an offset in the file."""
+        return self.data[max(0, offset - self.size + len(self.data)) :].decode(errors="replace")
+
+
+def read_end(path: Path | str, limit: int = MAX_END_BYTES) -> FileEnd:
+    """Return at most ``limit`` bytes from the end of a regular file. Raises as ``Directory.open_file``, also for its directory."""
+    path = Path(path)
+    with Directory.open(path.parent) as directory, directory.open_file(path.name) as number:
+        size = os.fstat(number).st_size
+        return FileEnd(size, os.pread(number, min(limit, size), max(0, size - limit)))
 
 
 def read_below(directory: Path | str, name: str, *, limit: int = MAX_BYTES) -> bytes:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pgherd.node.connections import Connections
-from pgherd.node.files import MAX_BYTES, UnsafeFileError, require_name
+from pgherd.node.files import MAX_BYTES, MAX_END_BYTES, FileEnd, UnsafeFileError, require_name
 from pgherd.node.protocol import Command, Completed, SampleSource
 from pgherd.runtimes.vm import agent_client, guest_spool
 from pgherd.runtimes.vm.agent_client import CALL_TIMEOUT_S, AgentClient, GuestError, PendingCall
@@ -152,6 +152,11 @@ class GuestNode:
             if CHUNK_BYTES * (len(pieces) - 1) + len(pieces[-1]) > limit or len(pieces[-1]) > CHUNK_BYTES:
                 raise GuestError(f"{path} in guest {self.name} has more than {limit:,} bytes, and is not read")
         return b"".join(pieces)
+
+    def read_end(self, path: str, limit: int = MAX_END_BYTES) -> FileEnd:
+        size = self.ask("size", os.fsencode(path))
+        data = self.ask("read", os.fsencode(path), max(0, size - limit)) if size else b""
+        return FileEnd(size, data[:limit])
 
     def exists(self, path: str) -> bool:
         return bool(self.ask("exists", os.fsencode(path)))
