@@ -2,11 +2,18 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
+import subprocess
+from contextlib import contextmanager
 
 import pytest
 
 from pgherd.host import server_user
 from pgherd.model.errors import CapabilityError, UsageError
+from pgherd.node.process import environment
+
+UNUSED = 64999
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to change the user")
 
 
 def entry(name: str, uid: int) -> pwd.struct_passwd:
@@ -25,10 +32,56 @@ def accounts(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_root_takes_the_first_that_exists(accounts) -> None:
-    accounts(0, postgres=101, nobody=65534)
+    accounts(0, postgres=UNUSED)
     assert server_user.server_account() == "postgres"
-    accounts(0, pgherd=5, postgres=101)
+    accounts(0, pgherd=5, postgres=UNUSED)
     assert server_user.server_account() == "pgherd"
+
+
+def test_nobody_is_never_taken(accounts) -> None:
+    accounts(0, nobody=UNUSED)
+    with pytest.raises(CapabilityError, match="useradd --system pgherd"):
+        server_user.server_account()
+
+
+@contextmanager
+def running(start, *command: str):
+    process = start(
+        ["setpriv", f"--reuid={UNUSED}", "--clear-groups", *command, "sh", "-c", "echo; sleep 60; :"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        process.stdout.readline()
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+@as_root
+def test_a_user_that_runs_something_else_is_not_taken_unless_requested(accounts) -> None:
+    accounts(0, postgres=UNUSED)
+    with running(subprocess.Popen) as process:
+        message = rf"user 'postgres' already runs process {process.pid} \(.*useradd --system pgherd'.* --run-as"
+        with pytest.raises(CapabilityError, match=message):
+            server_user.server_account()
+        assert server_user.server_account("postgres") == "postgres"
+        accounts(0, pgherd=UNUSED)
+        assert server_user.server_account() == "pgherd"
+
+
+@as_root
+def test_processes_of_pgherd_and_what_they_start_are_no_others(accounts) -> None:
+    """The inner process has no mark of its own, as a backend, which writes its title over its environment."""
+    accounts(0, postgres=UNUSED)
+
+    def start(argv, **options):
+        return subprocess.Popen(argv, env=environment({}), **options)
+
+    for command in ((), ("sh", "-c", 'env --unset=PGHERD_PROCESS "$@"; :', "sh")):
+        with running(start, *command):
+            assert server_user.server_account() == "postgres"
 
 
 def test_root_takes_the_requested_one(accounts) -> None:
