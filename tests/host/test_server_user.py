@@ -62,7 +62,11 @@ def running(start, *command: str):
 @as_root
 def test_a_user_that_runs_something_else_is_not_taken_unless_requested(accounts) -> None:
     accounts(0, postgres=UNUSED)
-    with running(subprocess.Popen) as process:
+
+    def start(argv, **options):
+        return subprocess.Popen(argv, env={"PATH": os.environ["PATH"]}, **options)
+
+    with running(start) as process:
         message = rf"user 'postgres' already runs process {process.pid} \(.*useradd --system pgherd'.* --run-as"
         with pytest.raises(CapabilityError, match=message):
             server_user.server_account()

@@ -540,10 +540,16 @@ def test_root_creates_no_run_where_others_can_exchange_it(tmp_path, monkeypatch)
         place.chmod(mode)
     os.chown(foreign, NOBODY, NOBODY)
     for root in (foreign, foreign / "pgherd-runs", shared):
-        with pytest.raises(UsageError, match=r"other users could exchange the run for links, because .*--runs-dir DIR"):
+        with pytest.raises(
+            UsageError, match=r"other users could exchange the run for links, because .*; add --runs-dir /root/pgherd-runs \(or PGHERD_RUNS"
+        ):
             RunDirectory.check_root(root)
         with pytest.raises(UsageError, match="other users could exchange the run"):
             RunDirectory.create(root, "density")
+    with pytest.raises(UsageError, match=rf", or trust user 'nobody' with 'SUDO_UID={NOBODY} pgherd …'"):
+        RunDirectory.check_root(foreign)
+    with pytest.raises(UsageError, match="only root can change, or take the right to write there from the others$"):
+        RunDirectory.check_root(shared)
     RunDirectory.check_root(sticky)
     assert RunDirectory.create(sticky, "density").is_ours()
     monkeypatch.setenv("SUDO_UID", str(NOBODY))

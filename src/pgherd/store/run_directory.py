@@ -463,8 +463,18 @@ def _moved(value: Any, marker: str, inputs: Path) -> Any:
 
 def _require_safe_for_root(root: Path, existing: Path) -> None:
     """Raise UsageError if this process is of root, and other users can exchange what it creates in ``existing``."""
-    if os.geteuid() == 0 and (reason := files.distrust(existing, *files.ours(), inside=True)) is not None:
-        raise _root_error(root, f"pgherd runs as root, and other users could exchange the run for links, because {reason}")
+    if os.geteuid() != 0 or (reason := files.distrust(existing, *files.ours(), inside=True)) is None:
+        return
+    owner = existing.stat().st_uid
+    if files.distrust(existing, *files.ours(), owner, inside=True) is None:
+        other_way = f", or trust {files.user_name(owner)} with 'SUDO_UID={owner} pgherd …', as sudo does"
+    else:
+        other_way = ", or take the right to write there from the others"
+    raise UsageError(
+        f"cannot create a run directory in {root}: pgherd runs as root, and other users could exchange the run for links, because "
+        f"{reason}; add --runs-dir {os.path.expanduser('~root')}/pgherd-runs (or PGHERD_RUNS), a directory that only root can change"
+        f"{other_way}"
+    )
 
 
 def _root_error(root: Path, reason: str) -> UsageError:
