@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Self
 
 from pgherd.model.errors import PgherdError
+from pgherd.model.text import clean
 
 MAX_END_BYTES = 256 * 2**10
 """Default limit of the end of a file, such as a log."""
@@ -49,7 +50,7 @@ class UnsafeFileError(PgherdError):
 def require_name(name: str) -> str:
     """Return ``name``. Raise UnsafeFileError if it is not a single name of a file."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise UnsafeFileError(f"'{name}' is not the name of a file; names from other programs must not contain a directory")
+        raise UnsafeFileError(f"'{clean(name)}' is not the name of a file; names from other programs must not contain a directory")
     return name
 
 
