@@ -88,6 +88,6 @@ def _is_ours(pid: str) -> bool:
             if any(variable.startswith(mark) for variable in Path("/proc", pid, "environ").read_bytes().split(b"\0")):
                 return True
             pid = Path("/proc", pid, "stat").read_text(errors="replace").rpartition(")")[2].split()[1]
-        except (OSError, IndexError):  # it has ended
+        except (OSError, IndexError):  # it has ended, or root may not trace other users here, as in a container
             return True
     return False
