@@ -21,12 +21,12 @@ from typing import Any
 import psycopg
 
 from pgherd.host.paths import cache_dir
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations, pg_balloon
-from pgherd.postgres.installations import server_account
 from pgherd.postgres.instance import Instance, initdb
 
 MB = 1024 * 1024

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import slices
 
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, TrialError
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment, wrap
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests/extension"))

@@ -22,11 +22,11 @@ from outcome import Figure
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host import paths
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import UsageError
 from pgherd.node import interruption
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import server_account
 from pgherd.runner.deploy.single_guest import GuestRequest, boot_single_guest
 from pgherd.runtimes.vm import boot_images
 from pgherd.runtimes.vm.runtime import BootOptions

@@ -30,12 +30,12 @@ from pgherd.analysis.intervals import Estimate, mean_interval
 from pgherd.drivers.driver import Endpoint
 from pgherd.drivers.pgbench import DRIVER
 from pgherd.drivers.pgbench_output import read_logs, read_report
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import TrialError
 from pgherd.model.load import NEW_ORDER, Load, Script
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import installations
-from pgherd.postgres.installations import server_account
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.templates import LOADING
 from pgherd.workloads import bundled_scripts, pgbench

@@ -28,10 +28,10 @@ from outcome import Figure
 from pgherd.analysis.intervals import mean_interval
 from pgherd.host import paths
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.node.local import LocalNode
 from pgherd.node.process import environment
 from pgherd.postgres import configuration, templates
-from pgherd.postgres.installations import server_account
 from pgherd.postgres.templates import Template
 from pgherd.prepare.prepared_study import runnable
 from pgherd.runner.progress import RunObserver

@@ -17,12 +17,15 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from pgherd.node.process import MARK
+
 settings.register_profile("pgherd", deadline=None)  # a busy machine takes as long as it takes for an example
 settings.load_profile("pgherd")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("PGHERD_TEST_SEED", str(random.SystemRandom().randrange(2**24)))
+    os.environ[MARK] = "1"  # root shares the servers' user with no foreign process, and what the tests start is none
 
     # A shell starts what it puts into the background deaf to both, and so would be all that tests start and interrupt.
     for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGQUIT, signal.SIG_DFL)):

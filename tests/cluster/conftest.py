@@ -1,7 +1,4 @@
-"""A small cluster on loopback for the tests of its parts: a scheduler and two workers of ours in one thread of this process.
-
-The usual one has TLS, which root requires. Another one without it is for what only ordinary users may do.
-"""
+"""A small cluster on loopback for the tests of its parts: a scheduler and two workers of ours in one thread of this process."""
 
 from __future__ import annotations
 
@@ -30,15 +27,8 @@ def loopback(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
             yield address
 
 
-@pytest.fixture
-def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The address of another such cluster without TLS."""
-    with _cluster(tmp_path_factory, None) as address:
-        yield address
-
-
 @contextlib.contextmanager
-def _cluster(tmp_path_factory: pytest.TempPathFactory, tls: Path | None) -> Iterator[Any]:
+def _cluster(tmp_path_factory: pytest.TempPathFactory, tls: Path) -> Iterator[Any]:
     scratch = tmp_path_factory.mktemp("scratch")
     ready, done = threading.Event(), threading.Event()
     found: list[Any] = []
@@ -54,14 +44,13 @@ def _cluster(tmp_path_factory: pytest.TempPathFactory, tls: Path | None) -> Iter
         thread.join(60)
 
 
-async def _serve(scratch: Path, tls: Path | None, found: list[Any], ready: threading.Event, done: threading.Event) -> None:
-    from distributed import Security
+async def _serve(scratch: Path, tls: Path, found: list[Any], ready: threading.Event, done: threading.Event) -> None:
     from pgherd.cluster import dask_servers, dask_settings, scheduler_address
 
     dask_settings.configure()
     try:
-        security = Security() if tls is None else scheduler_address.member_security(tls)
-        scheduler = await dask_servers.scheduler(security, listen="127.0.0.1", protocol="tcp" if tls is None else "tls")
+        security = scheduler_address.member_security(tls)
+        scheduler = await dask_servers.scheduler(security, listen="127.0.0.1")
         hosts = (("left", "127.0.0.2"), ("right", "127.0.0.3"))
         workers = [await dask_servers.worker(scheduler.address, name, security, str(scratch / name), listen=where) for name, where in hosts]
         found.append(scheduler.address)

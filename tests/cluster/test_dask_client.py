@@ -145,14 +145,18 @@ def test_a_driver_of_another_version_is_refused_and_holds_nothing(loopback, monk
         assert made.hosts() == ("left", "right")
 
 
-def test_a_worker_elsewhere_without_tls_is_refused_and_not_found_again(plain, monkeypatch):
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+def test_a_worker_without_tls_is_refused_and_not_found_again(loopback, monkeypatch):
+    """The workers of this cluster have TLS. One of them is judged as if it had not."""
+
+    def is_encrypted(address):
+        return "127.0.0.3" not in address
+
     with monkeypatch.context() as patch:
-        patch.setattr(scheduler_address, "is_loopback", lambda host: host != "127.0.0.3")
-        with pytest.raises(UsageError, match=r"its worker tcp://127\.0\.0\.3:\d+ is not, and is unencrypted"):
-            dask_client.connect(plain)
-    with dask_client.connect(plain) as made:
-        monkeypatch.setattr(scheduler_address, "is_loopback", lambda host: host != "127.0.0.3")
+        patch.setattr(scheduler_address, "is_encrypted", is_encrypted)
+        with pytest.raises(UsageError, match=r"the worker tls://127\.0\.0\.3:\d+ of the scheduler .* is not encrypted"):
+            dask_client.connect(loopback)
+    with dask_client.connect(loopback) as made:
+        monkeypatch.setattr(scheduler_address, "is_encrypted", is_encrypted)
         lost = made._members["right"]
         made._lose(lost, "for the test")
         made.wait_for(made._rejoin(lost))
@@ -165,12 +169,13 @@ def test_where_nobody_answers(loopback, monkeypatch):
         dask_client.connect("tls://127.0.0.1:9")
 
 
-def test_root_speaks_to_no_scheduler_without_tls(monkeypatch):
+@pytest.mark.parametrize("uid", [0, 1000])
+def test_no_scheduler_without_tls_is_spoken_to(monkeypatch, uid):
     """Whoever listens there has the driver run what it sends."""
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
     with socket.create_server(("127.0.0.1", 0)) as attacker:
         attacker.settimeout(0.2)
-        with pytest.raises(UsageError, match="any user of this machine could listen there and run programs as root"):
+        with pytest.raises(UsageError, match="is not encrypted"):
             dask_client.connect(f"tcp://127.0.0.1:{attacker.getsockname()[1]}")
         with pytest.raises(TimeoutError):
             attacker.accept()

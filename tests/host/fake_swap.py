@@ -33,6 +33,7 @@ class SwapNode(LocalNode):
         self.missing: set[str] = set()
         self.taken_meanwhile = False
         self.commands: list[tuple[str, ...]] = []
+        self.directories: list[str] = []
 
     def read(self, path: str) -> bytes:
         if path == "/proc/swaps":
@@ -89,6 +90,9 @@ class SwapNode(LocalNode):
             self.files[path] = len(data)
         else:
             super().write(path, data)
+
+    def make_dir(self, path: str, *, mode: int = 0o700, user: str | None = None) -> None:
+        self.directories.append(path)
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
         argv = tuple(command.argv)

@@ -45,8 +45,15 @@ def test_a_file_is_made_for_nobodys_eyes_and_goes(journal):
     path = f"/srv/pgherd-{notes.id[:8]}.swap"
     assert made.path == path
     assert node.areas[path] == ("file", 64 * MB, 100)
+    assert not node.directories, "the given directory is used, not the default one"
     assert notes.play() == [f"switched off and removed swap file {path}"]
     assert not node.areas and not node.files
+
+
+def test_the_default_directory_of_a_file_is_created(journal):
+    node, notes = journal()
+    made = swap.make(node, notes, FILE.model_copy(update={"path": None}), "/srv/else")
+    assert node.directories == ["/srv/else"] and made.path == f"/srv/else/pgherd-{notes.id[:8]}.swap"
 
 
 def test_a_file_system_that_cannot_allocate_is_filled(journal):

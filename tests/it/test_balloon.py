@@ -17,10 +17,11 @@ import psycopg.conninfo
 import pytest
 
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, pg_balloon
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.pg_balloon import BalloonLibrary
 

@@ -307,7 +307,7 @@ def test_without_a_certificate_of_this_cluster_nobody_gets_in(started, tmp_path)
     with bed.inside():
         with pytest.raises(UsageError, match="certificate"):
             dask_client.connect(document["address"], tls=tmp_path)
-        with pytest.raises(UsageError, match="neither encrypted"):
+        with pytest.raises(UsageError, match="is not encrypted"):
             dask_client.connect(f"tcp://{host}:{port}")
         with socket.create_connection((host, int(port)), 5) as plain:  # nothing is said to whoever speaks without TLS
             plain.sendall(b"\0" * 64)

@@ -13,10 +13,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import server_account
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.relation_files import Relations
 

@@ -21,12 +21,12 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command
 from pgherd.postgres import external_server, installations
 from pgherd.postgres.external_server import ExternalServer
-from pgherd.postgres.installations import server_account
 from pgherd.postgres.instance import Instance, initdb
 
 NODE = LocalNode()

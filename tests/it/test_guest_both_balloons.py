@@ -17,11 +17,12 @@ import pytest
 
 from pgherd.analysis.guest_memory_breakdown import GuestMemoryReading, breakdown
 from pgherd.host.paths import free_ports
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Container, VmMemoryPolicy
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, pg_balloon
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb
 from pgherd.postgres.pg_balloon import BalloonLibrary
 from pgherd.postgres.tcp_access import TcpAccess, generate, write_password_file

@@ -15,6 +15,7 @@ import pytest
 
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server, Volume
 from pgherd.model.errors import CapabilityError
 from pgherd.model.load import Load, Phase
@@ -22,7 +23,7 @@ from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import State, Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.execute import phases
 from pgherd.runner.progress import RunObserver

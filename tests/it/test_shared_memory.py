@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from pgherd.host import processes, shared_memory
+from pgherd.host.server_user import server_account
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Process
-from pgherd.postgres.installations import server_account
 
 NODE = LocalNode()
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.errors import CapabilityError
 from pgherd.model.load import Load, Phase
@@ -20,7 +21,7 @@ from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, version_differences
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.runner.deploy.deployer import Deployer
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import open_session

@@ -263,6 +263,21 @@ def test_head_of_a_file(tmp_path):
         files.read_head(tmp_path / "pipe", 3)
 
 
+def test_end_of_a_file(tmp_path):
+    file = tmp_path / "log"
+    file.write_bytes(b"0123456789")
+    assert files.read_end(file, 4) == files.FileEnd(10, b"6789") and files.read_end(file) == files.FileEnd(10, b"0123456789")
+    end = files.read_end(file, 4)
+    assert [end.after(offset) for offset in (0, 6, 8, 10, 99)] == ["6789", "6789", "89", "", ""]
+    os.truncate(file, 2**40)
+    assert files.read_end(file).data == bytes(files.MAX_END_BYTES)
+    (tmp_path / "link").symlink_to(file)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with pytest.raises(UnsafeFileError):
+            files.read_end(tmp_path / name)
+
+
 def test_tree_is_copied_up_to_a_limit_and_without_links(tmp_path):
     source, target = tmp_path / "source", tmp_path / "target"
     (source / "a").mkdir(parents=True)

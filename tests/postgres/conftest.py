@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 
 
 @pytest.fixture(scope="session")

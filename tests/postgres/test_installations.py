@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import shutil
 import tempfile
 from dataclasses import replace
@@ -9,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from pgherd.host import server_user
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, Completed
@@ -21,7 +21,6 @@ from pgherd.postgres.installations import (
     find_all,
     library_dirs,
     reachable_copy,
-    server_account,
     substance,
 )
 
@@ -287,7 +286,7 @@ def test_root_runs_no_program_that_another_user_can_exchange():
         assert "other users can exchange" in pg_balloon.missing_to_build(LocalNode(), found)
         assert not (directory / "pg_config.uids").exists()
         os.chown(program, 54321, 54321)
-        assert installations.user_for(str(program)) == server_account(), "a uid without an account"
+        assert installations.user_for(str(program)) == server_user.server_account(), "a uid without an account"
     finally:
         shutil.rmtree(top)
 
@@ -301,59 +300,3 @@ def test_a_copy_does_not_keep_a_foreign_owner(node: LocalNode, tmp_path: Path) -
         os.chown(path, 54321, 54321)
     installations._copy_trees(node, [str(tree)], str(tmp_path), str(tmp_path / "copy"))
     assert {path.stat().st_uid for path in (tmp_path / "copy").rglob("*")} == {0}
-
-
-# ---- user that servers run as
-
-
-def entry(name: str, uid: int) -> pwd.struct_passwd:
-    return pwd.struct_passwd((name, "x", uid, uid, "", "/", "/bin/false"))
-
-
-@pytest.fixture
-def accounts(monkeypatch: pytest.MonkeyPatch):
-    """Set the existing users and the current user."""
-
-    def given(uid: int, **known: int) -> None:
-        monkeypatch.setattr(os, "geteuid", lambda: uid)
-        monkeypatch.setattr(pwd, "getpwnam", lambda name: entry(name, known[name]))
-
-    return given
-
-
-def test_root_takes_the_first_that_exists(accounts) -> None:
-    accounts(0, postgres=101, nobody=65534)
-    assert installations.server_account() == "postgres"
-    accounts(0, pgherd=5, postgres=101)
-    assert installations.server_account() == "pgherd"
-
-
-def test_root_takes_the_requested_one(accounts) -> None:
-    accounts(0, postgres=101, alice=1000)
-    assert installations.server_account("alice") == "alice"
-
-
-def test_an_ordinary_user_runs_servers_as_itself(accounts) -> None:
-    accounts(1000, postgres=101, alice=1000)
-    assert installations.server_account() is None
-    assert installations.server_account("alice") is None
-    with pytest.raises(CapabilityError, match="only root"):
-        installations.server_account("postgres")
-
-
-def test_an_unknown_account(accounts) -> None:
-    accounts(0, postgres=101)
-    with pytest.raises(UsageError, match="no user 'bob'"):
-        installations.server_account("bob")
-
-
-def test_root_is_no_account_for_servers(accounts) -> None:
-    accounts(0, root=0)
-    with pytest.raises(UsageError, match="refuses"):
-        installations.server_account("root")
-
-
-def test_no_account_at_all(accounts) -> None:
-    accounts(0)
-    with pytest.raises(CapabilityError, match="useradd --system pgherd"):
-        installations.server_account()

@@ -87,6 +87,23 @@ def test_a_server_that_ends_while_starting_is_told_with_its_log(tmp_path: Path) 
     assert not server.running
 
 
+def test_a_log_of_any_size_is_read_from_its_end(tmp_path: Path) -> None:
+    body = "os.truncate(data + '.log', 2**40); print('x' * 2**19); print('FATAL:  no room'); sys.exit(3)"
+    server = instance(tmp_path, body)
+    server.start()
+    with pytest.raises(TrialError, match=r"FATAL:  no room$") as error:
+        server.wait_ready(30)
+    assert len(str(error.value)) < 2**19
+
+
+def test_a_log_that_is_a_link_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("s3cret")
+    server = instance(tmp_path)
+    Path(server.log).symlink_to(tmp_path / "secret")
+    assert "is a link" in server.log_tail()
+    assert "s3cret" not in server.log_tail()
+
+
 def test_missing_programs_are_told_too(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     server = Instance(

@@ -6,6 +6,7 @@ import stat
 import subprocess
 import time
 import tracemalloc
+from contextlib import contextmanager
 
 import pytest
 
@@ -338,6 +339,85 @@ def test_a_lock_of_any_account_does_not_hold_a_run(run, tmp_path):
     assert held.returncode and "Permission denied" in held.stderr
 
 
+@contextmanager
+def holding(path, uid):
+    """Another user holds the lock of a file that it can open."""
+    words = [
+        "setpriv",
+        f"--reuid={uid}",
+        "--clear-groups",
+        "flock",
+        "--nonblock",
+        "--no-fork",
+        str(path),
+        "sh",
+        "-c",
+        "echo; exec sleep 60",
+    ]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        try:
+            yield
+        finally:
+            process.kill()
+
+
+@as_root
+def test_a_lock_that_a_former_pgherd_left_open_holds_no_run(run, tmp_path):
+    let_in(tmp_path)
+    run.path.chmod(0o755)
+    lock = run.path / "lock"
+    lock.touch()
+    lock.chmod(0o644)
+    with holding(lock, NOBODY):
+        assert not run.alive()
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+        with run.locked():
+            assert run.alive()
+
+
+def test_a_lock_that_a_former_pgherd_holds_becomes_private(run):
+    lock = run.path / "lock"
+    with open(lock, "w") as file:
+        lock.chmod(0o644)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        assert run.alive() and stat.S_IMODE(lock.stat().st_mode) == 0o600
+        with pytest.raises(PgherdError, match="being executed by another"), run.locked():
+            pass
+    assert not run.alive()
+
+
+@as_root
+def test_the_holder_of_a_lock_must_be_the_owner_of_the_run(run, tmp_path):
+    let_in(tmp_path)
+    run.path.chmod(0o755)
+    lock = run.path / "lock"
+    lock.touch()
+    lock.chmod(0o644)
+    for path in (run.path, lock):
+        os.chown(path, NOBODY, NOBODY)
+    with holding(lock, NOBODY):
+        assert run.alive()
+    with holding(lock, NOBODY - 1):
+        assert not run.alive()
+    assert stat.S_IMODE(lock.stat().st_mode) == 0o644, "the run of another user is not changed"
+
+
+@as_root
+def test_another_user_who_obstructs_a_run_is_named(run, tmp_path):
+    """It has opened the lock file before the owner made it private."""
+    let_in(tmp_path)
+    run.path.chmod(0o755)
+    lock = run.path / "lock"
+    lock.touch()
+    lock.chmod(0o644)
+    with holding(lock, NOBODY):
+        lock.chmod(0o600)
+        assert not run.alive()
+        with pytest.raises(PgherdError, match=rf"another user's process \d+ \(.*\) holds .* remove the file {lock}"), run.locked():
+            pass
+
+
 @as_root
 def test_another_user_sees_whether_a_run_is_alive(run, tmp_path):
     let_in(tmp_path)
@@ -460,10 +540,16 @@ def test_root_creates_no_run_where_others_can_exchange_it(tmp_path, monkeypatch)
         place.chmod(mode)
     os.chown(foreign, NOBODY, NOBODY)
     for root in (foreign, foreign / "pgherd-runs", shared):
-        with pytest.raises(UsageError, match=r"other users could exchange the run for links, because .*--runs-dir DIR"):
+        with pytest.raises(
+            UsageError, match=r"other users could exchange the run for links, because .*; add --runs-dir /root/pgherd-runs \(or PGHERD_RUNS"
+        ):
             RunDirectory.check_root(root)
         with pytest.raises(UsageError, match="other users could exchange the run"):
             RunDirectory.create(root, "density")
+    with pytest.raises(UsageError, match=rf", or trust user 'nobody' with 'SUDO_UID={NOBODY} pgherd …'"):
+        RunDirectory.check_root(foreign)
+    with pytest.raises(UsageError, match="only root can change, or take the right to write there from the others$"):
+        RunDirectory.check_root(shared)
     RunDirectory.check_root(sticky)
     assert RunDirectory.create(sticky, "density").is_ours()
     monkeypatch.setenv("SUDO_UID", str(NOBODY))

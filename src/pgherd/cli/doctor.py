@@ -111,8 +111,8 @@ def parse_limits(text: str) -> dict[str, dict[str, int | None]]:
 
 def _server_user() -> tuple[str | None, str]:
     """Return the user of servers (None: the current one) and the reason why there is none, or ''."""
+    from pgherd.host.server_user import server_account
     from pgherd.model.errors import PgherdError
-    from pgherd.postgres.installations import server_account
 
     try:
         return server_account(), ""

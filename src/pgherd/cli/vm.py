@@ -44,10 +44,10 @@ def build(pg_bin: str | None, pg_version: str | None, accel: str | None, run_as:
     """Build kernel, initramfs and root image for guests with a PostgreSQL, unless cached. Nothing is installed on this machine."""
     from pgherd.host import paths
     from pgherd.host.journal import Journal
+    from pgherd.host.server_user import server_account
     from pgherd.node import interruption
     from pgherd.node.local import LocalNode
     from pgherd.postgres import installations
-    from pgherd.postgres.installations import server_account
     from pgherd.runtimes.vm import boot_images
 
     node, cache = LocalNode(), str(paths.cache_dir())

@@ -366,7 +366,7 @@ class DaskClusterClient:
         with contextlib.suppress(Exception):
             workers = await asyncio.wait_for(joined_members(self._client), CONNECT)
             current = next((worker for worker in workers if worker.host == member.host), None)
-            if current is None or not addresses.is_private(current.worker):
+            if current is None or not addresses.is_encrypted(current.worker):
                 return
             member.worker, member.address = current.worker, current.address
             post = await self._create_post(member)

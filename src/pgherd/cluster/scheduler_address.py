@@ -20,7 +20,6 @@ from pgherd.model.errors import UsageError
 if TYPE_CHECKING:
     from distributed import Security
 
-SCHEMES = ("tcp", "tls")
 TLS_DIRECTORY = "PGHERD_CLUSTER_TLS"
 """Environment variable for the directory of ``authority.pem`` and ``member.pem`` of a scheduler that was not started
 here.
@@ -37,11 +36,6 @@ class SchedulerAddress:
     address: str
     tls: Path | None = None
     hosts: tuple[str, ...] = ()
-
-    @property
-    def encrypted(self) -> bool:
-        """Return whether it is a TLS address."""
-        return self.address.startswith("tls://")
 
 
 def find(cluster: str, tls: Path | None = None) -> SchedulerAddress:
@@ -69,54 +63,39 @@ def find(cluster: str, tls: Path | None = None) -> SchedulerAddress:
 
 
 def check(address: str) -> None:
-    """Require a complete address, and TLS unless the scheduler is on this machine. Raises UsageError."""
+    """Require a complete address with TLS. Raises UsageError."""
     parts = urlsplit(address)
     try:
         port = parts.port
     except ValueError:
         port = None
-    if parts.scheme not in SCHEMES or not parts.hostname or port is None:
-        raise UsageError(f"'{address}' is not a Dask scheduler's address; write tls://HOST:PORT (tcp:// on this machine only)")
-    if is_loopback(parts.hostname) and not is_private(address):
+    if parts.scheme not in ("tcp", "tls") or not parts.hostname or port is None:
+        raise UsageError(f"'{address}' is not a Dask scheduler's address; write tls://HOST:PORT")
+    if not is_encrypted(address):
         raise UsageError(
-            f"{address} is not encrypted, and pgherd runs as root: any user of this machine could listen there and run programs as root. "
-            "Use a tls:// address, as 'pgherd cluster start' does, or run pgherd as an ordinary user"
-        )
-    if not is_private(address):
-        raise UsageError(
-            f"{address} is neither encrypted nor on this machine: anyone who can reach it can run programs on every host. Use a tls:// "
-            "address, as 'pgherd cluster start' does, or Dask's TLS settings"
+            f"{address} is not encrypted: anyone who can reach it, on this machine each of its users, can run programs in your name. "
+            "Use a tls:// address, as 'pgherd cluster start' does, or start scheduler and workers with Dask's TLS settings"
         )
 
 
 def check_workers(scheduler: str, workers: Iterable[str]) -> None:
-    """Require TLS to workers, unless they are on this machine and this user is not root.
-
-    Workers are connected directly, even if the scheduler's port is forwarded to this machine or it listens on every
-    address. Raises UsageError.
-    """
-    unencrypted = [worker for worker in workers if not is_private(worker)]
+    """Require TLS to workers, which are connected directly. Raises UsageError."""
+    unencrypted = [worker for worker in workers if not is_encrypted(worker)]
     if unencrypted:
         more = f" and {len(unencrypted) - 1} more" if len(unencrypted) > 1 else ""
-        if is_loopback(urlsplit(unencrypted[0]).hostname or ""):
-            raise UsageError(
-                f"the worker {unencrypted[0]}{more} is unencrypted, and pgherd runs as root: any user of this machine can run programs "
-                "there. Start scheduler and workers with Dask's TLS settings, and give the tls:// address"
-            )
         raise UsageError(
-            f"the scheduler {scheduler} is on this machine, but its worker {unencrypted[0]}{more} is not, and is unencrypted: anyone who "
-            "can reach it can run programs there. Start scheduler and workers with Dask's TLS settings, and give the tls:// address"
+            f"the worker {unencrypted[0]}{more} of the scheduler {scheduler} is not encrypted: anyone who can reach it can run programs "
+            "there. Start scheduler and workers with Dask's TLS settings, and give the tls:// address"
         )
 
 
-def is_private(address: str) -> bool:
-    """Return whether traffic to an address is private: by TLS, or because it does not leave this machine.
+def is_encrypted(address: str) -> bool:
+    """Return whether an address is of TLS.
 
-    For root only TLS is: any user of this machine can listen on a port of loopback, or connect to one, and both ends run what the
-    other sends.
+    Without it, any user of a machine can listen on a port of its loopback, or connect to one, and both ends run what the other sends.
+    Dask has no Unix sockets, whose directory could be private.
     """
-    parts = urlsplit(address)
-    return parts.scheme == "tls" or (is_loopback(parts.hostname or "") and os.geteuid() != 0)
+    return urlsplit(address).scheme == "tls"
 
 
 def is_loopback(host: str) -> bool:
@@ -134,8 +113,6 @@ def security(place: SchedulerAddress) -> Security:
     """
     from distributed import Security
 
-    if not place.encrypted:
-        return Security(require_encryption=False)
     if place.tls is None:
         settings: Any = Security(require_encryption=True)
         if not (settings.tls_ca_file and settings.tls_client_cert):

@@ -28,6 +28,7 @@ from pgherd.drivers.driver import tells
 from pgherd.host import paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal, clean
+from pgherd.host.server_user import server_account
 from pgherd.metrics.spool import LatestReadings, SpoolReading
 from pgherd.model.analysis import Check, Thresholds
 from pgherd.model.base import Model
@@ -39,7 +40,7 @@ from pgherd.model.trial import Trial
 from pgherd.node import secrets
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.prepare import volumes
 from pgherd.prepare.prepared_study import PreparedStudy, runnable
 from pgherd.prepare.registry import prepare

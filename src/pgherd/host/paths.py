@@ -113,7 +113,7 @@ def socket_root(node: Node, journal: Journal) -> str:
     runtime = os.environ.get("XDG_RUNTIME_DIR")
     candidates = ["/run"] if os.geteuid() == 0 else [runtime] if runtime else []
     reasons = []
-    for parent in [*candidates, "/tmp"]:
+    for parent in [*candidates, "/tmp"]:  # noqa: S108 (a new directory with a random name)
         path = f"{parent.rstrip('/')}/{PREFIX}{secrets.token_hex(4)}"
         if len(os.fsencode(path)) > SOCKET_ROOT_MAX:
             reasons.append(f"the path {parent} is too long")

@@ -158,10 +158,10 @@ def _remove_posix(node: Node, number: int, owner: int) -> int:
     if not control:
         return 0
     try:
-        handles = parse_control(node.read_untrusted(f"/dev/shm/PostgreSQL.{control}"))
+        handles = parse_control(node.read_untrusted(f"/dev/shm/PostgreSQL.{control}"))  # noqa: S108 (PostgreSQL's name)
     except (OSError, UnsafeFileError):
         return 0
-    paths = [f"/dev/shm/PostgreSQL.{handle}" for handle in {*handles, control}]
+    paths = [f"/dev/shm/PostgreSQL.{handle}" for handle in {*handles, control}]  # noqa: S108 (their owner is checked)
     present = [path for path in paths if _owner(path) == owner]
     if present:
         node.run(Command(("rm", "-f", "--", *present)))

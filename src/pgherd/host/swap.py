@@ -92,8 +92,8 @@ def make(node: Node, journal: Journal, swap: Swap, directory: str) -> ActiveSwap
     Raises:
         CapabilityError, UsageError: the swap cannot be created; partial changes are undone.
     """
-    swap = swap if swap.path or swap.kind != "file" else swap.model_copy(update={"path": directory})
-    if swap.kind == "file":
+    if swap.kind == "file" and not swap.path:
+        swap = swap.model_copy(update={"path": directory})
         with contextlib.suppress(OSError):
             node.make_dir(directory, mode=0o711)
     check(node, swap)

@@ -30,7 +30,7 @@ _STATUS = {
 }
 _HUGE_PAGE_LINES = ("Shared_Hugetlb:", "Private_Hugetlb:")
 _MAPPING = re.compile(r"^([0-9a-f]+)-([0-9a-f]+) (\S{3})\S ")
-_MEMORY_FILES = ("/memfd:", "/dev/zero", "/anon_hugepage", "/dev/shm/")
+_MEMORY_FILES = ("/memfd:", "/dev/zero", "/anon_hugepage", "/dev/shm/")  # noqa: S108 (only compared)
 """Names of mappings that are memory, not files on a disk."""
 _SMAPS_TICKS = 60
 """Ticks between two readings of smaps, each of which takes about 6 ms."""

@@ -13,15 +13,21 @@ import fcntl
 import grp
 import os
 import pwd
+import re
 import secrets
 import shutil
 import stat
 import time
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from pgherd.model.errors import PgherdError
+from pgherd.model.text import clean
+
+MAX_END_BYTES = 256 * 2**10
+"""Default limit of the end of a file, such as a log."""
 
 MAX_BYTES = 64 * 2**20
 """Default limit of a file that is read whole."""
@@ -44,7 +50,7 @@ class UnsafeFileError(PgherdError):
 def require_name(name: str) -> str:
     """Return ``name``. Raise UnsafeFileError if it is not a single name of a file."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
-        raise UnsafeFileError(f"'{name}' is not the name of a file; names from other programs must not contain a directory")
+        raise UnsafeFileError(f"'{clean(name)}' is not the name of a file; names from other programs must not contain a directory")
     return name
 
 
@@ -271,28 +277,62 @@ def make_private(path: Path) -> None:
                 os.chmod(name, stat.S_IMODE(mode) & 0o700, dir_fd=number)
 
 
-def try_lock(number: int) -> bool:
-    """Take the exclusive lock of an open file, and return False if another process holds it."""
+def try_lock(number: int, *, shared: bool = False) -> bool:
+    """Take the exclusive or a shared lock of an open file, and return False if another process holds it."""
     try:
-        fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(number, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
 
 
+def lock_holders(status: os.stat_result) -> list[int]:
+    """Return the processes that hold the exclusive lock (flock) of a file, from the kernel's list, which all users can read.
+
+    The list (proc_locks(5)) has no processes of other containers. Raises OSError if it cannot be read.
+    """
+    by_device: dict[str, list[int]] = {}
+    for line in Path("/proc/locks").read_text().splitlines():
+        words = line.split()  # 12: FLOCK  ADVISORY  WRITE 345 00:19:678 0 EOF; with -> after the number: a waiting process
+        if len(words) > 5 and words[1] == "FLOCK" and words[3] == "WRITE":
+            device, _, inode = words[5].rpartition(":")
+            if inode == str(status.st_ino):
+                by_device.setdefault(device, []).append(int(words[4]))
+    # The device in this list is that of the file system. On btrfs it differs from st_dev, so that the inode alone must do.
+    device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
+    return by_device.get(device) or [pid for pids in by_device.values() for pid in pids]
+
+
+def has_lock(status: os.stat_result, *uids: int) -> bool:
+    """Return True if a process of root or ``uids`` holds the exclusive lock of a file, or it is unknown which process does.
+
+    A process that another user started does not count, even if it is a set-user-ID program: it may hold a lock only to obstruct.
+    """
+    try:
+        pids = lock_holders(status)
+    except OSError:
+        return True
+    return any(_real_uid(pid) in (None, 0, *uids) for pid in pids)
+
+
+def _real_uid(pid: int) -> int | None:
+    """Return the uid of the user who started a process. None: there is no such process, or it is hidden."""
+    try:
+        found = re.search(r"^Uid:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(errors="replace"), re.MULTILINE)
+    except OSError:
+        return None
+    return int(found[1]) if found else None
+
+
 def lock_holder(number: int) -> str:
-    """Return the process that holds the lock (flock) of an open file, as in ``/proc/locks``: ``process 12 (pgherd)``."""
-    status = os.fstat(number)
-    file = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    """Return the process that holds the exclusive lock of an open file as a text: ``process 12 (pgherd)``."""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/locks").read_text().splitlines():
-            words = line.split()  # 12: FLOCK  ADVISORY  WRITE 345 00:19:678 0 EOF; with -> after the number: a waiting process
-            if len(words) > 5 and words[1] == "FLOCK" and words[5] == file:
-                return f"process {words[4]}{_command_of(words[4])}"
+        for pid in lock_holders(os.fstat(number)):
+            return f"process {pid}{_command_of(pid)}"
     return "another process"
 
 
-def _command_of(pid: str) -> str:
+def _command_of(pid: int) -> str:
     try:
         name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
@@ -312,6 +352,26 @@ def read_head(path: Path | str, size: int) -> bytes:
     """Return at most ``size`` bytes from the start of a regular file. Raises as ``open_regular``."""
     with open_regular(path) as number:
         return os.read(number, size)
+
+
+@dataclass(frozen=True)
+class FileEnd:
+    """Last bytes of a file of ``size`` bytes."""
+
+    size: int
+    data: bytes
+
+    def after(self, offset: int) -> str:
+        """Return what these bytes have after an offset in the file."""
+        return self.data[max(0, offset - self.size + len(self.data)) :].decode(errors="replace")
+
+
+def read_end(path: Path | str, limit: int = MAX_END_BYTES) -> FileEnd:
+    """Return at most ``limit`` bytes from the end of a regular file. Raises as ``Directory.open_file``, also for its directory."""
+    path = Path(path)
+    with Directory.open(path.parent) as directory, directory.open_file(path.name) as number:
+        size = os.fstat(number).st_size
+        return FileEnd(size, os.pread(number, min(limit, size), max(0, size - limit)))
 
 
 def read_below(directory: Path | str, name: str, *, limit: int = MAX_BYTES) -> bytes:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pgherd.node import process
-from pgherd.node.files import MAX_BYTES, Directory, UnsafeFileError, read_file
+from pgherd.node.files import MAX_BYTES, MAX_END_BYTES, Directory, FileEnd, UnsafeFileError, read_end, read_file
 from pgherd.node.protocol import Command, Completed, SampleSource
 
 if TYPE_CHECKING:
@@ -47,6 +47,9 @@ class LocalNode:
 
     def read_untrusted(self, path: str, limit: int = MAX_BYTES) -> bytes:
         return read_file(path, limit=limit)
+
+    def read_end(self, path: str, limit: int = MAX_END_BYTES) -> FileEnd:
+        return read_end(path, limit)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -39,7 +39,9 @@ _POLL_INTERVAL_S = 0.01
 _CLEANUP_TIMEOUT_S = 10.0
 """For a command that cleans up at its death signal."""
 
-_CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC"}
+MARK = "PGHERD_PROCESS"
+"""Variable in the environment of each command, by which other processes of pgherd recognise it (``pgherd.host.server_user``)."""
+_CLEAN_ENVIRONMENT = {"LC_ALL": "C", "TZ": "UTC", MARK: "1"}
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
-from pgherd.node.files import MAX_BYTES
+from pgherd.node.files import MAX_BYTES, MAX_END_BYTES, FileEnd
 
 CANNOT_RUN = (126, 127)
 """Exit codes for a missing or non-executable program, on nodes that start it by a shell (POSIX, 2.8.2)."""
@@ -173,6 +173,10 @@ class Node(Protocol):
 
         Raises UnsafeFileError if it is not, or is a link to a file of somebody else.
         """
+        ...
+
+    def read_end(self, path: str, limit: int = MAX_END_BYTES) -> FileEnd:
+        """Read the last ``limit`` bytes of a file that another user can write, such as a log. Raises as ``read_untrusted``."""
         ...
 
     def exists(self, path: str) -> bool: ...

@@ -18,9 +18,9 @@ DSN_SECRETS = ("password", "sslpassword", "oauth_client_secret")
 _VALUE = r"'(?:[^'\\]|\\.)*(?:'|$)|(?:\\.|\S)+"
 _ASSIGNED = re.compile(rf"(?is)\b({'|'.join(DSN_SECRETS)})(\s*=\s*)({_VALUE})")
 _IN_URI = re.compile(r"(?i)(postgres(?:ql)?://[^\s/?#:@]*):\S*@")
-_SECRET_NAME = r"[\w.-]*(?:passw(?:or)?d|passphrase|token|secret|key)[\w.-]*"
-_NAMED = re.compile(rf"(?is)({_SECRET_NAME})(\s*=\s*|['\"]\s*:\s*)(\"(?:[^\"\\]|\\.)*(?:\"|$)|{_VALUE})")
-_OPTION = re.compile(rf"(?i)--?{_SECRET_NAME}")
+_SECRET_WORD = r"pass|pwd|secret|token|key|credential"
+# Each name is examined from its start only, and taken whole, so that a long text takes no quadratic time.
+_NAMED = re.compile(rf"(?is)(?<![\w.-])(?=[\w.-]*(?:{_SECRET_WORD}))([\w.-]++)(\s*=\s*|['\"]\s*:\s*)(\"(?:[^\"\\]|\\.)*(?:\"|$)|{_VALUE})")
 _VARIABLE = "env:"
 _MIN_LENGTH = 4
 """Shorter secrets, such as the value 1 of a variable, are not searched in texts."""
@@ -36,6 +36,11 @@ def keep(name: str, secret: str) -> None:
 def kept(name: str) -> str | None:
     """Return the secret with this name, or None."""
     return _kept.get(name)
+
+
+def is_secret_name(name: str) -> bool:
+    """Return True if a variable, an option or a setting of this name may have a secret as its value."""
+    return re.search(_SECRET_WORD, name, re.IGNORECASE) is not None
 
 
 def redact_dsn(text: str) -> str:
@@ -61,7 +66,7 @@ def redact_arguments(arguments: Iterable[str]) -> list[str]:
             shown.append(f"{option}={HIDDEN}")
         elif option == "--env" and "=" in value:
             shown.append(f"--env={value.partition('=')[0]}={HIDDEN}")
-        elif _OPTION.fullmatch(before) and not word.startswith("-"):
+        elif before.startswith("-") and "=" not in before and is_secret_name(before) and not word.startswith("-"):
             shown.append(HIDDEN)
         else:
             shown.append(redact(word))

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from pgherd.model.errors import TrialError, UsageError
 from pgherd.model.text import HIDDEN
 from pgherd.node.protocol import Command, Node
-from pgherd.node.secrets import keep, kept, redact_dsn
+from pgherd.node.secrets import is_secret_name, keep, kept, redact_dsn
 from pgherd.postgres import external_connections
 from pgherd.postgres.external_connections import SECRET_KEYWORDS, Pooler
 from pgherd.postgres.installations import SUPPORTED
@@ -40,8 +40,8 @@ TABLES = ("pgbench_accounts", "pgbench_branches", "pgbench_tellers", "pgbench_hi
 """Tables of pgbench's built-in scripts. A read-only script uses the first, and reads its scale from the second."""
 _READ_TABLES = TABLES[:2]
 _CONNECT_TIMEOUT_S = 10
-# Settings whose values may contain secrets.
-_SECRET_SETTING = re.compile(r"conninfo|_command$|password|passphrase|secret|token|(^|[._])(api)?_?key$")
+# Settings whose values may contain secrets, besides those with such a name.
+_SECRET_SETTING = re.compile(r"conninfo|_command$")
 _DRIVER_TIMEOUT_S = 60.0
 
 READ_ONLY_PROBE = "SELECT 1 / (current_setting('transaction_read_only') = 'on')::int;\n"
@@ -326,7 +326,8 @@ class ExternalServer:
         """Return the visible settings that differ from their default. Possible secrets are masked."""
         rows = self.sql(DIFFERING)
         settings = differing((name, setting, boot, source, shown) for name, setting, boot, source, shown in rows)
-        return {name: "(not shown)" if value and _SECRET_SETTING.search(name) else value for name, value in settings.items()}
+        hidden = {name for name, value in settings.items() if value and (is_secret_name(name) or _SECRET_SETTING.search(name))}
+        return {name: "(not shown)" if name in hidden else value for name, value in settings.items()}
 
     def disconnect(self) -> None:
         """Close the node's open connections."""

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from pgherd.host import shared_memory
 from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.model.errors import TrialError, UsageError
-from pgherd.node.files import UnsafeFileError
+from pgherd.node.files import FileEnd, UnsafeFileError
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.postgres import configuration, tcp_access
 from pgherd.postgres.installations import Installation
@@ -172,7 +172,7 @@ class Instance:
         if self.running:
             raise TrialError(f"server {self.name} already runs as process {self.pid}")
         self.node.make_dir(self.socket_dir, mode=0o700, user=self.account)
-        self._log_start = len(self._read_log())
+        self._log_start = self._read_log().size
         self._admitted = False
         self._process = self.node.spawn(
             Command(
@@ -278,7 +278,7 @@ class Instance:
             TrialError: The reload does not happen in time, or the file has errors. The message contains the server's log.
         """
         load_time = "SELECT pg_conf_load_time()"
-        previous, log_start = self.sql(load_time), len(self._read_log())
+        previous, log_start = self.sql(load_time), self._read_log().size
         if self._process is None:
             raise TrialError(f"server {self.name} has not been started")
         self._process.signal(signal.SIGHUP)
@@ -292,7 +292,7 @@ class Instance:
                 raise TrialError(f"server {self.name} did not reload its settings within {timeout:.0f} s:\n{self.log_tail(4)}")
             time.sleep(0.02)
         if self.sql(_REJECTED):
-            messages = self._read_log()[log_start:].decode(errors="replace").strip()
+            messages = self._read_log().after(log_start).strip()
             raise TrialError(f"server {self.name} does not accept its new settings:\n{messages}")
 
     def checkpoint(self) -> None:
@@ -317,13 +317,23 @@ class Instance:
 
     def log_tail(self, lines: int = 20) -> str:
         """Return the last lines of the log since the last start."""
-        return "\n".join(self._read_log()[self._log_start :].decode(errors="replace").splitlines()[-lines:])
-
-    def _read_log(self) -> bytes:
         try:
-            return self.node.read(self.log)
+            return "\n".join(self._read_log().after(self._log_start).splitlines()[-lines:])
+        except TrialError as error:
+            return str(error)
+
+    def _read_log(self) -> FileEnd:
+        """Read the end of the log, to which the server, and so its SQL, can write without limit.
+
+        Raises:
+            TrialError: it is a link or no regular file.
+        """
+        try:
+            return self.node.read_end(self.log)
+        except UnsafeFileError as error:
+            raise TrialError(f"the log of server {self.name} cannot be read: {error}") from None
         except OSError:
-            return b""
+            return FileEnd(0, b"")
 
 
 Launch = tuple[Instance, tuple[str, ...], tuple[int, ...] | None]

@@ -38,7 +38,7 @@ def read_scenario(path: Path) -> Scenario:
         UsageError: the file cannot be read, is not YAML, or contains an option or value that the study does not accept.
     """
     try:
-        document = yaml.load(read_input(path, _MAX_BYTES).decode(), Loader=_Loader)
+        document = yaml.load(read_input(path, _MAX_BYTES).decode(), Loader=_Loader)  # noqa: S506 (a SafeLoader)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnsafeFileError as error:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pgherd.host import paths
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.node.protocol import Node
-from pgherd.postgres.installations import server_account
 
 
 @dataclass(frozen=True)

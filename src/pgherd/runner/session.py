@@ -11,13 +11,13 @@ from pgherd.host import paths, swap
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
 from pgherd.host.reservation import reserve
+from pgherd.host.server_user import server_account
 from pgherd.host.swap import ActiveSwap
 from pgherd.model.deployment import Host
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import RunEnvironment
 from pgherd.node import interruption, process
 from pgherd.node.protocol import Node
-from pgherd.postgres.installations import server_account
 from pgherd.postgres.tcp_access import TcpListener
 from pgherd.runner.progress import RunObserver
 from pgherd.runtimes.runtime import Runtime

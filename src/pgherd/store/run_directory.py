@@ -17,7 +17,7 @@ import shutil
 import stat
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path, PurePath
 from typing import Any
@@ -386,39 +386,55 @@ class RunDirectory:
         Raises:
             PgherdError: another process executes it.
         """
-        # Only this user and root can open the file, because anyone who can open it can lock it.
-        with self._open_to_write() as directory, directory.open_file("lock", os.O_RDWR | os.O_CREAT, 0o600) as file:
+        with self._open_to_write() as directory, ExitStack() as stack:
+            _make_lock_private(directory)
+            file = stack.enter_context(directory.open_file("lock", os.O_RDWR | os.O_CREAT, 0o600))
             for _ in range(_LOCK_ATTEMPTS):
                 with suppress(OSError):
                     fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 time.sleep(_LOCK_RETRY_S)  # 'alive' of another process holds the lock for an instant
             else:
+                if not files.has_lock(os.fstat(file), *files.ours()) and files.lock_holders(os.fstat(file)):
+                    raise PgherdError(
+                        f"another user's {files.lock_holder(file)} holds the lock of run {self.name}; remove the file {self.path}/lock"
+                    )
                 raise PgherdError(f"run {self.name} is being executed by another pgherd: 'pgherd watch {self.name}' shows it")
             yield
 
     def alive(self) -> bool:
         """Return True if a process currently executes the run."""
         try:
-            with self._open() as directory, directory.open_file("lock") as file:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            with self._open() as directory:
+                if directory.owner() in files.ours():
+                    _make_lock_private(directory)
+                with directory.open_file("lock") as file:
+                    if files.try_lock(file, shared=True):
+                        return False
+                    status = os.fstat(file)
+                    # A lock whose process the kernel does not list is from another container.
+                    return not files.lock_holders(status) or files.has_lock(status, directory.owner())
         except (FileNotFoundError, UnsafeFileError):
             return False
         except PermissionError:  # the run of another user
-            return self._locked_by_another()
+            return files.has_lock((self.path / "lock").lstat(), self.owner())
         except OSError:
             return True
-        return False
 
-    def _locked_by_another(self) -> bool:
-        """Return True if a process has the exclusive lock, from the kernel's list of locks (proc_locks(5)), which all users can read."""
-        try:
-            inode = (self.path / "lock").lstat().st_ino
-            lines = Path("/proc/locks").read_text().splitlines()
-        except OSError:
-            return True
-        # The device in this list is that of the file system, which differs from st_dev on btrfs.
-        return any(re.search(rf" FLOCK +ADVISORY +WRITE +\d+ [0-9a-f]+:[0-9a-f]+:{inode} ", line) for line in lines)
+
+def _make_lock_private(directory: Directory) -> None:
+    """Replace a lock file that other users can open, as a former pgherd created it: whoever can open it can lock it.
+
+    It only gets another mode if a process of its owner holds it.
+    """
+    with suppress(FileNotFoundError), directory.open_file("lock") as file:
+        status = os.fstat(file)
+        if not status.st_mode & 0o077:
+            return
+        if files.has_lock(status, status.st_uid):
+            os.fchmod(file, 0o600)
+        else:
+            directory.write("lock", b"")
 
 
 def _json(data: bytes) -> Any:
@@ -447,8 +463,18 @@ def _moved(value: Any, marker: str, inputs: Path) -> Any:
 
 def _require_safe_for_root(root: Path, existing: Path) -> None:
     """Raise UsageError if this process is of root, and other users can exchange what it creates in ``existing``."""
-    if os.geteuid() == 0 and (reason := files.distrust(existing, *files.ours(), inside=True)) is not None:
-        raise _root_error(root, f"pgherd runs as root, and other users could exchange the run for links, because {reason}")
+    if os.geteuid() != 0 or (reason := files.distrust(existing, *files.ours(), inside=True)) is None:
+        return
+    owner = existing.stat().st_uid
+    if files.distrust(existing, *files.ours(), owner, inside=True) is None:
+        other_way = f", or trust {files.user_name(owner)} with 'SUDO_UID={owner} pgherd …', as sudo does"
+    else:
+        other_way = ", or take the right to write there from the others"
+    raise UsageError(
+        f"cannot create a run directory in {root}: pgherd runs as root, and other users could exchange the run for links, because "
+        f"{reason}; add --runs-dir {os.path.expanduser('~root')}/pgherd-runs (or PGHERD_RUNS), a directory that only root can change"
+        f"{other_way}"
+    )
 
 
 def _root_error(root: Path, reason: str) -> UsageError:

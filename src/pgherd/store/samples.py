@@ -261,7 +261,7 @@ def _error_number(error: Exception) -> int | None:
 
 def write_from_stdin() -> None:
     """Write the samples that ``write_samples_apart`` passes. An error of the system becomes a line of JSON and exit code 1."""
-    directory, samples = pickle.load(sys.stdin.buffer)
+    directory, samples = pickle.load(sys.stdin.buffer)  # noqa: S301 (from the parent process)
     try:
         write_samples(directory, samples)
     except Exception as error:

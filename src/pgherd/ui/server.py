@@ -197,7 +197,7 @@ def _listen(address: str, port: int) -> socket.socket:
 
 def _shown(listen: str, host: str) -> str:
     """Return the name for the printed address: ``listen``, or the host name if the server listens on every address."""
-    name = socket.gethostname() if host in ("0.0.0.0", "::") else host if listen == "localhost" else listen
+    name = socket.gethostname() if host in ("0.0.0.0", "::") else host if listen == "localhost" else listen  # noqa: S104 (only compared)
     return f"[{name}]" if ":" in name else name
 
 

@@ -19,10 +19,11 @@ from typing import Any
 import psycopg
 import pytest
 
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.postgres.instance import Instance, initdb
 
 IT = Path(__file__).parents[1]

@@ -289,6 +289,16 @@ def test_it_serves_one_test_and_ends(link_servers_session, port):
     assert link_servers_session.journal.pending() == []
 
 
+def test_messages_of_a_server_are_read_from_their_end(link_servers_session, port, tmp_path, monkeypatch):
+    program = tmp_path / "iperf3"
+    program.write_text(f"#!{sys.executable}\nimport os\nos.truncate(2, 2**40)\nos.write(2, b'\\nno room\\n')\nraise SystemExit(1)\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with pytest.raises(TrialError, match=r"no room\)") as error:
+        LinkServers(link_servers_session).start([link(port)])
+    assert len(str(error.value)) < 2**20
+
+
 @needs_iperf3
 def test_a_port_that_is_taken_is_said_with_the_way_out(link_servers_session, port):
     with socket.socket() as taken:

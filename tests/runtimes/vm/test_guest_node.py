@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pgherd.metrics.spool import Spool
+from pgherd.node.files import FileEnd
 from pgherd.node.local import LocalNode
 from pgherd.node.protocol import Command, SampleSource
 from pgherd.runtimes.vm import agent_tasks, agent_wire, guest_node
@@ -399,6 +400,15 @@ def test_files_without_an_end_are_not_read(plain_guest, tmp_path):
     assert plain_guest.read_untrusted(str(tmp_path / "file"), 100) == b"x" * 100
     with pytest.raises(OSError, match="has more than 99 bytes"):
         plain_guest.read_untrusted(str(tmp_path / "file"), 99)
+
+
+def test_the_end_of_a_file_is_read(plain_guest, tmp_path):
+    (tmp_path / "log").write_bytes(b"0123456789")
+    assert plain_guest.read_end(str(tmp_path / "log"), 4) == FileEnd(10, b"6789")
+    (tmp_path / "log").write_bytes(b"")
+    assert plain_guest.read_end(str(tmp_path / "log")) == FileEnd(0, b"")
+    with pytest.raises(FileNotFoundError):
+        plain_guest.read_end(str(tmp_path / "missing"))
 
 
 def test_the_agent_writes_through_no_link(plain_guest, tmp_path):

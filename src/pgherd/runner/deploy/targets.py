@@ -439,7 +439,7 @@ class LinkServers:
         try:
             await_listening(node, process, process.pid, link.host, link.port, link.target, user=self._session.account)
         except TrialError as error:
-            messages = node.read(error_file).decode(errors="replace").strip().splitlines()
+            messages = node.read_end(error_file).after(0).strip().splitlines()
             raise TrialError(f"{error} ({' | '.join(messages[-2:]) or 'no output'}); choose a different port with --port") from None
 
 

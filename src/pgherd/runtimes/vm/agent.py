@@ -171,6 +171,10 @@ class Agent:
         finally:
             os.close(number)
 
+    def do_size(self, path: bytes) -> Any:
+        """Return the size of a file in bytes."""
+        return os.stat(path).st_size
+
     def do_write(self, path: bytes, data: bytes) -> Any:
         """Write with one call, and return the number of bytes written."""
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from pgherd.model.errors import TrialError
+from pgherd.model.text import clean
 from pgherd.runtimes.vm import agent_wire
 
 _PAUSE = 0.05
@@ -30,6 +31,9 @@ CALL_TIMEOUT_S = 30.0
 """Seconds to wait for an answer. A busy emulated guest is slow."""
 CLOSE_TIMEOUT_S = 2.0
 """Seconds to wait for a guest that has not answered the previous call. Cleaning up after a frozen guest takes many calls."""
+
+_MAX_TEXT_BYTES = 1000
+"""Maximum size of a guest's error text."""
 
 _RESOURCE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 
@@ -154,14 +158,14 @@ class AgentClient:
             case [b"ok", result]:
                 return result
             case [b"os", int(number), bytes(text), bytes(path)] if number:
-                message = text.decode(errors="replace")
+                message = _shown(text)
                 if number in _RESOURCE_ERRORS:
                     raise GuestError(f"guest {self.name} cannot '{answer.question()}': {message}")
-                raise OSError(number, message, os.fsdecode(path)) if path else OSError(number, message)
+                raise OSError(number, message, os.fsdecode(path[:_MAX_TEXT_BYTES])) if path else OSError(number, message)
             case [b"late", bytes(text)]:
-                raise TimeoutError(text.decode(errors="replace"))
+                raise TimeoutError(_shown(text))
             case [b"os", _, bytes(text), _] | [b"bad", bytes(text)]:
-                raise OSError(f"guest {self.name} cannot '{answer.question()}': {text.decode(errors='replace')}")
+                raise OSError(f"guest {self.name} cannot '{answer.question()}': {_shown(text)}")
         raise OSError(f"guest {self.name} answered '{answer.question()}' with an invalid message")
 
     def close(self) -> None:
@@ -216,6 +220,10 @@ class AgentClient:
             waiting, self._waiting = self._waiting, {}
         for answer in waiting.values():
             answer.done.set()
+
+
+def _shown(text: bytes) -> str:
+    return clean(text[:_MAX_TEXT_BYTES].decode(errors="replace"))
 
 
 class PendingCall:

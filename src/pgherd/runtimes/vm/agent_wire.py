@@ -24,6 +24,8 @@ _END, _ESCAPE = b"\xc0", b"\xdb"
 _ESCAPED_END, _ESCAPED_ESCAPE = b"\xdb\xdc", b"\xdb\xdd"
 _HEAD, _CHECK = Struct("<QI"), Struct("<I")
 _MAX_FRAME_BYTES = 64 << 20
+_MAX_VALUES = 1_000_000  # in one body: each takes far more memory than its two bytes
+_MAX_DIGITS = 300  # a longer one is out of the range of a float
 CHUNK_BYTES = 1 << 20  # maximum bytes of a file or of readings in one answer
 
 
@@ -41,9 +43,12 @@ def encode(value: Any) -> bytes:
 def decode(data: bytes) -> Any:
     """Return the inverse of ``encode``. Raises ValueError for other input."""
     stack: list[list[Any]] = []
-    at = 0
+    at = count = 0
     value: Any
     while True:
+        count += 1
+        if count > _MAX_VALUES:
+            raise ValueError(f"more than {_MAX_VALUES} values")
         kind = data[at : at + 1]
         if kind == b"l":
             stack.append([])
@@ -56,12 +61,14 @@ def decode(data: bytes) -> Any:
             at += 1
         elif kind == b"i":
             end = data.index(b"e", at)
+            if end - at - 1 > _MAX_DIGITS:
+                raise ValueError(f"a number of more than {_MAX_DIGITS} digits")
             value = int(data[at + 1 : end])
             at = end + 1
         else:
             colon = data.index(b":", at)
             size = data[at:colon]
-            if not size.isdigit():
+            if not size.isdigit() or len(size) > _MAX_DIGITS:
                 raise ValueError(f"{size[:20]!r} is not a length")
             at = colon + 1 + int(size)
             if at > len(data):

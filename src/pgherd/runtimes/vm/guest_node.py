@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from pgherd.node.files import MAX_BYTES, UnsafeFileError, require_name
+from pgherd.node.files import MAX_BYTES, MAX_END_BYTES, FileEnd, UnsafeFileError, require_name
 from pgherd.node.local import Connections
 from pgherd.node.protocol import Command, Completed, SampleSource
 from pgherd.runtimes.vm import agent_client, guest_spool
@@ -29,11 +29,11 @@ _WRITERS_END_S = 5.0
 _FETCH_SECONDS = 20.0
 """Interval between fetches of readings. Waiting readings take memory of the guest, and each fetch takes CPU of it."""
 
-_MAX_FILE_BYTES = 2**30
-"""Maximum bytes of a file of a guest, whose root user may send bytes without end."""
-
 _MAX_FETCH_BYTES = 64 * 2**20
 """Maximum bytes of readings of one fetch, several times of what the agent keeps."""
+
+_MAX_ENDED = 10_000
+"""Maximum number of ended processes that are kept, several times of what a trial starts."""
 
 _ALIGNMENTS, _ALIGNMENT_SECONDS = 40, 0.25
 """Maximum number of clock adjustments until the clock is fast enough, and the observation time of each."""
@@ -95,13 +95,27 @@ class GuestNode:
         """Call the agent. Raises as ``AgentClient.call``."""
         return self.channel.call(operation.encode(), *arguments, timeout=self.patience if timeout is None else timeout)
 
+    def ask_for(self, shape: type | tuple[type, ...], operation: str, *arguments: Any) -> Any:
+        """Call the agent, whose answer must be of a type, or a list of items of these types.
+
+        Raises as ``ask``, and GuestError for another answer, because a guest's root user may send anything.
+        """
+        answer = self.ask(operation, *arguments)
+        self._require(shape, operation, answer)
+        return answer
+
+    def _require(self, shape: type | tuple[type, ...], operation: str, answer: Any) -> None:
+        items, types = (answer, shape) if isinstance(shape, tuple) else ([answer], (shape,))
+        if not isinstance(items, list) or [type(item) for item in items] != [*types]:
+            raise GuestError(f"guest {self.name} answered '{operation}' with an invalid message")
+
     # ---- time
 
     def measure_clock(self) -> GuestClockOffset:
         """Measure the offset of the guest's clock and store it. Call it at the start and the end of a phase."""
 
         def ping() -> tuple[float, float]:
-            received, sent = self.ask("ping")
+            received, sent = self.ask_for((int, int), "ping")
             return received / 1e9, sent / 1e9
 
         offset = measure(ping)
@@ -143,28 +157,35 @@ class GuestNode:
     # ---- files
 
     def read(self, path: str) -> bytes:
-        return self.read_untrusted(path, _MAX_FILE_BYTES)
+        return self.read_untrusted(path)
 
     def read_untrusted(self, path: str, limit: int = MAX_BYTES) -> bytes:
         pieces: list[bytes] = []
         while not pieces or len(pieces[-1]) == CHUNK_BYTES:
-            pieces.append(self.ask("read", os.fsencode(path), CHUNK_BYTES * len(pieces)))
+            pieces.append(self.ask_for(bytes, "read", os.fsencode(path), CHUNK_BYTES * len(pieces)))
             if CHUNK_BYTES * (len(pieces) - 1) + len(pieces[-1]) > limit or len(pieces[-1]) > CHUNK_BYTES:
                 raise GuestError(f"{path} in guest {self.name} has more than {limit:,} bytes, and is not read")
         return b"".join(pieces)
+
+    def read_end(self, path: str, limit: int = MAX_END_BYTES) -> FileEnd:
+        size = self.ask_for(int, "size", os.fsencode(path))
+        data = self.ask_for(bytes, "read", os.fsencode(path), max(0, size - limit)) if size else b""
+        return FileEnd(size, data[:limit])
 
     def exists(self, path: str) -> bool:
         return bool(self.ask("exists", os.fsencode(path)))
 
     def listdir(self, path: str) -> list[str]:
+        names = self.ask_for(list, "listdir", os.fsencode(path))
+        self._require((bytes,) * len(names), "listdir", names)
         try:
-            return sorted(require_name(os.fsdecode(name)) for name in self.ask("listdir", os.fsencode(path)))
+            return sorted(require_name(os.fsdecode(name)) for name in names)
         except UnsafeFileError as error:
             raise GuestError(f"guest {self.name}: {error}") from None
 
     def write(self, path: str, data: bytes, *, user: str | None = None) -> None:
         """The file of a ``user`` is written in place: it exists, and the agent follows no link."""
-        written = self.ask("write", os.fsencode(path), data)
+        written = self.ask_for(int, "write", os.fsencode(path), data)
         if written != len(data):
             raise GuestError(f"only {written} of {len(data)} bytes could be written to {path} in guest {self.name}; is the disk full?")
 
@@ -191,7 +212,7 @@ class GuestNode:
     def spawn(self, command: Command, at: float | None = None) -> GuestProcess:
         """Start a process and return at once. With ``at``, an instant of the guest's clock, the process exists now and runs its program
         then."""
-        serial, pid = self.ask("spawn", *_encoded(command, at))
+        serial, pid = self.ask_for((int, int), "spawn", *_encoded(command, at))
         return GuestProcess(self, serial, pid)
 
     def run(self, command: Command, timeout: float = 60.0) -> Completed:
@@ -202,6 +223,7 @@ class GuestNode:
                 raise
             shown = " ".join([os.path.basename(command.argv[0]), *command.argv[1:4], *(["…"] if len(command.argv) > 4 else [])])
             raise TimeoutError(f"'{shown}' did not end within {timeout:.0f} s in guest {self.name} and was killed") from None
+        self._require((int, int, bytes, bytes), "run", answer)
         code, cpu, out, err = answer
         return Completed(code, out.decode(errors="replace"), err.decode(errors="replace"), cpu / 1e6)
 
@@ -221,6 +243,8 @@ class GuestNode:
         with self._changed:
             if event[0] == b"ended" and len(event) == 4 and all(isinstance(number, int) for number in event[1:]):
                 self._ended[event[1]] = (event[2], event[3] / 1e6)
+                if len(self._ended) > _MAX_ENDED:
+                    del self._ended[next(iter(self._ended))]
             self._changed.notify_all()
 
     # ---- SQL and samples
@@ -303,7 +327,7 @@ class GuestSampler:
         try:
             self._announce(sources)
             node.measure_clock()
-            self._handle = node.ask("sample", round(period * 1e9), encoded)
+            self._handle = node.ask_for(int, "sample", round(period * 1e9), encoded)
         except BaseException:
             self._spool.close()
             raise
@@ -329,9 +353,10 @@ class GuestSampler:
         with self._lock:
             remaining, fetched = True, 0
             while remaining:
-                remaining, lost, data = self._node.ask("fetch", self._handle)
+                remaining, lost, data = self._node.ask_for((int, int, bytes), "fetch", self._handle)
                 fetched += len(data)
-                if fetched > _MAX_FETCH_BYTES or len(self._rest) > _MAX_FETCH_BYTES:
+                torn = remaining and len(data) < CHUNK_BYTES  # an honest agent sends full pieces before the last one
+                if torn or fetched > _MAX_FETCH_BYTES or len(self._rest) > _MAX_FETCH_BYTES:
                     raise GuestError(f"guest {self._node.name} sends readings without end")
                 complete_lines, self._rest = guest_spool.lines(self._rest + data)
                 self._spool.writelines(complete_lines)

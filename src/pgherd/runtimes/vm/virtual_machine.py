@@ -22,6 +22,7 @@ from pgherd.host.journal import Journal
 from pgherd.host.paths import SOCKET_PATH_MAX
 from pgherd.host.undo_actions import Kill
 from pgherd.model.errors import CapabilityError, TrialError, UsageError
+from pgherd.node.files import UnsafeFileError, read_end
 from pgherd.node.protocol import Command, Node, Process
 from pgherd.runtimes.vm import qemu
 from pgherd.runtimes.vm.hypervisor import Hypervisor, groups_for
@@ -32,6 +33,7 @@ BOOT_TIMEOUT_S = 120.0
 """Time limit for booting. An emulated processor on a busy host is slow."""
 _QUIT_SECONDS = 5.0
 _ALL_LINES = 1000
+_MAX_CONSOLE_BYTES = 4 * 2**20
 _OOM_KILL = re.compile(r"Out of memory: Killed process \d+ \((.*?)\)")
 _CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[c78]|[\r\x00-\x08]")
 
@@ -229,11 +231,10 @@ class VirtualMachine:
 
     @staticmethod
     def _tail(path: str, lines: int) -> str:
-        # QEMU's user owns the directory, and this process may be root: do not follow links, and do not wait for pipes.
+        # QEMU's user owns the directory, and the guest writes without limit.
         try:
-            with open(path, errors="replace", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as file:
-                text = file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else ""
-        except OSError:
+            text = read_end(path, _MAX_CONSOLE_BYTES).after(0)
+        except (OSError, UnsafeFileError):
             return ""
         return "\n".join([line for line in _CONTROL.sub("", text).splitlines() if line.strip()][-lines:])
 

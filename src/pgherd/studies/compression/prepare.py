@@ -8,6 +8,7 @@ import re
 
 from pgherd.host import paths
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Database
 from pgherd.model.errors import UsageError
@@ -15,7 +16,6 @@ from pgherd.model.run import RunEnvironment
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk_space, external_server, installations, templates
-from pgherd.postgres.installations import server_account
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.studies.compression import probe
 from pgherd.studies.compression.options import (

@@ -9,13 +9,14 @@ from collections.abc import Mapping
 
 from pgherd.host import paths
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.run import RunEnvironment
 from pgherd.model.trial import Trial
 from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk_space, installations, templates
-from pgherd.postgres.installations import Installation, server_account
+from pgherd.postgres.installations import Installation
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.runner.progress import RunObserver
 from pgherd.runner.session import RunSession

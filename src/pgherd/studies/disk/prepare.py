@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pgherd.host import file_systems, paths, storage
 from pgherd.host.facts import gather
 from pgherd.host.file_systems import require_empty
+from pgherd.host.server_user import server_account
 from pgherd.host.storage import device as device_of
 from pgherd.host.storage import devices_below, devices_of
 from pgherd.model.deployment import Volume
@@ -17,7 +18,6 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
 from pgherd.model.units import format_bytes, parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
-from pgherd.postgres.installations import server_account
 from pgherd.prepare import hosts
 from pgherd.prepare.merge import versions_text
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds

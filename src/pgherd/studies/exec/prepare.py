@@ -9,12 +9,12 @@ from pydantic import ValidationError
 
 from pgherd.drivers.command import VARIABLE
 from pgherd.host.facts import gather
+from pgherd.host.server_user import server_account
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
 from pgherd.model.text import HIDDEN
 from pgherd.model.units import format_seconds, parse_seconds
 from pgherd.node.protocol import Command, Node
-from pgherd.postgres.installations import server_account
 from pgherd.prepare import hosts
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds
 from pgherd.studies.exec.options import TIMEOUT, ExecOptions, ExecRequest, ExtractedValue

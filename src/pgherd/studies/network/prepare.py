@@ -11,12 +11,12 @@ from pgherd.drivers.iperf3 import MAX_STREAMS, read_report
 from pgherd.host import netns, paths
 from pgherd.host.facts import gather
 from pgherd.host.journal import Journal
+from pgherd.host.server_user import server_account
 from pgherd.model.deployment import Host, Link
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import RunEnvironment
 from pgherd.model.units import parse_bytes, parse_seconds
 from pgherd.node.protocol import CANNOT_RUN, Command, Node
-from pgherd.postgres.installations import server_account
 from pgherd.prepare import hosts
 from pgherd.prepare.merge import versions_text
 from pgherd.prepare.prepared_study import PreparedStudy, thresholds
