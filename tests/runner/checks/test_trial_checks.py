@@ -106,6 +106,15 @@ def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more)
     assert verdict.observed and verdict.expected and verdict.reason
 
 
+def test_kernel_work_for_the_servers_devices_is_no_other_program():
+    busy = changed("host", cpu__user=2.5)
+    disk = {"disk:sda": {"major": 8.0, "minor": 0.0, "reads": 100.0, "writes": 900.0}}
+    threads = {"platform:kernel-io": {"cpu.usage": 1.6}}
+    assert checks_of(busy | disk)["background-cpu"].result == "fail"
+    assert checks_of(busy | disk | threads)["background-cpu"].result == "pass"
+    assert checks_of(busy | threads)["background-cpu"].result == "fail", "no device was busy"
+
+
 def test_a_full_host_is_cpu_bound_though_no_container_is():
     metrics = changed("container:c1", cpu__usage=0.5) | {"host": {"cpu.user": 3.9, "cpu.system": 0.05, "cpu.steal": 0.0}}
     assert checks_of(metrics)["cpu-bound"].result == "pass"

@@ -15,6 +15,7 @@ from pgherd.model.result import PhaseResult, TargetResult
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
+from pgherd.study.kernel_io import KERNEL_IO_PART, kernel_io
 from pgherd.study.observation import MANAGER_PART, device_sum
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
@@ -321,8 +322,9 @@ def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFa
     loads = trial.phases[number].loads
     outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].client_placement == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
-    platform_cpu = sum(platform.values()) - platform.get(f"platform:{MANAGER_PART}", 0.0)  # the manager is a thread of pgherd
-    share = (busy - sum(containers) - sum(outside) - platform_cpu) / (facts.logical_cpus or facts.cores)
+    platform.pop(f"platform:{MANAGER_PART}", None)  # the manager is a thread of pgherd
+    platform[f"platform:{KERNEL_IO_PART}"] = kernel_io(phase) or 0.0  # the sample has the threads of the whole host
+    share = (busy - sum(containers) - sum(outside) - sum(platform.values())) / (facts.logical_cpus or facts.cores)
     reason = "other processes used the host"
     return _check("background-cpu", share <= limits.max_background_cpu, f"{max(share, 0):.2%}", expected, reason, warn=no_servers)
 
