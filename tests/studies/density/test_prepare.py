@@ -22,7 +22,6 @@ def test_a_plain_request_is_completed_for_this_host():
     found = prepared()
     options = found.options
     assert options.databases[0] == 1 and options.fraction(options.databases[-1]) > 1
-    assert options.single_database_repeats > options.repeats
     assert options.settings["shared_buffers"]
     assert options.container_memory is None or options.container_memory * options.databases[-1] <= options.host_memory
     assert any("PostgreSQL" in line for line in found.defaults_chosen) and any("core" in line.lower() for line in found.defaults_chosen)
@@ -31,11 +30,11 @@ def test_a_plain_request_is_completed_for_this_host():
 
 @pytest.mark.parametrize(
     ("asked", "expected"),
-    [({}, (3, 5, False)), ({"min_repeats": 2}, (2, 4, False)), ({"repeats": 1}, (1, 1, True)), ({"repeats": 4}, (4, 4, True))],
+    [({}, (3, False)), ({"min_repeats": 2}, (2, False)), ({"repeats": 1}, (1, True)), ({"repeats": 4}, (4, True))],
 )
 def test_repeats_are_exact_and_min_repeats_are_not(asked, expected):
     options = prepared(**asked).options
-    assert (options.repeats, options.single_database_repeats, options.fixed_repeats) == expected
+    assert (options.repeats, options.fixed_repeats) == expected
 
 
 def test_one_repeat_of_one_point_is_one_trial():

@@ -50,7 +50,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             limit = choose_memory(preparation.containers)
             policy = None if guests is None else guests.policy
             max_databases = _most_databases(share, limit or need, policy, request.databases)
-            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, limit=max_databases))))
+            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, request.efficiency, max_databases))))
             memory = limit
             if limit is None and capabilities_of(runtime).memory_limit:
                 memory = _equal_memory(share, cpu.vcpus, policy, max(points), need)
@@ -76,7 +76,6 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             placement=request.placement,
             repeats=request.planned_repeats(3),
             fixed_repeats=request.repeats is not None,
-            single_database_repeats=request.repeats or request.planned_repeats(3) + 2,
             duration=parse_seconds(request.duration),
             warmup=parse_seconds(request.warmup),
             efficiency=request.efficiency,
