@@ -47,6 +47,7 @@ ORDER = (
     "cluster_hundred",
     "false_positives",
     "gate_alarms",
+    "steal_pairs",
     "known_truth",
     "guests",
     "long_check",

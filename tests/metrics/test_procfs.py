@@ -30,6 +30,13 @@ def test_guests_are_counted_once() -> None:
     assert sum(values.values()) == pytest.approx((1000 + 200 + 300 + 4000 + 50 + 6 + 7 + 80) / TICKS)
 
 
+def test_soft_interrupts_of_other_kinds_than_block_io(text) -> None:
+    raw = "cpu 1 2 3 4\nsoftirq 1000 1 100 2 30 400 0 7 60 0 400\n"
+    assert dict(CPU.parse(raw, SOURCE))["host"]["softirqs.other"] == 600
+    total, *kinds = [int(x) for line in text("proc-stat").splitlines() if line.startswith("softirq") for x in line.split()[1:]]
+    assert dict(CPU.parse(text("proc-stat"), SOURCE))["host"]["softirqs.other"] == total - kinds[4] > 0
+
+
 def test_an_old_kernels_shorter_line_will_do() -> None:
     (reading,) = CPU.parse("cpu 1 2 3 4\n", SOURCE)
     assert reading[1]["cpu.idle"] == 4 / TICKS

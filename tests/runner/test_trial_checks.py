@@ -3,7 +3,7 @@ import pytest
 from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.host_facts import HostFacts
-from pgherd.model.load import Load, Phase, Script
+from pgherd.model.load import Load, Phase, Script, TimeSlicing
 from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner import trial_checks
@@ -103,6 +103,44 @@ def test_what_is_wrong_fails_with_both_values_and_a_reason(check, metrics, more)
     verdict = checks_of(metrics, **more)[check]
     assert verdict.result == "fail"
     assert verdict.observed and verdict.expected and verdict.reason
+
+
+def steal_of(steal, *, slices=False, driver="pgbench", intents=INTENTS, user=0.9, dsn=None, **limits):
+    load = Load(threads=1) if driver == "pgbench" else Load(driver=driver)
+    plan = trial(intents, load, dsn)
+    if slices:
+        turns = TimeSlicing(of={"a": "c1", "b": "c2"}, seconds=0.063, counted=0.05)
+        plan = plan.model_copy(update={"phases": (plan.phases[0].model_copy(update={"slices": turns}),)})
+    target = TargetResult(target=TARGET, driver=driver, transactions=9000, throughput=900, first=0, last=11)
+    metrics = changed("host", cpu__steal=4 * steal, cpu__user=user)
+    phase = PhaseResult(phase="steady", start=1, end=11, overlap=1, targets=[target], metrics=metrics)
+    return {v.name: v for v in judge(plan, [phase], FACTS, Thresholds(**limits), 0.0)}["steal"]
+
+
+def test_variants_in_time_slices_bear_more_steal():
+    assert steal_of(0.03).taints
+    assert steal_of(0.03, slices=True).result == "pass" and "lost the same" in steal_of(0.03, slices=True).expected
+    assert steal_of(0.06, slices=True).taints
+    assert not steal_of(0.06, slices=True, max_steal=0.1).taints
+
+
+@pytest.mark.parametrize("more", [{"driver": "fio", "intents": ()}, {"intents": ("io-bound",)}])
+def test_steal_is_a_warning_where_devices_are_the_limit(more):
+    check = steal_of(0.2, **more)
+    assert check.result == "fail" and not check.taints
+    assert "I/O is the limit" in check.expected and "host at" in check.observed and check.reason
+    full = steal_of(0.2, user=3.1, **more)
+    assert full.taints and "warning" not in full.expected
+    assert steal_of(0.01, **more).result == "pass"
+
+
+def test_kernel_work_for_the_servers_devices_is_no_other_program():
+    busy = changed("host", cpu__user=2.5)
+    disk = {"disk:sda": {"major": 8.0, "minor": 0.0, "reads": 100.0, "writes": 900.0}}
+    threads = {"platform:kernel-io": {"cpu.usage": 1.6}}
+    assert checks_of(busy | disk)["background-cpu"].result == "fail"
+    assert checks_of(busy | disk | threads)["background-cpu"].result == "pass"
+    assert checks_of(busy | threads)["background-cpu"].result == "fail", "no device was busy"
 
 
 def test_a_full_host_is_cpu_bound_though_no_container_is():

@@ -197,3 +197,15 @@ def test_nothing_is_said_of_emulated_or_unseen_ones() -> None:
     assert observation.hypervisor_cpu({"guest:a": guest(), "guest:b": guest(emulated=1.0)}) is None
     assert observation.hypervisor_cpu({"guest:a": {"qemu.cpu": 1.0, "emulated": 0.0}}) is None
     assert observation.hypervisor_cpu({"guest:a": {"qemu.cpu": 1.0, "qemu.cpu_guest": 1.0}}) is None
+
+
+def test_kernel_work_for_io_is_a_named_part_of_the_platform(options: Build, simulate: Any) -> None:
+    given = options()
+    result = trial(given, simulate(given, overhead=0.4), 2)
+    (phase,) = result.phases
+    io = {"platform:kernel-io": {"cpu.usage": 0.3}, "disk:sda": {"major": 8.0, "minor": 0.0, "reads": 1.0, "writes": 1.0}}
+    seen = observe(given, result.model_copy(update={"phases": [phase.model_copy(update={"metrics": phase.metrics | io})]}))
+    plain = observe(given, result)
+    assert seen is not None and plain is not None
+    assert seen.cpu.named == {**plain.cpu.named, "kernel-io": pytest.approx(0.3)}
+    assert seen.cpu.platform == pytest.approx(plain.cpu.platform)

@@ -117,6 +117,18 @@ def test_what_is_left_of_the_budget_goes_to_the_least_certain_point():
     assert proposal.stop
 
 
+@pytest.mark.parametrize(("repeats", "points"), [(1, (1,)), (2, (1, 2))])
+def test_a_number_of_repeats_that_the_user_gave_is_kept(repeats, points):
+    options = _options(repeats=repeats, fixed_repeats=True, time_budget=600.0)
+    design = _design(options, points=points)
+    results, proposal = _play(options, design, lambda trial, number: {"tps": 100.0 + 20 * (number % 3)})
+    assert len(results) == repeats * len(points) and proposal.stop == "all planned trials are done"
+    assert worst_case(options, design) == repeats * len(points) + options.max_reruns
+    # A tainted trial is replaced all the same.
+    results, _ = _play(options, design, lambda trial, number: {"tainted": ("steal",)} if number == 0 else {})
+    assert [result.trial.reason.startswith("rerun") for result in results] == [False] * repeats * len(points) + [True]
+
+
 def test_a_study_may_want_points_of_its_own_before_further_repeats():
     options = _options(time_budget=100)
 

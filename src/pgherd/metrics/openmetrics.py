@@ -97,6 +97,7 @@ _SERVED: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "diskstats": {"disk": _ALL, "guest-disk": _ALL},
     "guest_balloon": {"guest": _ALL},
     "guest_machine": {"guest": _ALL},
+    "kernel_io": {"platform": _ALL},
     "memory": {"host": _ALL, "guest": _ALL},
     "pg_io": {"server": _ALL},
     "pg_wal": {"server": _ALL},

@@ -14,6 +14,8 @@ from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView, cadence
 from pgherd.node.protocol import SampleSource
 
 _CPU_COLUMNS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal", "guest", "guest_nice")
+_BLOCK_SOFTIRQ = 5
+"""Column of block I/O in the line ``softirq``: after the total, HI, TIMER, NET_TX and NET_RX."""
 _STAT_LINES = {
     "ctxt": "context_switches",
     "processes": "forks",
@@ -44,6 +46,7 @@ class CpuSampler:
         SampledMetric("cpu.online", "CPUs", "gauge", "online CPUs"),
         SampledMetric("context_switches", "switches", "counter", "context switches"),
         SampledMetric("forks", "tasks", "counter", "tasks created"),
+        SampledMetric("softirqs.other", "events", "counter", "soft interrupts of other kinds than block I/O"),
         SampledMetric("procs_running", "tasks", "gauge", "runnable tasks"),
         SampledMetric("procs_blocked", "tasks", "gauge", "tasks blocked on I/O"),
     )
@@ -65,6 +68,9 @@ class CpuSampler:
                 values |= {f"cpu.{name}": times[name] for name in _CPU_COLUMNS[:8]}
             elif key.startswith("cpu") and key[3:].isdigit():
                 online += 1
+            elif key == "softirq":
+                counts = [number(text) for text in remainder.split()]
+                values["softirqs.other"] = counts[0] - (counts[_BLOCK_SOFTIRQ] if len(counts) > _BLOCK_SOFTIRQ else 0.0)
             elif key in _STAT_LINES:
                 values[_STAT_LINES[key]] = number(remainder.strip())
         if "cpu.user" not in values:

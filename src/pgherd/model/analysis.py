@@ -127,6 +127,9 @@ class Thresholds(Model):
         default=0.1, gt=0, description="maximum time between the first and the last target's switch to a phase's load (s)"
     )
     max_steal: float = Field(default=0.02, ge=0, description="maximum CPU time withheld by the hypervisor (share of the host's cores)")
+    max_paired_steal: float = Field(
+        default=0.05, ge=0, description="maximum steal where variants run in time slices and lose the same (share of the host's cores)"
+    )
     max_background_cpu: float = Field(default=0.05, ge=0, description="maximum CPU used outside the experiment (share of the host's cores)")
     max_clock_uncertainty: float = Field(
         default=0.01, gt=0, description="maximum uncertainty of a host's clock offset, in a run on several hosts (s)"

@@ -103,14 +103,15 @@ class SampleSource:
     Attributes:
         entity: subject of the readings: ``host``, ``container:db01``, ``server:db01/pg``, ``driver:TARGET``, ``pgherd``.
         kind: 'file': ``where`` is a path. 'tree': ``where`` is a pid. Its text has the ``/proc/PID/stat`` lines of that
-            process and of its children. 'sql': ``where`` is a conninfo, and the text has the rows of ``statement`` as
-            JSON (a list of lists). A guest has no 'sql' sources.
+            process and of its children. 'kernel-threads': CPU ticks by name (pgherd.node.kernel_threads). 'sql': ``where``
+            is a conninfo, and the text has the rows of ``statement`` as JSON (a list of lists). A guest has only 'file' and
+            'tree' sources.
         every: interval in ticks. The first and the last tick always read the source.
     """
 
     sampler: str
     entity: str
-    kind: Literal["file", "tree", "sql"]
+    kind: Literal["file", "tree", "kernel-threads", "sql"]
     where: str
     statement: str = ""
     every: int = 1

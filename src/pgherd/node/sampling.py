@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 
 from psycopg import pq
 
+from pgherd.node.kernel_threads import KernelThreads
 from pgherd.node.protocol import SampleSource
 
 _LAST_ANSWERS_TIMEOUT_S = 2.0
@@ -131,6 +132,7 @@ class LocalSampling:
         self._period = period
         self._probes = probes
         self._files: dict[int, int] = {}
+        self._kernel_threads = KernelThreads()
         self._sources: list[SampleSource] = []
         self._gone: set[int] = set()
         self._lock = threading.Lock()
@@ -198,14 +200,19 @@ class LocalSampling:
                 continue
             now = time.time()
             try:
-                raw = self._tree(source.where) if source.kind == "tree" else self._file(index, source.where)
+                raw = self._text(index, source)
             except OSError as error:
-                if source.where.startswith("/proc/") or source.kind == "tree":
+                if source.where.startswith("/proc/") or source.kind != "file":
                     self._gone.add(index)  # the process has ended
                 self._record(now, index, None, str(error))
             else:
                 self._record(now, index, raw)
         self._flush()
+
+    def _text(self, index: int, source: SampleSource) -> str:
+        if source.kind == "kernel-threads":
+            return self._kernel_threads.read()
+        return self._tree(source.where) if source.kind == "tree" else self._file(index, source.where)
 
     def _file(self, index: int, path: str) -> str:
         number = self._files.get(index)

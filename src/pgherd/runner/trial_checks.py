@@ -17,6 +17,7 @@ from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.model.units import format_bytes
 from pgherd.postgres import huge_pages
+from pgherd.study.kernel_io import KERNEL_IO_PART, kernel_io
 from pgherd.study.observation import MANAGER_PART, device_sum
 
 _SEE_OUTPUT = "see its stdout and stderr in the trial's directory"
@@ -298,14 +299,34 @@ def _errors(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, lim
 
 
 def _steal(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
-    expected = f"≤ {limits.max_steal:.1%} of the host's CPU time"
+    """Check the CPU time that the hypervisor withheld.
+
+    Variants in time slices lose the same, in random order and a fraction of a second apart. In simulated studies
+    (benchmarks/steal_pairs.py) 40 % of steal then gives neither false alarms above the nominal share nor a bias, whatever the length of
+    the bursts. A variant that loses a tenth more, because it needs more CPU, is biased by a ninth of the steal: by 0.6 % at the limit
+    of 5 %, and 1.1 % at 10 %. A load of devices is not limited by CPU unless the host's CPU is full. Below that, the hypervisor's
+    own work for its I/O counts as steal, and is a warning only.
+    """
+    paired = trial.phases[number].slices is not None
+    limit = max(limits.max_steal, limits.max_paired_steal) if paired else limits.max_steal
+    expected = f"≤ {limit:.1%} of the host's CPU time" + (" (the variants lost the same)" if paired else "")
     stolen = _host(phase, "cpu.steal")
     if stolen is None:
         return _check("steal", None, "not seen", expected, "the kernel does not report steal")
     share = stolen / (facts.logical_cpus or facts.cores)
-    if _loads_external(trial, number) and share <= limits.max_steal:
+    if _loads_external(trial, number) and share <= limit:
         return _check("steal", None, f"{share:.2%} here, not seen at the server", expected, _EXTERNAL)
-    return _check("steal", share <= limits.max_steal, f"{share:.2%}", expected, "the hypervisor gave CPU time to other guests")
+    utilization = _host_utilization(phase, facts)
+    if _loads_devices(trial, number) and share > limit and utilization is not None and utilization < limits.host_full:
+        expected += f" (warning only, because I/O is the limit: the host's CPU is below {limits.host_full:.0%})"
+        reason = "the hypervisor used CPU time, which includes its work for this I/O"
+        return _check("steal", False, f"{share:.2%}, host at {utilization:.1%}", expected, reason, warn=True)
+    return _check("steal", share <= limit, f"{share:.2%}", expected, "the hypervisor gave CPU time to other guests")
+
+
+def _loads_devices(trial: Trial, number: int) -> bool:
+    """Return whether a phase's load should be limited by devices: it is of fio, or databases that should be I/O-bound."""
+    return "io-bound" in trial.validity_checks or {load.driver for load in trial.phases[number].loads.values()} == {"fio"}
 
 
 def _has_servers(trial: Trial) -> bool:
@@ -323,8 +344,9 @@ def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFa
     loads = trial.phases[number].loads
     outside = [driver_cpu(t, phase) for t in phase.targets if loads[t.target].client_placement == "outside"]
     platform = {e: m.get("cpu.usage", 0.0) for e, m in phase.metrics.items() if e == "pgherd" or e.startswith("platform:")}
-    platform_cpu = sum(platform.values()) - platform.get(f"platform:{MANAGER_PART}", 0.0)  # the manager is a thread of pgherd
-    share = (busy - sum(containers) - sum(outside) - platform_cpu) / (facts.logical_cpus or facts.cores)
+    platform.pop(f"platform:{MANAGER_PART}", None)  # the manager is a thread of pgherd
+    platform[f"platform:{KERNEL_IO_PART}"] = kernel_io(phase) or 0.0  # the sample has the threads of the whole host
+    share = (busy - sum(containers) - sum(outside) - sum(platform.values())) / (facts.logical_cpus or facts.cores)
     reason = "other processes used the host"
     return _check("background-cpu", share <= limits.max_background_cpu, f"{max(share, 0):.2%}", expected, reason, warn=no_servers)
 

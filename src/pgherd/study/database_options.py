@@ -24,8 +24,8 @@ from pgherd.model.deployment import (
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.trial import State
 from pgherd.model.units import format_seconds
-from pgherd.study.cluster_options import ClusterRequest
 from pgherd.study.complete_options import StudyOptions
+from pgherd.study.measurement_options import RepeatsRequest
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
 
 READ_ONLY = "default_transaction_read_only"
@@ -50,7 +50,7 @@ A woken process under SCHED_BATCH does not preempt the one that runs.
 BuiltinWorkload = Literal["select-only", "tpcb-like", "simple-update", "orders", "random-block"]
 
 
-class DatabaseRequest(ClusterRequest):
+class DatabaseRequest(RepeatsRequest):
     """Databases to deploy, their load and their measurement, from the command line or a scenario. None: pgherd chooses.
 
     Sizes and durations are texts with units (``512MB``, ``10m``). Paths are relative to the working directory.
@@ -84,7 +84,6 @@ class DatabaseRequest(ClusterRequest):
     zipf: float | None = option(None, "random-block: Zipf exponent.", WORKLOAD, metavar="N", computed="uniform")
     update_percent: int | None = option(None, "random-block: percentage of updates.", WORKLOAD, metavar="N", computed="25", ge=0, le=100)
 
-    repeats: int | None = option(3, "Trials per point.", MEASUREMENT, metavar="N", web=True, filled="3", ge=1)
     duration: str | None = option("9s", "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="5s")
     warmup: str | None = option("1s", "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME", web=True)
     time_budget: str | None = option(
@@ -159,6 +158,7 @@ class DatabaseOptions(StudyOptions):
         scripts: load of each database.
         rate: transactions per second of each database. None: as many as possible.
         repeats: planned trials per point.
+        fixed_repeats: the user gave ``repeats``, so no point gets further ones.
         time_budget: maximum time of all trials. Every point gets at least 1 trial. None: no limit, and no repeats in
             addition to planned trials and reruns.
         max_reruns: maximum number of reruns of tainted trials in the run.
@@ -208,6 +208,7 @@ class DatabaseOptions(StudyOptions):
 
     # Measurement
     repeats: int = Field(3, ge=1)
+    fixed_repeats: bool = False
     duration: float = Field(8.0, gt=0)
     warmup: float = Field(1.0, ge=0)
     time_budget: float | None = Field(None, gt=0)

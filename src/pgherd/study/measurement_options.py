@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from pgherd.model.analysis import Thresholds
 from pgherd.study.cluster_options import ClusterRequest
@@ -20,6 +20,7 @@ class MeasuredOptions(StudyOptions):
 
     host_cores: float = Field(gt=0)
     repeats: int = Field(3, ge=1)
+    fixed_repeats: bool = Field(False, description="the user gave the number of trials per point: no point gets further repeats")
     duration: float = Field(6.0, gt=0)
     warmup: float = Field(2.0, ge=0)
     time_budget: float | None = Field(None, gt=0)
@@ -29,12 +30,28 @@ class MeasuredOptions(StudyOptions):
     thresholds: Thresholds = Field(default=Thresholds(), description="of the trials' checks")
 
 
-class MeasurementRequest(ClusterRequest):
+class RepeatsRequest(ClusterRequest):
+    """Number of trials per point that the user gives: exactly, or as a minimum. Without either, the study chooses a minimum."""
+
+    repeats: int | None = option(None, "Trials per point, not more.", MEASUREMENT, metavar="N", computed="3 or more", web=True, ge=1)
+    min_repeats: int | None = option(None, "Trials per point, or more.", MEASUREMENT, metavar="N", computed="3", web=True, ge=1)
+
+    @model_validator(mode="after")
+    def _one_number(self) -> Self:
+        if self.repeats is not None and self.min_repeats is not None:
+            raise ValueError("repeats and min_repeats exclude each other; give one of them")
+        return self
+
+    def planned_repeats(self, default: int) -> int:
+        """Return the number of planned trials per point. ``default`` applies if the user gives none."""
+        return self.repeats or self.min_repeats or default
+
+
+class MeasurementRequest(RepeatsRequest):
     """Measurement options that the user gives for a study without databases."""
 
     LEFT_OUT: ClassVar[dict[str, str]] = {"placement": "each host runs the same trials, and no containers are placed; leave it out"}
 
-    repeats: int | None = option(3, "Trials per point.", MEASUREMENT, metavar="N", web=True, filled="3", ge=1)
     duration: str | None = option("6s", "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="3s")
     warmup: str | None = option("2s", "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME")
     time_budget: str | None = option(

@@ -13,10 +13,10 @@ from pgherd.model.load import Phase
 from pgherd.model.result import PhaseResult, TrialResult
 from pgherd.study.database_options import DatabaseOptions
 from pgherd.study.emulation import EMULATED_METRIC
+from pgherd.study.kernel_io import KERNEL_IO_PART, STACKED, kernel_io
 
 IOWAIT_SHARE = 0.10
 """Minimum share of CPU time in iowait at which storage counts as the bottleneck, unless CPU is."""
-_STACKED = ("dm-", "md", "loop", "zram")
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def device_sum(phase: PhaseResult, *names: str) -> float | None:
         for entity, metrics in phase.metrics.items()
         if entity.startswith("disk:") and all(name in metrics for name in names)
     }
-    plain = [value for entity, value in sums.items() if not re.split("[:/]", entity)[-1].startswith(_STACKED)]
+    plain = [value for entity, value in sums.items() if not re.split("[:/]", entity)[-1].startswith(STACKED)]
     return math.fsum(plain or sums.values()) if sums else None
 
 
@@ -207,6 +207,8 @@ def _cpu_breakdown(plan: Phase, phase: PhaseResult) -> CpuBreakdown:
     backends = sum(m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "backend:", m))
     pgherd = metrics.get("pgherd", {}).get("cpu.usage")
     named = {entity.removeprefix("platform:"): m["cpu.usage"] for entity, m in metrics.items() if _has(entity, "platform:", m)}
+    if (for_io := kernel_io(phase)) is not None:
+        named[KERNEL_IO_PART] = for_io
     host = metrics.get("host", {})
     busy = phase.busy_cores()
     steal, idle, iowait = (host.get(f"cpu.{name}") for name in ("steal", "idle", "iowait"))

@@ -35,6 +35,11 @@ class MeasurementOptions(Protocol):
         ...
 
     @property
+    def fixed_repeats(self) -> bool:
+        """Whether the user gave the number of repeats, so that only reruns of tainted trials are added."""
+        ...
+
+    @property
     def time_budget(self) -> float | None:
         """Maximum time of all trials, in seconds. None: no limit, and only planned trials and reruns."""
         ...
@@ -64,7 +69,8 @@ class SchedulePlan:
         build: ``build(point, repeat, reason)`` returns a trial.
         reserved: ``reserved(point)`` is the first repeat number that reruns and further repeats may use.
         refine: ``refine(results)`` returns trials at further points, one batch at a time. Called after the reruns, with a time budget only.
-        adaptive: spend the remaining time budget on the least certain points. False for a study that pairs trials by block.
+        adaptive: spend the remaining time budget on the least certain points, unless the number of repeats is fixed. False for a study
+            that pairs trials by block.
         focus: ``focus(results)`` returns the points that get these repeats. None: all.
     """
 
@@ -100,7 +106,7 @@ def propose(options: MeasurementOptions, design: SchedulePlan, results: Sequence
 
 def worst_case(options: MeasurementOptions, design: SchedulePlan) -> int:
     """Return the maximum number of trials of a run."""
-    if options.time_budget is None:
+    if options.time_budget is None or (options.fixed_repeats and design.refine is _no_trials):
         return len(design.planned) + options.max_reruns
     shortest = min(trial.seconds() for trial in design.planned)
     return max(len(design.blocks[0]), math.ceil(options.time_budget / max(shortest, 1.0)))
@@ -141,7 +147,8 @@ class _BatchPlan:
             self.reruns += len(batch)
             return batch, None
         if self.options.time_budget is not None and not self.short:
-            batch = self._fitting(self.design.refine(self.finished)) or self._fitting(self._least_certain() if self.design.adaptive else ())
+            adaptive = self.design.adaptive and not self.options.fixed_repeats
+            batch = self._fitting(self.design.refine(self.finished)) or self._fitting(self._least_certain() if adaptive else ())
         return (batch, None) if batch else ((), self._reason())
 
     def _surely_fits(self) -> bool:

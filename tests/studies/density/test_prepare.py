@@ -9,6 +9,7 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.studies.density.options import DensityRequest
 from pgherd.studies.density.prepare import prepare
+from pgherd.studies.density.propose import planned, worst_case
 
 pytestmark = pytest.mark.usefixtures("own_directories")
 
@@ -25,6 +26,21 @@ def test_a_plain_request_is_completed_for_this_host():
     assert options.container_memory is None or options.container_memory * options.databases[-1] <= options.host_memory
     assert any("PostgreSQL" in line for line in found.defaults_chosen) and any("core" in line.lower() for line in found.defaults_chosen)
     assert options.time_budget is not None
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [({}, (3, False)), ({"min_repeats": 2}, (2, False)), ({"repeats": 1}, (1, True)), ({"repeats": 4}, (4, True))],
+)
+def test_repeats_are_exact_and_min_repeats_are_not(asked, expected):
+    options = prepared(**asked).options
+    assert (options.repeats, options.fixed_repeats) == expected
+
+
+def test_one_repeat_of_one_point_is_one_trial():
+    options = prepared(repeats=1, databases=(1,), host_memory="2GB").options
+    assert options.time_budget is not None and len(planned(options)) == 1
+    assert worst_case(options) == 1 + options.max_reruns
 
 
 def test_over_small_hosts_no_default_is_larger_than_one_of_them():

@@ -103,6 +103,17 @@ def test_sizes_out_of_memory_are_not_tried_again(server, options):
     assert after and failed_at < 140
 
 
+def test_a_given_number_of_repeats_is_kept(server, options):
+    given = options(time_budget=900.0, repeats=2, fixed_repeats=True, precision=0.001)
+    results, stop = server(given).until_stop()
+    planned = given.sizes("memory")
+    counts = {size: sum(r.trial.point["memory"] == size for r in results if r.trial.point["sweep"] == "memory") for size in planned}
+    assert set(counts.values()) == {2 * len(given.clients)}
+    added = [r.trial.key().rpartition("#")[0] for r in results if r.trial.reason.startswith("added")]
+    assert added and len(set(added)) == len(added)
+    assert stop
+
+
 def test_a_cliff_is_bisected(server, options):
     """The server is equally fast at every size with enough memory, so that the run searches the smallest one."""
     own = options(vary=("memory",), time_budget=900.0)

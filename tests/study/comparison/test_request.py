@@ -9,7 +9,7 @@ def test_a_share_is_a_percentage_or_a_fraction(text, share):
     assert BlocksRequest(precision=text).precision == pytest.approx(share)
 
 
-@pytest.mark.parametrize("options", [{"precision": "wide"}, {"precision": "60%"}, {"repeats": 3}])
+@pytest.mark.parametrize("options", [{"precision": "wide"}, {"precision": "60%"}, {"repeats": 3}, {"min_repeats": 3}])
 def test_wrong_options_are_refused(options):
     with pytest.raises(ValidationError):
         BlocksRequest(**options)

@@ -116,7 +116,8 @@ def _requests(request: CompareRequest, facts: HostFacts, seed: int) -> tuple[str
         )
     # All variants get the same share of the host, although the free memory changes while they are completed one after the other.
     set_fields = {
-        name: getattr(request, name) for name in request.model_fields_set & set(DensityRequest.model_fields) - {"time_budget", "repeats"}
+        name: getattr(request, name)
+        for name in request.model_fields_set & set(DensityRequest.model_fields) - {"time_budget", "repeats", "min_repeats"}
     }
     cores = request.host_cores or facts.cores
     defaults = {"vcpus": max(1.0, math.floor(cores / 2)) if cores >= 2 else cores, "host_memory": _free_memory(facts)}

@@ -125,6 +125,7 @@ class ConsolidationRequest(SwapRequest, DatabaseRequest):
 
     LEFT_OUT: ClassVar[dict[str, str]] = {
         "duration": "a trial consists of periods; set their length with period_length",
+        "min_repeats": "consolidation adds no repeats; give repeats",
         **dict.fromkeys(
             ("huge_pages", "vm_huge_pages"), "control groups do not count huge pages, so that memory cannot be divided with them"
         ),

@@ -150,8 +150,7 @@ class DensityRequest(DatabaseRequest):
         None, "pgbench clients per database.", WORKLOAD, metavar="N", computed="2 per vCPU, at least 2", web=True, ge=1
     )
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed=VCPUS_TEXT)
-    repeats: int = redefined(DatabaseRequest, "repeats", 3, help="Trials per point; the first point gets two more.")
     duration: str = redefined(DatabaseRequest, "duration", "9s")
     warmup: str = redefined(DatabaseRequest, "warmup", "1s")
 
-    _null_means_default = null_means_default("repeats", "duration", "warmup")
+    _null_means_default = null_means_default("duration", "warmup")

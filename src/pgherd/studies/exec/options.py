@@ -62,6 +62,7 @@ class ExecOptions(StudyOptions):
     warmup: float = Field(0.0, ge=0)
     timeout: float = Field(TIMEOUT, gt=0)
     repeats: int = Field(5, ge=1)
+    fixed_repeats: bool = Field(False, description="the user gave the number of runs: only reruns of tainted ones are added")
     time_budget: float | None = Field(None, gt=0)
     max_reruns: int = Field(6, ge=0)
     precision: float = Field(0.01, gt=0)
@@ -98,7 +99,8 @@ class ExecRequest(MeasurementRequest):
     cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one, or /")
     timeout: str | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
     as_root: bool = option(False, "Run the command as root.")
-    repeats: int | None = redefined(MeasurementRequest, "repeats", 5, help="Runs of the command.")
+    repeats: int | None = redefined(MeasurementRequest, "repeats", None, help="Runs of the command, not more.", computed="5 or more")
+    min_repeats: int | None = redefined(MeasurementRequest, "min_repeats", None, help="Runs of the command, or more.", computed="5")
     duration: str | None = redefined(MeasurementRequest, "duration", None, computed="until the command ends")
     warmup: str | None = redefined(MeasurementRequest, "warmup", None, computed="none")
 

@@ -65,7 +65,8 @@ def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
         duration=_seconds("--duration", request.duration) if request.duration is not None else None,
         warmup=parse_seconds(request.warmup) if request.warmup is not None else 0.0,
         timeout=_seconds("--timeout", request.timeout) if request.timeout is not None else TIMEOUT,
-        repeats=request.repeats or fields["repeats"].default,
+        repeats=request.planned_repeats(fields["repeats"].default),
+        fixed_repeats=request.repeats is not None,
         time_budget=_seconds("--time-budget", request.time_budget) if request.time_budget is not None else None,
         thresholds=limits,
     )

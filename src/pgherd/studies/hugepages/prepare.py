@@ -140,7 +140,7 @@ def _canonical_name(kind: str) -> str:
 def _compare_request(request: HugepagesRequest, kinds: Sequence[str], scale: int | None) -> CompareRequest:
     """Return the request of the comparison, with a variant for each kind of pages and the other options of the user."""
     set_fields: dict[str, Any] = {
-        name: getattr(request, name) for name in request.model_fields_set - {"page_sizes", "huge_pages", "repeats"}
+        name: getattr(request, name) for name in request.model_fields_set - {"page_sizes", "huge_pages", "repeats", "min_repeats"}
     }
     defaults: dict[str, Any] = {
         "duration": request.duration,

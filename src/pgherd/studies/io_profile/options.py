@@ -55,9 +55,10 @@ class IoProfileRequest(BlocksRequest):
     Without ``compare_setting`` and ``variant`` there is one server. With either, each variant is compared with the first.
     """
 
-    LEFT_OUT: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("dsn", "allow_writes"), "the devices below an external server are not visible from here; leave it out"
-    )
+    LEFT_OUT: ClassVar[dict[str, str]] = {
+        **dict.fromkeys(("dsn", "allow_writes"), "the devices below an external server are not visible from here; leave it out"),
+        "min_repeats": "io-profile adds no repeats; give repeats",
+    }
 
     checkpoints: int | None = option(None, "Minimum checkpoints per trial.", metavar="N", computed="3; 2 in a comparison", web=True, ge=1)
     checkpoint_timeout: str | None = option(

@@ -42,7 +42,9 @@ MEMORY_TO_DATABASE = 2
 MIN_MEMORY = 512 * 2**20
 _ROUND = 64 * 2**20
 _COMPARISON = ("metric", "max_blocks", "precision", "equivalence_margin")
-_STUDY_FIELDS = {"checkpoints", "checkpoint_timeout", "compare_setting", "variant", "memory_ratio", "repeats"} | {*_COMPARISON}
+_STUDY_FIELDS = {"checkpoints", "checkpoint_timeout", "compare_setting", "variant", "memory_ratio", "repeats", "min_repeats"} | {
+    *_COMPARISON
+}
 _OVERHEAD_S = 6.0
 """Additional seconds of a trial: restore, start and reading of the trace."""
 

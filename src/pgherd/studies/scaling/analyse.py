@@ -91,8 +91,10 @@ def _model_figures(curves: Sequence[ScalingCurve], selections: dict[str, ModelSe
 
 
 def _grade(options: ScalingOptions, curves: Sequence[ScalingCurve], results: Sequence[TrialResult]) -> Grade:
-    """Return the worst grade of all curves, or C if a variant has no curve."""
-    if len(curves) < len(options.servers()):
+    """Return the worst grade of all curves. C if a variant has no curve or cannot be compared, as its ratio has no interval."""
+    if len(curves) < len(options.servers()) or any(
+        ratio.low is None for name, ratio in ratio_findings(curves).items() if name.startswith("peak_ratio.")
+    ):
         return "C"
     grades = []
     for curve in curves:
@@ -179,7 +181,7 @@ def _variants_answer(curves: Sequence[ScalingCurve]) -> str:
         peak = curve.points[curve.best]
         text = f"'{curve.variant}' at {peak.median:,.0f} tps with {peak.clients}"
         if ratio.value is None or ratio.low is None or ratio.high is None:
-            parts.append(f"{text}: {ratio.value or 0:.2f} times that, without an interval")
+            parts.append(f"{text}: not compared, because there are too few trials for an interval")
             continue
         interval = f"{ratio.low:.2f}–{ratio.high:.2f}"
         if ratio.low <= 1 <= ratio.high:

@@ -114,11 +114,10 @@ class ScalingRequest(DatabaseRequest):
     )
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
     memory: str | None = redefined(DatabaseRequest, "memory", None, computed="no limit")
-    repeats: int = redefined(DatabaseRequest, "repeats", 3, help="Series: measurements of each number of clients.")
     # pgbench runs outside the container, so that the cost of a transaction excludes pgbench. Linux 6.18 was also observed to
     # run no other process for tens of seconds while server and pgbench kept all CPUs busy in one cgroup without a quota.
     client_placement: ClientPlace = redefined(DatabaseRequest, "client_placement", "outside")
     duration: str = redefined(DatabaseRequest, "duration", "9s")
     warmup: str = redefined(DatabaseRequest, "warmup", "1s")
 
-    _null_means_default = null_means_default("repeats", "duration", "warmup")
+    _null_means_default = null_means_default("duration", "warmup")

@@ -76,7 +76,8 @@ def _server(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
             max_clients=max_clients,
             refine=request.clients is None,
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
-            repeats=request.repeats,
+            repeats=request.planned_repeats(3),
+            fixed_repeats=request.repeats is not None,
             duration=parse_seconds(request.duration),
             warmup=parse_seconds(request.warmup),
         )

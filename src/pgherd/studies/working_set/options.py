@@ -132,7 +132,8 @@ class WorkingSetRequest(SwapRequest, DatabaseRequest):
     workload: BuiltinWorkload = redefined(DatabaseRequest, "workload", "random-block")
     scale: int | None = redefined(DatabaseRequest, "scale", None, computed=f"{DEFAULT_SCALE} MiB", filled="")
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="all cores, no quota")
-    repeats: int | None = redefined(DatabaseRequest, "repeats", None, help="Initial measurements of each size.", computed="1")
+    repeats: int | None = redefined(DatabaseRequest, "repeats", None, help="Measurements of each size, not more.", computed="1 or more")
+    min_repeats: int | None = redefined(DatabaseRequest, "min_repeats", None, help="Measurements of each size, or more.", computed="1")
     duration: str = redefined(DatabaseRequest, "duration", "3s")
     warmup: str = redefined(DatabaseRequest, "warmup", "1500ms")
     # pgbench runs outside the container, as in E7, because its memory is not part of a working set.

@@ -47,7 +47,7 @@ PRESET_E7: dict[str, Any] = {
     "shared_buffers": "1GB",
     "configured_memory": "4GB",
     "initial_sizes": 8,
-    "repeats": 2,
+    "min_repeats": 2,
     "duration": "3m",
     "warmup": "1m",
     "time_budget": "10h",
@@ -104,7 +104,8 @@ def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
             refine=not (request.memory_sizes or request.shared_buffers_sizes),
             swap=swap,
             threads=request.threads or max(1, math.ceil(cpu.vcpus)),
-            repeats=request.repeats or 1,
+            repeats=request.planned_repeats(1),
+            fixed_repeats=request.repeats is not None,
             duration=parse_seconds(request.duration),
             warmup=parse_seconds(request.warmup),
         )
@@ -142,7 +143,8 @@ def _with_preset(request: WorkingSetRequest) -> WorkingSetRequest:
         UsageError: the user sets shared_buffers, which the study varies.
     """
     if request.preset is not None:
-        request = WorkingSetRequest.model_validate(PRESET_E7 | {name: getattr(request, name) for name in request.model_fields_set})
+        preset = {name: value for name, value in PRESET_E7.items() if name != "min_repeats" or request.repeats is None}
+        request = WorkingSetRequest.model_validate(preset | {name: getattr(request, name) for name in request.model_fields_set})
     if any(name.lower() == "shared_buffers" for name in configuration.parse_set(request.set)):
         raise UsageError("--set shared_buffers: the study varies this setting; set its value for the memory sweep with --shared-buffers")
     changes: dict[str, object] = {}

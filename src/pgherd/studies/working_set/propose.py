@@ -127,6 +127,8 @@ class _SweepPlan:
                 else f"{MAX_ADDED} sizes were added to a curve"
             )
             return f"{cause}; less precise than requested: {', '.join(imprecise)}"
+        if self.options.refine and self.options.fixed_repeats:
+            return "all planned trials are done, and no further size is needed or allowed by the number of repeats"
         precision = f", and all knees are known to ±{100 * self.options.precision:g} %, or cannot be"
         return "all planned trials are done" + (precision if self.options.refine else "")
 
@@ -178,7 +180,10 @@ class _SweepPlan:
             yield from fitting
 
     def _next_size(self, curve: SweepCurve, turn: int = 0) -> int | None:
-        return next_size(self.options, self._measured(curve), turn, self._extra_memory(curve))
+        """Return the next size for a curve. A measured size is repeated only if the number of repeats is not fixed."""
+        measured = self._measured(curve)
+        size = next_size(self.options, measured, turn, self._extra_memory(curve))
+        return None if self.options.fixed_repeats and size in measured.sizes else size
 
     def _next_repeat(self, measured: SweepTrials, size: int) -> int:
         """Return an unused repeat number. Those of planned trials are reserved even if they were not run."""

@@ -38,7 +38,9 @@ class ScenarioVariant(Model):
 class BlocksRequest(DatabaseRequest):
     """Request of a comparison in randomized blocks."""
 
-    LEFT_OUT: ClassVar[dict[str, str]] = {"repeats": "a comparison counts blocks, not repeats; give max_blocks"}
+    LEFT_OUT: ClassVar[dict[str, str]] = dict.fromkeys(
+        ("repeats", "min_repeats"), "a comparison counts blocks, not repeats; give max_blocks"
+    )
 
     clients: int | None = option(
         None, "pgbench clients of the database.", WORKLOAD, metavar="N", computed="2 per vCPU, at least 2", web=True, ge=1
@@ -53,5 +55,4 @@ class BlocksRequest(DatabaseRequest):
     equivalence_margin: Share = option(0.02, "Differences up to this count as equivalent.", metavar="PERCENT")
     vcpus: float | None = redefined(DatabaseRequest, "vcpus", None, computed="half of the cores")
     memory: str | None = redefined(DatabaseRequest, "memory", None, computed="what is free, at most 8 GB")
-    repeats: int | None = redefined(DatabaseRequest, "repeats", None)
     time_budget: str | None = redefined(DatabaseRequest, "time_budget", None, computed=BUDGET_TEXT)
