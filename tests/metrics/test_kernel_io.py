@@ -1,6 +1,6 @@
 import pytest
-from pgherd.metrics.kernel_text import TICKS
 
+from pgherd.host.kernel_files import TICKS
 from pgherd.metrics.kernel_io import SAMPLER
 from pgherd.metrics.sampler import SamplingView
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pgherd.metrics.kernel_text import TICKS, number
+from pgherd.host.kernel_files import TICKS, number
 from pgherd.metrics.sampler import Reading, SampledMetric, SamplingView
 from pgherd.node.protocol import SampleSource
 
