@@ -103,7 +103,7 @@ def _finding(fit: Fit, parameter: str, value: float, unit: str, confidence: floa
         notes.append(f"no interval: its upper end is unbounded in resamples of the data (lower end {low:.4g})")
         low = high = None
     else:
-        method += ", residual bootstrap"
+        method += ", parametric bootstrap"
     text = "; ".join(notes)
     return Finding(
         value=value, unit=unit, low=low, high=high, confidence=None if low is None else confidence, n=fit.n, method=method, note=text
