@@ -5,12 +5,14 @@ from pgherd.studies.network.link_results import (
     CLOUD_GBITS,
     PREMISES_GBITS,
     PUBLISHED_STREAMS,
+    best_streams,
     format_speed,
     group_trials,
     link_bottleneck,
     published_text,
     replication_bandwidth,
     round_trips,
+    streams_text,
 )
 
 
@@ -43,3 +45,11 @@ def test_speeds_are_told_in_a_unit_that_fits(gbits, text):
 def test_e14s_figures_stand_beside_their_numbers_of_streams():
     assert published_text(1).startswith("4.8 Gbit/s (cloud), 21.4 Gbit/s (on premises)") and published_text(3) is None
     assert len(PUBLISHED_STREAMS) == len(CLOUD_GBITS) == len(PREMISES_GBITS) and CLOUD_GBITS[-1] == PREMISES_GBITS[-1] == 23
+
+
+def test_streams_that_cannot_be_told_apart_are_all_named(results):
+    """Two streams fill the link, and trials scatter by 10 %: the peak is at 6 Gbit/s with any number from 2 on."""
+    peak, streams = best_streams(group_trials(results(full=6.0, spread=0.1), "db2"))
+    assert streams == [2, 4, 8] and peak.low < 6 < peak.high
+    assert streams_text(streams) == "2, 4 or 8 streams (not distinguishable)"
+    assert (streams_text([1]), streams_text([4])) == ("one stream", "4 streams")
