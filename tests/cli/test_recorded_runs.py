@@ -66,8 +66,8 @@ def numbers(findings: dict[str, dict[str, object]]) -> list[tuple[object, ...]]:
 
 
 def numbers_text(analysis: dict[str, dict[str, dict[str, object]]]) -> str:
-    """Return the numbers of an analysis, one finding on each line."""
-    return "".join(" ".join(map(str, three)) + "\n" for three in numbers(analysis["findings"]))
+    """Return the grade of an analysis, and its numbers, one finding on each line."""
+    return f"grade {analysis['grade']}\n" + "".join(" ".join(map(str, three)) + "\n" for three in numbers(analysis["findings"]))
 
 
 def stored_analysis(name: str) -> dict[str, dict[str, dict[str, object]]]:
@@ -96,7 +96,6 @@ def test_numbers_of_a_recorded_run_are_those_of_the_version_that_made_it(name, t
         assert numbers_text(document) != numbers_text(stored_analysis(name)), f"remove {corrected.name}: it has the original numbers"
     else:
         assert numbers_text(document) == numbers_text(stored_analysis(name))
-    assert document["grade"] == stored_analysis(name)["grade"]
 
 
 @pytest.mark.parametrize("name", NAMES)
