@@ -462,3 +462,15 @@ def test_an_earlier_run_changes_no_result(modules, tmp_path, monkeypatch, capsys
     measuring.main()
     (stored,) = json.loads((tmp_path / "kept.json").read_text())["raw"]
     assert (stored["study"], stored["date"]) == ("density, an earlier run", "2001-09-09")
+
+
+def test_coverage_of_models_counts_runs_with_and_without_an_interval(modules):
+    coverage = importlib.import_module("coverage_models")
+    line = coverage.row("a case", "peak", [True, True, True, False, None])
+    assert "75.0 ± 21.7 %" in line and line.endswith("20 %") and " 5 " in line
+    assert "no interval" in coverage.row("a case", "drift", [None, None])
+    simulated = dict(coverage.cases())
+    assert simulated["drift, 5 windows, rho 0.8"](1) == {"drift": None}
+    assert set(simulated["hinge, 4 % and 22 % last"](1)) == {"a", "b", "knee"}
+    assert set(simulated["one peak, 3 %"](1)) == {"peak", "set"}
+    assert set(simulated["dip of 7 %, convexity 2"](1).values()) <= {True, False}

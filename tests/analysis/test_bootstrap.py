@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from pgherd.analysis.bootstrap import (
     Spread,
     bootstrap_fit,
+    corrected_percentiles,
     draw_means,
     draw_medians,
     exact_median,
+    load_variances,
     mean_of_point,
     median_estimate,
     percentiles,
@@ -41,6 +43,54 @@ def test_intervals_cover_the_truth(model: object, truth: list[float], name: str)
         low, high = found.intervals[name]
         covered += low <= truth[model.parameters.index(name)] <= high
     assert covered >= 50
+
+
+@pytest.mark.parametrize(
+    ("loads", "noisy"), [([1, 2, 4, 6, 8, 10, 12, 16], 0.04), ([1, 2, 4, 6, 8, 10, 12, 16], 0.22), ([1, 2, 3, 5, 6, 8, 10], 0.22)]
+)
+def test_a_knee_interval_covers_if_the_last_load_is_noisy(loads: list[int], noisy: float) -> None:
+    """Three repeats of 4 % noise, and ``noisy`` at the last load; the knee is at 8, and throughput is flat from there."""
+    truth, x, studies = {"a": 1000.0, "b": 0.0, "knee": 8.0}, np.repeat(np.array(loads, dtype=float), 3), 200
+    held = dict.fromkeys(truth, 0)
+    for seed in range(studies):
+        noise = np.where(x == x[-1], noisy, 0.04) * np.random.default_rng(seed).standard_normal(x.size)
+        y = np.maximum(1000 * np.minimum(x, 8) * (1 + noise), 400).tolist()
+        found = bootstrap_fit(fit(HINGE, x.tolist(), y), x.tolist(), y, seed=seed)
+        for name, value in truth.items():
+            low, high = found.intervals.get(name, (value, value))  # a straight line has no knee, and no interval of it
+            held[name] += low <= value <= high
+    assert all(count / studies >= 0.89 for count in held.values()), held
+
+
+@pytest.mark.parametrize("kappa", [0.001, 0.0])
+def test_intervals_of_the_scalability_law_cover_at_the_bound_too(kappa: float) -> None:
+    truth = np.array([1000, 0.05, kappa])
+    x = np.repeat([1.0, 2, 4, 8, 16, 24, 32], 3)
+    held = np.zeros(3)
+    for seed in range(40):
+        y = USL.curve(truth, x) * (1 + 0.04 * np.random.default_rng(seed).standard_normal(x.size))
+        found = bootstrap_fit(fit(USL, x.tolist(), y.tolist()), x.tolist(), y.tolist(), seed=seed, resamples=100)
+        ends = [found.intervals[name] for name in USL.parameters]
+        held += [low <= value <= high for (low, high), value in zip(ends, truth, strict=True)]
+    assert held.min() / 40 >= 0.85, held
+
+
+def test_only_a_load_that_is_much_noisier_has_a_variance_of_its_own() -> None:
+    loads = np.repeat([1.0, 2, 4, 8], 3)
+    quiet = np.tile([-0.01, 0.0, 0.01], 4)
+    noisy = quiet * np.where(loads == 8, 5, 1)
+    equal, own = (load_variances(loads, residuals, np.zeros(12)) for residuals in (quiet, noisy))
+    assert all(found == (pytest.approx(8e-4 / 12), 12) for found in equal.values())
+    assert own[1] == own[2] == own[4] == (pytest.approx(6e-4 / 9), 9)
+    assert own[8] == (pytest.approx(50e-4 / 3), 3)
+
+
+def test_the_bias_of_draws_shifts_their_interval() -> None:
+    draws = np.linspace(-1, 3, 1001)
+    low, high = corrected_percentiles(draws, 1.0)
+    assert (low, high) == (pytest.approx(-0.9, abs=0.01), pytest.approx(2.9, abs=0.01))
+    assert corrected_percentiles(draws, 0.5)[1] < high
+    assert corrected_percentiles(np.zeros(100), 0.0) == (0, 0)
 
 
 def test_an_unbounded_peak_has_an_infinite_end() -> None:

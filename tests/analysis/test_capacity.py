@@ -91,6 +91,27 @@ def test_a_slow_decline_does_not_carry_the_slope_along() -> None:
     assert found.end <= 3
 
 
+def test_a_load_that_failed_is_in_no_slope() -> None:
+    found = linear_region([1, 2, 3, 4, 5, 6], [100, 200, 300, 240, 500, 600])
+    assert (found.end, found.next, found.used, found.slope) == (3, 4, (1, 2), 100)
+
+
+def test_the_reference_does_not_creep_with_the_curve() -> None:
+    """Each load loses two points of efficiency: 94 % of the first is the last that is within 95 % of the second and third."""
+    found = linear_region(range(1, 8), [n * (100 - 2 * (n - 1)) for n in range(1, 8)])
+    assert found.end == 4
+
+
+@given(st.lists(st.floats(10, 200), min_size=2, max_size=9))
+def test_a_region_has_no_gaps_and_its_loads_hold_its_rate(rates: list[float]) -> None:
+    loads = [float(n) for n in range(1, len(rates) + 1)]
+    found = linear_region(loads, [n * rate for n, rate in zip(loads, rates, strict=True)])
+    last = loads.index(found.end)
+    assert found.used == tuple(range(1, last + 1)) or (last == 0 and found.used == (0,))
+    reference = sum(rates[1 : min(last, 3)] or rates[1:2]) / len(rates[1 : min(last, 3)] or rates[1:2])
+    assert all(rates[i] >= 0.95 * min(reference, rates[1]) * (1 - 1e-9) for i in range(3, last + 1))
+
+
 def test_one_load_is_its_own_region() -> None:
     assert linear_region([4], [100]).slope == 25
 

@@ -55,7 +55,9 @@ def test_nothing_has_no_mean() -> None:
 
 @given(values)
 def test_the_value_lies_in_its_interval(repeats: list[float]) -> None:
-    for found in (mean_interval(repeats), median_interval(repeats), ratio_of_means(repeats, repeats)):
+    mean = mean_interval(repeats)
+    assert mean.low is not None or "range from" in mean.note
+    for found in (*([mean] if mean.low is not None else []), median_interval(repeats), ratio_of_means(repeats, repeats)):
         assert found.low is not None
         assert found.high is not None
         assert found.low <= found.value * (1 + 1e-9)
@@ -101,3 +103,19 @@ def test_scaling_scales_both_ends() -> None:
     found = mean_interval([10, 12, 14]).scaled(10)
     assert found.value == 120
     assert found.low == pytest.approx(mean_interval([100, 120, 140]).low)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=3, max_size=8))
+def test_an_interval_of_what_cannot_be_negative_never_is(values: list[float]) -> None:
+    found = mean_interval(values)
+    if found.low is None:
+        assert found.note == f"no interval: the {len(values)} repeats range from {min(values):.3g} to {max(values):.3g}"
+    else:
+        assert found.low >= -1e-9 * max(values)
+
+
+def test_retransmits_have_a_range_and_values_that_change_sign_an_interval() -> None:
+    assert mean_interval([0.0, 0.0, 812.0]).note == "no interval: the 3 repeats range from 0 to 812"
+    assert mean_interval([0.0, 0.0, 0.0]).high == 0
+    assert mean_interval([-1.0, 0.0, 1.0]).low < 0
+    assert mean_interval([0.0, 0.1, 0.9], signed=True).low < 0

@@ -79,6 +79,14 @@ def test_relative_weights_let_every_load_count_alike() -> None:
 E1 = [1, 4, 8, 16, 24, 32, 40], [64, 256, 512, 1045, 1540, 1957, 2194]
 
 
+def test_a_peak_below_the_smallest_load_is_not_in_the_data() -> None:
+    loads = [16.0, 24, 32, 48, 64]
+    found = fit(USL, loads, [1000 * n / (1 + 0.1 * (n - 1) + 0.01 * n * (n - 1)) for n in loads])
+    assert found.peak == pytest.approx(90**0.5, rel=1e-3)
+    assert not found.peak_in_data
+    assert any("is below the smallest load measured (16) and is not reported" in text for text in found.warnings)
+
+
 @pytest.mark.parametrize("weights", ["equal", "relative"])
 def test_e1_has_its_knee_near_29_and_fits_better_than_the_law(weights: str) -> None:
     hinge, law = fit(HINGE, *E1, weights), fit(USL, *E1, weights)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -28,6 +30,29 @@ def test_the_interval_covers_and_says_when_it_cannot() -> None:
     short = steadiness(HOURS[:4], [10, 11, 9, 10])
     assert short.drift.low is None
     assert "no interval" in short.drift.note
+
+
+def series_of(windows: int, rho: float, seed: int) -> list[float]:
+    """Windows without drift that scatter by 2 % in an autoregressive series."""
+    steps = np.random.default_rng(seed).standard_normal(windows).tolist()
+    values = list(itertools.accumulate(steps, lambda before, step: rho * before + (1 - rho**2) ** 0.5 * step))
+    return [1000 * (1 + 0.02 * value) for value in values]
+
+
+@pytest.mark.parametrize(("windows", "rho"), [(5, 0.8), (10, 0.0), (10, 0.8), (30, 0.0), (30, 0.5), (30, 0.8), (60, 0.8), (240, 0.8)])
+def test_a_drift_interval_covers_in_short_series_that_resemble_themselves(windows: int, rho: float) -> None:
+    studies = 300
+    found = [steadiness(HOURS[:windows], series_of(windows, rho, seed)).drift for seed in range(studies)]
+    if windows < 20:
+        assert all(drift.low is None and "windows do not show" in drift.note for drift in found)
+    else:
+        covered = sum(drift.low <= 0 <= drift.high for drift in found)
+        assert covered / studies >= 0.915, "95 % less three standard errors"
+
+
+def test_a_certain_line_has_an_interval_without_width() -> None:
+    found = steadiness(HOURS[:20], [1000 - i for i in range(20)]).drift
+    assert found.high - found.low == pytest.approx(0, abs=1e-9)
 
 
 def test_resembling_neighbours_widen_the_interval() -> None:

@@ -65,6 +65,16 @@ def numbers(findings: dict[str, dict[str, object]]) -> list[tuple[object, ...]]:
     return sorted(tuple("none" if number is None else f"{number:.9g}" for number in three) for three in ends)
 
 
+def numbers_text(analysis: dict[str, dict[str, dict[str, object]]]) -> str:
+    """Return the grade of an analysis, and its numbers, one finding on each line."""
+    return f"grade {analysis['grade']}\n" + "".join(" ".join(map(str, three)) + "\n" for three in numbers(analysis["findings"]))
+
+
+def stored_analysis(name: str) -> dict[str, dict[str, dict[str, object]]]:
+    """Return the analysis by the version that made a recorded run."""
+    return json.loads(lzma.decompress((RUNS / f"{name}.json.xz").read_bytes()))["run"]["analysis"]
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_output_for_a_recorded_run(name, tmp_path):
     assert shown(name, tmp_path) == (RUNS / f"{name}.txt").read_text()
@@ -78,10 +88,14 @@ def test_keys_of_the_document_for_a_recorded_run(name, tmp_path):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_numbers_of_a_recorded_run_are_those_of_the_version_that_made_it(name, tmp_path):
-    stored = json.loads(lzma.decompress((RUNS / f"{name}.json.xz").read_bytes()))["run"]["analysis"]
+    """A method that was corrected since gives other numbers: those are in a file of their own."""
     document = json.loads(shown(name, tmp_path, "--json"))
-    assert numbers(document["findings"]) == numbers(stored["findings"])
-    assert document["grade"] == stored["grade"]
+    corrected = RUNS / f"{name}.numbers"
+    if corrected.exists():
+        assert numbers_text(document) == corrected.read_text()
+        assert numbers_text(document) != numbers_text(stored_analysis(name)), f"remove {corrected.name}: it has the original numbers"
+    else:
+        assert numbers_text(document) == numbers_text(stored_analysis(name))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -102,3 +116,6 @@ if __name__ == "__main__":
             (RUNS / f"{recorded}.txt").write_text(shown(recorded, Path(folder) / "a"))
             document = json.loads(shown(recorded, Path(folder) / "b", "--json"))
             (RUNS / f"{recorded}.keys").write_text("\n".join(sorted(key_paths(document))) + "\n")
+            (RUNS / f"{recorded}.numbers").unlink(missing_ok=True)
+            if numbers_text(document) != numbers_text(stored_analysis(recorded)):
+                (RUNS / f"{recorded}.numbers").write_text(numbers_text(document))

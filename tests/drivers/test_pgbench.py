@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pgherd.drivers.driver import DriverSpan, Endpoint, MeasuredWindow
-from pgherd.drivers.pgbench import DRIVER, by_script, count_in_slices, curves
+from pgherd.drivers.pgbench import DRIVER, by_script, count_in_slices, curves, lag_growth
 from pgherd.drivers.pgbench_output import LoggedTransaction, PgbenchReport, ProgressLine, read_logs, read_report
 from pgherd.model.errors import UsageError
 from pgherd.model.load import Load, Script
@@ -152,6 +152,19 @@ class TestResult:
         assert found.lag_mean is not None and found.lag_max is not None and found.mean is not None
         assert 0 < found.lag_mean < found.mean
         assert found.lag_mean < found.lag_max <= 5.0
+
+    @pytest.mark.parametrize(("achieved", "stall"), [(1.0, 0.0), (1.0, 0.5), (0.66, 0.0), (0.9, 0.0)])
+    def test_lag_grows_by_the_share_of_the_rate_that_is_missing(self, achieved: float, stall: float) -> None:
+        """Whatever happens in the last second alone is no growth."""
+        lags = [1000 * (1 - achieved) * (second + 0.5) for second in range(9)]
+        lags[-1] += 1000 * stall
+        lines = [ProgressLine(101.0 + second, 10 * achieved, lag + 3, 0, lag) for second, lag in enumerate(lags)]
+        assert lag_growth(lines) == pytest.approx(1 - achieved)
+        assert lag_growth(lines[:3]) is None and lag_growth([]) is None
+
+    def test_lag_of_a_long_window_is_averaged_over_parts(self) -> None:
+        lines = [ProgressLine(float(second), 10.0, 5.0, 0, 2.0 * second) for second in range(1000)]
+        assert lag_growth(lines) == pytest.approx(0.002)
 
     def test_counts_failures_in_the_window(self, capture) -> None:
         run = capture("retries")

@@ -1,7 +1,11 @@
+import re
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import pgherd
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes, format_seconds, parse_bytes, parse_seconds
 
@@ -46,3 +50,11 @@ def test_how_sizes_and_durations_are_shown():
 @given(st.integers(min_value=0, max_value=2**45))
 def test_a_shown_size_is_near_what_it_was(size):
     assert parse_bytes(format_bytes(size)) == pytest.approx(size, rel=0.01, abs=1)
+
+
+def test_every_megabyte_of_the_package_has_2_to_the_20_bytes():
+    """Rates of devices and links are in 10^6 bytes per second (docs/reference/json.md); their factor has another name."""
+    pattern = re.compile(r"^_?(?:MB|MIB)(?:, \w+)? = (.*)$|^KB, MB = 1024, (.*)$", re.MULTILINE)
+    sources = Path(pgherd.__file__).parent.rglob("*.py")
+    found = [(path.name, match[1] or match[2]) for path in sources for match in pattern.finditer(path.read_text())]
+    assert len(found) > 5 and all(value.startswith("2**20") for _, value in found), found

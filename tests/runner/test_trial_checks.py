@@ -4,7 +4,7 @@ from pgherd.model.analysis import Thresholds
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load, Phase, Script, TimeSlicing
-from pgherd.model.result import MemoryBalance, OomKill, PhaseResult, TargetResult
+from pgherd.model.result import Latency, MemoryBalance, OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial
 from pgherd.runner import trial_checks
 from pgherd.runner.trial_checks import ACCOUNTED, NO_OOM_KILL, judge, judge_memory, kill_words
@@ -40,9 +40,16 @@ GOOD = {
 INTENTS = ("cpu-bound", "cached", "not-client-bound")
 
 
-def checks_of(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0, dsn=None):
+def checks_of(metrics, *, intents=INTENTS, load=None, overlap=1.0, throughput=1000.0, failed=0, jump=0.0, dsn=None, latency=None):
     target = TargetResult(
-        target=TARGET, driver="pgbench", transactions=throughput * 10, throughput=throughput, failed=failed, first=0, last=11
+        target=TARGET,
+        driver="pgbench",
+        transactions=throughput * 10,
+        throughput=throughput,
+        failed=failed,
+        first=0,
+        last=11,
+        latency=latency or Latency(),
     )
     phase = PhaseResult(phase="steady", start=1, end=11, overlap=overlap, targets=[target], metrics=metrics)
     return {v.name: v for v in judge(trial(intents, load, dsn), [phase], FACTS, Thresholds(), jump)}
@@ -195,6 +202,24 @@ def test_a_rate_is_met_or_not():
     assert checks_of(GOOD, intents=("rate-achieved",), load=Load(rate=100), throughput=90)["rate-achieved"].result == "pass"
     assert checks_of(GOOD, intents=("rate-achieved",), load=Load(rate=100), throughput=80)["rate-achieved"].result == "fail"
     assert checks_of(GOOD, intents=("rate-achieved",))["rate-achieved"].result == "unknown"
+
+
+@pytest.mark.parametrize(("achieved", "result"), [(0.66, "fail"), (0.8, "fail"), (0.9, "fail"), (1.0, "pass")])
+def test_a_growing_schedule_lag_fails_a_rate_whose_count_may_be_chance(achieved, result):
+    """10 transactions a second in a window of 10 s: three deviations of their number are 30 % of it."""
+    growth = 1 - achieved
+    latency = Latency(mean=5000 * growth + 100, lag_mean=5000 * growth, lag_growth=growth)
+    found = checks_of(GOOD, intents=("rate-achieved",), load=Load(clients=2, rate=10), throughput=10 * max(achieved, 0.8), latency=latency)
+    assert found["rate-achieved"].result == result
+
+
+def test_a_short_queue_at_the_end_of_a_window_is_no_growing_lag():
+    """Lag grows by 0.4 s in 10 s, which is four transactions of 0.2 s on two clients."""
+    latency = Latency(mean=400, lag_mean=200, lag_growth=0.04)
+    for rate, result in ((10, "pass"), (1000, "fail")):
+        load, service = Load(clients=2, rate=rate), 200 * 10 / rate
+        seen = latency.model_copy(update={"mean": 200 + service})
+        assert checks_of(GOOD, intents=("rate-achieved",), load=load, throughput=rate, latency=seen)["rate-achieved"].result == result
 
 
 def test_io_bound_wants_reads_from_the_device():

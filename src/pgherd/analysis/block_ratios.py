@@ -71,7 +71,7 @@ def paired_ratio(values: Values, baseline: Values, confidence: float = 0.95) -> 
         raise ValueError("no ratio: no block has a complete pair")
     missing = missing_note(len(logs) - len(complete), len(logs))
     if len(complete) < min_pairs(confidence):
-        mean = mean_interval(complete, confidence)
+        mean = mean_interval(complete, confidence, signed=True)
         ratio = ratio_estimate(mean.value, mean.low, mean.high, confidence, len(complete), "")
         method = "geometric mean of the pairs' ratios, t interval on logarithms"
         return replace(ratio, method=method, note=joined(mean.note, missing), confidence=mean.confidence)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,36 +43,98 @@ def percentiles(draws: Array, confidence: float = 0.95) -> tuple[float, float]:
 def bootstrap_fit(
     fitted: Fit, loads: Sequence[float], throughputs: Sequence[float], *, resamples: int = 200, seed: int = 1, confidence: float = 0.95
 ) -> Fit:
-    """Add percentile intervals of the parameters, the knee and the peak, by a residual bootstrap.
+    """Add percentile intervals of the parameters, the knee and the peak, by a parametric bootstrap.
 
-    Residuals are in the units of the weights (relative or equal). They are centred and inflated by √(n/(n−p)) for the p fitted
-    parameters, and then resampled at each observation, and the model is fitted again (Davison and Hinkley 1997, section 6.2).
-    Lack of fit counts as noise, so a poor model gets wide intervals. The seed makes intervals reproducible. A fit with no more
-    observations than parameters is returned unchanged.
+    Each draw takes, for each load, a standard deviation from the posterior of its residuals' variance (``load_variances``), then
+    normal throughputs around the fitted curve, and the model is fitted again. Residuals are in the units of the weights
+    (relative or equal). Lack of fit counts as noise, so a poor model gets wide intervals. Intervals of rates are bias-corrected
+    (``corrected_percentiles``). Those of positions (k, knee, peak) are not, because their draws heap at the measured loads. The
+    seed makes intervals reproducible. A fit with no more observations than parameters is returned unchanged.
     """
     x, y = observations(loads, throughputs)
-    count = len(fitted.parameters)
-    if len(x) <= count:
+    if len(x) <= len(fitted.parameters):
         return fitted
     curve = fitted.model.curve(fitted.vector, x)
     scale = y if fitted.weights == "relative" else np.full_like(y, y.mean())
-    residuals = (y - curve) / scale * math.sqrt(len(x) / (len(x) - count))
-    residuals -= residuals.mean()
     rng = np.random.default_rng(seed)
-    drawn = curve + scale * rng.choice(residuals, size=(resamples, len(x)))
+    drawn = np.empty((resamples, len(x)))
+    variances = load_variances(x, (y - curve) / scale, _leverages(fitted, x, scale))
+    for load, (variance, free) in variances.items():
+        at = x == load
+        deviation = np.sqrt(variance * free / rng.chisquare(free, resamples))
+        drawn[:, at] = curve[at] + scale[at] * deviation[:, None] * rng.standard_normal((resamples, int(at.sum())))
     drawn = np.maximum(drawn, y.min() * 1e-3)  # a throughput cannot be negative
     scales = drawn if fitted.weights == "relative" else np.full_like(drawn, y.mean())
     estimates = fitted.model.estimate(x, drawn, scales)
-    intervals = {name: percentiles(estimates[:, i], confidence) for i, name in enumerate(fitted.model.parameters)}
+    intervals = {}
+    for i, name in enumerate(fitted.model.parameters):
+        draws = estimates[:, i]
+        intervals[name] = (
+            percentiles(draws, confidence) if name == "k" else corrected_percentiles(draws, fitted.parameters[name], confidence)
+        )
     for name, locate in (("knee", fitted.model.knee), ("peak", fitted.model.peak)):
         if getattr(fitted, name) is not None:
             locations = [locate(row) for row in estimates]
-            low, high = percentiles(np.array([math.inf if value is None else value for value in locations]), confidence)
+            low, high = percentiles(np.array([math.inf if place is None else place for place in locations]), confidence)
             last = np.unique(x)[-2:]
             if name == "knee" and last[0] * (1 - 1e-9) <= high <= last[-1]:
                 high = float(last[-1])  # with one load beyond the knee, any position between the last two fits equally well
             intervals[name] = (low, high)
     return replace(fitted, intervals=intervals)
+
+
+NOISY = 2.5
+"""Ratio of a load's variance to that of the others from which it has a separate one. A lower ratio doubles the intervals of equally noisy
+loads. At a higher one, intervals miss the truth if a single load is noisy."""
+
+
+def load_variances(loads: Array, residuals: Array, leverages: Array) -> dict[float, tuple[float, float]]:
+    """Return load → (variance of its residuals, degrees of freedom).
+
+    Loads share a pooled variance, except those with repeats that are much noisier than the rest, one after another and at most
+    half of them. Squares are divided by 1 − leverage, the expected share that the fit leaves of them.
+    """
+    distinct = [float(load) for load in np.unique(loads)]
+    squares = {load: float(np.sum(residuals[loads == load] ** 2)) for load in distinct}
+    free = {load: max(float(np.sum(1 - leverages[loads == load])), 1e-3) for load in distinct}
+    quiet, noisy = set(distinct), set[float]()
+    while len(noisy) < len(distinct) // 2 and len(quiet) > 2:
+        ratios = {load: squares[load] / free[load] / _common_variance(quiet - {load}, squares, free) for load in quiet if free[load] >= 1}
+        worst = max(sorted(ratios), key=lambda load: ratios[load], default=None)
+        if worst is None or ratios[worst] <= NOISY:
+            break
+        quiet.remove(worst)
+        noisy.add(worst)
+    together = (_common_variance(quiet, squares, free), sum(free[load] for load in quiet))
+    return {load: together if load in quiet else (squares[load] / free[load], free[load]) for load in distinct}
+
+
+def _common_variance(chosen: set[float], squares: Mapping[float, float], free: Mapping[float, float]) -> float:
+    variance = math.fsum(squares[load] for load in chosen) / math.fsum(free[load] for load in chosen)
+    return max(variance, 1e-30)  # a perfect fit: rounding errors are no noise
+
+
+def _leverages(fitted: Fit, loads: Array, scale: Array) -> Array:
+    """Return the share of each observation in its own fitted value, at most 0.95."""
+    jacobian = fitted.model.jacobian(fitted.vector, loads) / scale[:, None]
+    unit = jacobian / np.maximum(np.linalg.norm(jacobian, axis=0), 1e-300)  # columns differ by orders of magnitude
+    return np.asarray(np.clip(np.einsum("ij,ji->i", unit, np.linalg.pinv(unit)), 0, 0.95), dtype=float)
+
+
+def corrected_percentiles(draws: Array, value: float, confidence: float = 0.95) -> tuple[float, float]:
+    """Return the bias-corrected percentile interval of draws around an estimated value.
+
+    The interval is shifted by the share of draws below the value (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
+    section 14.3). At a bound, such as a parameter of zero, half of the draws that are equal to the value count as below it.
+    """
+    from scipy.special import ndtr, ndtri
+
+    count = len(draws)
+    below = float(np.mean(draws < value) + 0.5 * np.mean(draws == value))
+    shift = 2 * ndtri(min(max(below, 0.5 / count), 1 - 0.5 / count))
+    tail = ndtri(0.5 + confidence / 2)
+    ordered = np.sort(draws)
+    return float(ordered[math.floor(ndtr(shift - tail) * (count - 1))]), float(ordered[math.ceil(ndtr(shift + tail) * (count - 1))])
 
 
 def relative_spreads(repeats: Sequence[Sequence[float]], groups: Sequence[int] | None = None) -> list[Spread] | None:

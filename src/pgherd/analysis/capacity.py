@@ -111,18 +111,20 @@ class LinearRegion:
     def rule(self) -> str:
         """Text of the rule."""
         return (
-            f"largest load with at least {100 * self.share:.0f} % of slope × N, the slope being the mean of throughput / N over the "
-            "smaller loads, without the first once there are others"
+            f"largest load up to which all have at least {100 * self.share:.0f} % of slope × N, the slope being the mean of throughput / N "
+            "over the second and third load"
         )
 
 
 def linear_region(loads: Sequence[float], means: Sequence[float], share: float = 0.95) -> LinearRegion:
     """Find the end of the linear region.
 
-    A load is in the region if its throughput is at least ``share`` of slope × N. The slope is that of the least-squares line
-    through the origin with weights 1/N², which is the mean of throughput / N, over all smaller loads. The first load is
-    excluded from the slope once there is another. A single database may be fast (boosting clocks) or slow (idle wake-ups) for
-    reasons unrelated to scaling. The region ends at the largest load in it.
+    The region ends before the first load whose throughput is below ``share`` of reference × N. The reference is the mean of
+    throughput / N over the second and third load, or those of them that are smaller, so that it cannot fall with the curve. The
+    first load belongs to the region but not to the reference: a single database may be fast (boosting clocks) or slow (idle
+    wake-ups) for reasons unrelated to scaling. Therefore the second load may be below the first's share if the third continues
+    in proportion to the second. The slope is the mean of throughput / N over the region, without the first load if there are
+    others.
 
     Args:
         loads: distinct loads, ascending.
@@ -135,11 +137,13 @@ def linear_region(loads: Sequence[float], means: Sequence[float], share: float =
     if not loads or len(loads) != len(means) or any(a >= b for a, b in itertools.pairwise(loads)):
         raise UsageError(f"the linear region needs ascending loads with one throughput each, not {list(loads)}")
     rates = [x / n for n, x in zip(loads, means, strict=True)]
+    odd_first = len(rates) > 2 and rates[2] >= share * rates[1]
     last = 0
     for i in range(1, len(loads)):
-        smaller = rates[1:i] or rates[:1]
-        if rates[i] >= share * sum(smaller) / len(smaller):
-            last = i
+        reference = rates[1 : min(i, 3)] or rates[:1]
+        if rates[i] < share * sum(reference) / len(reference) and not (i == 1 and odd_first):
+            break
+        last = i
     used = tuple(range(1, last + 1)) or (0,)
     slope = sum(rates[i] for i in used) / len(used)
     return LinearRegion(end=loads[last], next=loads[last + 1] if last + 1 < len(loads) else None, slope=slope, used=used, share=share)

@@ -500,7 +500,7 @@ def _estimate(logs: list[float | None], interim: InterimAnalysis, family: int, a
     if interval is not None:
         method = joined(f"{base_method}, repeated confidence interval by Wilcoxon's signed rank test ({level})", correction)
         return ratio_estimate(*interval, 1 - alpha, n, method, note)
-    mean = mean_interval(complete, 1 - interim.bound.level)
+    mean = mean_interval(complete, 1 - interim.bound.level, signed=True)
     assumption = f"t interval: rank statistics of {n} blocks do not reach {1 - interim.bound.level:.2%}, so log ratios are assumed normal"
     method = joined(f"geometric mean of the blocks' ratios, repeated t interval on logarithms ({level})", correction)
     ratio = ratio_estimate(mean.value, mean.low, mean.high, 1 - alpha, n, method)

@@ -48,8 +48,11 @@ def _too_few(n: int) -> str:
     return f"no interval: {n} repeat{'' if n == 1 else 's'}, at least {LEAST} are needed"
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate:
+def mean_interval(values: Sequence[float], confidence: float = 0.95, *, signed: bool = False) -> Estimate:
     """Estimate the mean with Student's t interval over the repeats.
+
+    ``signed`` is whether the quantity, such as a logarithm, may be negative. If it may not and the interval would be, there is no
+    interval, and the note has the range of the repeats: an example are retransmits of 214 ± 239 %.
 
     Raises:
         ValueError: no values.
@@ -61,6 +64,9 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
     if n < LEAST:
         return Estimate(mean, None, None, None, n, "mean of repeats", _too_few(n))
     half = student(confidence, n - 1) * statistics.stdev(values) / math.sqrt(n)
+    if not signed and min(values) >= 0 and half > mean:
+        scatter = f"no interval: the {n} repeats range from {min(values):.3g} to {max(values):.3g}"
+        return Estimate(mean, None, None, None, n, "mean of repeats", scatter)
     return Estimate(mean, mean - half, mean + half, confidence, n, "mean of repeats, Student's t interval")
 
 

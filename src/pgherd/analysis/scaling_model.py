@@ -78,6 +78,7 @@ class Fit:
     weights: Weights
     n: int
     distinct: int
+    smallest: float
     largest: float
     rss: float
     aicc: float | None
@@ -95,7 +96,7 @@ class Fit:
     @property
     def peak_in_data(self) -> bool:
         """Whether the model has a peak within the measured loads."""
-        return self.peak is not None and self.peak <= self.largest
+        return self.peak is not None and self.smallest <= self.peak <= self.largest
 
     def predict(self, loads: Sequence[float]) -> list[float]:
         """Return the fitted throughput at the loads."""
@@ -171,6 +172,8 @@ def fit(model: ScalingModel, loads: Sequence[float], throughputs: Sequence[float
     ]
     if peak is not None and peak > x[-1]:
         warnings.append(f"the model's peak at N={peak:.3g} is beyond the largest load measured ({x[-1]:g}) and is not reported")
+    elif peak is not None and peak < x[0]:
+        warnings.append(f"the model's peak at N={peak:.3g} is below the smallest load measured ({x[0]:g}) and is not reported")
     return Fit(
         model=model,
         parameters=dict(zip(model.parameters, map(float, vector), strict=True)),
@@ -179,6 +182,7 @@ def fit(model: ScalingModel, loads: Sequence[float], throughputs: Sequence[float
         weights=weights,
         n=len(x),
         distinct=distinct,
+        smallest=float(x[0]),
         largest=float(x[-1]),
         rss=rss,
         aicc=criterion,

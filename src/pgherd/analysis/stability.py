@@ -16,7 +16,10 @@ from dataclasses import dataclass
 from pgherd.analysis.intervals import Estimate, student
 
 LEAST_WINDOWS = 5
-"""Minimum number of independent windows for a drift interval: three more than its two parameters."""
+"""Minimum number of windows of a soak."""
+LEAST_FOR_INTERVAL = 20
+"""Minimum number of windows for a drift interval: fewer cannot show how much neighbours resemble each other."""
+_MAX_AUTOCORRELATION = 0.99
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Steadiness:
 
     ``drift`` is the relative change per hour (0.01 = +1 %/h). ``worst`` is the smallest window over the median, and
     ``worst_at`` its index. ``variation`` is the coefficient of variation. ``autocorrelation`` is that of the residuals at lag
-    1.
+    1, at least 0.
     """
 
     drift: Estimate
@@ -38,9 +41,11 @@ class Steadiness:
 def steadiness(hours: Sequence[float], throughputs: Sequence[float], confidence: float = 0.95) -> Steadiness:
     """Measure the stability of a series of window throughputs.
 
-    Drift is the least-squares slope over time, relative to the mean. Neighbouring windows are correlated, so the number of
-    independent windows is n (1−ρ)/(1+ρ), with ρ the residuals' lag-1 autocorrelation (at least 0). There is no interval if
-    fewer than three remain beyond the two parameters (Santer et al. 2000).
+    Drift is the least-squares slope over time, relative to the mean. Neighbouring windows are correlated: they are taken as a
+    first-order autoregressive series. The residuals' autocorrelation ρ is biased towards 0, the more the shorter the series, so
+    the ρ is used whose expected value is the residuals' plus half its standard error. The slope's variance is that of such a
+    series, and its degrees of freedom are two fewer than n (1−ρ)/(1+ρ) (Santer et al. 2000), at least one. There is no interval
+    of fewer than 20 windows. Simulated coverage: ``benchmarks/coverage_models.py``.
 
     Args:
         hours: middle of each window, in hours.
@@ -62,21 +67,66 @@ def steadiness(hours: Sequence[float], throughputs: Sequence[float], confidence:
     residuals = [x - mean - slope * (t - centre) for t, x in zip(hours, throughputs, strict=True)]
     squares = math.fsum(r * r for r in residuals)
     lag = math.fsum(a * b for a, b in itertools.pairwise(residuals))
-    rho = min(max(lag / squares, 0.0), 0.99) if squares > 0 else 0.0
-    independent = n * (1 - rho) / (1 + rho)
+    rho = min(lag / squares, _MAX_AUTOCORRELATION) if squares > 0 else 0.0
     method = "least-squares slope over the windows' mean"
-    if independent < LEAST_WINDOWS:
-        note = f"no interval: {n} windows correspond to {independent:.1f} independent ones (lag-1 autocorrelation {rho:.2f})"
-        note += f"; {LEAST_WINDOWS} are needed"
+    if n < LEAST_FOR_INTERVAL:
+        note = f"no interval: {n} windows do not show how much neighbouring ones resemble each other; {LEAST_FOR_INTERVAL} are needed"
         drift = Estimate(slope / mean, None, None, None, n, method, note)
     else:
-        error = math.sqrt(squares / (independent - 2) / spread)
-        half = student(confidence, independent - 2) * error / mean
+        likely = _series_autocorrelation(rho + 0.5 * math.sqrt((1 - rho**2) / n), n)
+        independent = n * (1 - likely) / (1 + likely)
+        moments = _residual_moments(likely, n)
+        error = math.sqrt(squares * moments.slope / moments.squares / spread)
+        half = student(confidence, max(independent - 2, 1.0)) * error / mean
         method += f", t interval for {independent:.0f} independent windows"
         drift = Estimate(slope / mean, slope / mean - half, slope / mean + half, confidence, n, method)
     worst = min(range(n), key=throughputs.__getitem__)
     median = statistics.median(throughputs)
-    return Steadiness(drift, throughputs[worst] / median if median > 0 else 0.0, worst, statistics.stdev(throughputs) / mean, rho)
+    return Steadiness(drift, throughputs[worst] / median if median > 0 else 0.0, worst, statistics.stdev(throughputs) / mean, max(rho, 0.0))
+
+
+@dataclass(frozen=True)
+class _ResidualMoments:
+    """Expected values for a straight line through a first-order autoregressive series of variance 1, at equal distances.
+
+    ``squares`` and ``lag`` are sums of squares of the residuals, and of products of neighbours. ``slope`` is the variance of the
+    slope, times the sum of squared distances from the middle.
+    """
+
+    squares: float
+    lag: float
+    slope: float
+
+
+def _residual_moments(rho: float, n: int) -> _ResidualMoments:
+    middle = (n - 1) / 2
+    spread = math.fsum((i - middle) ** 2 for i in range(n))
+    squares, lag, slope = float(n), rho * (n - 1), 0.0
+    for column in ([1 / math.sqrt(n)] * n, [(i - middle) / math.sqrt(spread) for i in range(n)]):
+        smeared = _smeared(column, rho)
+        slope = math.fsum(a * b for a, b in zip(column, smeared, strict=True))
+        squares -= slope
+        lag += sum(
+            slope * a * b - a * d - c * b for (a, b), (c, d) in zip(itertools.pairwise(column), itertools.pairwise(smeared), strict=True)
+        )
+    return _ResidualMoments(squares, lag, slope)
+
+
+def _smeared(values: Sequence[float], rho: float) -> list[float]:
+    """Return the product of the correlation matrix ρ^|i−j| with a vector."""
+    forward = list(itertools.accumulate(values, lambda before, value: rho * before + value))
+    backward = list(itertools.accumulate(reversed(values), lambda before, value: rho * before + value))[::-1]
+    return [a + b - value for a, b, value in zip(forward, backward, values, strict=True)]
+
+
+def _series_autocorrelation(residuals: float, n: int) -> float:
+    """Return the autocorrelation of a series of n whose residuals from a line are expected to have this one, from 0 to 0.99."""
+    low, high = 0.0, _MAX_AUTOCORRELATION
+    for _ in range(20):
+        middle = (low + high) / 2
+        moments = _residual_moments(middle, n)
+        low, high = (middle, high) if moments.lag < residuals * moments.squares else (low, middle)
+    return (low + high) / 2
 
 
 ROUNDS = 5

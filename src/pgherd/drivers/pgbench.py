@@ -42,8 +42,9 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import ceil, floor
+from statistics import fmean, median
 
 from pgherd.drivers.driver import CumulativeCurve, DriverSpan, Endpoint, MeasuredWindow
 from pgherd.drivers.pgbench_output import (
@@ -62,6 +63,9 @@ from pgherd.model.result import Latency, TargetResult
 
 PERIOD = 1.0
 """Seconds between progress lines."""
+_LAG_PARTS = 30
+"""Maximum number of parts of a window whose mean lags give the lag's growth."""
+_MIN_LAG_PARTS = 4
 
 _FLAGS = {"seed": "--random-seed", "max_tries": "--max-tries", "latency_limit": "--latency-limit"}
 
@@ -264,7 +268,26 @@ def _latency(
         if lag is not None:
             lag = sum(weight * (line.lag or 0.0) for weight, line in weights) / total
     result = latency([transaction.latency for transaction in sample], mean)
-    return result.model_copy(update={"lag_mean": lag, "lag_max": max(lags) if lags else report.lag_max})
+    growth = None if lag is None else lag_growth([line for weight, line in weights if weight > 0])
+    return result.model_copy(update={"lag_mean": lag, "lag_max": max(lags) if lags else report.lag_max, "lag_growth": growth})
+
+
+def lag_growth(progress: Sequence[ProgressLine]) -> float | None:
+    """Return the growth of the schedule lag over progress lines, in seconds of lag per second. None: too few lines.
+
+    It is the median of the slopes between all pairs of parts (Theil and Sen), so that one stall at an end is no growth. In an
+    overload it is the share of the rate that is missing: a transaction that starts after t seconds was due at t × achieved ÷
+    requested rate.
+    """
+    lagged = [(line.at, line.lag / 1000) for line in progress if line.lag is not None]
+    count = min(len(lagged), _LAG_PARTS)
+    if count < _MIN_LAG_PARTS:
+        return None
+    borders = [i * len(lagged) // count for i in range(count + 1)]
+    parts = [lagged[first:last] for first, last in pairwise(borders)]
+    means = [(fmean(at for at, _ in part), fmean(lag for _, lag in part)) for part in parts]
+    slopes = [(b - a) / (later - earlier) for (earlier, a), (later, b) in combinations(means, 2) if later > earlier]
+    return median(slopes) if slopes else None
 
 
 def _options(load: Load) -> list[str]:

@@ -31,6 +31,7 @@ class Latency(Model):
     sampled: int = 0
     lag_mean: float | None = Field(None, description="open loop: mean schedule lag")
     lag_max: float | None = None
+    lag_growth: float | None = Field(None, description="open loop: growth of the schedule lag, in seconds per second")
 
 
 class Slice(Model):

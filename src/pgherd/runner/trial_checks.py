@@ -13,6 +13,7 @@ from pgherd.model.analysis import Check, CheckResult, Thresholds
 from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Server
 from pgherd.model.host_facts import HostFacts
+from pgherd.model.load import Load
 from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.model.units import format_bytes
@@ -216,21 +217,47 @@ def _not_client_bound(trial: Trial, number: int, phase: PhaseResult, facts: Host
     return _check("not-client-bound", ok, observed, expected, reason, validity=True)
 
 
+_LATE = "the databases could not keep up; latency includes the time that transactions waited for their turn"
+_QUEUE = 5
+"""Increase of the queue, in transactions of all clients, that a database that keeps up may have in a window. Of simulated databases with
+half of their capacity in use at 10/s, none fails; of those that achieve 66 % of the rate, 2 % pass."""
+
+
 def _rate_achieved(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
     loads = trial.phases[number].loads
     due = {t.target: rate * phase.seconds for t in phase.targets if (rate := loads[t.target].rate) is not None}
-    expected = f"≥ {limits.min_rate_achieved:.0%} of the rate in every database, less three standard deviations of random arrivals"
+    expected = (
+        f"≥ {limits.min_rate_achieved:.0%} of the rate in every database, less three standard deviations of random arrivals, and a "
+        f"schedule lag that grows by at most {1 - limits.min_rate_achieved:.0%} of the time"
+    )
     if not due:
         return _check("rate-achieved", None, "no load has a rate", expected, "give one with --rate", validity=True)
     completed = {t.target: t.transactions for t in phase.targets if t.target in due}
     lowest = min(due, key=lambda name: completed[name] / due[name])
+    behind = {t.target: growth for t in phase.targets if t.target in due and (growth := _lag_excess(t, loads[t.target], phase)) is not None}
+    latest = max(behind, key=lambda name: behind[name], default=None)
+    if latest is not None and behind[latest] > 1 - limits.min_rate_achieved:
+        observed = f"schedule lag grew by {behind[latest]:.1%} of the time ({latest}, the fastest)"
+        return _check("rate-achieved", False, observed, expected, _LATE, validity=True)
     # pgbench schedules transactions as a Poisson process, so their number in a window varies by its square root.
     ok = all(completed[name] >= limits.min_rate_achieved * due[name] - 3 * due[name] ** 0.5 for name in due)
-    reason = "the databases could not keep up; latency includes the time that transactions waited for their turn"
     observed = (
         f"{completed[lowest] / due[lowest]:.1%} ({completed[lowest]:.0f} of {due[lowest]:.0f} transactions due, {lowest}, the lowest)"
     )
-    return _check("rate-achieved", ok, observed, expected, reason, validity=True)
+    return _check("rate-achieved", ok, observed, expected, _LATE, validity=True)
+
+
+def _lag_excess(target: TargetResult, load: Load, phase: PhaseResult) -> float | None:
+    """Return the growth of the schedule lag per second. 0 if a short queue explains it, None if it was not measured.
+
+    Lag has none of the variation of random arrivals' number, but a database that keeps up has a queue of a few transactions,
+    which may be longer at the end of a short window.
+    """
+    found = target.latency
+    if found.lag_growth is None or found.lag_mean is None or found.mean is None:
+        return None
+    service = max(found.mean - found.lag_mean, 0.0) / 1000 / load.clients
+    return found.lag_growth if found.lag_growth * phase.seconds > _QUEUE * service else 0.0
 
 
 def _required_pages(server: Server) -> str | None:

@@ -103,7 +103,7 @@ def _finding(fit: Fit, parameter: str, value: float, unit: str, confidence: floa
         notes.append(f"no interval: its upper end is unbounded in resamples of the data (lower end {low:.4g})")
         low = high = None
     else:
-        method += ", residual bootstrap"
+        method += ", parametric bootstrap"
     text = "; ".join(notes)
     return Finding(
         value=value, unit=unit, low=low, high=high, confidence=None if low is None else confidence, n=fit.n, method=method, note=text
@@ -118,7 +118,10 @@ def _peak(fit: Fit, unit: str, confidence: float) -> Finding:
             return _finding(fit, "peak", fit.peak, unit, confidence, "")
         note = f"the model's peak at N={fit.peak:.3g} is not reported: in resamples of the data it is anywhere above {low:.3g}"
     elif fit.peak is not None:
-        note = f"the model's peak at N={fit.peak:.3g} is beyond the largest measured load ({fit.largest:g}), so it is not reported"
+        where = f"beyond the largest measured load ({fit.largest:g})"
+        if fit.peak < fit.smallest:
+            where = f"below the smallest measured load ({fit.smallest:g})"
+        note = f"the model's peak at N={fit.peak:.3g} is {where}, so it is not reported"
     return Finding(value=None, unit=unit, n=fit.n, method=fit.model.title, note=note)
 
 

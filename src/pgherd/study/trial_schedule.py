@@ -25,6 +25,14 @@ TRANSITION_S = 1.0
 
 Point = Mapping[str, int | float | str]
 
+_RERUN = "rerun of tainted "
+"""Start of the reason of a rerun. The key of the trial that it repeats follows."""
+
+
+def repeats_trial(result: TrialResult, origin: TrialResult) -> bool:
+    """Return True if a trial is a rerun of this tainted one."""
+    return result.trial.reason.startswith(f"{_RERUN}{origin.trial.key()}:")
+
 
 class MeasurementOptions(Protocol):
     """Options that limit the number of trials, see pgherd.study.database_options.DatabaseOptions."""
@@ -215,7 +223,7 @@ class _BatchPlan:
                 continue
             origin = planned_tainted[clean_reruns]
             clean = len(trials) - len(tainted)
-            candidates.append((clean, position, self._repeat(point, f"rerun of tainted {origin.trial.key()}: {_failure(origin)}")))
+            candidates.append((clean, position, self._repeat(point, f"{_RERUN}{origin.trial.key()}: {_failure(origin)}")))
         return [trial for _, _, trial in sorted(candidates, key=lambda candidate: candidate[:2])][: max(remaining, 0)]
 
     def _least_certain(self) -> list[Trial]:

@@ -136,6 +136,18 @@ def test_an_oom_kill_is_a_result_and_no_failure(make_options, simulate):
     assert analysed(simulate(several, kill=kill)).grade == "A", "finished trials are clean"
 
 
+def test_blocks_that_died_are_counted_in_row_and_answer(make_options, simulate):
+    options = make_options(overcommit=(0.0, 0.5), schemes=("shared-server", "dedicated"), shared_buffers_percent=(75,), repeats=3)
+
+    def kill(trial):
+        return "db1" if trial.point["overcommit"] and trial.point["layout"] == "dedicated" and trial.repeat == 1 else None
+
+    analysis = analysed(simulate(options, kill=kill))
+    row = next(row for row in analysis.tables["consolidation"] if row["layout"] == "dedicated" and row["overcommit"] == 0.5)
+    assert row["blocks_died"] == "1 of 3" and "1 of 3 blocks died" in row["throughput"].note
+    assert "OOM kills: dedicated at 50 % (1 of 3 blocks died)" in analysis.answer
+
+
 def test_when_every_trial_is_killed_there_is_no_result(make_options, simulate):
     analysis = analysed(simulate(make_options(schemes=("shared-server",)), kill=lambda trial: "all"))
     assert analysis.answer == "No result: every trial had OOM kills."

@@ -8,6 +8,14 @@ def point(layout="shared-server", buffers=25, rate=0.0):
     return {"layout": layout, "shared_buffers_percent": buffers, "overcommit": rate}
 
 
+RERUN_OF_0 = "rerun of tainted layout=shared-server,overcommit=0.0,shared_buffers_percent=25#0: failed steal"
+
+
+def run_all(simulator, *trials):
+    """Run trials of the shared server, given by block and reason."""
+    return [simulator.run(trial(simulator.options, point("shared-server"), repeat, reason)) for repeat, reason in trials]
+
+
 def test_values_of_a_trial(make_options, simulate):
     simulator = simulate(make_options())
     finished = finished_trial(simulator.options, simulator.run(trial(simulator.options, point("shared-server"), 0, "planned")))
@@ -63,13 +71,29 @@ def test_guests_share_cpu_without_a_limit(make_options):
 def test_a_clean_rerun_replaces_a_tainted_trial(make_options, simulate):
     options = make_options(repeats=2)
     simulator = simulate(options, taint=lambda planned: "steal" if planned.repeat == 0 else None)
-    runs = [simulator.run(trial(options, point("shared-server"), repeat, "planned")) for repeat in (0, 1, 2)]
+    runs = run_all(simulator, (0, "planned"), (1, "planned"), (2, RERUN_OF_0))
     with_rerun = TrialsByPoint(options, runs).by_block(point("shared-server"))
     assert [one.key for one in with_rerun] == [
         f"layout=shared-server,overcommit=0.0,shared_buffers_percent=25#{repeat}" for repeat in (2, 1)
     ]
     without = TrialsByPoint(options, runs[:2]).by_block(point("shared-server"))
     assert [one.clean for one in without] == [False, True], "a tainted trial counts if there is no clean one"
+
+
+def test_a_rerun_replaces_the_trial_that_it_repeats_and_never_a_kill(make_options, simulate):
+    """Block 0 is killed and block 1 tainted: the rerun of block 1 takes its place, and the kill stays."""
+    options = make_options(repeats=3)
+    simulator = simulate(
+        options,
+        taint=lambda planned: "steal" if planned.repeat == 1 else None,
+        kill=lambda planned: "all" if planned.repeat == 0 else None,
+    )
+    runs = run_all(simulator, (0, "planned"), (1, "planned"), (2, "planned"), (3, RERUN_OF_0.replace("#0", "#1")))
+    chosen = TrialsByPoint(options, runs).chosen(point("shared-server"))
+    assert [result.trial.repeat for result in chosen] == [0, 3, 2]
+    assert TrialsByPoint(options, runs).blocks_died(point("shared-server")) == 1
+    even_a_rerun_of_the_kill = run_all(simulator, (0, "planned"), (3, RERUN_OF_0))
+    assert TrialsByPoint(options, even_a_rerun_of_the_kill).chosen(point("shared-server"))[0].oom_kills
 
 
 def test_blocks_without_a_trial_are_empty(make_options, simulate):

@@ -19,7 +19,7 @@ def test_duration_with_its_interval(options, results):
     assert duration.high - duration.value == pytest.approx(2.7764 * 0.04 * 2.5**0.5 / 5**0.5, rel=1e-3)
     assert analysis.grade == "A" and analysis.answer.startswith("'make -j2' takes 4 (") and "6 (6 … 6) s of CPU per run" in analysis.answer
     assert analysis.findings["cpu_seconds"].value == pytest.approx(6.0) and analysis.findings["host_cpu"].value == pytest.approx(1.8)
-    assert analysis.findings["host_memory"].value == pytest.approx(3000)
+    assert analysis.findings["host_memory"].value == pytest.approx(3e9 / 2**20), "memory is in units of 2^20 bytes everywhere"
 
 
 def test_values_from_its_output(options, results):

@@ -8,6 +8,7 @@ from pgherd.studies.network.link_results import (
     NEAR_PEAK_SHARE,
     PREMISES_GBITS,
     PUBLISHED_STREAMS,
+    best_streams,
     find_bottleneck,
     format_speed,
     group_trials,
@@ -16,6 +17,7 @@ from pgherd.studies.network.link_results import (
     published_text,
     replication_bandwidth,
     round_trips,
+    streams_text,
 )
 
 
@@ -104,3 +106,11 @@ def test_the_range_holds_the_answer_of_the_middle(ends):
     enough = min(streams for streams, value in middle.items() if value >= NEAR_PEAK_SHARE * best)
     result = possible_streams(low, high)
     assert not result or min(result) <= enough <= max(result)
+
+
+def test_streams_that_cannot_be_told_apart_are_all_named(results):
+    """Two streams fill the link, and trials scatter by 10 %: the peak is at 6 Gbit/s with any number from 2 on."""
+    peak, streams = best_streams(group_trials(results(full=6.0, spread=0.1), "db2"))
+    assert streams == [2, 4, 8] and peak.low < 6 < peak.high
+    assert streams_text(streams) == "2, 4 or 8 streams (not distinguishable)"
+    assert (streams_text([1]), streams_text([4])) == ("one stream", "4 streams")

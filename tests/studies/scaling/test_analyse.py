@@ -42,6 +42,16 @@ def test_it_is_a_study() -> None:
     assert study.options is ScalingOptions
 
 
+def test_a_noisy_peak_has_an_interval_and_all_numbers_that_may_be_best(options: Build, server: Any, shape: Any) -> None:
+    """A plateau from 4 clients on with 10 % of noise: no single number of clients is claimed to be best."""
+    given = options(clients=(1, 2, 4, 8, 12), repeats=3)
+    analysis = finished(given, server(given, {"": shape(knee=4, slope=0.0, peak=100)}, noise=0.1))
+    peak, clients = analysis.findings["peak_throughput"], analysis.findings["peak_clients"]
+    assert peak.low < 40_000 < peak.high and clients.low <= 4 and clients.high == 12
+    assert f"{peak.value:,.0f} tps ({peak.low:,.0f}–{peak.high:,.0f})" in analysis.answer
+    assert "which cannot be told apart" in analysis.answer
+
+
 def test_a_known_curve(options: Build, server: Any) -> None:
     """Linear to 4 clients at 10,000 tps each, flatter to 58,000 at 10 clients, then falling: 16 clients make 5 % less."""
     given = options(clients=(1, 2, 3, 4, 6, 8, 10, 12, 16), repeats=5)
@@ -57,7 +67,7 @@ def test_a_known_curve(options: Build, server: Any) -> None:
     assert analysis.findings["retrograde_ratio"].value == pytest.approx(0.948, abs=0.01)
     assert "5." in analysis.findings["retrograde_ratio"].note and "below" in analysis.findings["retrograde_ratio"].note
     assert analysis.answer.startswith("One PostgreSQL 18.6 on 4 cores peaks at 5")
-    assert "tps (select-only) with 10 clients; it scales linearly up to 4 clients; 16 clients make 5." in analysis.answer
+    assert ") (select-only) with 10 clients; it scales linearly up to 4 clients; 16 clients make 5." in analysis.answer
     assert analysis.findings["client_cpu_share"].value == pytest.approx(1 / 3)
     assert any("pgbench shares the cores with the server, and used 33 % of their CPU" in text for text in analysis.warnings)
     assert [row["bottleneck"] for row in analysis.tables["scaling"]] == ["too-few-clients"] * 4 + ["host-cpu"] * 5
@@ -283,8 +293,8 @@ def answer_of(options: ScalingOptions, host: Any) -> str:
         (
             {"slope": 0.02, "peak": 12, "fall": 0.0},
             {},
-            "One PostgreSQL 18.6 on 4 cores peaks at 41,600 tps (select-only) with 12 clients; it scales linearly up to 4 clients; "
-            "4 clients already make 96 % of that, and more than 12 clients do not increase it.",
+            "One PostgreSQL 18.6 on 4 cores peaks at 41,600 tps (select-only) with 12 or 16 clients, which cannot be told apart; it scales "
+            "linearly up to 4 clients; 4 clients already make 96 % of that, and more than 12 clients do not increase it.",
         ),
         (
             {"knee": 100},

@@ -92,7 +92,7 @@ def test_none(looked):
 
 
 def test_noise_supports_neither(looked):
-    assert looked(noise=0.12, repeats=1).note.startswith("inconclusive: the data support neither")
+    assert looked(noise=0.12, repeats=2).note.startswith("inconclusive: the data support neither")
 
 
 def test_too_few(looked):

@@ -43,7 +43,7 @@ STUDY = Study(
             ),
             main=(
                 *("shared_buffers_percent", "overcommit", "layout", "throughput", "vcpu_corrected", "ratio", "vcpu_corrected_ratio"),
-                *("relative_to_undercommitted", "cv", "cpu_percent", "throughput_per_core", "tainted_trials", "trials_with_oom_kill"),
+                *("relative_to_undercommitted", "cv", "cpu_percent", "throughput_per_core", "tainted_trials", "blocks_died"),
             ),
         )
     },
@@ -56,6 +56,7 @@ STUDY = Study(
         "nopm": "new orders per minute",
         "cpu_percent": "CPU (100 % = one core)",
         "trials_with_oom_kill": "trials with OOM kills",
+        "blocks_died": "blocks that died of OOM kills",
         "max_safe_overcommit": "max. safe overcommitment",
     },
     percent=frozenset({"memory_pressure"}),

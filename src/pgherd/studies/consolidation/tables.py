@@ -177,6 +177,9 @@ def _layout_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Poi
     results = trials.all_at(point)
     killed = sum(bool(result.oom_kills) for result in results)
     absent = OOM_KILLED if killed else NOT_RUN
+    died = trials.blocks_died(point)
+    dead = f"{died} of {options.repeats}" if died else None
+    survivors = f"{dead} blocks died of OOM kills: the mean of the others" if died else ""
     published = BASELINES.get((percent, layout)) if level == 0 and options.enters_orders else None
     published_cv = CV.get((percent, layout))
     no_cpu = _NO_CPU if any(trial is not None for trial in trials.by_block(point)) else absent
@@ -194,7 +197,8 @@ def _layout_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Poi
         "layout": layout,
         **({"memory_available": round(options.available_memory(level) / 2**20) if level > 0 else None} if any(options.overcommit) else {}),
         "throughput": with_published(
-            cell(lambda trial: trial.throughput, options.unit), f"{published.nopm:,.2f} {options.unit}" if published else None
+            cell(lambda trial: trial.throughput, options.unit, note=survivors),
+            f"{published.nopm:,.2f} {options.unit}" if published else None,
         ),
         "vcpu_corrected": cell(lambda trial: trial.vcpu_corrected, options.unit, note="quiet databases' throughput counts twice, as in E4")
         if shares_cpu(options, layout)
@@ -217,6 +221,7 @@ def _layout_row(options: ConsolidationOptions, trials: TrialsByPoint, point: Poi
         "trials": len(results),
         "tainted_trials": sum(result.tainted for result in results),
         "trials_with_oom_kill": killed,
+        "blocks_died": dead,
     }
     return row
 

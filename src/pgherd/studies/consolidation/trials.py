@@ -12,7 +12,7 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.result import PhaseResult, TargetResult, TrialResult
 from pgherd.studies.consolidation.options import DEDICATED, ConsolidationOptions
 from pgherd.studies.consolidation.propose import targets
-from pgherd.study.trial_schedule import Point
+from pgherd.study.trial_schedule import Point, repeats_trial
 
 
 @dataclass(frozen=True)
@@ -111,20 +111,24 @@ class TrialsByPoint:
         return [result for result in self.results if result.trial.point == dict(point)]
 
     def chosen(self, point: Point) -> list[TrialResult | None]:
-        """Return the trial that counts in each block: a clean planned one, otherwise a clean rerun or the tainted one.
+        """Return the trial that counts in each block: the planned one, or its clean rerun if it is tainted.
 
-        None: the block has no trial.
+        Nothing replaces a trial with an OOM kill, which is a result. None: the block has no trial.
         """
         trials = self.all_at(point)
         planned = {result.trial.repeat: result for result in trials if result.trial.repeat < self.options.repeats}
-        clean_reruns = [result for result in trials if result.trial.repeat >= self.options.repeats and not result.tainted]
+        clean = [result for result in trials if not result.tainted]
         chosen = []
         for block in range(self.options.repeats):
             result = planned.get(block)
-            if (result is None or result.tainted) and clean_reruns:
-                result = clean_reruns.pop(0)
+            if result is not None and result.tainted and not result.oom_kills:
+                result = next((rerun for rerun in clean if repeats_trial(rerun, result)), result)
             chosen.append(result)
         return chosen
+
+    def blocks_died(self, point: Point) -> int:
+        """Return the number of blocks whose trial of a point had an OOM kill."""
+        return sum(result is not None and bool(result.oom_kills) for result in self.chosen(point))
 
     def by_block(self, point: Point) -> list[ConsolidationTrial | None]:
         """Return the values of the trial that counts in each block. None: no trial, or it did not finish."""

@@ -15,7 +15,10 @@ from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import fallback_warnings, grade_of, qualify_answer, trial_warnings
 
 Row = dict[str, Finding | str | int | float | None]
-MB = 1e6
+MB = 2**20
+"""Unit of memory."""
+MB_PER_SECOND = 1e6
+"""Unit of rates of devices, as of fio, dd and their vendors."""
 _RESERVED_NAMES = frozenset({"duration", "cpu_seconds", "cpu_cores", "host_cpu", "host_memory"})
 """Names of findings. An extracted value with such a name is reported as ``value_NAME``."""
 _SHORT_S = 0.5
@@ -113,7 +116,7 @@ def _findings(options: ExecOptions, trials: CommandTrials) -> dict[str, Finding]
         _host_memory,
         "MB",
         "the host's memory was not sampled",
-        "memory that is not available to programs, mean over each trial; 1 MB is 10^6 bytes",
+        "memory that is not available to programs, mean over each trial",
     )
     return findings
 
@@ -188,8 +191,8 @@ def _device_rows(trials: CommandTrials) -> list[Row]:
             for name, metric, scale, unit in (
                 ("reads", "reads", 1.0, "1/s"),
                 ("writes", "writes", 1.0, "1/s"),
-                ("read_rate", "read_bytes", MB, "MB/s"),
-                ("write_rate", "write_bytes", MB, "MB/s"),
+                ("read_rate", "read_bytes", MB_PER_SECOND, "MB/s"),
+                ("write_rate", "write_bytes", MB_PER_SECOND, "MB/s"),
                 ("utilization", "io_time", 0.01, "%"),
             )
         }

@@ -173,7 +173,7 @@ def _p95_ratio(trials: Sequence[TrialProfile]) -> Finding:
             logs.append(math.log(during / between))
     if not logs:
         return missing("", "no trial has enough logged transactions during and between checkpoints")
-    mean = mean_interval(logs)
+    mean = mean_interval(logs, signed=True)
     ends = {name: None if (end := getattr(mean, name)) is None else math.exp(end) for name in ("low", "high")}
     ratio = Estimate(math.exp(mean.value), ends["low"], ends["high"], mean.confidence, mean.n, mean.method, mean.note)
     return as_finding(ratio, "", method="p95 during ÷ between checkpoints; geometric mean over trials, Student's t interval of the logs")

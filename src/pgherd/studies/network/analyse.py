@@ -17,6 +17,7 @@ from pgherd.studies.network.link_results import (
     Groups,
     LinkBottleneck,
     Row,
+    best_streams,
     format_speed,
     group_trials,
     link_bottleneck,
@@ -26,10 +27,11 @@ from pgherd.studies.network.link_results import (
     round_trips,
     run_grade,
     streams_for_90pct,
+    streams_text,
     tainted_warnings,
 )
 from pgherd.studies.network.options import IDLE, NetworkOptions
-from pgherd.study.findings import missing
+from pgherd.study.findings import as_finding, missing
 from pgherd.study.grade import qualify_answer, trial_warnings
 
 BOTTLENECKS = {"latency": "latency", "bandwidth": "bandwidth", "cpu": "iperf3's CPU"}
@@ -86,12 +88,10 @@ def analyse(options: NetworkOptions, results: Sequence[TrialResult]) -> Analysis
 
 def _findings(groups: Groups, bottleneck: LinkBottleneck) -> dict[str, Finding]:
     """Return throughputs, streams and round trips of a link, and their meaning for replication and clients."""
-    single, peak = groups[1].throughput, groups[bottleneck.peak_streams].throughput
+    single, (peak, best) = groups[1].throughput, best_streams(groups)
     limited_by = "bottleneck unknown" if bottleneck.kind == "unknown" else f"limited by {BOTTLENECKS[bottleneck.kind]}"
     findings = {
-        "peak_throughput": peak.model_copy(
-            update={"note": _join_notes(f"with {bottleneck.peak_streams} streams", peak.note), "experiment": "E14"}
-        ),
+        "peak_throughput": as_finding(peak, "Gbit/s", f"with {streams_text(best)}", experiment="E14"),
         "single_stream_throughput": single.model_copy(
             update={"note": _join_notes(limited_by, single.note), "experiment": "E14", "published": published_text(1)}
         ),
@@ -113,10 +113,13 @@ def _findings(groups: Groups, bottleneck: LinkBottleneck) -> dict[str, Finding]:
 def _sentence(link: str, groups: Groups, bottleneck: LinkBottleneck, named: bool) -> str:
     single = groups[1].throughput.value or math.nan
     subject = f"{link} carries" if named else "The link carries"
-    text = f"{subject} {format_speed(bottleneck.peak_throughput / GBIT)} with "
+    peak, best = best_streams(groups)
+    text = f"{subject} {format_speed(peak.value)}"
+    if peak.low is not None and peak.high is not None and f"{peak.low:.3g}" != f"{peak.high:.3g}":
+        text += f" ({peak.low:.3g}–{peak.high:.3g})" if peak.value >= 1 else f" ({1000 * peak.low:.3g}–{1000 * peak.high:.3g})"
     several = any(streams > 1 for streams in groups)
-    one_stream = "one stream" + (", and no more with several" if several else " (several were not measured)")
-    text += one_stream if bottleneck.peak_streams == 1 else f"{bottleneck.peak_streams} streams, and {format_speed(single)} with one"
+    one_stream = ", and no more with several" if several else " (several were not measured)"
+    text += f" with {streams_text(best)}" + (one_stream if best == [1] else f", and {format_speed(single)} with one")
     text += f"; {bottleneck.streams_for_90pct} streams reach 90 % of the peak" if bottleneck.streams_for_90pct > 1 else ""
     clauses = {
         "latency": "one stream is limited by latency, not by the link's bandwidth",

@@ -13,7 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from pgherd.analysis.intervals import LEAST, mean_interval
+from pgherd.analysis.best_load import best_load
+from pgherd.analysis.bootstrap import draw_means
+from pgherd.analysis.intervals import LEAST, Estimate, mean_interval
 from pgherd.model.analysis import Finding, Grade
 from pgherd.model.result import TargetResult, TrialResult
 from pgherd.studies.network.options import IDLE, NetworkOptions
@@ -153,6 +155,23 @@ def link_bottleneck(groups: Groups, version: str) -> LinkBottleneck | None:
         return find_bottleneck(throughput, cpu)
     except ValueError:
         return None
+
+
+def best_streams(groups: Groups) -> tuple[Estimate, list[int]]:
+    """Return the peak throughput in Gbit/s, and the numbers of streams that cannot be told from the best. Only it without a spread."""
+    values = {streams: [gbits for target in group.used if (gbits := _gbits(target)) is not None] for streams, group in groups.items()}
+    loaded = {streams: found for streams, found in values.items() if streams != IDLE and math.fsum(found) > 0}
+    means = [math.fsum(found) / len(found) for found in loaded.values()]
+    best = best_load(means, draw_means(list(loaded.values())), sum(map(len, loaded.values())))
+    streams = list(loaded)
+    return best.value, [streams[i] for i in best.candidates or (best.index,)]
+
+
+def streams_text(streams: Sequence[int]) -> str:
+    """Return ``8 streams``, or ``2, 4 or 8 streams (not distinguishable)``."""
+    if len(streams) == 1:
+        return "one stream" if streams[0] == 1 else f"{streams[0]} streams"
+    return f"{', '.join(map(str, streams[:-1]))} or {streams[-1]} streams (not distinguishable)"
 
 
 def streams_for_90pct(groups: Groups, bottleneck: LinkBottleneck) -> Finding:

@@ -17,6 +17,7 @@ from pgherd.studies.scaling.curve import (
     NEAR_PEAK_SHARE,
     ScalingCurve,
     client_cpu_share,
+    clients_text,
     major_version,
     scaling_curve,
     scaling_points,
@@ -130,14 +131,23 @@ def answer(curves: Sequence[ScalingCurve]) -> str:
 
 
 def _single_answer(curve: ScalingCurve) -> str:
-    best = curve.points[curve.best]
     server = f"One PostgreSQL {curve.options.pg_version} on {_cores(curve)}"
-    result = f"{best.median:,.0f} tps ({scripts_of(curve.options)}) with {plural(best.clients)}"
+    result = f"{_peak_text(curve)} ({scripts_of(curve.options)}) with {clients_text(curve.peak_clients)}"
+    if len(curve.peak_clients) > 1:
+        result += ", which cannot be told apart"
     if len(curve.points) == 1:
         return f"{server} made {result}; scaling is unknown with one number of clients."
     peak = f"{server} peaks at {result}" if not curve.at_edge else f"{server} makes {result}, the largest number measured"
     beyond = "throughput still rises there, so that the peak is at more clients" if curve.rising else _around_peak(curve)
     return f"{peak}; {_linear_text(curve)}; {beyond}."
+
+
+def _peak_text(curve: ScalingCurve) -> str:
+    """Return ``43,309 tps (38,000–47,000)``. Without the interval if there is none, or if it has no width."""
+    peak = curve.peak.value
+    if peak.low is None or peak.high is None or round(peak.low) == round(peak.high):
+        return f"{peak.value:,.0f} tps"
+    return f"{peak.value:,.0f} tps ({peak.low:,.0f}–{peak.high:,.0f})"
 
 
 def _cores(curve: ScalingCurve) -> str:
@@ -172,14 +182,12 @@ def _around_peak(curve: ScalingCurve) -> str:
 
 def _variants_answer(curves: Sequence[ScalingCurve]) -> str:
     base, ratios = curves[0], ratio_findings(curves)
-    best = base.points[base.best]
     load = f" ({scripts_of(base.options)})" if len({scripts_of(curve.options) for curve in curves}) == 1 else ""
     verb = "makes" if base.at_edge else "peaks at"
-    parts = [f"'{base.variant}' {verb} {best.median:,.0f} tps with {plural(best.clients)}{load}"]
+    parts = [f"'{base.variant}' {verb} {_peak_text(base)} with {clients_text(base.peak_clients)}{load}"]
     for curve in curves[1:]:
         ratio = ratios[f"peak_ratio.{curve.variant}"]
-        peak = curve.points[curve.best]
-        text = f"'{curve.variant}' at {peak.median:,.0f} tps with {peak.clients}"
+        text = f"'{curve.variant}' at {_peak_text(curve)} with {clients_text(curve.peak_clients).removesuffix('s').removesuffix(' client')}"
         if ratio.value is None or ratio.low is None or ratio.high is None:
             parts.append(f"{text}: not compared, because there are too few trials for an interval")
             continue
@@ -208,6 +216,11 @@ def _curve_warnings(options: ScalingOptions, curve: ScalingCurve) -> list[str]:
     few = [point.clients for point in curve.points if len(point.used) < MIN_TRIALS]
     if few:
         warnings.append(f"Fewer than {MIN_TRIALS} usable trials for {_numbers(few)}")
+    if curve.contradicting:
+        warnings.append(
+            f"{clients_text(curve.contradicting)}: far less throughput than the next smaller and the next larger number have, which "
+            "contradicts both; measure again"
+        )
     if curve.at_edge:
         warnings.append(
             f"A higher peak is possible beyond {curve.loads[-1]:g} clients: the highest throughput is at the largest number measured; "

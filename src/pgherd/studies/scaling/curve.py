@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from pgherd.analysis.best_load import BestLoad, best_load, contradictions
 from pgherd.analysis.bootstrap import draw_medians, median_estimate, percentiles
 from pgherd.analysis.capacity import LinearRegion, Retrograde, linear_region, retrograde
 from pgherd.analysis.intervals import Estimate
@@ -163,7 +164,22 @@ class ScalingCurve:
     @property
     def best(self) -> int:
         """Index of the point with the highest throughput."""
-        return max(range(len(self.points)), key=self.medians.__getitem__)
+        return self.peak.index
+
+    @cached_property
+    def peak(self) -> BestLoad:
+        """The highest throughput, and the points that cannot be told from the one that has it."""
+        return best_load(self.medians, self.draws, self.trials())
+
+    @property
+    def peak_clients(self) -> list[int]:
+        """The numbers of clients that cannot be told from the best, ascending. Only the best if the spread is unknown."""
+        return [self.points[i].clients for i in self.peak.candidates or (self.best,)]
+
+    @property
+    def contradicting(self) -> list[int]:
+        """The numbers of clients with far less throughput than the next smaller and the next larger number."""
+        return [self.points[i].clients for i in contradictions(self.medians)]
 
     @property
     def at_edge(self) -> bool:
@@ -242,13 +258,13 @@ def scaling_curve(options: DatabaseOptions, points: Sequence[ScalingPoint], vari
 def shape_findings(curve: ScalingCurve) -> dict[str, Finding]:
     """peak_throughput, peak_clients, linear_slope, linear_range_end, saturation_point, retrograde_ratio."""
     best, beyond = curve.points[curve.best], curve.beyond_peak
-    where = f"with {plural(best.clients)}"
+    where = f"with {clients_text(curve.peak_clients)}"
     if curve.rising:
         where += "; throughput still rises at the largest number measured: the peak is beyond the data, and higher than this"
     elif curve.at_edge:
         where += "; this is the largest number measured, and a higher peak is possible beyond it"
     return {
-        "peak_throughput": as_finding(curve.median(curve.best), "tps", "; ".join(filter(None, (where, best.note)))),
+        "peak_throughput": as_finding(curve.peak.value, "tps", "; ".join(filter(None, (where, best.note)))),
         "peak_clients": _peak_clients(curve),
         "linear_slope": as_finding(curve.slope(), "tps per client", f"over the linear region, up to {plural(curve.region.end)}"),
         "linear_range_end": linear_range_end(curve),
@@ -257,14 +273,35 @@ def shape_findings(curve: ScalingCurve) -> dict[str, Finding]:
     }
 
 
+def clients_text(clients: Sequence[int]) -> str:
+    """Return ``4 clients``, or ``2, 3 or 4 clients``."""
+    if len(clients) == 1:
+        return plural(clients[0])
+    return f"{', '.join(map(str, clients[:-1]))} or {plural(clients[-1])}"
+
+
 def _peak_clients(curve: ScalingCurve) -> Finding:
-    method = "number of clients with the highest median"
+    method, best = "number of clients with the highest median", curve.loads[curve.best]
     if len(curve.points) == 1:
         return missing("clients", SINGLE_POINT)
     if curve.rising:
         return missing("clients", f"throughput still rises at the largest number measured ({curve.loads[-1]:g})", method=method)
     note = "the largest number measured; a higher peak is possible beyond it" if curve.at_edge else ""
-    return _clients_finding(curve, curve.best, lambda medians: int(np.argmax(medians)), method, note)
+    if not curve.peak.candidates:
+        text = "; ".join(filter(None, (note, _NO_SPREAD)))
+        return Finding(value=best, unit="clients", n=curve.trials(), method=method, note=text)
+    if len(curve.peak_clients) > 1:
+        note = "; ".join(filter(None, (note, f"{clients_text(curve.peak_clients)} cannot be told apart")))
+    return Finding(
+        value=best,
+        unit="clients",
+        low=min(curve.peak_clients),
+        high=max(curve.peak_clients),
+        confidence=0.95,
+        n=curve.trials(),
+        method=f"{method}; low and high are the smallest and largest number that cannot be told from it",
+        note=note,
+    )
 
 
 def linear_range_end(curve: ScalingCurve) -> Finding:

@@ -10,16 +10,17 @@ its kernel's counters, because the host sees only the hypervisor.
 - *Pressure*: the smallest size from which on tasks wait for memory or I/O at most MAX_PRESSURE of the time (PSI).
 
 Double buffering: where shared buffers are about half of the memory, the same pages tend to be in shared buffers and in the page cache,
-so that less of the database is cached. The ratio of measured to fitted throughput is compared between sizes within the published
-45–55 % and all others.
+so that less of the database is cached. Throughput of sizes within the published 45–55 % is compared with the curve through their
+neighbours, because a fitted line differs from a curve that bends there, with or without a dip.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pgherd.analysis.intervals import mean_interval, ratio_of_means
+from pgherd.analysis.intervals import mean_interval
 from pgherd.analysis.knee import CLIFF, METHOD
+from pgherd.analysis.neighbours import Contrast, mean_contrast, neighbour_contrast
 from pgherd.analysis.overcommitment import max_safe_overcommit
 from pgherd.model.analysis import Finding
 from pgherd.model.capabilities import capabilities_of
@@ -32,7 +33,7 @@ from pgherd.study.trial_schedule import throughput
 HEADROOM_RULE = "E7: configured memory less the working sets of all databases"
 MIN_DIP = 0.03
 """Smallest relevant dip, as a share of throughput."""
-DIP_METHOD = "measured ÷ fitted throughput, sizes at 45–55 % over all others; ratio of means, log t interval (Welch)"
+DIP_METHOD = "throughput of sizes at 45–55 % ÷ the curve through two neighbouring sizes on each side, t interval on logarithms"
 MAX_PRESSURE = 0.05
 """Share of the time in which some task may wait for memory or I/O if there is enough memory."""
 MAX_MISSES_SHARE = 0.05
@@ -176,21 +177,30 @@ def _all_or_none(values: Sequence[float | None]) -> list[float] | None:
 def dip_finding(options: WorkingSetOptions, curves: Sequence[SweepTrials]) -> Finding:
     """Return the dip as a ratio over all curves of one sweep, with the conclusion that the data support."""
     low, high = DIP_RANGE
-    within: list[float] = []
-    outside: list[float] = []
-    for trials in curves:
-        for result in trials.used:
-            fitted = trials.knee.throughput(trials.size(result))
-            if fitted is None or fitted <= 0:
-                continue
-            share = int(result.trial.point["shared_buffers"]) / int(result.trial.point["memory"])
-            (within if low <= share <= high else outside).append(throughput(result) / fitted)
     reference = {"experiment": "E7", "published": published_dip()}
-    if not within or not outside:
-        reason = f"no trial with shared buffers at {100 * low:.0f}–{100 * high:.0f} % of the container's memory and a fitted curve"
-        return missing("ratio", reason if not within else "no trial outside of 45–55 %", method=DIP_METHOD, **reference)
-    estimate = ratio_of_means(within, outside)
-    return as_finding(estimate, "ratio", _dip_conclusion(estimate.low, estimate.high), method=DIP_METHOD, **reference)
+    contrasts = [contrast for trials in curves if (contrast := _curve_contrast(trials)) is not None]
+    if not contrasts:
+        reason = f"no trial with shared buffers at {100 * low:.0f}–{100 * high:.0f} % of the container's memory and at sizes on both sides"
+        return missing("ratio", reason, method=DIP_METHOD, **reference)
+    estimate = mean_contrast(contrasts)
+    note = _dip_conclusion(estimate.low, estimate.high)
+    if any(contrast.neighbours < 2 for contrast in contrasts):
+        note += "; with one neighbour on a side a bend of the curve looks like a dip"
+    return as_finding(estimate, "ratio", note, method=DIP_METHOD, **reference)
+
+
+def _curve_contrast(trials: SweepTrials) -> Contrast | None:
+    """Compare the sizes of one curve in the range of the dip with their neighbours. None: no such size, or no neighbours."""
+    low, high = DIP_RANGE
+    values: dict[int, list[float]] = {}
+    shares: dict[int, float] = {}
+    for result in trials.used:
+        size = trials.size(result)
+        values.setdefault(size, []).append(throughput(result))
+        shares[size] = int(result.trial.point["shared_buffers"]) / int(result.trial.point["memory"])
+    sizes = sorted(values)
+    within = [i for i, size in enumerate(sizes) if low <= shares[size] <= high]
+    return neighbour_contrast(sizes, [values[size] for size in sizes], within) if within else None
 
 
 def _dip_conclusion(low: float | None, high: float | None) -> str:
