@@ -20,7 +20,7 @@ def words(svg: str) -> str:
 
 def test_a_density_run_gets_all_of_its_figures(drawn8):
     figure, left_out = drawn8
-    assert list(figure) == ["throughput", "efficiency", "published", "cpu", "latency", "fairness", "seconds", "order"]
+    assert list(figure) == ["throughput", "efficiency", "published", "cpu", "latency", "modes", "fairness", "seconds", "order"]
     assert left_out == {}
 
 
@@ -88,7 +88,7 @@ def test_without_numbers_every_curve_is_left_out_with_its_reason(synthetic, run8
     record = synthetic.without_numbers(run8[0])
     figure, left_out = drawing.draw(FigureInputs(record, record.analysis, []))
     assert figure == []
-    assert set(left_out) == {"throughput", "efficiency", "published", "cpu", "latency", "fairness", "seconds", "order"}
+    assert set(left_out) == {"throughput", "efficiency", "published", "cpu", "latency", "modes", "fairness", "seconds", "order"}
     assert not any("could not be drawn" in reason for reason in left_out.values())
 
 

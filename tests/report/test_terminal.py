@@ -41,7 +41,7 @@ def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
     text = printed(*run40)
     assert max(map(len, text.splitlines())) <= 100
     head = next(line for line in text.splitlines() if line.lstrip().startswith("databases"))
-    assert head.split() == ["databases", "allocated", "tps", "%", "%", "bottleneck", "ms", "trials", "tps"]
+    assert head.split() == ["databases", "allocated", "tps", "received", "%", "%", "bottleneck", "ms", "trials", "%"]
     row = next(line for line in text.splitlines() if line.split()[:1] == ["40"])
     assert "2.191M ±" in row and "85.6 ±" in row and " 1/3 " in row and " host-cpu " in row
 
@@ -49,7 +49,7 @@ def test_the_density_table_fits_100_columns_with_all_of_its_columns(run40):
 def test_a_narrow_terminal_loses_whole_columns_and_never_wraps_a_head(run8):
     text = printed(*run8, width=60)
     head = next(line for line in text.splitlines() if line.lstrip().startswith("databases"))
-    assert head.split() == ["databases", "allocated", "tps", "%", "%"] and "more column" in text
+    assert head.split() == ["databases", "allocated", "tps", "received", "%", "%"] and "more column" in text
 
 
 def test_where_there_is_no_number_there_is_a_dash(synthetic, run8):

@@ -30,10 +30,10 @@ STUDY = Study(
                 Column("new orders\n/min", "nopm", "value ±", needs="nopm"),
                 Column("CPU\nreceived %", "cpu_share", "share ±"),
                 Column("efficiency\n%", "efficiency", "share ±"),
-                Column("CPU eff.\n%", "cpu_efficiency", "share ±"),
                 Column("bottleneck", "bottleneck"),
                 Column("p95\nms", "p95", "brief"),
                 Column("tainted\ntrials", "tainted_trials", "tainted"),
+                Column("CPU eff.\n%", "cpu_efficiency", "share ±"),
                 Column("ideal\ntps", "ideal", "compact"),
             ),
             main=(
