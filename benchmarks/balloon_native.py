@@ -172,7 +172,7 @@ def mapped(server: Instance, sessions: int, words: list[str], longest: float, lo
     over = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'pgbench' AND query LIKE 'SELECT filler %'"
     deadline = time.monotonic() + MAPPING
     while server.sql(over) != [(sessions,)]:
-        made.insist()
+        made.require_running()
         if time.monotonic() > deadline:
             raise TrialError(f"{sessions} sessions have not looked at the whole pool after {MAPPING} s; leave that one out of --sizes")
         time.sleep(0.1)

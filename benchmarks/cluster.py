@@ -124,7 +124,7 @@ def measuring(bed: Any, trials: int, seconds: int) -> list[dict[str, Any]]:
     looking = threading.Thread(target=look)
     looking.start()
     try:
-        size = ("--points", str(DATABASES), "--scale", "1", "--clients", "1", "--rate", "5", "--vcpus", "0.2")
+        size = ("--databases", str(DATABASES), "--scale", "1", "--clients", "1", "--rate", "5", "--vcpus", "0.2")
         length = (
             "--warmup",
             "1s",

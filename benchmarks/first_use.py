@@ -33,7 +33,7 @@ ENVIRONMENT, NUMBER = "environment s", "first number s"
 def main() -> None:
     """Measure, print, write."""
     options = outcome.parser(__doc__, 3, "fresh checkouts (there are no pairs)").parse_args()
-    words = ["--scale", "1", "--points", "1", "--duration", "1s"] if options.quick else []
+    words = ["--scale", "1", "--databases", "1", "--duration", "1s"] if options.quick else []
     seed = outcome.seed_of(options)
     before = outcome.cpu_seconds()
     raw = []

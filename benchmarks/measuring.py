@@ -42,11 +42,11 @@ class Kind:
 
 SMALL = ("--scale", "1", "--duration", "4s")
 KINDS = {
-    "density": Kind(("density",), 0.8, 300, (*SMALL, "--points", "1,2", "--repeats", "1", "--time-budget", "20s")),
+    "density": Kind(("density",), 0.8, 300, (*SMALL, "--databases", "1,2", "--repeats", "1", "--time-budget", "20s")),
     "scaling": Kind(("scaling",), None, 300, (*SMALL, "--clients", "1,2", "--repeats", "1", "--time-budget", "15s")),
     "compare": Kind(("compare", *SAME), 0.7, 300, (*SMALL, "--time-budget", "20s")),
     "compare, one at a time": Kind(("compare", *SAME, "--interleave", "trials"), 0.7, 300, (*SMALL, "--time-budget", "20s")),
-    "hugepages": Kind(("hugepages", "--yes", *NEVER_SURE), 0.7, 480, (*SMALL, "--pages", "none,2MB", "--time-budget", "20s")),
+    "hugepages": Kind(("hugepages", "--yes", *NEVER_SURE), 0.7, 480, (*SMALL, "--page-sizes", "none,2MB", "--time-budget", "20s")),
 }
 """What is measured, by name. One at a time, a comparison restarts a server before every trial; side by side, all before every block."""
 

@@ -38,7 +38,7 @@ def main() -> None:
     before = outcome.cpu_seconds()
     with tempfile.TemporaryDirectory(prefix="pgherd-benchmark-") as name:
         place = Path(name)
-        words = ["density", "--points", str(options.databases), "--duration", f"{seconds:g}s", "--warmup", "2s", "--time-budget", "1s"]
+        words = ["density", "--databases", str(options.databases), "--duration", f"{seconds:g}s", "--warmup", "2s", "--time-budget", "1s"]
         words += ["--no-report", "--runs-dir", name]
         measured(place, words)  # its golden copy is made once, as a script's files are: neither is in the load
         script = place / "repeat.sh"

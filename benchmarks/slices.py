@@ -50,7 +50,7 @@ class Load:
         """After a stop."""
         os.kill(self._process.pid, signal.SIGCONT)
 
-    def check_cancelled(self) -> None:
+    def require_running(self) -> None:
         """Raises TrialError where it has ended."""
         if self._process.poll() is not None:
             said = self._process.communicate()[1] or f"exit code {self._process.returncode}"
@@ -104,7 +104,7 @@ def measured(
                     switch(side)
                     played[-1][side].append(_turn(loads[side], seconds, several))
             for load in loads.values():
-                load.insist()
+                load.require_running()
     ends = {load: load.ends() for load in dict.fromkeys(loads.values())}
     return [
         {f"{side} {name}": value for side, turns in one.items() for name, value in _figures(turns, ends[loads[side]]).items()}
@@ -125,7 +125,7 @@ def _loads(starts: Mapping[str, Callable[[], Load]]) -> Iterator[dict[str, Load]
         for start in dict.fromkeys(starts.values()):
             made[start] = load = start()
             time.sleep(BEGIN)
-            load.insist()
+            load.require_running()
             if any(other is not start for other in starts.values()):
                 load.stop()
         yield {side: made[start] for side, start in starts.items()}

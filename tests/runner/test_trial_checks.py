@@ -525,3 +525,28 @@ def test_an_oom_kill_fails_and_says_who():
 def test_words_of_a_kill_that_the_log_does_not_tell_of():
     assert kill_words(OomKill(container="a", processes=1, time=3.0)) == "a: 1 process killed"
     assert kill_words(OomKill(container="a", processes=2, time=3.0, limit="container")) == "a: 2 processes killed, at the container's limit"
+
+
+@pytest.mark.parametrize(("loaded", "result"), [(("a", "c"), "fail"), (("a", "b"), "pass"), (("a", "b", "c"), "pass")])
+def test_loaded_containers_do_not_share_a_cpu_while_another_is_idle(loaded, result):
+    """Three containers on two CPUs: a and c on the first one, b on the second."""
+    containers = tuple(
+        Container(
+            name=name,
+            vcpus=1,
+            cpu_mode="cpuset",
+            servers=(Server(name="pg", bin="/b", version="18", databases=(Database(name="bench"),)),),
+        )
+        for name in "abc"
+    )
+    loads = {f"local/{name}/pg/bench": Load() for name in loaded}
+    trial = Trial(
+        point={"databases": len(loaded)},
+        deployment=Deployment(hosts=(Host(name="local", cores=2, containers=containers),)),
+        phases=(Phase(name="steady", seconds=5, loads=loads),),
+    )
+    phase = PhaseResult(phase="steady", start=0, end=5, overlap=1, targets=[])
+    (check,) = [check for check in judge(trial, [phase], FACTS, Thresholds(), 0.0) if check.name == "shared-cpus"]
+    assert check.result == result and check.severity == "taint"
+    if result == "fail":
+        assert check.observed == "a (and 1 more) on the same CPU, 1 of 2 CPUs without a loaded container"

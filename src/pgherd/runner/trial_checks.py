@@ -14,6 +14,7 @@ from pgherd.model.capabilities import capabilities_of
 from pgherd.model.deployment import Server
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Load
+from pgherd.model.placement import pinned_cpus
 from pgherd.model.result import OomKill, PhaseResult, TargetResult
 from pgherd.model.trial import Trial, ValidityCheck
 from pgherd.model.units import format_bytes
@@ -39,6 +40,8 @@ def judge(trial: Trial, phases: list[PhaseResult], facts: HostFacts, thresholds:
         if check in (_length, _overlap) and trial.open_ended:
             continue  # its duration is not planned, and may differ between hosts
         checks.append(_worst(phases, [check(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
+    if any(container.cpu_mode == "cpuset" for _, container in trial.deployment.containers()):
+        checks.append(_worst(phases, [_shared_cpus(trial, number, phase, facts, thresholds) for number, phase in enumerate(phases)]))
     if len(phases) > 1:
         checks.append(switch_skew(phases, thresholds))
     checks.append(_clock(clock_jump, thresholds))
@@ -376,6 +379,25 @@ def _background_cpu(trial: Trial, number: int, phase: PhaseResult, facts: HostFa
     share = (busy - sum(containers) - sum(outside) - sum(platform.values())) / (facts.logical_cpus or facts.cores)
     reason = "other processes used the host"
     return _check("background-cpu", share <= limits.max_background_cpu, f"{max(share, 0):.2%}", expected, reason, warn=no_servers)
+
+
+def _shared_cpus(trial: Trial, number: int, phase: PhaseResult, facts: HostFacts, limits: Thresholds) -> Check:
+    """Check that no loaded containers share a CPU while another CPU of the run has none."""
+    loaded = {name for name, _ in _loaded_containers(trial, number)}
+    expected = "no two loaded containers on one CPU while another one has none"
+    for host in trial.deployment.hosts:
+        if not all(container.cpu_mode == "cpuset" and container.vcpus and container.cpus is None for container in host.containers):
+            continue
+        cores = int(host.cores or facts.cores)
+        users: dict[int, list[str]] = {cpu: [] for cpu in range(cores)}
+        for container, cpus in zip(host.containers, pinned_cpus([c.vcpus or 1 for c in host.containers], cores), strict=True):
+            for cpu in cpus if container.name in loaded else ():
+                users[cpu].append(container.name)
+        crowd, idle = max(users.values(), key=len), sum(not names for names in users.values())
+        if len(crowd) > 1 and idle:
+            observed = f"{_abbreviated(crowd)} on the same CPU, {idle} of {cores} CPUs without a loaded container"
+            return _check("shared-cpus", False, observed, expected, "the choice of the databases, not the host, limits the throughput")
+    return _check("shared-cpus", True, "loaded containers are spread over the CPUs", expected)
 
 
 def _rate_of(phase: PhaseResult, trial: Trial, number: int, *names: str) -> float | None:

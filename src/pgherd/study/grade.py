@@ -79,9 +79,9 @@ def grade_of(clean: Sequence[bool], used: Collection[str], results: Sequence[Tri
 def judge_answer(grade: Grade, reasons: Sequence[str]) -> tuple[Grade, str]:
     """Return the grade of an answer, which is at most B if there are reasons against it, and the first of them.
 
-    A grade of the trials alone would call an answer with a wide or open interval reliable.
+    A grade of the trials alone would call an answer with a wide or open interval reliable. Grade C needs no further reason.
     """
-    if not reasons:
+    if not reasons or grade == "C":
         return grade, ""
     return worst([grade, "B"]), reasons[0]
 

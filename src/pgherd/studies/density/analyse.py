@@ -12,6 +12,7 @@ from typing import Any
 from pgherd.analysis.bootstrap import repeats_for
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
 from pgherd.analysis.model_selection import ModelSelection, fit_models
+from pgherd.analysis.stability import RANGE, SLOPE, rounds_of, steady_window
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.studies.density import soak
@@ -81,7 +82,7 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         run_grade, details = soak.soak_grade(run_grade, windows), []
         answer = soak.soak_answer(options, windows)
     else:
-        warnings += _curve_warnings(curve) + model_warnings(selection)
+        warnings += _curve_warnings(curve) + _unsteady_warnings(curve) + model_warnings(selection)
         run_grade, reason = judge_answer(run_grade, _doubts(curve, findings["capacity"]))
     return Analysis(
         answer=qualify_answer(answer, run_grade),
@@ -136,6 +137,22 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
     if not any(options.fraction(point.databases) > 1 + 1e-9 for point in curve.points):
         warnings.append("Behaviour past 100 % of the cores is unknown: no point was measured there")
     return warnings
+
+
+def _unsteady_warnings(curve: DensityCurve) -> list[str]:
+    """Say at which points throughput was not steady within trials, by the rule of ``pgherd.analysis.stability``."""
+    unsteady = []
+    for point in curve.points:
+        windows = [steady_window(rounds_of(observation.per_second)) for observation in point.used]
+        count = sum(window is not None and not window.steady for window in windows)
+        if 2 * count > len(windows):
+            unsteady.append(str(point.databases))
+    if not unsteady:
+        return []
+    return [
+        f"Throughput is not steady within most trials of {_numbers(unsteady)}: five parts of a trial range by more than "
+        f"{100 * RANGE:.0f} % or drift by more than {100 * SLOPE:.0f} %; a longer --duration and --warmup tell more"
+    ]
 
 
 def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:

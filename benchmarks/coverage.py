@@ -1,0 +1,240 @@
+"""Simulated density runs of known truth: how often the 95 % intervals of the answer and of the table hold it.
+
+Each run is a default one on two cores: pgherd's own ``propose`` chooses the trials, a simulated host gives their numbers, and pgherd's own
+analysis makes the intervals. Throughput grows to a full host of eight databases and is flat beyond, CPU received follows the cores. Noise
+is multiplied on the throughput of a trial. A finding without an interval is counted apart: it claims nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+
+import numpy as np
+import outcome
+from outcome import Figure
+
+from pgherd.analysis.intervals import Estimate
+from pgherd.model.result import PhaseResult, TargetResult, TrialResult
+from pgherd.model.trial import Trial
+from pgherd.studies.density.curve import DensityCurve, density_curve, density_points
+from pgherd.studies.density.options import DensityOptions, choose_points
+from pgherd.studies.density.propose import propose
+
+CORES, VCPUS, RATE = 2.0, 0.25, 12_000.0
+FULL = 8
+SHARE_NOISE = 0.002, 0.01
+"""Relative standard deviation of the CPU received, below and from 90 % of a full host on, as measured."""
+LOST = 0.01
+"""Share of a full host's CPU that the platform takes."""
+RUNS = 2000
+LEAST, MOST = 0.93, 0.97
+
+Noise = Callable[[random.Random, Sequence[int]], list[float]]
+"""Factors of the trials of one run, from the numbers of databases in the order of the trials."""
+
+
+def independent(base: float, at: dict[int, float] | None = None) -> Noise:
+    """Log-normal noise of mean 1, of another size at some numbers of databases."""
+
+    def draw(rng: random.Random, order: Sequence[int]) -> list[float]:
+        sizes = [math.sqrt(math.log1p((at or {}).get(n, base) ** 2)) for n in order]
+        return [rng.lognormvariate(-size * size / 2, size) for size in sizes]
+
+    return draw
+
+
+def two_levels(points: Sequence[int], dwell: float = 1.0, base: float = 0.03) -> Noise:
+    """Two levels, 25 % above and below, at these points. ``dwell``: mean number of such trials until the level is drawn anew."""
+
+    def draw(rng: random.Random, order: Sequence[int]) -> list[float]:
+        fast, factors = rng.random() < 0.5, []
+        for n in order:
+            if n in points and rng.random() < 1 / dwell:
+                fast = rng.random() < 0.5
+            factors.append(rng.gauss(1, base) * ((1.25 if fast else 0.75) if n in points else 1.0))
+        return factors
+
+    return draw
+
+
+def drift(size: float = 0.09, minutes: float = 2.0, base: float = 0.03) -> Noise:
+    """AR(1) over the trials, 11 s each, with this standard deviation and correlation time, and independent noise."""
+
+    def draw(rng: random.Random, order: Sequence[int]) -> list[float]:
+        keep = math.exp(-11 / (60 * minutes))
+        level, factors = rng.gauss(0, size), []
+        for _ in order:
+            level = keep * level + math.sqrt(1 - keep * keep) * rng.gauss(0, size)
+            factors.append(math.exp(level) * rng.gauss(1, base))
+        return factors
+
+    return draw
+
+
+def between_runs(size: float = 0.08, base: float = 0.04) -> Noise:
+    """A factor of the whole run, and independent noise."""
+
+    def draw(rng: random.Random, order: Sequence[int]) -> list[float]:
+        run = math.exp(rng.gauss(0, size))
+        return [run * rng.gauss(1, base) for _ in order]
+
+    return draw
+
+
+CASES: dict[str, Noise] = {
+    "3 % noise": independent(0.03),
+    "8 % noise": independent(0.08),
+    "20 % noise": independent(0.20),
+    "4 %, and 25 % at the last point": independent(0.04, {12: 0.25}),
+    "4 %, and 25 % at ten databases": independent(0.04, {10: 0.25}),
+    "4 %, and 25 % from a full host on": independent(0.04, dict.fromkeys(range(8, 13), 0.25)),
+    "two levels at the last two points": two_levels((11, 12)),
+    "two levels from a full host on": two_levels(range(8, 13)),
+    "the same, over three trials": two_levels(range(8, 13), dwell=3),
+    "drift of 9 % over minutes": drift(),
+    "8 % between runs": between_runs(),
+}
+
+
+def true_throughput(n: int) -> float:
+    """Throughput of n databases, in transactions per second."""
+    return min(n, FULL) * RATE
+
+
+def true_share(n: float) -> float:
+    """CPU received ÷ CPU allocated."""
+    return min(1.0, FULL * (1 - LOST) / n)
+
+
+def crossing(at: float, share: Callable[[float], float]) -> float:
+    """The number of databases at which a falling share is ``at``."""
+    low, high = 1.0, 100.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if share(middle) >= at else (low, middle)
+    return low
+
+
+def simulated(seed: int, noise: Noise) -> DensityCurve:
+    """The curve of one run: its trials by ``propose``, its numbers by the truth and the noise."""
+    options = DensityOptions(
+        host_cores=CORES,
+        host_memory=2**33,
+        vcpus=VCPUS,
+        cpu_mode="quota",
+        runtime="cgroup",
+        pg_bin="/pg",
+        pg_version="18",
+        databases=choose_points(CORES, VCPUS),
+        time_budget=300.0,
+        seed=seed,
+    )
+    rng, shares = random.Random(seed), np.random.default_rng(seed)
+    results: list[TrialResult] = []
+    clock = 0.0
+    # The factors are drawn for more trials than there will be, in the order of the plan and of the crossing after it.
+    first = [int(trial.point["databases"]) for trial in propose(options, []).trials]
+    factors = noise(rng, [*first, *([9, 10] * 10)])
+    while (proposal := propose(options, results)).trials:
+        for trial in proposal.trials:
+            results.append(_result(trial, factors[len(results)], shares, clock))
+            clock = results[-1].ended
+    return density_curve(options, density_points(options, results))
+
+
+def _result(trial: Trial, factor: float, rng: np.random.Generator, started: float) -> TrialResult:
+    n = int(trial.point["databases"])
+    phase, seconds = trial.phases[0], trial.phases[0].seconds
+    size = SHARE_NOISE[n >= 0.9 * FULL]
+    cores = min(true_share(n) * (1 + size * rng.standard_normal()), 1.0) * VCPUS
+    throughput = true_throughput(n) * factor / n
+    targets = [
+        TargetResult.model_construct(
+            target=target, driver="pgbench", transactions=throughput * seconds, throughput=throughput, first=0.0, last=seconds
+        )
+        for target in phase.loads
+    ]
+    metrics = {f"container:{target.split('/')[1]}": {"cpu.usage": cores} for target in phase.loads}
+    result = PhaseResult.model_construct(
+        phase=phase.name, start=started, end=started + seconds, overlap=1.0, targets=targets, metrics=metrics, skew=None
+    )
+    return TrialResult.model_construct(id="t", trial=trial, started=started, ended=started + trial.seconds() + 0.4, phases=[result])
+
+
+def held(seed: int, noise: Noise) -> dict[str, bool | None]:
+    """Whether each interval of one run holds the truth. None: there is no interval."""
+    curve = simulated(seed, noise)
+    index = {int(n): i for i, n in enumerate(curve.loads)}
+    found: dict[str, bool | None] = {}
+    for name, basis, truth in (
+        ("capacity by CPU", "cpu", crossing(0.85, true_share)),
+        ("capacity by throughput", "reference", FULL / 0.85),
+    ):
+        capacity = curve.capacity(basis)  # type: ignore[arg-type]
+        upper = math.inf if capacity.open else capacity.high
+        found[name] = None if capacity.low is None or upper is None else capacity.low <= truth <= upper
+    for n in (9, 10):
+        found[f"efficiency at {n}"] = _holds(curve.efficiency(index[n], "reference"), FULL / n)
+        found[f"throughput at {n}"] = _holds(curve.throughput(index[n]), true_throughput(n))
+    found["reference"] = _holds(curve.reference, RATE)
+    return found
+
+
+def _holds(estimate: Estimate, truth: float) -> bool | None:
+    return None if estimate.low is None or estimate.high is None else estimate.low <= truth <= estimate.high
+
+
+def one(seed: int, case: str) -> dict[str, bool | None]:
+    """One run of a case, for a worker process."""
+    return held(seed, CASES[case])
+
+
+def main() -> None:
+    """Simulate, print, write."""
+    parser = outcome.parser(__doc__, RUNS, "simulated runs of each case")
+    parser.add_argument("--case", action="append", choices=tuple(CASES), help="only this case; may be given several times")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="processes  [default: 1]")
+    options = parser.parse_args()
+    runs = options.pairs or (20 if options.quick else RUNS)
+    seed = outcome.seed_of(options)
+    figures, raw = [], []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for case in options.case or CASES:
+            rows = list(pool.map(partial(one, case=case), range(seed, seed + runs), chunksize=10))
+            for quantity in rows[0]:
+                values = [row[quantity] for row in rows]
+                figures.append(figure(f"{case}: {quantity}", values, options.quick))
+                raw.append(
+                    {
+                        "case": case,
+                        "quantity": quantity,
+                        "held": values.count(True),
+                        "missed": values.count(False),
+                        "none": values.count(None),
+                    }
+                )
+                outcome.say(f"{figures[-1].name}: {100 * figures[-1].value:.1f} % {figures[-1].note}")
+    settings = {"runs": runs, "points": list(choose_points(CORES, VCPUS)), "goal": f"{LEAST:g} to {MOST:g}"}
+    outcome.conclude(outcome.Outcome("coverage", options.quick, seed, settings, figures, raw), options)
+
+
+def figure(name: str, values: Sequence[bool | None], quick: bool) -> Figure:
+    """Share of the intervals that hold the truth, with a 95 % interval of that share (Wilson)."""
+    made, hits = len(values) - values.count(None), values.count(True)
+    absent = f"no interval in {100 * values.count(None) / len(values):.0f} % of the runs" if values.count(None) else ""
+    if not made:
+        return Figure(name, math.nan, "ratio", n=0, note=absent)
+    share, z = hits / made, 1.96
+    middle, half = share + z * z / (2 * made), z * math.sqrt(share * (1 - share) / made + z * z / (4 * made * made))
+    low, high = (middle - half) / (1 + z * z / made), (middle + half) / (1 + z * z / made)
+    estimate = Estimate(share, low, high, 0.95, made, "share of intervals that hold the truth, Wilson interval")
+    goal = ("", None) if quick else (f"{LEAST:g} to {MOST:g}", LEAST <= share <= MOST)
+    return Figure.of(name, "ratio", estimate, *goal, note=absent)
+
+
+if __name__ == "__main__":
+    outcome.run(main)
