@@ -21,8 +21,8 @@ from pgherd.studies.density.study import STUDY
 Build = Callable[..., DensityOptions]
 
 COLUMNS = {
-    "density": "databases cores_allocated allocated_share throughput ideal cpu_share efficiency efficiency_vs_single cpu_per_tx "
-    "cpu_efficiency p50 p95 p99 jain_index min_max_ratio bottleneck trials tainted_trials published_efficiency",
+    "density": "databases cores_allocated allocated_share throughput throughput_per_core ideal cpu_share efficiency efficiency_vs_single "
+    "cpu_per_tx cpu_efficiency p50 p95 p99 jain_index min_max_ratio bottleneck trials tainted_trials published_efficiency",
     "cpu": "databases allocated_share databases_cpu clients_cpu pgherd_cpu platform_cpu iowait idle steal",
     "modes": "databases cost_ratio cpu_per_tx client_per_tx system_per_tx switches_per_tx throttled_share runnable p50 under_50us",
     "models": "model parameters aicc relative_error knee peak selected",

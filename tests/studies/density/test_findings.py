@@ -226,3 +226,13 @@ def test_without_named_parts_there_is_no_column_for_them(options: Build, simulat
     rows = cpu_rows(measured_curve(options(), simulate(options(), metrics=False)))
     assert not any(name.startswith("platform.") for row in rows for name in row)
     assert all(row["idle"].value is None and row["idle"].note for row in rows)
+
+
+def test_throughput_is_also_per_core_that_steal_left(options: Build, simulate: Any) -> None:
+    given = options()
+    results = simulate(given, noise=0).all(planned(given))
+    for result in results:
+        host = result.phases[0].metrics["host"]
+        host["cpu.steal"], host["cpu.idle"] = 0.5, max(host["cpu.idle"] - 0.5, 0.0)
+    row = density_rows(density_curve(given, density_points(given, results)))[2]
+    assert row["throughput_per_core"].value == pytest.approx(row["throughput"].value / 2.01 * 2.01 / 1.51, rel=1e-3)

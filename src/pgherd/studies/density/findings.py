@@ -443,6 +443,7 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
     else:
         row["efficiency_vs_single"] = missing("ratio", NO_SINGLE)
     row["cpu_share"] = missing("ratio", NO_CPU_SHARE) if curve.cpu_shares is None else as_finding(curve.efficiency(index, "cpu"), "ratio")
+    row["throughput_per_core"] = mean_finding(point, _per_available_core, "tps per core", "the host's CPU was not measured")
     row["cpu_per_tx"] = _cpu_per_tx(curve, point)
     row["cpu_efficiency"] = cpu_efficiency(curve, point)
     for name, latency in _LATENCY.items():
@@ -454,6 +455,12 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
     row["tainted_trials"] = point.tainted
     row["published_efficiency"] = published_efficiency_at(fraction)
     return row
+
+
+def _per_available_core(observation: Observation) -> float | None:
+    """Throughput per core that the hypervisor left, so that steal does not count as a loss of the host."""
+    cpu = observation.cpu
+    return None if not cpu.total or cpu.steal is None else observation.throughput / (cpu.total - cpu.steal)
 
 
 _LATENCY: dict[str, Callable[[Observation], float | None]] = {
