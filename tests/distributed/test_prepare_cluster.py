@@ -288,7 +288,7 @@ def test_its_clients_may_have_a_host_of_their_own(engine):
 def test_a_comparison_takes_turns_on_hosts_that_are_all_given_what_the_smallest_has(engine):
     prepared, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", variant=("x:work_mem=8MB",)), dry=True)
     request, cluster = engine.actors_of["a"].asked, prepared.environment.cluster
-    assert (request.host_cores, request.host_memory, request.cluster) == (2, str(8 * GB), None)
+    assert (request.host_cores, request.host_memory, request.cluster) == (2, 8 * GB, None)
     assert prepared.options.hosts == ("a", "b") and cluster.in_turn
     assert [(host.name, host.cores, host.memory) for host in cluster.hosts] == [("a", 6, GB), ("b", 6, GB)]
     alone, _ = prepare_over(engine, "compare", CompareRequest(cluster="mine", placement="listed:*=b"), dry=True)

@@ -4,6 +4,7 @@ from pgherd.model.deployment import Host
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.load import Script
+from pgherd.model.units import Size
 from pgherd.node.local import LocalNode
 from pgherd.prepare.containers import ContainerCpu, Containers, choose_cpu, choose_memory, guest_memory_needed
 from pgherd.prepare.guests import require_guest_can
@@ -15,12 +16,13 @@ FACTS = HostFacts(hostname="h", kernel="6", cores=8, logical_cpus=8, memory=2**3
 
 
 def cpu(request, runtime, default):
-    containers = Containers(runtime, choose_share(request, FACTS), FACTS.logical_cpus, request.vcpus, request.cpu_mode)
+    share = choose_share(FACTS, request.host_cores, request.host_memory, request.over, request.placement)
+    containers = Containers(runtime, share, FACTS.logical_cpus, request.vcpus, request.cpu_mode)
     return choose_cpu(containers, default)
 
 
 def choose(memory, runtime):
-    return choose_memory(Containers(runtime, HostShare(8, 2**33), 8, memory=memory))
+    return choose_memory(Containers(runtime, HostShare(8, 2**33), 8, memory=None if memory is None else Size(memory)))
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from pgherd.host.swap_areas import SwapArea
 from pgherd.model.errors import CapabilityError, UsageError
@@ -63,7 +64,6 @@ def test_what_cannot_be_had_is_none_unless_it_was_asked_for(able, monkeypatch):
         ({"swap": "file", "zram_mem_limit": "1GB"}, "--zram-mem-limit is for compressed swap"),
         ({"swap": "zram", "zram_algorithm": "LZ 4"}, "--zram-algorithm"),
         ({"swap": "zram", "swap_size": "0"}, "the swap is invalid"),
-        ({"swap": "zram", "swap_size": "lots"}, "not a memory size"),
     ],
 )
 def test_what_contradicts_itself_is_refused(able, given, says):
@@ -103,3 +103,8 @@ def test_swap_is_among_what_is_changed_and_confirmed():
     nothing = with_swap(before, Swap(kind="none"))
     assert nothing == replace(before, environment=before.environment.model_copy(update={"swap": Swap(kind="none")}))
     assert with_swap(before, None) is before
+
+
+def test_a_size_is_read_with_the_options():
+    with pytest.raises(ValidationError, match="'lots' is not a memory size"):
+        SwapRequest(swap="zram", swap_size="lots")

@@ -11,7 +11,7 @@ class Both(DatabaseRequest, SwapRequest):
 
 def test_a_studys_request_has_it_beside_its_own():
     asked = Both(swap="zram", swap_size="1GB", host_cores=2)
-    assert (asked.swap, asked.swap_size, asked.host_cores, asked.zram_mem_limit) == ("zram", "1GB", 2, None)
+    assert (asked.swap, str(asked.swap_size), asked.host_cores, asked.zram_mem_limit) == ("zram", "1GB", 2, None)
 
 
 def test_another_kind_is_refused():

@@ -16,7 +16,7 @@ from pgherd.model.deployment import CpuMode, RuntimeName
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.run import Swap
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import Size, format_bytes, parse_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import settings
 from pgherd.postgres.huge_pages import HugePageNeed
@@ -39,7 +39,7 @@ class Containers:
     logical_cpus: int
     vcpus: float | None = None
     cpu_mode: CpuMode | None = None
-    memory: str | None = None
+    memory: Size | None = None
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def choose_memory(containers: Containers) -> int | None:
         return None
     if not capabilities_of(containers.runtime).memory_limit:
         raise CapabilityError("--memory needs the cgroup runtime, or --runtime vm; 'pgherd doctor' shows what this host lacks")
-    size, minimum = parse_bytes(containers.memory), settings.memory_needed(_LEAST_BUFFERS, 0)
+    size, minimum = containers.memory, settings.memory_needed(_LEAST_BUFFERS, 0)
     if size < minimum:
         raise UsageError(
             f"--memory {containers.memory} is less than the {format_bytes(minimum)} that a server needs without any client; raise it"
@@ -172,7 +172,7 @@ def choose_swap(
         count = len(areas(node))
         messages = [f"No swap: the run creates none, and the containers cannot use the host's swap ({count} areas)."] if count else []
         return Swap(kind="none"), messages
-    swap = _requested(request, request.swap or "zram", parse_bytes(request.swap_size) if request.swap_size else size, cache)
+    swap = _requested(request, request.swap or "zram", size if request.swap_size is None else request.swap_size, cache)
     try:
         host_swap.check(node, swap)
     except CapabilityError as error:
@@ -222,7 +222,7 @@ def _requested(request: SwapRequest, kind: str, size: int, cache: Path) -> Swap:
         "size": size,
         "path": (str(Path(request.swap_dir).resolve()) if request.swap_dir else str(cache)) if kind == "file" else None,
         "algorithm": request.zram_algorithm,
-        "memory": parse_bytes(request.zram_mem_limit) if request.zram_mem_limit else None,
+        "memory": request.zram_mem_limit,
     }
     try:
         return Swap.model_validate(values)

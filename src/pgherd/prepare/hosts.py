@@ -11,11 +11,11 @@ from pgherd.model import placement
 from pgherd.model.deployment import Container, Host
 from pgherd.model.errors import UsageError
 from pgherd.model.host_facts import HostFacts
-from pgherd.model.units import format_bytes, parse_bytes
+from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare.variants import parse_variant, plain
 from pgherd.study.cluster_options import ClusterRequest
-from pgherd.study.database_options import FREE_SHARE, DatabaseRequest
+from pgherd.study.database_options import FREE_SHARE
 
 
 def cores_of(cores: float | None, facts: HostFacts, this: str = "this host") -> float:
@@ -26,7 +26,7 @@ def cores_of(cores: float | None, facts: HostFacts, this: str = "this host") -> 
     return requested
 
 
-def one_host(cores: float | None, memory: str | None, facts: HostFacts, name: str = "") -> tuple[float, int]:
+def one_host(cores: float | None, memory: int | None, facts: HostFacts, name: str = "") -> tuple[float, int]:
     """Return the cores and the memory (bytes) that a run may use on one host.
 
     They are ``--host-cores`` and ``--host-memory``. The defaults are all cores and most of the free memory.
@@ -36,7 +36,7 @@ def one_host(cores: float | None, memory: str | None, facts: HostFacts, name: st
     """
     this = f"host {name}" if name else "this host"
     share_cores = cores_of(cores, facts, this)
-    size = int(facts.memory_available * FREE_SHARE) if memory is None else parse_bytes(memory)
+    size = int(facts.memory_available * FREE_SHARE) if memory is None else memory
     if size > facts.memory:
         raise UsageError(f"--host-memory {format_bytes(size)} is more than {this} has ({format_bytes(facts.memory)}); lower it")
     return share_cores, size
@@ -91,12 +91,13 @@ class HostShare:
             raise UsageError(f"--placement {self.placement}: {error}") from None
 
 
-def choose_share(request: DatabaseRequest, facts: HostFacts) -> HostShare:
-    """Return the share of a run of this host, or of all hosts of the request. Raises UsageError if this host has less."""
-    if not request.over:
-        return HostShare(*one_host(request.host_cores, request.host_memory or None, facts))
-    cores, memory = sum(host.cores or 0.0 for host in request.over), sum(host.memory or 0 for host in request.over)
-    return HostShare(cores, memory, request.over, request.placement)
+def choose_share(
+    facts: HostFacts, cores: float | None = None, memory: int | None = None, over: tuple[Host, ...] = (), placement: str = "spread"
+) -> HostShare:
+    """Return the share of a run of this host, see ``one_host``, or of the hosts in ``over``. Raises UsageError if this host has less."""
+    if not over:
+        return HostShare(*one_host(cores, memory, facts))
+    return HostShare(sum(host.cores or 0.0 for host in over), sum(host.memory or 0 for host in over), over, placement)
 
 
 Use = Literal["together", "one", "in turn"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
 from pgherd.model.base import Model
 from pgherd.model.errors import UsageError
@@ -88,8 +89,14 @@ def first_fault(error: ValidationError) -> str:
         return f"'{where}' is not an option; check its spelling{more}"
     if fault["type"] == "missing":
         return f"'{where}' is missing{more}"
+    return f"'{where}': {rejection(fault)}{more}"
+
+
+def rejection(fault: ErrorDetails) -> str:
+    """Return the message of one of pydantic's errors, with the rejected value. Passwords in it are redacted."""
     message = fault["msg"].removeprefix("Value error, ")
-    return f"'{where}': {message[0].lower()}{message[1:]}, but it is {redact_dsn(_short.repr(fault['input']))}{more}"
+    value = redact_dsn(_short.repr(fault["input"]))
+    return f"{message[0].lower()}{message[1:]}" + ("" if message.startswith(value) else f", but it is {value}")
 
 
 def write_scenario(path: Path, study: str, options: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from pgherd.model.analysis import Thresholds
+from pgherd.model.units import Duration
 from pgherd.study.cluster_options import ClusterRequest
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.option import LIMITS, MEASUREMENT, POSTGRESQL, StudyRequest, option
@@ -35,9 +36,9 @@ class MeasurementRequest(ClusterRequest):
     LEFT_OUT: ClassVar[dict[str, str]] = {"placement": "each host runs the same trials, and no containers are placed; leave it out"}
 
     repeats: int | None = option(3, "Trials per point.", MEASUREMENT, metavar="N", web=True, filled="3", ge=1)
-    duration: str | None = option("6s", "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="3s")
-    warmup: str | None = option("2s", "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME")
-    time_budget: str | None = option(
+    duration: Duration | None = option(Duration("6s"), "Measured time of each trial.", MEASUREMENT, metavar="TIME", web=True, filled="3s")
+    warmup: Duration | None = option(Duration("2s"), "Warm-up before it, not counted.", MEASUREMENT, metavar="TIME")
+    time_budget: Duration | None = option(
         None, "Total time for all trials, including reruns.", MEASUREMENT, metavar="TIME", computed="none", web=True
     )
     seed: int | None = option(None, "Seed for the order of trials.", MEASUREMENT, metavar="N", computed="random", web=True, ge=0)
@@ -49,7 +50,7 @@ class MeasurementRequest(ClusterRequest):
 class SampleRequest(StudyRequest):
     """Options that the user gives for a study that starts a temporary server and does not measure times."""
 
-    time_budget: str | None = option(
+    time_budget: Duration | None = option(
         None, "Total time for all trials; none starts that would exceed it.", MEASUREMENT, metavar="TIME", computed="none", web=True
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pgherd.model.run import SwapKind
+from pgherd.model.units import Size
 from pgherd.study.option import MEMORY, StudyRequest, option
 
 
@@ -12,7 +13,7 @@ class SwapRequest(StudyRequest):
     swap: SwapKind | None = option(
         None, "Swap for the run: zram, file or none.", MEMORY, metavar="KIND", computed="zram where overcommitted"
     )
-    swap_size: str | None = option(None, "Its size; of zram before compression.", MEMORY, metavar="SIZE", computed="configured memory")
+    swap_size: Size | None = option(None, "Its size; of zram before compression.", MEMORY, metavar="SIZE", computed="configured memory")
     swap_dir: str | None = option(None, "Directory of the swap file.", MEMORY, metavar="DIR", computed="pgherd's cache")
     zram_algorithm: str | None = option(None, "zram compression algorithm.", MEMORY, metavar="NAME", computed="the kernel's")
-    zram_mem_limit: str | None = option(None, "Maximum memory zram may use.", MEMORY, metavar="SIZE", computed="no limit")
+    zram_mem_limit: Size | None = option(None, "Maximum memory zram may use.", MEMORY, metavar="SIZE", computed="no limit")

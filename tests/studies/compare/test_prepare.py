@@ -2,6 +2,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from pydantic import ValidationError
 
 from pgherd.model.capabilities import Capabilities
 from pgherd.model.deployment import Volume
@@ -210,7 +211,7 @@ def test_at_a_given_rate_latency_decides():
             "no such metric; use one of throughput, nopm",
         ),
         ({"variant": ("x:jit=off",), "metric": "p95@databases=1"}, UsageError, "no such metric; use one of throughput"),
-        ({"variant": ("x:jit=off",), "duration": "long"}, UsageError, "'long' is not a duration"),
+        ({"variant": ("x:jit=off",), "duration": "long"}, ValidationError, "'long' is not a duration"),
         ({"scenarios": [{"name": "a", "study": "database-size"}]}, UsageError, "only one scenario is given, 'a'"),
         ({"scenarios": [{"name": "a", "study": "database-size"}] * 2}, UsageError, "the name a is used twice"),
         (

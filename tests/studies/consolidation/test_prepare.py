@@ -343,7 +343,7 @@ def test_the_published_set_up_is_refused_on_a_small_host_and_can_be_changed():
     with pytest.raises(UsageError, match="--host-cores 8 is more than this host has"):
         prepare(LocalNode(), ConsolidationRequest(preset="E4"), dry=True)
     own = module._with_preset(ConsolidationRequest(preset="E5", host_cores=2, scale=1))
-    assert (own.host_cores, own.scale, own.memory, own.vcpus) == (2, 1, "4GB", 3)
+    assert (own.host_cores, own.scale, str(own.memory), own.vcpus) == (2, 1, "4GB", 3)
     assert own.overcommit == (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.55)
 
 

@@ -7,7 +7,6 @@ from pgherd.host.facts import gather
 from pgherd.host.server_user import server_account
 from pgherd.model.analysis import Thresholds
 from pgherd.model.run import RunEnvironment
-from pgherd.model.units import parse_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import disk_space, installations, templates
 from pgherd.prepare.prepared_study import PreparedStudy
@@ -35,7 +34,7 @@ def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStud
             pg_version=installation.version,
             scales=request.scales,
             predict=request.predict,
-            time_budget=parse_seconds(request.time_budget) if request.time_budget else None,
+            time_budget=request.time_budget,
         ),
         environment=RunEnvironment(runtime="process", run_as=account, cores=min(1.0, facts.cores), memory=memory),
         thresholds=Thresholds(),

@@ -12,6 +12,7 @@ from pgherd.model.base import Model
 from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import Load
 from pgherd.model.text import HIDDEN
+from pgherd.model.units import Duration
 from pgherd.study.complete_options import StudyOptions
 from pgherd.study.measurement_options import MeasurementRequest
 from pgherd.study.option import option, redefined
@@ -91,8 +92,8 @@ class ExecRequest(MeasurementRequest):
         (), "Environment variable; without a value, that of pgherd (repeatable).", metavar="NAME[=VALUE]", repeated=True
     )
     cwd: str | None = option(None, "Working directory.", metavar="DIR", computed="the current one, or /")
-    timeout: str | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
+    timeout: Duration | None = option(None, "Maximum duration of a command that ends by itself.", metavar="TIME", computed="10m")
     as_root: bool = option(False, "Run the command as root.")
     repeats: int | None = redefined(MeasurementRequest, "repeats", 5, help="Runs of the command.")
-    duration: str | None = redefined(MeasurementRequest, "duration", None, computed="until the command ends")
-    warmup: str | None = redefined(MeasurementRequest, "warmup", None, computed="none")
+    duration: Duration | None = redefined(MeasurementRequest, "duration", None, computed="until the command ends")
+    warmup: Duration | None = redefined(MeasurementRequest, "warmup", None, computed="none")
