@@ -12,7 +12,7 @@ from pgherd.cli.main import run
 from pgherd.model.host_facts import BlockDevice, HostFacts
 from pgherd.node.local import LocalNode
 from pgherd.postgres.installations import Installation
-from pgherd.study.registry import studies
+from pgherd.study.study import studies
 
 FACTS = HostFacts(
     hostname="metal",

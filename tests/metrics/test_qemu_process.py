@@ -6,7 +6,7 @@ from pgherd.metrics.qemu_process import EMULATED, GUEST_MACHINE, QEMU_PROCESS, S
 from pgherd.metrics.sampler import GuestView, SamplingView
 from pgherd.node.protocol import SampleSource
 from pgherd.runtimes.vm.qemu import GuestFiles, GuestSpec, arguments
-from pgherd.study.emulation import EMULATED_METRIC
+from pgherd.study.guests import EMULATED_METRIC
 
 # ---- memory and CPU
 

@@ -16,7 +16,7 @@ from pgherd.model.trial import Trial
 from pgherd.model.units import format_seconds
 from pgherd.runner.observer import RunObserver
 from pgherd.runner.time_estimate import TimeEstimate
-from pgherd.study.emulation import is_emulated
+from pgherd.study.guests import is_emulated
 
 # Redrawing uses CPU of the measured host.
 _REDRAWS_PER_SECOND = 1

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pgherd.cli.metrics_options import metrics_options
 from pgherd.cli.output import json_option, progress_console, runs_option
 from pgherd.model.errors import UsageError
-from pgherd.study.registry import studies, study_of
+from pgherd.study.study import studies, study_of
 
 if TYPE_CHECKING:
     from pgherd.store.run_directory import RunDirectory

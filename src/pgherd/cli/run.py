@@ -22,7 +22,7 @@ from pgherd.cli.output import json_option, runs_option, yes_option
 def command(scenario: Path | None, print_schema: bool, dry_run: bool, no_report: bool, runs: Path, as_json: bool) -> int:
     """Run a study from a scenario file (YAML). The option --write-scenario of a study writes one."""
     from pgherd.cli.run_study import run_study
-    from pgherd.prepare.scenarios import json_schema, read_scenario
+    from pgherd.prepare.requests import json_schema, read_scenario
 
     if print_schema:
         import json

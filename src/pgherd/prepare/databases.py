@@ -28,14 +28,12 @@ from pgherd.node.protocol import Node
 from pgherd.prepare import guests as virtual_machines
 from pgherd.prepare import hosts, load, servers
 from pgherd.prepare import volumes as server_volumes
-from pgherd.prepare.containers import ContainerLimits, Containers
 from pgherd.prepare.guests import GuestChoice, RequestedGuests
-from pgherd.prepare.hosts import HostShare
+from pgherd.prepare.hosts import ContainerLimits, Containers, HostShare
 from pgherd.prepare.load import Load, RequestedLoad
-from pgherd.prepare.prepared_study import PreparedStudy, thresholds
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace, open_workspace, thresholds
 from pgherd.prepare.servers import DatabaseSize, RequestedServers, ServerChoice, ServerSettings
 from pgherd.prepare.volumes import DiskSpace, RequestedVolumes
-from pgherd.prepare.workspace import Workspace, open_workspace
 from pgherd.runner.deploy import huge_pages, tracked_processes
 from pgherd.runner.execute import device_io
 from pgherd.runtimes.runtime_selection import choose

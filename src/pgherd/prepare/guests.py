@@ -23,8 +23,8 @@ from pgherd.model.load import ClientPlace, Script
 from pgherd.model.units import Size, format_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare.load import Load
+from pgherd.prepare.prepared_study import Workspace
 from pgherd.prepare.volumes import ServerVolumes
-from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes import balloon_controller
 from pgherd.runtimes.balloon_controller import moves, refuse_what_cannot_be_given_back
 from pgherd.runtimes.balloon_manager import entitlement_of
@@ -32,7 +32,7 @@ from pgherd.runtimes.runtime_selection import choose
 from pgherd.runtimes.vm import hypervisor, kernel
 from pgherd.runtimes.vm.qemu import MEMORY_UNIT_BYTES
 from pgherd.study.device_io import MEMORY_FILESYSTEMS
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 from pgherd.workloads.user_script import require_self_contained
 
 GUEST_SYSTEM = 192 * 2**20

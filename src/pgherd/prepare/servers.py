@@ -33,8 +33,7 @@ from pgherd.postgres.settings import PRIVATE, ChosenSettings, SettingRow
 from pgherd.postgres.version_differences import ServerDefaults, VersionDifference
 from pgherd.prepare.guests import GUEST_SYSTEM
 from pgherd.prepare.load import Load, RequestedLoad
-from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.workspace import Workspace
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.study.database_options import READ_ONLY
 from pgherd.workloads import user_script as user_scripts
 from pgherd.workloads.registry import find, loaders

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pgherd.host import file_systems, paths
 from pgherd.host.file_systems import require_empty
@@ -18,7 +18,7 @@ from pgherd.model.deployment import Role, Volume
 from pgherd.model.errors import UsageError
 from pgherd.model.units import format_bytes, parse_bytes
 from pgherd.node.protocol import Node
-from pgherd.prepare.workspace import Workspace
+from pgherd.prepare.prepared_study import VolumeContents, Workspace
 from pgherd.runner.deploy.volumes import TEMP_BYTES, check_directory, same_device, wal_bytes
 
 _NAME = re.compile(r"([a-z0-9][a-z0-9_-]{0,39})=(.+)", re.DOTALL)
@@ -62,22 +62,6 @@ DISK_RESERVE = 512 * 2**20
 _LABELS = {"data": "servers' data", "wal": "servers' WAL", "temp": "servers' temporary files", "tablespace": "tables and indexes"}
 _SPARE = 1.2
 """Size of a separate file system as a multiple of the bytes that it stores."""
-
-
-@dataclass(frozen=True)
-class VolumeContents:
-    """Contents of one volume.
-
-    ``words`` describes them. ``bytes`` is their estimated size for all servers of one host together.
-    """
-
-    volume: Volume
-    words: str
-    bytes: int
-
-    def part(self, servers: int, of: int) -> VolumeContents:
-        """Return the contents of ``servers`` servers, if this volume has those of ``of`` servers."""
-        return replace(self, bytes=-(-self.bytes * servers // of))
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from pgherd.model.run import RunRecord
 from pgherd.model.text import clean
 from pgherd.report import formatting, html_model
 from pgherd.report.data_files import leading, notices
-from pgherd.study.registry import table_view
+from pgherd.study.study import table_view
 
 if TYPE_CHECKING:
     from pgherd.report.drawing import RenderedFigure

@@ -24,9 +24,8 @@ from pgherd.model.deployment import (
 from pgherd.model.load import ClientPlace, Load, Protocol, Script
 from pgherd.model.trial import State
 from pgherd.model.units import Duration, Size, format_seconds
-from pgherd.study.cluster_options import ClusterRequest
-from pgherd.study.complete_options import StudyOptions
 from pgherd.study.option import CLUSTER, LIMITS, MEASUREMENT, POSTGRESQL, STORAGE, VM, WORKLOAD, option
+from pgherd.study.shared_options import ClusterRequest, StudyOptions
 
 READ_ONLY = "default_transaction_read_only"
 """PostgreSQL setting that rejects writes. It is on if the user gives --read-only for the scripts."""

@@ -9,7 +9,7 @@ from pgherd.model.deployment import Volume
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
 from pgherd.postgres import installations, settings_validation
-from pgherd.prepare import registry
+from pgherd.prepare import prepared_study
 from pgherd.prepare.prepared_study import with_inputs
 from pgherd.studies.compare import prepare as prepare_compare_module
 from pgherd.studies.compare.options import CompareRequest
@@ -151,9 +151,9 @@ def test_blocks_too_few_to_decide_anything_are_told_before_they_are_run():
 
 
 def test_devices_that_any_arm_formats_are_typed_by_the_user(monkeypatch):
-    complete = registry.prepare
+    complete = prepared_study.prepare
     devices = iter([("/dev/sdy",), ("/dev/sdz", "/dev/sdy")])
-    monkeypatch.setattr(registry, "prepare", lambda *given, **more: replace(complete(*given, **more), typed=next(devices)))
+    monkeypatch.setattr(prepared_study, "prepare", lambda *given, **more: replace(complete(*given, **more), typed=next(devices)))
     assert prepared(variant=("x:jit=off",)).typed == ("/dev/sdy", "/dev/sdz")
 
 

@@ -14,8 +14,8 @@ from pgherd.model.deployment import VmMemoryPolicy
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.run import Swap
 from pgherd.node.local import LocalNode
-from pgherd.prepare import containers, databases, guests, servers, volumes
-from pgherd.prepare.scenarios import read_scenario
+from pgherd.prepare import databases, guests, hosts, servers, volumes
+from pgherd.prepare.requests import read_scenario
 from pgherd.runtimes.vm.hypervisor import OVERHEAD
 from pgherd.studies.consolidation import prepare as module
 from pgherd.studies.consolidation.options import LAYOUTS, ConsolidationOptions, ConsolidationRequest
@@ -55,7 +55,7 @@ def groups():
 @pytest.fixture
 def no_swap_looked_for(monkeypatch):
     """What can be had of swap is the host module's matter."""
-    monkeypatch.setattr(containers.host_swap, "check", lambda node, swap: None)
+    monkeypatch.setattr(hosts.host_swap, "check", lambda node, swap: None)
 
 
 def test_a_plain_request_is_e4_in_small():
@@ -176,7 +176,7 @@ class TestWithControlGroups:
         def refuse(node, swap):
             raise CapabilityError("no module zram")
 
-        monkeypatch.setattr(containers.host_swap, "check", refuse)
+        monkeypatch.setattr(hosts.host_swap, "check", refuse)
         found = prepared(runtime="cgroup", schemes=("dedicated",), overcommit=(0.3,), shared_buffers_percent=(25,))
         assert found.environment.swap == Swap(kind="none")
         assert any("no module zram" in choice for choice in found.defaults_chosen)

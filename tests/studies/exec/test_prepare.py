@@ -4,7 +4,7 @@ import pytest
 
 from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.node.local import LocalNode
-from pgherd.prepare.scenarios import request
+from pgherd.prepare.requests import request
 from pgherd.studies.exec.options import ExecRequest, ExtractedValue
 from pgherd.studies.exec.prepare import prepare
 

@@ -5,7 +5,7 @@ from pgherd.studies.hugepages.options import HugepagesOptions, HugepagesRequest
 from pgherd.studies.hugepages.propose import propose
 from pgherd.studies.hugepages.study import STUDY
 from pgherd.study.comparison.propose import propose as compare_propose
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 
 MB = 2**20
 

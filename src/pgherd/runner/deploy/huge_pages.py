@@ -20,7 +20,7 @@ from pgherd.postgres import huge_pages
 from pgherd.postgres.huge_pages import HugePageNeed
 from pgherd.postgres.instance import Instance
 from pgherd.runner.deploy.transition_plan import ServerKey
-from pgherd.study.registry import study_of
+from pgherd.study.study import study_of
 
 MIN_UNRESERVED_BYTES = 64 * 2**20
 """Minimum bytes of a container in addition to its huge pages: processes, connections, files of WAL buffers."""

@@ -23,14 +23,12 @@ from pgherd.model.trial import State
 from pgherd.model.units import format_seconds
 from pgherd.node.protocol import Node
 from pgherd.postgres import huge_pages
-from pgherd.prepare import merge, registry, servers
+from pgherd.prepare import merge, prepared_study, servers
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages, thresholds
-from pgherd.prepare.scenarios import read_scenario
-from pgherd.prepare.variants import FIXED, apply, parse_variant, require_different
+from pgherd.prepare.requests import FIXED, apply, parse_variant, read_scenario, require_different
 from pgherd.studies.compare import prepare_interleaved
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityRequest
-from pgherd.study.cluster_options import CLUSTER_FIELDS
 from pgherd.study.comparison import variants
 from pgherd.study.comparison.metrics import METRICS
 from pgherd.study.comparison.options import CompareOptions, Variant
@@ -38,7 +36,8 @@ from pgherd.study.comparison.propose import alpha
 from pgherd.study.comparison.request import BlocksRequest, ScenarioVariant
 from pgherd.study.comparison.tables import difference_rows
 from pgherd.study.database_options import DatabaseRequest
-from pgherd.study.registry import study_of
+from pgherd.study.shared_options import CLUSTER_FIELDS
+from pgherd.study.study import study_of
 
 BASE = "base"
 """Name of the unchanged request. A single variant is compared with it."""
@@ -56,7 +55,7 @@ _NOT_VARIED = FIXED | {"databases", "efficiency", "bound_by", "soak", "start_sta
 
 
 def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
-    """Complete a comparison for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a comparison for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     metric, limits = _metric(request), thresholds(request.threshold)
     facts = gather(node)
     seed = request.seed if request.seed is not None else random.randrange(2**31)
@@ -64,7 +63,7 @@ def prepare(node: Node, request: CompareRequest, dry: bool) -> PreparedStudy:
     by_variant: dict[str, PreparedStudy] = {}
     for name, variant_request in requests.items():
         try:
-            by_variant[name] = registry.prepare(node, study, variant_request, dry=dry)
+            by_variant[name] = prepared_study.prepare(node, study, variant_request, dry=dry)
         except UsageError as error:
             raise UsageError(f"{_variant_kind(request)} '{name}': {error}") from None
     environment = merge.environment({name: prepared.environment for name, prepared in by_variant.items()})

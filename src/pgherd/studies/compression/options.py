@@ -9,9 +9,8 @@ from pydantic import AfterValidator, Field
 from pgherd.model.base import Model
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
 from pgherd.model.units import format_bytes
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.measurement_options import SampleRequest
 from pgherd.study.option import option
+from pgherd.study.shared_options import SampleRequest, StudyOptions
 
 SEGMENT = 2**20
 """Size of a sampled segment in bytes. Blocks of every size are parts of the same segments."""

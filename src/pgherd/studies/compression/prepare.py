@@ -34,7 +34,7 @@ MEMORY = 512 * 2**20
 
 
 def prepare(node: Node, request: CompressionRequest, dry: bool) -> PreparedStudy:
-    """Complete a compression request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a compression request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     kinds, sizes = _kinds(request), _blocks(request.block_sizes)
     for name in request.codecs:
         probe.require_codec(name)

@@ -8,7 +8,7 @@ from pgherd.model.analysis import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.compression.options import CompressionOptions, DataKind, deployment
-from pgherd.study import sample_schedule
+from pgherd.study import trial_schedule
 
 
 def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -17,7 +17,7 @@ def propose(options: CompressionOptions, results: Sequence[TrialResult]) -> Prop
     Every form reads the same segments, so one trial each is enough. Failed trials are not repeated.
     """
     trials = tuple(_trial(options, kind, form) for kind in options.data for form in options.forms)
-    return sample_schedule.propose(trials, results, options.time_budget, "every kind of data has been compressed in every form")
+    return trial_schedule.propose_once(trials, results, options.time_budget, "every kind of data has been compressed in every form")
 
 
 def _trial(options: CompressionOptions, kind: DataKind, form: str) -> Trial:

@@ -15,7 +15,7 @@ from pgherd.model.units import Duration, Size
 from pgherd.studies.consolidation.load_patterns import Plan
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
-from pgherd.study.swap_options import SwapRequest
+from pgherd.study.shared_options import SwapRequest
 
 Layout = Literal["shared-server", "shared-container", "dedicated", "dedicated-balloon"]
 """Containers and servers of the databases, schemes 1 to 4 of E4. One server with all databases; one container with a server per database; a

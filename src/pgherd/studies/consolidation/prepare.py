@@ -20,12 +20,11 @@ from pgherd.postgres import settings as server_settings
 from pgherd.postgres.installations import Installation
 from pgherd.postgres.settings import SettingRow
 from pgherd.prepare import guests, hosts, servers
-from pgherd.prepare.containers import Containers, choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import budget_for
-from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.hosts import Containers, choose_cpu, choose_memory, choose_swap, complete_limits, with_swap
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.prepare.volumes import disk_space
-from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes import balloon_controller
 from pgherd.runtimes.balloon_controller import moves
 from pgherd.runtimes.balloon_manager import entitlement_of
@@ -82,7 +81,7 @@ _MIN_SERVER_BYTES, _MIN_BACKEND_BYTES = 12 * _MB, _MB
 
 
 def prepare(node: Node, request: ConsolidationRequest, dry: bool) -> PreparedStudy:
-    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     request = _with_preset(request)
     databases = request.databases or 2
     plan, busy, quiet = _load(request, databases)

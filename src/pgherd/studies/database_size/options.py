@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from pgherd.model.deployment import Container, Database, Deployment, Host, Server
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.measurement_options import SampleRequest
 from pgherd.study.option import option
+from pgherd.study.shared_options import SampleRequest, StudyOptions
 
 SCALES = (1, 2, 5, 10, 20, 50)
 """Default scales to load, one after the other. Their total size is about 1.5 GB."""

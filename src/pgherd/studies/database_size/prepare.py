@@ -18,7 +18,7 @@ MEMORY = 512 * 2**20
 
 
 def prepare(node: Node, request: DatabaseSizeRequest, dry: bool) -> PreparedStudy:
-    """Complete a database-size request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a database-size request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     facts = gather(node)
     account = server_account(request.run_as)
     installation = installations.choose(node, request.pg_bin, request.pg_version)

@@ -8,7 +8,7 @@ from pgherd.model.analysis import Proposal
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial
 from pgherd.studies.database_size.options import DatabaseSizeOptions, deployment
-from pgherd.study import sample_schedule
+from pgherd.study import trial_schedule
 
 
 def propose(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Proposal:
@@ -17,4 +17,4 @@ def propose(options: DatabaseSizeOptions, results: Sequence[TrialResult]) -> Pro
         Trial(point={"scale": scale}, deployment=deployment(options, scale), state="fresh", phases=(), probe="database-size")
         for scale in options.scales
     )
-    return sample_schedule.propose(trials, results, options.time_budget, "every scale has been loaded and measured")
+    return trial_schedule.propose_once(trials, results, options.time_budget, "every scale has been loaded and measured")

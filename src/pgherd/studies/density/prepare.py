@@ -11,10 +11,9 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.units import Duration, format_bytes, format_seconds
 from pgherd.node.protocol import Node
 from pgherd.prepare import servers
-from pgherd.prepare.containers import choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
-from pgherd.prepare.hosts import HostShare
+from pgherd.prepare.hosts import HostShare, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.load import Load
 from pgherd.prepare.prepared_study import PreparedStudy
 from pgherd.prepare.volumes import disk_space
@@ -34,7 +33,7 @@ _LARGER = 1.5
 
 
 def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
-    """Complete a density request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a density request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     _require_long_enough(request.soak)
     cached = request.bound_by == "cpu"
     with prepare_databases(node, request, dry) as preparation:

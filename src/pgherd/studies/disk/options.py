@@ -11,8 +11,8 @@ from pgherd.model.deployment import Deployment, Host, Volume
 from pgherd.model.load import Load
 from pgherd.model.units import Size
 from pgherd.studies.disk.access_patterns import DEFAULT, MIX, TESTS, AccessPattern
-from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import MEASUREMENT, option
+from pgherd.study.shared_options import MeasuredOptions, MeasurementRequest
 
 ALL = "all"
 """Name of the load on all volumes at once."""

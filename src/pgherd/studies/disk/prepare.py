@@ -37,7 +37,7 @@ MEMORY = 256 * 2**20
 
 
 def prepare(node: Node, request: DiskRequest, dry: bool) -> PreparedStudy:
-    """Complete a disk request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a disk request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     limits = thresholds(request.threshold)
     rate = _rate(request)
     tests = _tests(request, rate)

@@ -13,9 +13,8 @@ from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import Load
 from pgherd.model.text import HIDDEN
 from pgherd.model.units import Duration
-from pgherd.study.complete_options import StudyOptions
-from pgherd.study.measurement_options import MeasurementRequest
 from pgherd.study.option import option, redefined
+from pgherd.study.shared_options import MeasurementRequest, StudyOptions
 
 TIMEOUT = 600.0
 """Default maximum duration of a command in seconds."""

@@ -32,7 +32,7 @@ _FIND = (
 
 
 def prepare(node: Node, request: ExecRequest, dry: bool) -> PreparedStudy:
-    """Complete an exec request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete an exec request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if not request.command:
         raise UsageError("there is no command; write it after --, such as 'pgherd exec -- sleep 1'")
     if any("\0" in word for word in request.command):

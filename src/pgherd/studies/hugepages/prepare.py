@@ -45,7 +45,7 @@ _IN_GUESTS = (
 
 
 def prepare(node: Node, request: HugepagesRequest, dry: bool) -> PreparedStudy:
-    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if request.runtime is not None and capabilities_of(request.runtime).own_kernel:
         raise CapabilityError(_IN_GUESTS)
     facts = gather(node)

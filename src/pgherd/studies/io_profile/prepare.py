@@ -14,9 +14,9 @@ from pgherd.model.errors import CapabilityError, UsageError
 from pgherd.model.host_facts import HostFacts
 from pgherd.model.units import format_bytes, format_seconds
 from pgherd.node.protocol import Node
-from pgherd.prepare import registry
+from pgherd.prepare import prepared_study
 from pgherd.prepare.prepared_study import PreparedStudy
-from pgherd.prepare.variants import parse_variant, plain
+from pgherd.prepare.requests import parse_variant, plain
 from pgherd.studies.compare import prepare as comparison
 from pgherd.studies.compare.options import CompareRequest
 from pgherd.studies.density.options import DensityOptions, DensityRequest
@@ -54,7 +54,7 @@ class _Comparison(CompareRequest):
 
 
 def prepare(node: Node, request: IoProfileRequest, dry: bool) -> PreparedStudy:
-    """Complete the request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete the request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     variants = _variants(request)
     facts = gather(node)
     untraced = "" if request.memory_ratio is None else block_trace.refused(node)
@@ -169,7 +169,7 @@ def _completed(node: Node, set_fields: dict[str, Any], variants: Sequence[str], 
         **set_fields,
         "databases": (1,),
     }
-    prepared = registry.prepare(node, "density", DensityRequest.model_validate(fields), dry=dry)
+    prepared = prepared_study.prepare(node, "density", DensityRequest.model_validate(fields), dry=dry)
     options = prepared.options
     assert isinstance(options, DensityOptions)
     options = options.model_copy(update={"repeats": 1, "single_database_repeats": 1})

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field
 from pgherd.model.deployment import Deployment, Host, Link
 from pgherd.model.load import Load
 from pgherd.model.units import Duration, Size
-from pgherd.study.measurement_options import MeasuredOptions, MeasurementRequest
 from pgherd.study.option import CLUSTER, option
+from pgherd.study.shared_options import MeasuredOptions, MeasurementRequest
 
 STREAMS = (1, 2, 4, 8, 16)
 MAX_STREAMS = 128

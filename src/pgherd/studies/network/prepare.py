@@ -30,7 +30,7 @@ _BITS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
 
 
 def prepare(node: Node, request: NetworkRequest, dry: bool) -> PreparedStudy:
-    """Complete a network request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a network request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     limits = thresholds(request.threshold)
     version = _iperf3(node)
     links = _links(request)

@@ -10,10 +10,10 @@ from pgherd.model.errors import PgherdError, UsageError
 from pgherd.model.units import format_bytes
 from pgherd.node.protocol import Node
 from pgherd.prepare import merge, servers
-from pgherd.prepare.containers import ContainerCpu, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.databases import DatabasePreparation, complete, database_options, prepare_databases
+from pgherd.prepare.hosts import ContainerCpu, choose_cpu, choose_memory, complete_limits
 from pgherd.prepare.prepared_study import PreparedStudy, most_pages
-from pgherd.prepare.variants import FIXED, expand, require_different
+from pgherd.prepare.requests import FIXED, expand, require_different
 from pgherd.prepare.volumes import disk_space
 from pgherd.studies.scaling.options import MAX_CLIENTS_FACTOR, ScalingOptions, ScalingRequest, ScalingVariant, choose_clients, plural
 from pgherd.studies.scaling.propose import planned
@@ -33,7 +33,7 @@ _BRANCHES = ("tpcb-like", "simple-update")
 
 
 def prepare(node: Node, request: ScalingRequest, dry: bool) -> PreparedStudy:
-    """Complete a scaling request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a scaling request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     if not request.variant:
         return _with_budget(_server(node, request, dry))
     # A single variant is compared with the unchanged request.

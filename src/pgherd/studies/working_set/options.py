@@ -16,7 +16,7 @@ from pgherd.model.units import Duration, Size
 from pgherd.study.comparison.request import Share
 from pgherd.study.database_options import BuiltinWorkload, DatabaseOptions, DatabaseRequest
 from pgherd.study.option import option, redefined, without_nulls
-from pgherd.study.swap_options import SwapRequest
+from pgherd.study.shared_options import SwapRequest
 
 DEFAULT_SCALE = 128
 """Default size of the random-block table in MiB."""

@@ -15,13 +15,12 @@ from pgherd.model.units import Size, format_bytes
 from pgherd.node.protocol import Node
 from pgherd.postgres import configuration
 from pgherd.prepare import hosts, servers
-from pgherd.prepare.containers import ContainerCpu, Containers, choose_cpu, choose_swap, complete_limits, with_swap
 from pgherd.prepare.databases import complete, database_options, prepare_databases
 from pgherd.prepare.guests import largest_guest
+from pgherd.prepare.hosts import ContainerCpu, Containers, choose_cpu, choose_swap, complete_limits, with_swap
 from pgherd.prepare.load import Load
-from pgherd.prepare.prepared_study import PreparedStudy
+from pgherd.prepare.prepared_study import PreparedStudy, Workspace
 from pgherd.prepare.volumes import disk_space
-from pgherd.prepare.workspace import Workspace
 from pgherd.runtimes.vm.qemu import MIN_MEMORY_BYTES
 from pgherd.studies.working_set.options import (
     DEFAULT_SCALE,
@@ -58,7 +57,7 @@ MAX_SIZE_FACTOR = 1.2
 
 
 def prepare(node: Node, request: WorkingSetRequest, dry: bool) -> PreparedStudy:
-    """Complete a working-set request for this host; see ``prepare.registry.prepare`` for what it raises."""
+    """Complete a working-set request for this host; see ``prepare.prepared_study.prepare`` for what it raises."""
     request = _with_preset(request)
     clients = request.clients or CLIENTS
     if min(clients) < 1 or len(set(clients)) < len(clients):
