@@ -1,4 +1,4 @@
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -26,8 +26,9 @@ def looked(monkeypatch):
 
 def find(read_only=True, **asked):
     not_external = tuple(name for name in servers.ONLY_OWN if name in asked)
-    load = RequestedLoad(given=frozenset(asked), **{name: value for name, value in asked.items() if name not in not_external})
-    return servers.find_external("postgresql://h", not_external, load, read_only=read_only)
+    load = dict.fromkeys(field.name for field in fields(RequestedLoad)) | {"workload": "select-only", "scripts": (), "protocol": "prepared"}
+    load |= {"start_state": "warm", "given": frozenset(asked)} | {name: asked[name] for name in asked if name not in not_external}
+    return servers.find_external("postgresql://h", not_external, RequestedLoad(**load), read_only=read_only)
 
 
 def test_a_server_is_looked_at(looked):

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from pgherd.model.errors import UsageError
@@ -7,7 +9,9 @@ from pgherd.prepare.load import RequestedLoad, data_of_init, own_mix, partitions
 
 
 def asked(**options):
-    return RequestedLoad(**options)
+    given = dict.fromkeys(field.name for field in dataclasses.fields(RequestedLoad))
+    flags = dict.fromkeys(("read_only", "allow_writes", "external", "check_consistency"), False)
+    return RequestedLoad(**given | flags | {"workload": "select-only", "scripts": (), "given": frozenset(options)} | options)
 
 
 def found(**words):

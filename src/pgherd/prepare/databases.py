@@ -3,7 +3,7 @@
 A study calls these steps one after the other. Each returns an immutable value with its messages:
 
 1. ``prepare_databases``: this host, the run's share of it, runtime, load, servers, volumes and virtual machines.
-2. ``containers.choose_cpu``, ``containers.choose_memory``: the limits of each database's container.
+2. ``hosts.choose_cpu``, ``hosts.choose_memory``: the limits of each database's container.
 3. ``servers.database_size``: the size of a database. The user's scripts are tried.
 4. ``servers.choose_settings``, ``volumes.disk_space``: the settings of each server, and the disk space of all.
 5. ``database_options``, ``complete``: the options of the study, and the study that is ready to run.
@@ -139,7 +139,9 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
         ksm=request.vm_ksm,
     )
     volume_texts: dict[Role, str | None] = {"data": request.data_volume, "wal": request.wal_volume, "temp": request.temp_volume}
-    volumes = server_volumes.choose_volumes(volume_texts, request.tablespace_volume, request.allow_format)
+    volumes = (
+        None if request.dsn is not None else server_volumes.choose_volumes(volume_texts, request.tablespace_volume, request.allow_format)
+    )
     facts = gather(node)
     share = hosts.choose_share(facts, request.host_cores, request.host_memory, request.over, request.placement)
     with open_workspace(node, request.run_as, dry=dry) as workspace:
@@ -159,7 +161,7 @@ def prepare_databases(node: Node, request: DatabaseRequest, dry: bool) -> Iterat
             containers=Containers(runtime, share, facts.logical_cpus, request.vcpus, request.cpu_mode, request.memory),
             load=chosen_load,
             servers=chosen_servers,
-            volumes=volumes if external is None else None,
+            volumes=volumes,
             guests=guests,
             measurement=measurement,
             messages=(

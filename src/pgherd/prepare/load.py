@@ -34,23 +34,23 @@ class RequestedLoad:
         given: names of all options that the user gives. The others have defaults.
     """
 
-    workload: BuiltinWorkload = "select-only"
-    scale: int | None = None
-    partitions: int | None = None
-    scripts: tuple[str, ...] = ()
-    init: str | None = None
-    read_only: bool = False
-    allow_writes: bool = False
-    external: bool = False
-    rate: float | None = None
-    protocol: Protocol = "prepared"
-    client_placement: ClientPlace = "inside"
-    think_time: float | None = None
-    zipf: float | None = None
-    update_percent: int | None = None
-    check_consistency: bool = False
-    start_state: State = "warm"
-    given: frozenset[str] = frozenset()
+    workload: BuiltinWorkload
+    scale: int | None
+    partitions: int | None
+    scripts: tuple[str, ...]
+    init: str | None
+    read_only: bool
+    allow_writes: bool
+    external: bool
+    rate: float | None
+    protocol: Protocol
+    client_placement: ClientPlace
+    think_time: float | None
+    zipf: float | None
+    update_percent: int | None
+    check_consistency: bool
+    start_state: State
+    given: frozenset[str]
 
 
 @dataclass(frozen=True)

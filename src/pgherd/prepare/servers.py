@@ -96,17 +96,17 @@ class RequestedServers:
         vcpus: like ``trace_io`` an option that pgherd ignores for an external server.
     """
 
-    dsn: str | None = None
-    pg_bin: str | None = None
-    pg_version: str | None = None
-    set: tuple[str, ...] = ()
-    settings_from: str | None = None
-    huge_pages: str | None = None
-    read_only: bool = False
-    data_checksums: bool | None = None
-    not_external: tuple[str, ...] = ()
-    vcpus: float | None = None
-    trace_io: bool = False
+    dsn: str | None
+    pg_bin: str | None
+    pg_version: str | None
+    set: tuple[str, ...]
+    settings_from: str | None
+    huge_pages: str | None
+    read_only: bool
+    data_checksums: bool | None
+    not_external: tuple[str, ...]
+    vcpus: float | None
+    trace_io: bool
 
 
 @dataclass(frozen=True)
