@@ -108,7 +108,6 @@ def make_up(run: Path, seed: int) -> None:
         threads=4,
         databases=choose_points(CORES, VCPUS),
         repeats=3,
-        single_database_repeats=5,
         duration=9.0,
         seed=seed,
     )

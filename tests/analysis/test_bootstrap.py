@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pgherd.analysis.bootstrap import bootstrap_fit, draw_means, draw_medians, exact_median, median_estimate, percentiles
+from pgherd.analysis.bootstrap import (
+    Spread,
+    bootstrap_fit,
+    draw_means,
+    draw_medians,
+    exact_median,
+    mean_of_point,
+    median_estimate,
+    percentiles,
+    relative_spreads,
+    repeats_for,
+)
 from pgherd.analysis.scaling_model import HINGE, LINE, USL, fit
 
 
@@ -49,18 +60,53 @@ def test_means_without_spread_cannot_be_drawn() -> None:
 
 
 def test_drawn_means_spread_as_student_says() -> None:
-    drawn = draw_means([[99.0, 100, 101], [200.0, 204, 196], [300.0, 306, 294]], resamples=20_000, seed=1)
+    drawn = draw_means([[99.0, 100, 101], [198.0, 200, 202], [297.0, 300, 303]], resamples=20_000, seed=1)
     assert drawn is not None
-    # Pooled relative variance (0.01² + 0.02² + 0.02²)/3 with 6 degrees of freedom; a t with 6 has variance 6/4.
-    expected = math.sqrt(3e-4 / 3 * 6 / 4) * np.array([100, 200, 300])
+    # The relative variance is 0.01² with 6 degrees of freedom; a t with 6 has variance 6/4.
+    expected = math.sqrt(1e-4 / 3 * 6 / 4) * np.array([100, 200, 300])
     assert drawn.std(axis=0) == pytest.approx(expected, rel=0.05)
 
 
-def test_five_repeats_speak_for_themselves() -> None:
-    quiet, noisy = [100.0, 100.01, 99.99, 100, 100], [100.0, 120, 80]
-    drawn = draw_means([quiet, noisy, noisy], resamples=500, seed=2)
-    assert drawn is not None
-    assert drawn[:, 0].std() < 0.1 < 1 < drawn[:, 1].std()
+def test_a_noisy_point_keeps_its_own_spread() -> None:
+    quiet = [[100.0 * n, 101.0 * n, 99.0 * n] for n in range(1, 7)]
+    spreads = relative_spreads([*quiet, [700.0, 1000.0, 400.0]])
+    assert spreads is not None
+    assert [spread.degrees for spread in spreads] == [12] * 5 + [6, 2], "its neighbour shares its noise"
+    assert spreads[0].variance == pytest.approx(1e-4) and spreads[6].variance == pytest.approx(9 / 49)
+
+
+def test_groups_do_not_share_their_spread() -> None:
+    below, full = [[99.0, 100, 101]] * 3, [[80.0, 100, 120]] * 3
+    spreads = relative_spreads(below + full, [0, 0, 0, 1, 1, 1])
+    assert spreads is not None
+    assert [spread.variance for spread in spreads] == pytest.approx([1e-4] * 3 + [0.04] * 3)
+    merged = relative_spreads([[99.0, 101], [99.0, 101], [99.0, 101], [99.0, 101]], [0, 1, 1, 1])
+    assert merged is not None and {spread.degrees for spread in merged} == {4}, "a group with too few repeats is merged"
+
+
+@pytest.mark.parametrize("noisy", [0, 1, 2, 3, 4])
+def test_a_mean_is_held_as_often_as_said(noisy: int) -> None:
+    """Five points of three repeats with 4 % noise, of which some have 25 %: the 95 % intervals of all of them, over 1,000 runs."""
+    rng = np.random.default_rng(7 + noisy)
+    deviations, held = [0.25] * noisy + [0.04] * (5 - noisy), np.zeros(5)
+    for _ in range(1000):
+        repeats = [(100 * (1 + deviation * rng.standard_normal(3))).tolist() for deviation in deviations]
+        spreads = relative_spreads(repeats)
+        assert spreads is not None
+        for i, values in enumerate(repeats):
+            found = mean_of_point(values, spreads[i])
+            assert found.low is not None and found.high is not None
+            held[i] += found.low <= 100 <= found.high
+    assert held.min() > 840 and held.mean() > 900, held
+
+
+def test_repeats_for_a_width_by_hand() -> None:
+    # 14 repeats: t of 13 degrees is 2.160, times 0.1667 / sqrt(14) = 0.0962.
+    assert repeats_for(Spread(1 / 36, 2), 0.1) == 14
+    assert repeats_for(Spread(1 / 36, 2), 0.1, most=13) is None
+    assert repeats_for(Spread(0.0, 2), 0.1) == 3
+    # With 12 degrees from other points t is 2.179 at once.
+    assert repeats_for(Spread(0.01, 12), 0.1) == 5
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import t as t_distribution
 
-from pgherd.analysis.intervals import mean_interval, median_interval, ratio_of_means, repeats_for, student
+from pgherd.analysis.intervals import mean_interval, median_interval, ratio_of_means, student
 
 values = st.lists(st.floats(1, 1e6), min_size=3, max_size=20)
 
@@ -32,16 +32,6 @@ def test_mean_by_hand() -> None:
     assert found.value == 12
     assert found.high == pytest.approx(12 + 4.30265 * 2 / math.sqrt(3), abs=1e-3)
     assert found.confidence == 0.95
-
-
-def test_repeats_for_a_width_by_hand() -> None:
-    # Mean 12, standard deviation 2: 13 repeats reach 2.179 × 2/√13 = 1.209 to either side, 14 reach 2.160 × 2/√14 = 1.155.
-    assert repeats_for([10, 12, 14], 0.1) == 14
-    assert repeats_for([10, 12, 14], 0.1, most=13) is None
-    assert repeats_for([12, 12, 12], 0.1) == 3
-    assert repeats_for([-1, 0, 1], 0.1) is None
-    with pytest.raises(ValueError, match="at least two values, not 1"):
-        repeats_for([1.0], 0.1)
 
 
 @pytest.mark.parametrize("few", [[5.0], [5.0, 6.0]])

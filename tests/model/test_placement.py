@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pgherd.model import placement
 from pgherd.model.deployment import Container, Host
+from pgherd.runtimes.runtime import CpuAssignment
 
 GB = 2**30
 
@@ -109,17 +110,28 @@ def test_spread_gives_what_looking_at_every_host_would(machines, wanted):
 
 
 @given(st.integers(1, 6), st.integers(1, 40), st.randoms())
-def test_any_first_few_in_turn_are_spread(machines, count, rng):
+def test_any_number_of_containers_is_spread(machines, count, rng):
     names = [host.name for host in hosts(*[1] * machines)]
     where = {f"db{i}": names[i % machines] for i in range(count)}
     order = list(where)
     rng.shuffle(order)
-    turn = placement.in_turn(where, order, dict.fromkeys(names, 1.0))
-    assert sorted(turn) == sorted(order)
     for few in range(1, count + 1):
-        each = Counter(where[name] for name in turn[:few])
+        chosen = placement.balanced(order, {name: (host,) for name, host in where.items()}, dict.fromkeys(names, 1.0), few)
+        assert len(set(chosen)) == few
+        each = Counter(where[name] for name in chosen)
         full = [name for name in names if each[name] < list(where.values()).count(name)]
         assert not full or max(each.values()) - min(each[name] for name in full) <= 1
+
+
+def test_more_is_chosen_from_a_larger_host():
+    resources = {f"db{i}": ("large" if i % 2 else "small",) for i in range(12)}
+    chosen = placement.balanced(list(resources), resources, {"large": 8.0, "small": 4.0}, 6)
+    assert Counter(resources[name][0] for name in chosen) == {"large": 4, "small": 2}
+
+
+def test_cpus_are_assigned_as_at_the_start_of_the_containers():
+    given = CpuAssignment(range(5))
+    assert [given.place(Container(name=f"c{n}", vcpus=2, cpu_mode="cpuset")) for n in range(6)] == placement.pinned_cpus([2] * 6, 5)
 
 
 def test_the_hosts_that_a_rule_speaks_of():

@@ -30,7 +30,7 @@ Curve = tuple[list[DensityPoint], list[TrialResult]]
 @pytest.fixture
 def measured(options: Build, simulate: Any) -> Callable[..., Curve]:
     def run(**host: Any) -> Curve:
-        given = options(databases=(1, 4, 8), single_database_repeats=3)
+        given = options(databases=(1, 4, 8))
         results = simulate(given, **host).all(planned(given))
         return density_points(given, results), results
 
@@ -49,7 +49,7 @@ def test_all_clean_and_complete_is_a(measured: Callable[..., Curve]) -> None:
 
 def test_a_number_without_an_interval_is_no_a(options: Build, simulate: Any) -> None:
     for repeats, least, given in ((1, 3, "B"), (2, 3, "B"), (3, 3, "A"), (1, 2, "B"), (2, 2, "A")):
-        asked = options(databases=(1, 4, 8), repeats=repeats, single_database_repeats=repeats)
+        asked = options(databases=(1, 4, 8), repeats=repeats)
         results = simulate(asked).all(planned(asked))
         assert grade(density_points(asked, results), results, complete=True, wanted=repeats, least=least) == given, (repeats, least)
 
@@ -120,7 +120,7 @@ def test_what_clean_reruns_made_up_for_is_not_to_be_measured_again(options: Buil
     once = noisy("databases=6#1")
     assert any(result.tainted for result in once) and rerun_hints("B", once, []) == [], "a clean rerun stands in its place"
     (said,) = rerun_hints("B", noisy("databases=6#1", max_reruns=0), [])
-    assert "tainted 1 of 23 trials (steal)" in said
+    assert "tainted 1 of 21 trials (steal)" in said
     left = noisy("databases=6#1", *(f"databases=8#{repeat}" for repeat in range(9)))
     (said,) = rerun_hints("B", left, [])
     count = sum(result.trial.point["databases"] == 8 for result in left)

@@ -11,15 +11,25 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.intervals import LEAST, Estimate, student
 from pgherd.analysis.scaling_model import Array, Fit, observations
 
-OWN = 5
-"""Minimum number of repeats for a separate spread of a point. Below it, spreads are pooled over points."""
+OUTLYING = 0.02
+"""Probability of a variance as large as a point's, given the pooled one of the others, below which the point keeps its own spread."""
+MIN_DEGREES = 3
+"""Minimum degrees of freedom of a pooled spread."""
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Relative variance of the repeats of one point, with its degrees of freedom."""
+
+    variance: float
+    degrees: int
 
 
 def percentiles(draws: Array, confidence: float = 0.95) -> tuple[float, float]:
@@ -65,38 +75,108 @@ def bootstrap_fit(
     return replace(fitted, intervals=intervals)
 
 
-def relative_spreads(repeats: Sequence[Sequence[float]]) -> list[tuple[float, int]] | None:
-    """Return each point's relative variance, with its degrees of freedom.
+def relative_spreads(repeats: Sequence[Sequence[float]], groups: Sequence[int] | None = None) -> list[Spread] | None:
+    """Return the spread of each point's repeats, or None with fewer than three degrees of freedom in all.
 
-    A point with five or more repeats has a separate spread. Others share a pooled one, on the assumption that they are about
-    equally noisy in relative terms. None with fewer than three degrees of freedom.
+    Points of a group share a pooled spread, since two or three repeats of one point say little about it: those of a two-level noise are
+    on one level in a quarter of the cases. A point whose variance is larger than the pooled one of the others by more than chance (F test
+    with ``OUTLYING``) keeps its own, so that it neither gets their narrow interval nor widens theirs. At most half of the points of a
+    group do, the most deviating first. Where a point and its neighbours together scatter more, they decide: noise that begins at one number
+    of databases or clients also meets the next one. ``benchmarks/coverage.py`` has the coverage of the intervals.
+
+    Args:
+        repeats: values of each point.
+        groups: the group of each point, such as below a full host and from there on. None: one group. Groups with too few repeats are
+            merged into one.
     """
     means = [math.fsum(values) / len(values) for values in repeats]
-    variances = [float(np.var(np.asarray(v) / m, ddof=1)) if len(v) > 1 and m > 0 else 0.0 for v, m in zip(repeats, means, strict=True)]
-    pooled_points = [i for i, v in enumerate(repeats) if len(v) < OWN]
-    degrees = sum(len(repeats[i]) - 1 for i in pooled_points)
-    if pooled_points and degrees < 3:
-        pooled_points, degrees = list(range(len(repeats))), sum(len(v) - 1 for v in repeats)
-        if degrees < 3:
-            return None
-    pooled = sum(variances[i] * (len(repeats[i]) - 1) for i in pooled_points) / degrees if pooled_points else 0.0
-    return [(pooled, degrees) if i in pooled_points else (variances[i], len(values) - 1) for i, values in enumerate(repeats)]
+    single = [
+        Spread(float(np.var(np.asarray(values) / mean, ddof=1)) if len(values) > 1 and mean > 0 else 0.0, len(values) - 1)
+        for values, mean in zip(repeats, means, strict=True)
+    ]
+    of_point = list(groups) if groups is not None else [0] * len(repeats)
+    members = [[i for i, group in enumerate(of_point) if group == name] for name in sorted(set(of_point))]
+    if any(sum(single[i].degrees for i in group) < MIN_DEGREES for group in members):
+        members = [list(range(len(repeats)))]
+    if sum(spread.degrees for spread in single) < MIN_DEGREES:
+        return None
+    spreads = list(single)
+    for group in members:
+        for i, spread in _pooled(group, single).items():
+            spreads[i] = spread
+        for at, i in enumerate(group):
+            near = _pool([single[j] for j in group[max(at - 1, 0) : at + 2]])
+            if near.variance > spreads[i].variance * (1 + 1e-9):
+                spreads[i] = near
+    return spreads
 
 
-def draw_means(repeats: Sequence[Sequence[float]], *, resamples: int = 400, seed: int = 1) -> Array | None:
+def _pooled(group: Sequence[int], single: Sequence[Spread]) -> dict[int, Spread]:
+    """Return the pooled spread of the points of a group that do not keep their own."""
+    from scipy.special import fdtrc
+
+    pool = list(group)
+    while len(pool) > (len(group) + 1) // 2:
+        probabilities = []
+        for i in pool:
+            others = _pool([single[j] for j in pool if j != i])
+            if others.degrees > MIN_DEGREES and others.variance > 0 and single[i].degrees:
+                probabilities.append((float(fdtrc(single[i].degrees, others.degrees, single[i].variance / others.variance)), i))
+        probability, outlying = min(probabilities, default=(1.0, -1))
+        if probability >= OUTLYING:
+            break
+        pool.remove(outlying)
+    return dict.fromkeys(pool, _pool([single[i] for i in pool]))
+
+
+def _pool(spreads: Sequence[Spread]) -> Spread:
+    degrees = sum(spread.degrees for spread in spreads)
+    return Spread(sum(spread.variance * spread.degrees for spread in spreads) / degrees if degrees else 0.0, degrees)
+
+
+def mean_of_point(values: Sequence[float], spread: Spread | None, confidence: float = 0.95) -> Estimate:
+    """Estimate the mean of a point's repeats, with Student's t interval by its spread of ``relative_spreads``.
+
+    Raises:
+        ValueError: no values.
+    """
+    if not values:
+        raise ValueError("a mean needs at least one value")
+    mean = math.fsum(values) / len(values)
+    if spread is None or not spread.degrees:
+        return Estimate(mean, None, None, None, len(values), "mean of repeats", "no interval: too few repeats")
+    half = student(confidence, spread.degrees) * math.sqrt(spread.variance / len(values)) * mean
+    method = "mean of repeats, Student's t interval" + (" by the pooled spread" if spread.degrees >= len(values) else "")
+    return Estimate(mean, mean - half, mean + half, confidence, len(values), method)
+
+
+def repeats_for(spread: Spread, share: float, confidence: float = 0.95, most: int = 50) -> int | None:
+    """Return the number of repeats for which the t interval of a mean is within ±``share`` of it, or None if ``most`` are not enough.
+
+    It assumes that further repeats have the same spread. The result is a hint, because the spread of few values is uncertain.
+    """
+    deviation = math.sqrt(spread.variance)
+    return next(
+        (n for n in range(LEAST, most + 1) if student(confidence, max(spread.degrees, n - 1)) * deviation / math.sqrt(n) <= share), None
+    )
+
+
+def draw_means(
+    repeats: Sequence[Sequence[float]], groups: Sequence[int] | None = None, *, resamples: int = 400, seed: int = 1
+) -> Array | None:
     """Draw plausible true means of several points, shape (resamples, points).
 
     Each mean is moved by its standard error times a draw of Student's t, with the spread of ``relative_spreads``. None if that
     is None.
     """
-    spreads = relative_spreads(repeats)
+    spreads = relative_spreads(repeats, groups)
     if spreads is None:
         return None
     means = np.array([math.fsum(values) / len(values) for values in repeats])
     rng = np.random.default_rng(seed)
     draws = np.empty((resamples, len(means)))
-    for i, (values, (variance, free)) in enumerate(zip(repeats, spreads, strict=True)):
-        draws[:, i] = means[i] * (1 + math.sqrt(variance / len(values)) * rng.standard_t(free, resamples))
+    for i, (values, spread) in enumerate(zip(repeats, spreads, strict=True)):
+        draws[:, i] = means[i] * (1 + math.sqrt(spread.variance / len(values)) * rng.standard_t(max(spread.degrees, 1), resamples))
     return np.maximum(draws, means * 1e-3)
 
 
@@ -137,8 +217,8 @@ def draw_medians(repeats: Sequence[Sequence[float]], *, resamples: int = 1000, s
         return None
     rng = np.random.default_rng(seed)
     draws = np.empty((resamples, len(repeats)))
-    for i, (values, (variance, free)) in enumerate(zip(repeats, spreads, strict=True)):
-        deviation = np.sqrt(variance * free / rng.chisquare(free, resamples))
+    for i, (values, spread) in enumerate(zip(repeats, spreads, strict=True)):
+        deviation = np.sqrt(spread.variance * spread.degrees / rng.chisquare(max(spread.degrees, 1), resamples))
         errors = np.median(rng.standard_normal((resamples, len(values))), axis=1) * deviation
         draws[:, i] = float(statistics.median(values)) * np.maximum(1 + errors, 1e-3)
     return draws

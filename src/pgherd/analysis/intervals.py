@@ -64,22 +64,6 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> Estimate
     return Estimate(mean, mean - half, mean + half, confidence, n, "mean of repeats, Student's t interval")
 
 
-def repeats_for(values: Sequence[float], share: float, confidence: float = 0.95, most: int = 50) -> int | None:
-    """Return the number of repeats for which the t interval of the mean is within ±``share`` of it.
-
-    It assumes that further repeats have the spread of these. The result is a hint, because the spread of few values is
-    uncertain. None if ``most`` repeats are not enough, or the mean is not above zero.
-
-    Raises:
-        ValueError: fewer than two values.
-    """
-    if len(values) < 2:
-        raise ValueError(f"a spread needs at least two values, not {len(values)}")
-    mean, spread = math.fsum(values) / len(values), statistics.stdev(values)
-    enough = (n for n in range(max(LEAST, len(values)), most + 1) if student(confidence, n - 1) * spread / math.sqrt(n) <= share * mean)
-    return next(enough, None) if mean > 0 else None
-
-
 def median_interval(values: Sequence[float], confidence: float = 0.95, resamples: int = 1000, seed: int = 1) -> Estimate:
     """Estimate the median with a percentile bootstrap interval over the repeats.
 

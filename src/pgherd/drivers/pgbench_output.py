@@ -7,6 +7,7 @@ pgbench.c.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import floor
@@ -186,6 +187,7 @@ def latency(values: Sequence[float], mean: float | None) -> Latency:
         p95=percentile(ordered, 0.95),
         p99=percentile(ordered, 0.99),
         maximum=ordered[-1] if ordered else None,
+        under_50us=bisect_left(ordered, 0.05) / len(ordered) if ordered else None,
         sampled=len(ordered),
     )
 

@@ -76,12 +76,15 @@ class Proposal(Model):
 class Analysis(Model):
     """Conclusions of a study. Cells of a table row are plain values or Findings.
 
-    ``answer`` is one sentence. ``look_at`` lists next steps. ``figures`` holds the data of plots that the tables lack, by
-    figure name (plain lists and numbers).
+    ``answer`` is one sentence, and ``details`` are further ones that explain it. ``grade_reason`` says why the grade is not better, if
+    that is about the answer and not about single trials. ``figures`` holds the data of plots that the tables lack, by figure name (plain
+    lists and numbers).
     """
 
     answer: str
+    details: list[str] = Field(default_factory=list)
     grade: Grade
+    grade_reason: str = ""
     findings: dict[str, Finding] = Field(default_factory=dict)
     tables: dict[str, list[dict[str, Finding | str | int | float | None]]] = Field(default_factory=dict)
     warnings: list[str] = Field(default_factory=list)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -113,29 +114,44 @@ def counts(many: int, hosts: Sequence[Host], container: Container, rule: str = "
     return by_host
 
 
-def in_turn(where: Mapping[str, str], order: Sequence[str], cores: Mapping[str, float]) -> list[str]:
-    """Order the containers so that any first N of them are spread over the hosts in proportion to cores.
+def balanced(order: Sequence[str], resources: Mapping[str, tuple[str, ...]], capacity: Mapping[str, float], count: int) -> list[str]:
+    """Choose ``count`` containers so that the load of everything that they share is even.
+
+    Each choice is the container whose most loaded resource stays lowest, relative to its capacity. Containers with the same resources are
+    chosen in their order, and the order also decides between equal resources.
 
     Args:
-        where: host of each container.
-        order: order among the containers of one host. It also orders hosts with equal shares.
-        cores: cores of each host.
+        order: all containers.
+        resources: what each container shares with others: its host, its CPUs.
+        capacity: capacity of each resource, such as a host's cores. A CPU has 1.
+        count: number of containers to choose.
     """
-    waiting: dict[str, list[str]] = {}
-    for name in order:
-        waiting.setdefault(where[name], []).append(name)
-    for names in waiting.values():
-        names.reverse()  # pop() takes the next container from the end
-    # (share with one more container, containers so far, index): of equal shares the host with fewer containers is first.
-    turn = [(1 / cores[host], 0, number, host) for number, host in enumerate(waiting)]
-    heapq.heapify(turn)
-    ordered = []
-    while turn:
-        _, taken, number, host = heapq.heappop(turn)
-        ordered.append(waiting[host].pop())
-        if waiting[host]:
-            heapq.heappush(turn, ((taken + 2) / cores[host], taken + 1, number, host))
-    return ordered
+    waiting: dict[tuple[str, ...], deque[tuple[int, str]]] = {}
+    for position, name in enumerate(order):
+        waiting.setdefault(resources[name], deque()).append((position, name))
+    load = dict.fromkeys(capacity, 0)
+    chosen = []
+    for _ in range(count):
+        best = min(
+            (group for group, queue in waiting.items() if queue),
+            key=lambda group: (sorted(((load[name] + 1) / capacity[name] for name in group), reverse=True), waiting[group][0][0]),
+        )
+        chosen.append(waiting[best].popleft()[1])
+        for name in best:
+            load[name] += 1
+    return chosen
+
+
+def pinned_cpus(vcpus: Sequence[float], cores: float) -> list[tuple[int, ...]]:
+    """Return the CPUs that containers with whole CPUs get, as indices into the run's CPUs: in turn, again from the first after the last.
+
+    ``pgherd.runtimes.runtime.CpuAssignment`` assigns them like this at the start of the containers.
+    """
+    assigned, start, total = [], 0, max(int(cores), 1)
+    for count in map(int, vcpus):
+        assigned.append(tuple(sorted({(start + index) % total for index in range(count)})))
+        start = (start + count) % total
+    return assigned
 
 
 class _Load:

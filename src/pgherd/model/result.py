@@ -27,6 +27,7 @@ class Latency(Model):
     p95: float | None = None
     p99: float | None = None
     maximum: float | None = Field(None, description="largest among the sampled transactions")
+    under_50us: float | None = Field(None, description="share of the sampled transactions that took less than 0.05 ms")
     sampled: int = 0
     lag_mean: float | None = Field(None, description="open loop: mean schedule lag")
     lag_max: float | None = None

@@ -102,11 +102,10 @@ VERSION = 2
 def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any]:
     """Return the JSON document of one run. Numbers that are not finite are null.
 
-    Keys: ``schema`` (``pgherd/STUDY/2``), ``run``, ``study``, ``state``, ``answer``, ``grade`` (both null without an analysis),
-    ``findings``
-    {name: finding}, ``tables`` {name: [row]} in which a measured cell is a finding, ``trials`` [{id, point, repeat, tainted, error,
-    verdicts}],
-    ``warnings``, ``notices``, ``look_at``. A finding has value, unit, low, high, confidence, n, method, note, experiment and published.
+    Keys: ``schema`` (``pgherd/STUDY/2``), ``run``, ``study``, ``state``, ``answer`` and ``grade`` (both null without an analysis),
+    ``details`` [sentence], ``grade_reason`` (null if the grade is that of the trials), ``findings`` {name: finding}, ``tables``
+    {name: [row]} in which a measured cell is a finding, ``trials`` [{id, point, repeat, tainted, error, checks}], ``warnings``,
+    ``notices``, ``next_steps``. A finding has value, unit, low, high, confidence, n, method, note, experiment and published.
     """
     analysis = record.analysis
     return {
@@ -115,7 +114,9 @@ def document(record: RunRecord, results: Sequence[TrialResult]) -> dict[str, Any
         "study": record.study,
         "state": record.state,
         "answer": analysis.answer if analysis else None,
+        "details": analysis.details if analysis else [],
         "grade": analysis.grade if analysis else None,
+        "grade_reason": (analysis.grade_reason if analysis else "") or None,
         "findings": {name: _json_finding(finding) for name, finding in analysis.findings.items()} if analysis else {},
         "tables": {name: [{key: _json_value(cell) for key, cell in row.items()} for row in rows] for name, rows in analysis.tables.items()}
         if analysis

@@ -6,7 +6,7 @@ import math
 import re
 from datetime import UTC, datetime
 
-from pgherd.model.analysis import Finding, Grade
+from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
 from pgherd.model.text import clean
 from pgherd.study.study import labels, percent_columns
@@ -25,6 +25,11 @@ GRADE_MEANING: dict[Grade, str] = {
 def grade_meaning(grade: Grade, trials: int) -> str:
     """Return the meaning of a grade of a run with this number of trials. Without trials there is no grade."""
     return GRADE_MEANING[grade] if trials else "no trials"
+
+
+def grade_text(analysis: Analysis, trials: int) -> str:
+    """Return why an analysis has its grade: the reason in its answer, or the meaning of the grade."""
+    return clean(analysis.grade_reason) or grade_meaning(analysis.grade, trials)
 
 
 MISSING = "–"

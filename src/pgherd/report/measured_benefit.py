@@ -28,9 +28,7 @@ CHECKS: Mapping[str, tuple[str, ...]] = {
 }
 """Check → the options by which the variants of a comparison differ."""
 
-_IRRELEVANT = frozenset(
-    {"seed", "time_budget", "max_reruns", "precision", "repeats", "single_database_repeats", "thresholds", "huge_page_bytes"}
-)
+_IRRELEVANT = frozenset({"seed", "time_budget", "max_reruns", "precision", "repeats", "thresholds", "huge_page_bytes"})
 _VOLUME_OPTIONS = frozenset(CHECKS["separate-wal-device"])
 _MAX_RUNS = 3
 """Maximum number of runs per check, the latest."""

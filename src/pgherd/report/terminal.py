@@ -157,10 +157,11 @@ def show(console: Console, record: RunRecord, results: Sequence[TrialResult], di
         _print_wrapped(console, Text(formatting.no_answer(record.state, record.error), style="bold"))
     else:
         _print_wrapped(console, Text(clean(analysis.answer), style="bold"))
-        grade = Text.assemble(
-            (f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {formatting.grade_meaning(analysis.grade, len(results))}. "
-        )
+        meaning = formatting.grade_text(analysis, len(results))
+        grade = Text.assemble((f"Grade {analysis.grade}", _STYLE[analysis.grade]), f": {meaning}. ")
         _print_wrapped(console, grade + Text(_trials(results)))
+        for sentence in analysis.details:
+            _print_wrapped(console, Text(clean(sentence)))
         _print_table(console, record)
     _print_list(console, "Notice", notices(record), "yellow")
     if record.state in ("interrupted", "failed"):

@@ -136,7 +136,8 @@ def _variant(name: str) -> str:
 def _options(study: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the complete options of a study. The options of its variants are those of the variants' study."""
     table = _NAMES["options"]
-    changed = _renamed(options, {**table["fields"]["*"], **table["fields"].get(study, {})})
+    names = {**table["fields"]["*"], **table["fields"].get(study, {})}
+    changed = _renamed({name: value for name, value in options.items() if names.get(name, name) is not None}, names)
     changed = {name: _token(table["values"].get(study, {}).get(name), value) for name, value in changed.items()}
     if "thresholds" in changed:
         changed["thresholds"] = _fields("thresholds", changed["thresholds"])

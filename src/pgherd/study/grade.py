@@ -76,6 +76,16 @@ def grade_of(clean: Sequence[bool], used: Collection[str], results: Sequence[Tri
     return "A" if whole and all(v.result == "pass" for v in verdicts) else "B"
 
 
+def judge_answer(grade: Grade, reasons: Sequence[str]) -> tuple[Grade, str]:
+    """Return the grade of an answer, which is at most B if there are reasons against it, and the first of them.
+
+    A grade of the trials alone would call an answer with a wide or open interval reliable.
+    """
+    if not reasons:
+        return grade, ""
+    return worst([grade, "B"]), reasons[0]
+
+
 def worst(grades: Sequence[Grade]) -> Grade:
     """Return the worst of the grades of several curves. C without any."""
     return max(grades, default="C")

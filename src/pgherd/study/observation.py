@@ -45,6 +45,27 @@ class CpuBreakdown:
 
 
 @dataclass(frozen=True)
+class SchedulerUse:
+    """How the CPU scheduler ran the load of a trial. None: not measured.
+
+    Attributes:
+        throttled: share of quota periods in which the loaded containers were throttled.
+        runnable: mean number of runnable tasks on the host.
+        switches_per_tx: context switches of the host per transaction.
+        system_per_tx: system time of the loaded containers per transaction, in ms.
+        client_per_tx: CPU time of the clients on the servers' host per transaction, in ms.
+        under_50us: share of the transactions that took less than 0.05 ms.
+    """
+
+    throttled: float | None = None
+    runnable: float | None = None
+    switches_per_tx: float | None = None
+    system_per_tx: float | None = None
+    client_per_tx: float | None = None
+    under_50us: float | None = None
+
+
+@dataclass(frozen=True)
 class Observation:
     """Numbers of one finished trial. Latencies are medians over the databases, in ms.
 
@@ -53,6 +74,7 @@ class Observation:
         given: CPU use of the loaded containers as a share of their CPU limit.
         bottleneck: cpu-quota, host-cpu, client-cpu, rate-limit, storage or unknown.
         nopm: sum of the databases' committed new orders per minute. None without such a script.
+        per_second: total throughput by second, over all phases.
     """
 
     key: str
@@ -69,6 +91,8 @@ class Observation:
     given: float | None
     bottleneck: str
     nopm: float | None = None
+    scheduler: SchedulerUse = SchedulerUse()
+    per_second: tuple[float, ...] = ()
 
 
 def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None:
@@ -99,8 +123,51 @@ def observe(options: DatabaseOptions, result: TrialResult) -> Observation | None
         cpu_per_tx=None if cpu.loaded is None or throughput <= 0 else 1000 * cpu.loaded / throughput,
         given=given,
         nopm=_nopm(result, weights),
+        scheduler=_scheduler_use(result, throughput, cpu.clients),
+        per_second=_per_second(result.phases),
         bottleneck=_bottleneck(options, result, databases, throughput, cpu, given),
     )
+
+
+def _scheduler_use(result: TrialResult, throughput: float, clients: float | None) -> SchedulerUse:
+    """Return the scheduler's numbers of a trial, as means over its phases by time."""
+    if throughput <= 0:
+        return SchedulerUse()
+
+    def mean(take: Callable[[PhaseResult], float | None]) -> float | None:
+        values = [(take(phase), phase.seconds) for phase in result.phases]
+        if any(value is None for value, _ in values):
+            return None
+        return sum((value or 0.0) * seconds for value, seconds in values) / sum(seconds for _, seconds in values)
+
+    def loaded(phase: PhaseResult, name: str) -> float | None:
+        containers = {target.target.split("/")[1] for target in phase.targets if target.target.count("/") == 3}
+        values = [phase.metrics.get(f"container:{container}", {}).get(name) for container in containers]
+        return math.fsum(value or 0.0 for value in values) if values and None not in values else None
+
+    periods, throttled = mean(lambda phase: loaded(phase, "cpu.periods")), mean(lambda phase: loaded(phase, "cpu.throttled_periods"))
+    switches, system = (
+        mean(lambda phase: phase.metrics.get("host", {}).get("context_switches")),
+        mean(lambda phase: loaded(phase, "cpu.system")),
+    )
+    fast = [target.latency.under_50us for phase in result.phases for target in phase.targets]
+    known = [share for share in fast if share is not None]
+    return SchedulerUse(
+        throttled=throttled / periods if periods and throttled is not None else None,
+        runnable=mean(lambda phase: phase.metrics.get("host", {}).get("procs_running")),
+        switches_per_tx=None if switches is None else switches / throughput,
+        system_per_tx=None if system is None else 1000 * system / throughput,
+        client_per_tx=None if clients is None else 1000 * clients / throughput,
+        under_50us=sum(known) / len(known) if known and len(known) == len(fast) else None,
+    )
+
+
+def _per_second(phases: Sequence[PhaseResult]) -> tuple[float, ...]:
+    """Return the sum of the targets' series. A second that one target lacks is left out."""
+    totals: list[float] = []
+    for phase in phases:
+        totals += [math.fsum(values) for values in zip(*(target.per_second for target in phase.targets), strict=False)]
+    return tuple(totals)
 
 
 def device_sum(phase: PhaseResult, *names: str) -> float | None:

@@ -65,6 +65,7 @@ class SchedulePlan:
         reserved: ``reserved(point)`` is the first repeat number that reruns and further repeats may use.
         refine: ``refine(results)`` returns trials at further points, one batch at a time. Called after the reruns, with a time budget only.
         adaptive: spend the remaining time budget on the least certain points. False for a study that pairs trials by block.
+        focus: ``focus(results)`` returns the points that get these repeats. None: all.
     """
 
     blocks: Sequence[Sequence[Trial]]
@@ -73,6 +74,7 @@ class SchedulePlan:
     reserved: Callable[[Point], int]
     refine: Callable[[Sequence[TrialResult]], Sequence[Trial]] = _no_trials
     adaptive: bool = True
+    focus: Callable[[Sequence[TrialResult]], Sequence[Point]] | None = None
 
     @property
     def planned(self) -> tuple[Trial, ...]:
@@ -212,7 +214,8 @@ class _BatchPlan:
     def _least_certain(self) -> list[Trial]:
         """Return one more repeat of the point with the largest relative standard error."""
         ranked = []
-        for position, point in enumerate(self._points()):
+        points = self._points() if self.design.focus is None else self.design.focus(self.finished)
+        for position, point in enumerate(points):
             trials = self._at(point)
             values = [throughput(result) for result in trials if not result.tainted]
             if len(trials) >= 3 * max(self.options.repeats, 3) or not values:

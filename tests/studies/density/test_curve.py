@@ -9,7 +9,7 @@ import pytest
 
 from pgherd.analysis.intervals import mean_interval
 from pgherd.studies.density.curve import DensityCurve, density_curve, density_points
-from pgherd.studies.density.findings import capacity_finding, shape_findings
+from pgherd.studies.density.findings import capacity_finding, cpu_efficiency, shape_findings
 from pgherd.studies.density.options import DensityOptions
 from pgherd.studies.density.propose import planned
 from pgherd.study.findings import as_finding
@@ -22,14 +22,36 @@ def measured_curve(options: DensityOptions, host: Any) -> DensityCurve:
     return density_curve(options, density_points(options, host.all(planned(options))))
 
 
-@pytest.mark.parametrize(("alone", "basis"), [(1.0, "single"), (0.97, "single"), (0.9, "slope"), (1.1, "single")])
-def test_the_perfect_that_does_not_flatter(options: Build, simulate: Any, alone: float, basis: str) -> None:
-    assert measured_curve(options(), simulate(options(), alone=alone, noise=0)).basis == basis
+@pytest.mark.parametrize(
+    ("points", "reference"),
+    [((1, 2, 5, 8, 10), 5), ((1, 2, 3, 6, 8), 6), ((1, 8, 10), 1), ((2, 8, 10), 2), ((8, 10), 8), ((1,), 1), ((1, 7, 12), 1)],
+)
+def test_the_reference_is_the_largest_number_with_idle_cpus(options: Build, simulate: Any, points: tuple[int, ...], reference: int) -> None:
+    given = options(databases=points)
+    curve = measured_curve(given, simulate(given))
+    assert curve.reference_text == f"{reference} database{'s' if reference > 1 else ''}"
+    assert curve.reference.value == pytest.approx(15_000, rel=0.02)
+
+
+def test_the_answer_is_by_cpu_where_it_was_measured(options: Build, simulate: Any) -> None:
+    assert measured_curve(options(), simulate(options())).basis == "cpu"
+    assert measured_curve(options(), simulate(options(), metrics=False)).basis == "reference"
+    assert measured_curve(options(rate=100), simulate(options(rate=100))).basis == "reference"
+    assert measured_curve(options(cpu_mode="none"), simulate(options(cpu_mode="none"))).basis == "reference"
+
+
+def test_efficiency_is_the_product_of_its_factors(options: Build, simulate: Any) -> None:
+    curve = measured_curve(options(), simulate(options(), noise=0.1))
+    received = curve.efficiencies("cpu")
+    for index, point in enumerate(curve.points):
+        cost = cpu_efficiency(curve, point).value
+        product = received[index] / received[curve.reference_index] * cost
+        assert curve.efficiencies("reference")[index] == pytest.approx(product, rel=0.05)  # of means, not the mean of products
 
 
 def test_efficiency_is_read_between_points_along_the_throughput(options: Build, simulate: Any) -> None:
     given = options(databases=(1, 2, 6, 12))  # full at 8, which was not measured: throughput there is between those of 6 and 12
-    found, note = measured_curve(given, simulate(given, noise=0)).efficiency_at(1.0, "single")
+    found, note = measured_curve(given, simulate(given, noise=0)).efficiency_at(1.0, "reference")
     assert found is not None
     assert found.value == pytest.approx((6 + (8 - 6) * (8 - 6) / (12 - 6)) / 8)
     assert "interpolated at 8 databases" in note
@@ -45,32 +67,32 @@ def test_a_fraction_outside_the_points_is_not_read(options: Build, simulate: Any
 def test_held_names_its_neighbours_and_method(options: Build, simulate: Any) -> None:
     found = capacity_finding(measured_curve(options(), simulate(options())), "single")
     assert "between the measured 8 and 10" in found.note
-    assert "vs. the single database" in found.method
+    assert "throughput ÷ (N × single database)" in found.method
     assert found.unit == "databases"
 
 
-@pytest.mark.parametrize("points", [(1, 8, 10), (1, 2, 4, 8, 10), (1, 2, 3, 5, 6, 8, 10)])
+@pytest.mark.parametrize("points", [(1, 2, 8, 10), (1, 2, 4, 8, 10), (1, 2, 3, 5, 6, 8, 10)])
 @pytest.mark.parametrize("alone", [0.7, 0.8, 0.9])
 def test_one_that_is_slow_alone_does_not_pull_the_crossing_down(
     options: Build, simulate: Any, points: tuple[int, ...], alone: float
 ) -> None:
     given = options(databases=points)
-    assert capacity_finding(measured_curve(given, simulate(given, alone=alone, noise=0)), "slope").value == pytest.approx(8 / 0.85)
+    assert capacity_finding(measured_curve(given, simulate(given, alone=alone, noise=0)), "reference").value == pytest.approx(8 / 0.85)
 
 
 def test_n_counts_trials(options: Build, simulate: Any) -> None:
     given = options(databases=(1, 2, 6, 12))
     found = measured_curve(given, simulate(given))
-    assert found.slope.n == 6  # three each of 2 and 6 databases
-    assert capacity_finding(found, "single").n == 14
+    assert found.reference.n == 3
+    assert capacity_finding(found, "single").n == 12
     read, _ = found.efficiency_at(1.0, "single")
     assert read is not None
     assert read.n == 3
 
 
-def test_a_slope_of_one_point_is_no_measure_of_it(options: Build, simulate: Any) -> None:
+def test_the_reference_is_1_by_definition(options: Build, simulate: Any) -> None:
     given = options(databases=(1, 12))
-    own = measured_curve(given, simulate(given)).efficiency(0, "slope")
+    own = measured_curve(given, simulate(given)).efficiency(0, "reference")
     assert (own.value, own.low) == (1.0, None)
 
 
@@ -111,9 +133,8 @@ def test_a_single_point_has_a_curve(options: Build, simulate: Any) -> None:
     given = options(databases=(4,))
     only = measured_curve(given, simulate(given))
     assert only.single is None
-    assert only.basis == "slope"
-    assert capacity_finding(only, "slope").value is None
-    assert "only one number" in capacity_finding(only, "slope").note
+    assert capacity_finding(only, only.basis).value is None
+    assert "only one number" in capacity_finding(only, only.basis).note
     found = shape_findings(only)
     for name in ("linear_range_end", "saturation_point"):
         assert found[name].value is None
@@ -128,7 +149,7 @@ def test_clean_trials_are_used_and_all_are_counted(options: Build, simulate: Any
         fail=lambda t: "died" if t.key() == "databases=4#2" else None,
     )
     one, four = density_points(given, host.all(planned(given)))
-    assert (one.databases, len(one.used), one.tried, one.tainted, one.failed) == (1, 4, 5, 1, 0)
+    assert (one.databases, len(one.used), one.tried, one.tainted, one.failed) == (1, 2, 3, 1, 0)
     assert (four.databases, len(four.used), four.tried, four.tainted, four.failed) == (4, 1, 3, 2, 1)
     assert four.clean
     assert four.note == ""

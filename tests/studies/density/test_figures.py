@@ -27,32 +27,29 @@ def words(svg: str) -> str:
     return " ".join(text for text in ElementTree.fromstring(svg).itertext())
 
 
-def test_throughput_shows_both_perfects_models_and_what_limits_each_point(drawn8):
+def test_throughput_shows_the_ideal_models_and_what_limits_each_point(drawn8):
     text = words(drawn8[0]["throughput"].svg)
-    for said in ("ideal (single database)", "ideal (linear fit)", "best fit: piecewise linear", "USL", "limited by the CPU quota"):
+    for said in ("ideal", "best fit: piecewise linear", "USL", "limited by the CPU quota"):
         assert said in text
     for said in (
         "limited by the host",
         "has tainted trials",
         "all cores allocated",
         "knee of the piecewise linear model: 5.6",
-        "falls below 85 % at 8.0",
+        "capacity at 85 %: 8.0",
     ):
         assert said in text
     assert "thousand transactions/s" in text
 
 
 def test_throughput_is_titled_with_the_number_at_all_cores(drawn8):
-    assert drawn8[0]["throughput"].figure.title == "8 databases make 116.4k transactions/s, 85.6 % of 8 × single database; linear up to 5"
+    assert drawn8[0]["throughput"].figure.title == "8 databases make 116.4k transactions/s, 85.6 % of ideal; linear up to 5"
 
 
-def test_a_super_linear_run_names_both_efficiencies_in_its_title(run8):
-    rows = [
-        {**row, "efficiency": Finding(value=1.18, unit="ratio"), "efficiency_linear": Finding(value=0.97, unit="ratio")}
-        for row in run8[0].analysis.tables["density"]
-    ]
+def test_an_efficiency_above_100_percent_is_within_the_axis(run8):
+    rows = [{**row, "efficiency": Finding(value=1.18, unit="ratio")} for row in run8[0].analysis.tables["density"]]
     figure = figures.throughput(inputs(changed(run8[0], tables={**run8[0].analysis.tables, "density": rows})))
-    assert "118.0 % of 8 × single database (97.0 % of the linear fit)" in figure.title
+    assert "118.0 % of ideal" in figure.title
     efficiency = figures.efficiency(inputs(changed(run8[0], tables={"density": rows})))
     assert drawing.specification(efficiency)["layer"][0]["encoding"]["y"]["scale"]["domain"][1] >= 118
 
@@ -103,7 +100,6 @@ def test_small_throughputs_keep_their_unit(run8):
         {**row, "throughput": Finding(value=100.0 * row["databases"], unit="tps"), "ideal": None}
         for row in run8[0].analysis.tables["density"]
     ]
-    rows = [{**row, "ideal_linear": None} for row in rows]
     figure = figures.throughput(inputs(changed(run8[0], tables={"density": rows}, figures={})))
     assert "title': 'transactions/s'" in str(drawing.specification(figure))
 
@@ -121,7 +117,7 @@ def test_the_real_study_fits_the_figures(run8, synthetic):
     )
     record = run8[0].model_copy(update={"analysis": STUDY.analyse(options, run8[1])})
     drawn, left_out = drawing.draw(FigureInputs(record, record.analysis, run8[1]))
-    assert left_out == {} and len(drawn) == 8
+    assert left_out == {} and len(drawn) == 9
 
 
 def test_cpu_is_titled_with_what_the_platform_takes(drawn8):

@@ -22,7 +22,6 @@ def test_a_plain_request_is_completed_for_this_host():
     found = prepared()
     options = found.options
     assert options.databases[0] == 1 and options.fraction(options.databases[-1]) > 1
-    assert options.single_database_repeats > options.repeats
     assert options.settings["shared_buffers"]
     assert options.container_memory is None or options.container_memory * options.databases[-1] <= options.host_memory
     assert any("PostgreSQL" in line for line in found.defaults_chosen) and any("core" in line.lower() for line in found.defaults_chosen)

@@ -32,7 +32,6 @@ def server_options(**changes: Any) -> dict[str, Any]:
         "pg_version": "18.6",
         "databases": (1,),
         "repeats": 1,
-        "single_database_repeats": 1,
     }
     given |= {"duration": 5.0, "warmup": 0.5, "start_state": "restarted"}
     return DensityOptions(**{**given, **changes}).model_dump(mode="json")

@@ -141,7 +141,7 @@ def test_several_variants_and_points_with_a_studys_own_findings(options, server,
     found, _ = told(made, simulate, truth={"simple": 0.7}, noise=0.003)
     assert "simple is slower than prepared" in found.answer and "extended and prepared do not differ" in found.answer
     assert row(found, "simple", "throughput@databases=4")["conclusion"] == "slower"
-    own = row(found, "simple", "linear_slope")
+    own = row(found, "simple", "reference_throughput")
     assert own["conclusion"] == "lower" and own["better_direction"] == "" and own["unit"]
 
 

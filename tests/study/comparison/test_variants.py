@@ -7,9 +7,7 @@ from pgherd.study.comparison import variants
 
 
 def test_an_arm_measures_each_of_its_points_once(options, server):
-    made = options(
-        {"a": server(databases=(1, 2, 4), repeats=3, single_database_repeats=5), "b": server(databases=(1, 2, 4), protocol="simple")}
-    )
+    made = options({"a": server(databases=(1, 2, 4), repeats=3), "b": server(databases=(1, 2, 4), protocol="simple")})
     assert [trial.point["databases"] for trial in sorted(variants.planned_trials(made.variant("a")), key=lambda t: t.key())] == [1, 2, 4]
 
 

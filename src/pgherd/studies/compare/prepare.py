@@ -236,7 +236,7 @@ def _measured_once(request: CompareRequest, options: Model, state: State, in_sli
 
     The length of a trial depends on the start state. Scenarios keep the length in their files.
     """
-    changes: dict[str, Any] = {"repeats": 1, "single_database_repeats": 1, "double_iodepth": False}
+    changes: dict[str, Any] = {"repeats": 1, "double_iodepth": False}
     if not isinstance(options, CompareOptions):  # a single server of io-profile always has a time budget
         changes["time_budget"] = None
     if request.variant or "start_state" in request.model_fields_set:

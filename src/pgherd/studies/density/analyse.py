@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from pgherd.analysis.bootstrap import repeats_for
 from pgherd.analysis.intervals import LEAST as MIN_TRIALS
-from pgherd.analysis.intervals import mean_interval, repeats_for
 from pgherd.analysis.model_selection import ModelSelection, fit_models
 from pgherd.model.analysis import Analysis, Finding, Grade
 from pgherd.model.result import TrialResult
@@ -27,7 +27,7 @@ from pgherd.studies.density.curve import (
 from pgherd.studies.density.findings import (
     NEVER_BELOW,
     OPEN_END,
-    capacity_finding,
+    capacity_findings,
     cpu_rows,
     density_rows,
     evidence_findings,
@@ -35,16 +35,15 @@ from pgherd.studies.density.findings import (
     published_rows,
     shape_findings,
 )
-from pgherd.studies.density.options import DensityOptions, next_point
-from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, qualify_answer, trial_warnings
+from pgherd.studies.density.modes import mode_findings, mode_rows, mode_sentence, seconds_near_full
+from pgherd.studies.density.options import REFERENCE_END, DensityOptions, next_point, reference_point
+from pgherd.study.grade import check_warnings, failure_warnings, fallback_warnings, grade, judge_answer, qualify_answer, trial_warnings
 from pgherd.study.repeats import join_continuations
 from pgherd.study.scaling_models import model_curves, model_findings, model_rows, model_warnings
 
 WIDE_INTERVAL = 0.1
-"""Half width of a throughput's interval, as a share of its mean, above which more repeats are proposed.
-
-The grade does not include this, since it rates the trials.
-"""
+"""Half width of a throughput's interval, as a share of its mean, above which more repeats are proposed, and an answer at this point has
+at most grade B."""
 UNFAIR_RATIO = 0.8
 """Ratio of the slowest to the fastest database below which fairness becomes a next step."""
 
@@ -61,15 +60,17 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
         reason = several if results else "no trial was run"
         return Analysis(answer=f"No result: {reason}.", grade="C", warnings=warnings)
     curve = density_curve(options, points)
-    findings = {**shape_findings(curve), **evidence_findings(curve)}
-    findings["capacity"] = capacity_finding(curve, curve.basis)
-    findings["capacity_vs_single"] = capacity_finding(curve, "single")
-    findings["capacity_vs_linear"] = capacity_finding(curve, "slope")
+    findings = {**shape_findings(curve), **evidence_findings(curve), **capacity_findings(curve), **mode_findings(curve)}
     selection = _models(curve)
     findings |= model_findings(selection)
     run_grade = _grade(options, points, trials, complete=not options.soak_seconds or len(windows) >= options.soak_count)
-    tables = {"density": density_rows(curve), "cpu": cpu_rows(curve), "models": model_rows(selection)}
-    figures: dict[str, Any] = {"models": model_curves(selection, curve.loads[-1]), "published": published_rows()}
+    tables = {"density": density_rows(curve), "modes": mode_rows(curve), "cpu": cpu_rows(curve), "models": model_rows(selection)}
+    figures: dict[str, Any] = {
+        "models": model_curves(selection, curve.loads[-1]),
+        "published": published_rows(),
+        "seconds": seconds_near_full(curve),
+    }
+    reason, details = "", [*_details(curve, findings), *_trials_used(curve, trials)]
     answer = _answer(curve, findings["capacity"])
     if options.soak_seconds:
         findings |= soak.soak_findings(windows)
@@ -77,13 +78,16 @@ def analyse(options: DensityOptions, results: Sequence[TrialResult]) -> Analysis
             tables["soak"] = soak.soak_rows(windows)
             figures["soak"] = {"hours": soak.soaked_hours(windows)}
             warnings += soak.soak_warnings(options, results, windows)
-        run_grade = soak.soak_grade(run_grade, windows)
+        run_grade, details = soak.soak_grade(run_grade, windows), []
         answer = soak.soak_answer(options, windows)
     else:
         warnings += _curve_warnings(curve) + model_warnings(selection)
+        run_grade, reason = judge_answer(run_grade, _doubts(curve, findings["capacity"]))
     return Analysis(
         answer=qualify_answer(answer, run_grade),
+        details=details,
         grade=run_grade,
+        grade_reason=reason,
         findings=findings,
         tables=tables,
         warnings=warnings,
@@ -99,21 +103,22 @@ def _models(curve: DensityCurve) -> ModelSelection:
 
 
 def _grade(options: DensityOptions, points: Sequence[DensityPoint], results: Sequence[TrialResult], *, complete: bool) -> Grade:
-    """Grade the trials. The single database is essential, since every efficiency uses it.
+    """Grade the trials. The reference is essential, since every efficiency uses it.
 
     ``complete`` is false if windows of a soak are missing.
     """
     planned = {options.soak_point} if options.soak_seconds else set(options.databases)
     complete &= planned <= {point.databases for point in points if point.clean}
-    single = [point for point in points if point.databases == 1]
+    reference = reference_point(options, [point.databases for point in points])
+    essential = [point for point in points if point.databases == reference]
     min_trials = 1 if options.soak_seconds else MIN_TRIALS  # the windows of a soak are its repeats
-    return grade(points, results, complete=complete, wanted=options.repeats, essential=single, least=min_trials)
+    return grade(points, results, complete=complete, wanted=options.repeats, essential=essential, least=min_trials)
 
 
 def _curve_warnings(curve: DensityCurve) -> list[str]:
     options = curve.options
     tainted = [str(point.databases) for point in curve.points if not point.clean]
-    essential = "every efficiency depends on the single database" if curve.single is not None and not curve.single.clean else ""
+    essential = "" if curve.points[curve.reference_index].clean else f"every efficiency depends on {curve.reference_text}"
     warnings = list(fallback_warnings([point.clean for point in curve.points], _numbers(tainted), essential))
     absent = [str(n) for n in options.databases if n not in {point.databases for point in curve.points}]
     if absent:
@@ -126,53 +131,107 @@ def _curve_warnings(curve: DensityCurve) -> list[str]:
         warnings.append(
             f"CPU of the databases was not limited: {options.vcpus:g} vCPU each is the unit for shares of the cores, not a measured limit"
         )
-    if curve.single is None and len(curve.points) > 1:
-        first = plural(curve.points[0].databases)
-        warnings.append(f"Efficiencies exclude what is lost up to {first}: a single database was not measured")
+    if curve.options.fraction(curve.loads[curve.reference_index]) > REFERENCE_END + 1e-9 and len(curve.points) > 1:
+        warnings.append(f"Efficiencies exclude what is lost up to {curve.reference_text}: no smaller number was measured")
     if not any(options.fraction(point.databases) > 1 + 1e-9 for point in curve.points):
         warnings.append("Behaviour past 100 % of the cores is unknown: no point was measured there")
     return warnings
 
 
+def _doubts(curve: DensityCurve, capacity: Finding) -> list[str]:
+    """Return the reasons why the answer is not of grade A: an open or wide interval, or a point at the crossing that is known badly."""
+    reasons = []
+    if capacity.value is None:
+        reasons.append("the answer is open, since the crossing was not measured")
+    elif capacity.low is None or capacity.high is None:
+        reasons.append("the answer has no interval")
+    elif OPEN_END in capacity.note:
+        reasons.append("the answer's interval is open")
+    elif capacity.high - capacity.low > 1:
+        reasons.append(f"the answer's interval spans {capacity.high - capacity.low:.1f} databases")
+    for index in curve.at_crossing():
+        mean, databases = curve.throughput(index), plural(curve.points[index].databases)
+        if mean.high is None:
+            reasons.append(f"the throughput of {databases} has no interval")
+        elif mean.high > (1 + WIDE_INTERVAL) * mean.value:
+            reasons.append(f"the throughput of {databases} is known to ± {100 * (mean.high / mean.value - 1):.0f} % only")
+    return reasons
+
+
 def _answer(curve: DensityCurve, capacity: Finding) -> str:
+    """Return the answer in one sentence of at most 20 words."""
     options = curve.options
-    size = f"{options.vcpus:g} vCPU" + (f" at {options.rate:g} tps each" if options.rate else "")
-    target = f"{100 * options.efficiency:.3g} % efficiency"
+    of = f"of {options.vcpus:g} vCPU" + (f" at {options.rate:g} tps each" if options.rate else "")
+    target = f"{100 * options.efficiency:.3g} %"
+    at = f"{of} receive {target} of their CPU" if curve.basis == "cpu" else f"{of} at {target} efficiency"
     largest = curve.points[-1]
-    subject = f"Capacity of {len(options.over)} hosts together" if len(options.over) > 1 else "Capacity"
+    subject = f"Capacity of {len(options.over)} hosts" if len(options.over) > 1 else "Capacity"
     if len(curve.points) == 1:
-        text = f"{plural(largest.databases)} of {size} made {largest.mean:,.0f} tps; no capacity at {target}: {capacity.note}"
-    elif capacity.value is not None:
-        count = math.floor(capacity.value + 1e-9)
-        text = f"{subject}: {plural(count)} of {size} at {target}"
-        if capacity.low is not None and capacity.high is not None:
-            low = floor_tenths(capacity.low)
-            interval = f"from {low}, {OPEN_END}" if OPEN_END in capacity.note else f"{low}–{capacity.high:.1f}"
-            confidence = f"{100 * (capacity.confidence or 0.95):.0f} %"
-            text += f" (crossed at {floor_tenths(capacity.value)}, {confidence} interval {interval})"
-        else:
-            text += f" (crossed at {floor_tenths(capacity.value)}; too few repeats for an interval)"
-    elif NEVER_BELOW in capacity.note:
-        text = f"{subject}: at least {_never_below(curve, f'of {size} at {target}')}"
-    else:
-        text = f"{subject}: no database of {size} at {target}: {capacity.note}"
-    return f"{text}; {_bottleneck(curve)}."
+        return f"{plural(largest.databases)} {of} made {largest.mean:,.0f} tps; a capacity needs several numbers of databases."
+    if capacity.value is not None:
+        text = f"{subject}: {plural(math.floor(capacity.value + 1e-9))} {at}"
+        crossed = floor_tenths(capacity.value)
+        if capacity.low is None or capacity.high is None:
+            return f"{text} (crossed at {crossed}, without an interval)."
+        confidence = f"{100 * (capacity.confidence or 0.95):.0f} %"
+        low = floor_tenths(capacity.low)
+        interval = f"from {low}, open" if OPEN_END in capacity.note else f"{low}–{capacity.high:.1f}"
+        return f"{text} (crossed at {crossed}, {confidence} interval {interval})."
+    if NEVER_BELOW in capacity.note:
+        return f"{subject}: at least {plural(capacity_floor(curve.capacity(curve.basis), largest.databases))} {at}."
+    return f"{subject}: no database {at}."
 
 
-def _never_below(curve: DensityCurve, description: str) -> str:
-    """Describe the certain capacity where the measured efficiency never fell below the target."""
+def _details(curve: DensityCurve, findings: dict[str, Finding]) -> list[str]:
+    """Return the sentences below the answer: the other capacity, the cost of a transaction, and the bottleneck."""
+    sentences = []
+    if curve.basis == "cpu":
+        sentences.append(_by_throughput(curve, findings["capacity_by_throughput"]))
+    elif NEVER_BELOW in findings["capacity"].note:
+        sentences.append(_never_below(curve))
+    if not curve.options.soak_seconds and len(curve.points) > 1:
+        sentences.append(mode_sentence(curve))
+    sentences.append(_bottleneck(curve))
+    return [f"{text[0].upper()}{text[1:]}." for text in sentences if text]
+
+
+def _by_throughput(curve: DensityCurve, capacity: Finding) -> str:
+    """Describe the capacity by throughput, which includes what a transaction costs."""
+    target = f"{100 * curve.options.efficiency:.3g} % of {curve.reference.value:,.0f} tps each, as at {curve.reference_text}"
+    if len(curve.points) == 1:
+        return ""
+    if capacity.value is None:
+        return f"By throughput: {capacity.note}; the target is {target}"
+    text = f"By throughput: {floor_tenths(capacity.value)} databases at {target}"
+    if capacity.low is None or capacity.high is None:
+        return f"{text}, {_reason_of(capacity)}"
+    interval = f"from {floor_tenths(capacity.low)}, {OPEN_END}" if OPEN_END in capacity.note else f"{capacity.low:.1f}–{capacity.high:.1f}"
+    return f"{text}, {100 * (capacity.confidence or 0.95):.0f} % interval {interval}"
+
+
+def _reason_of(capacity: Finding) -> str:
+    """Return the part of the note that says why there is no interval."""
+    _, _, reason = capacity.note.partition("no interval: ")
+    return f"without an interval: {reason.rpartition(', the measured')[0] or reason}"
+
+
+def _trials_used(curve: DensityCurve, trials: Sequence[TrialResult]) -> list[str]:
+    """Say under which conditions the trials count, since noisy trials are left out on one side only."""
+    limit = curve.options.thresholds.max_steal
+    return [f"Measured while steal was below {100 * limit:.3g} %: {curve.trials()} of {len(trials)} trials count."]
+
+
+def _never_below(curve: DensityCurve) -> str:
+    """Describe what is certain where the measured efficiency never fell below the target."""
     largest, estimate = curve.points[-1].databases, curve.capacity(curve.basis)
     certain = capacity_floor(estimate, largest)
     share = f"{100 * curve.options.fraction(largest):.0f} % of the cores"
     if estimate.low is None or certain == largest:
         few = "; too few repeats for an interval" if estimate.low is None else ""
-        return f"{plural(largest)} {description}, the largest number measured ({share}{few})"
+        return f"{plural(largest)} is the largest number measured ({share}{few})"
     efficiency = 100 * float(curve.efficiencies(curve.basis)[-1])
     interval = f"{100 * (estimate.confidence or 0.95):.0f} % interval from {floor_tenths(estimate.low)}"
-    return (
-        f"{plural(certain)} {description} ({interval}; {largest}, the largest number measured, at {share}, had {efficiency:.1f} %, but "
-        "the spread of the repeats reaches below the target)"
-    )
+    return f"{interval}; {largest}, the largest number measured ({share}), had {efficiency:.1f} %, but its repeats reach below the target"
 
 
 def _bottleneck(curve: DensityCurve) -> str:
@@ -256,17 +315,16 @@ def _larger_point(curve: DensityCurve, capacity: Finding) -> list[str]:
 
 def _more_repeats(curve: DensityCurve) -> list[str]:
     """Propose how to narrow the widest interval of a throughput, if it is wide."""
-    widest, half_width = curve.points[0], 0.0
-    for point in curve.points:
-        mean = mean_interval(point.throughputs)
-        if mean.high is not None and mean.high - mean.value > half_width * mean.value:
-            widest, half_width = point, mean.high / mean.value - 1
-    if half_width <= WIDE_INTERVAL or curve.options.soak_seconds:
+    means = [curve.throughput(index) for index in range(len(curve.points))]
+    widths = [0.0 if mean.high is None else mean.high / mean.value - 1 for mean in means]
+    widest = max(range(len(widths)), key=widths.__getitem__)
+    if widths[widest] <= WIDE_INTERVAL or curve.options.soak_seconds or curve.spreads is None:
         return []
-    enough = repeats_for(widest.throughputs, WIDE_INTERVAL)
+    point = curve.points[widest]
+    enough = repeats_for(curve.spreads[widest], WIDE_INTERVAL)
     # With missing or tainted trials, the run may already have requested as many.
     advice = "try a longer --duration, or rerun on an idle machine"
     if enough is not None and enough > curve.options.repeats:
         advice = f"by their spread --repeats {enough} narrows it to ± {100 * WIDE_INTERVAL:.0f} %"
-    precision = f"throughput of {plural(widest.databases)} is known to ± {100 * half_width:.0f} % only"
-    return [f"{precision} ({len(widest.used)} trials): {advice}"]
+    precision = f"throughput of {plural(point.databases)} is known to ± {100 * widths[widest]:.0f} % only"
+    return [f"{precision} ({len(point.used)} trials): {advice}"]

@@ -1,4 +1,9 @@
-"""The density curve: points, ideal throughput, efficiency, and the capacity at the target efficiency."""
+"""The density curve: points, ideal throughput, CPU received, efficiency, and the capacity at the target efficiency.
+
+efficiency(N) = (share of the allocated CPU that the databases received) × (CPU per transaction of the reference ÷ that at N). The first
+factor is known to a few tenths of a percent per trial. The second one varies by a quarter at a full host, where the CPU scheduler has two
+modes. Therefore the answer is the crossing of the first factor, where it was measured, and the second one is reported beside it.
+"""
 
 from __future__ import annotations
 
@@ -9,21 +14,22 @@ from typing import Literal
 
 import numpy as np
 
-from pgherd.analysis.bootstrap import draw_means, percentiles
+from pgherd.analysis.bootstrap import Spread, draw_means, mean_of_point, percentiles, relative_spreads
 from pgherd.analysis.capacity import Capacity, LinearRegion, Retrograde, capacity, linear_region, retrograde
-from pgherd.analysis.intervals import Estimate, ratio_of_means
+from pgherd.analysis.intervals import Estimate
+from pgherd.analysis.levels import Levels, two_levels
 from pgherd.analysis.scaling_model import Array
 from pgherd.model.result import TrialResult
-from pgherd.studies.density.options import DensityOptions
+from pgherd.studies.density.options import DensityOptions, reference_point
 from pgherd.study.repeats import Repeats, repeats
 
-SLOPE_TOLERANCE = 0.05
-"""Relative difference above which the single database and the linear fit are reported as different."""
+SINGLE_TOLERANCE = 0.05
+"""Relative difference above which the single database and the reference are reported as different."""
 FRACTION_TOLERANCE = 0.05
 """Largest distance of a point to a fraction of the cores that it can represent."""
 
-Basis = Literal["single", "slope"]
-"""The reference for ideal throughput: one database × N, or the slope of the linear region × N."""
+Basis = Literal["cpu", "reference", "single"]
+"""What a capacity compares: CPU received ÷ CPU allocated, throughput ÷ (N × reference), or throughput ÷ (N × single database)."""
 
 
 @dataclass(frozen=True)
@@ -55,10 +61,21 @@ def plural(databases: float) -> str:
 
 @dataclass(frozen=True)
 class DensityCurve:
-    """Mean throughput per point, ideal throughput, and bootstrap draws of the means.
+    """Mean throughput per point, ideal throughput, CPU received, and bootstrap draws of them.
 
-    ``draws`` has the shape (resamples, points), and is None with too few repeats. ``slope`` is the throughput per database in
-    the linear region. ``single`` is the point of one database. ``basis`` is the reference that the capacity uses.
+    Efficiency is throughput ÷ (N × reference). The reference is the throughput per database at the largest number up to 75 % of a full
+    host. It is not a single database, which is the dearest case on a virtual CPU: it sleeps after each query, and the wake-up costs more
+    than the query.
+
+    Attributes:
+        region: where throughput grows in proportion.
+        reference_index: index of the reference's point.
+        reference: its throughput per database.
+        spreads: relative variance of the throughput at each point. None: too few repeats.
+        draws: plausible mean throughputs, shape (resamples, points). None: too few repeats.
+        cpu_shares: CPU received ÷ CPU allocated, per point and trial. None: not measured at every point, or no limit.
+        cpu_draws: plausible means of ``cpu_shares``, shape (resamples, points).
+        levels: two levels of transactions per CPU-second (or of throughput) in the trials of a full host. None: one level.
     """
 
     options: DensityOptions
@@ -67,42 +84,64 @@ class DensityCurve:
     means: tuple[float, ...]
     single: DensityPoint | None
     region: LinearRegion
-    slope: Estimate
+    reference_index: int
+    reference: Estimate
+    spreads: tuple[Spread, ...] | None
     draws: Array | None
-    basis: Basis
+    cpu_shares: tuple[tuple[float, ...], ...] | None
+    cpu_draws: Array | None
+    levels: Levels | None
     seed: int
 
     @property
-    def slope_deviation(self) -> float | None:
-        """Slope of the linear region ÷ single-database throughput, minus 1. None without that point."""
-        return None if self.single is None else self.slope.value / self.single.mean - 1
+    def basis(self) -> Basis:
+        """What the answer compares: the CPU received if the CPU is the expected limit and was measured, otherwise throughput."""
+        by_cpu = self.cpu_shares is not None and self.options.rate is None and self.options.bound_by == "cpu"
+        return "cpu" if by_cpu else "reference"
+
+    @property
+    def single_deviation(self) -> float | None:
+        """Reference ÷ single-database throughput, minus 1. None without that point."""
+        return None if self.single is None else self.reference.value / self.single.mean - 1
+
+    @property
+    def reference_text(self) -> str:
+        """The reference's point, such as ``5 databases``."""
+        return plural(self.loads[self.reference_index])
 
     def ideal(self, basis: Basis) -> float:
         """Ideal throughput per database."""
-        return self.single.mean if basis == "single" and self.single is not None else self.slope.value
+        return self.single.mean if basis == "single" and self.single is not None else self.reference.value
+
+    def throughput(self, index: int) -> Estimate:
+        """Mean throughput at one point."""
+        return mean_of_point(self.points[index].throughputs, None if self.spreads is None else self.spreads[index])
 
     def efficiencies(self, basis: Basis) -> Array:
-        """Measured ÷ ideal throughput at every point."""
+        """Efficiency at every point: CPU received ÷ allocated, or measured ÷ ideal throughput."""
+        if basis == "cpu":
+            return np.array([math.fsum(values) / len(values) for values in self.cpu_shares or ()])
         return np.asarray(self.means) / (np.asarray(self.loads) * self.ideal(basis))
 
     def efficiency_draws(self, basis: Basis) -> Array | None:
         """Bootstrap draws of the efficiencies, shape (resamples, points)."""
+        if basis == "cpu":
+            return self.cpu_draws
         if self.draws is None:
             return None
         per_database = self.draws / np.asarray(self.loads)
-        ideal = (
-            per_database[:, 0] if basis == "single" and self.single is not None else per_database[:, list(self.region.used)].mean(axis=1)
-        )
-        return np.asarray(per_database / ideal[:, None])
+        single = basis == "single" and self.single is not None
+        return np.asarray(per_database / per_database[:, 0 if single else self.reference_index][:, None])
 
     def capacity(self, basis: Basis) -> Capacity:
         """The largest number of databases at the target efficiency.
 
-        If the slope excludes the first point, the capacity against the slope excludes it too. Otherwise a slow single database
-        would be averaged into the falling curve of the others and lower the crossing.
+        The capacity by throughput leaves out the points before the reference. Otherwise a slow single database would be averaged into the
+        falling curve of the others and lower the crossing. With two levels there is no interval, since a run sees too few changes between
+        them.
         """
-        first = 1 if basis == "slope" and 0 not in self.region.used else 0
-        draws = self.efficiency_draws(basis)
+        first = self.reference_index if basis == "reference" else 0
+        draws = None if self.levels is not None and basis != "cpu" else self.efficiency_draws(basis)
         return capacity(
             self.loads[first:],
             self.efficiencies(basis)[first:].tolist(),
@@ -120,6 +159,12 @@ class DensityCurve:
         distances = [abs(self.options.fraction(n) - fraction) for n in self.loads]
         closest = min(range(len(distances)), key=distances.__getitem__)
         return closest if distances[closest] <= FRACTION_TOLERANCE + 1e-9 else None
+
+    def at_crossing(self) -> list[int]:
+        """Indices of the points on both sides of the answer's crossing, or of the last point if there is none."""
+        found = self.capacity(self.basis)
+        wanted = [n for n in (found.below, found.above) if n is not None] or [self.loads[-1]]
+        return [i for i, n in enumerate(self.loads) if n in wanted]
 
     def efficiency_at(self, fraction: float, basis: Basis) -> tuple[Estimate | None, str]:
         """Efficiency at a fraction of the cores, with a note: measured at a close point, or interpolated."""
@@ -148,46 +193,59 @@ class DensityCurve:
 
     def efficiency(self, index: int, basis: Basis) -> Estimate:
         """Efficiency at one point."""
-        point, n = self.points[index], self.loads[index]
-        if basis == "single" and self.single is not None:
-            if point is self.single:
-                return Estimate(1.0, None, None, None, len(point.used), "by definition", "no interval: 1 by definition")
-            return ratio_of_means(point.throughputs, self.single.throughputs).scaled(1 / n)
-        if self.region.used == (index,):
-            return Estimate(1.0, None, None, None, len(point.used), "by definition", "no interval: the slope is from this point only")
-        value = float(self.efficiencies("slope")[index])
-        draws = self.efficiency_draws("slope")
+        point = self.points[index]
+        value, trials = float(self.efficiencies(basis)[index]), len(point.used)
+        if basis == "single" and point is self.single:
+            return Estimate(1.0, None, None, None, trials, "by definition", "no interval: 1 by definition")
+        if basis == "reference" and index == self.reference_index:
+            return Estimate(1.0, None, None, None, trials, "by definition", "no interval: it is the reference")
+        draws = self.efficiency_draws(basis)
+        method = {"cpu": "CPU received ÷ CPU allocated", "reference": "measured ÷ (N × reference)", "single": "measured ÷ (N × single)"}[
+            basis
+        ]
         if draws is None:
-            return Estimate(
-                value, None, None, None, len(point.used), "measured ÷ (slope × N)", "no interval: too few repeats at all points"
-            )
+            return Estimate(value, None, None, None, trials, method, "no interval: too few repeats at all points")
         low, high = percentiles(draws[:, index])
-        return Estimate(value, low, high, 0.95, len(point.used), "measured ÷ (slope × N), interval from the spread of repeats")
+        return Estimate(value, low, high, 0.95, trials, f"{method}, interval from the spread of repeats")
 
 
 def density_curve(options: DensityOptions, points: Sequence[DensityPoint]) -> DensityCurve:
-    """Build the curve from at least one point.
-
-    The capacity is measured against the single database, as in E1, with two exceptions: that point was not measured, or the
-    slope of the linear region is more than 5 % steeper. In the second case a single database is slower than its share of many,
-    and efficiencies against it would be too high.
-    """
+    """Build the curve from at least one point."""
     loads = tuple(float(point.databases) for point in points)
     means = tuple(point.mean for point in points)
-    region = linear_region(loads, means)
-    draws = draw_means([point.throughputs for point in points], seed=options.seed)
-    trials = sum(len(points[i].used) for i in region.used)
-    slope = Estimate(
-        region.slope, None, None, None, trials, "mean of throughput / N over the linear region", "no interval: too few repeats"
+    throughputs = [point.throughputs for point in points]
+    groups = [options.near_full(n) for n in loads]
+    index = loads.index(reference_point(options, loads))
+    shares = [tuple(point.values(lambda observation: observation.given)) for point in points]
+    limited = options.cpu_mode != "none" and all(len(values) == len(point.used) for values, point in zip(shares, points, strict=True))
+    draws = draw_means(throughputs, groups, seed=options.seed)
+    spreads = relative_spreads(throughputs, groups)
+    reference = mean_of_point(throughputs[index], None if spreads is None else spreads[index])
+    return DensityCurve(
+        options=options,
+        points=tuple(points),
+        loads=loads,
+        means=means,
+        single=points[0] if points[0].databases == 1 else None,
+        region=linear_region(loads, means),
+        reference_index=index,
+        reference=reference.scaled(1 / loads[index]),
+        spreads=None if spreads is None else tuple(spreads),
+        draws=draws,
+        cpu_shares=tuple(shares) if limited else None,
+        cpu_draws=draw_means(shares, groups, seed=options.seed + 1) if limited else None,
+        levels=two_levels(rates_near_full(options, points)),
+        seed=options.seed,
     )
-    if draws is not None:
-        per_database = (draws / np.asarray(loads))[:, list(region.used)].mean(axis=1)
-        low, high = percentiles(per_database)
-        method = "mean of throughput / N over the linear region, interval from the spread of repeats"
-        slope = Estimate(region.slope, low, high, 0.95, trials, method)
-    single = points[0] if points[0].databases == 1 else None
-    basis: Basis = "single" if single is not None and region.slope / single.mean - 1 <= SLOPE_TOLERANCE else "slope"
-    return DensityCurve(options, tuple(points), loads, means, single, region, slope, draws, basis, options.seed)
+
+
+def rates_near_full(options: DensityOptions, points: Sequence[DensityPoint]) -> list[float]:
+    """Transactions per CPU-second of each trial from 90 % of the cores on, or per second if a trial's CPU was not measured."""
+    observations = [observation for point in points if options.near_full(point.databases) for observation in point.used]
+    costs = [observation.cpu_per_tx for observation in observations]
+    if all(cost is not None for cost in costs):
+        return [1000 / cost for cost in costs if cost]
+    return [observation.throughput for observation in observations]
 
 
 def beyond_peak(curve: DensityCurve) -> Retrograde:

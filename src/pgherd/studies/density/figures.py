@@ -98,21 +98,17 @@ def throughput(inputs: FigureInputs) -> Figure:
     last = databases(rows[-1])
     curves = throughput_charts.model_curves(inputs, last)
     right = max([last * 1.02, *(n for _, points in curves for n, _ in points)])
-    ideals = [
-        (slope, name, dash)
-        for name, column, dash in (("ideal (single database)", "ideal", [1, 0]), ("ideal (linear fit)", "ideal_linear", [5, 4]))
-        if (slope := _slope(rows, column)) is not None
-    ]
-    highest = max([*numbers(rows, "throughput"), *(slope * right for slope, *_ in ideals)])
+    slope = _slope(rows)
+    highest = max([*numbers(rows, "throughput"), (slope or 0.0) * right])
     unit, scale = ("thousand transactions/s", 1e3) if highest >= 2e4 else ("transactions/s", 1.0)
     top = chart_style.nice_ceiling(highest / scale * 1.02)
     x = databases_axis(right)
     y = alt.Y("y:Q", scale=alt.Scale(domain=[0, top], nice=False), title=unit)
     lines: list[chart_style.Line] = []
     labels: list[tuple[float, float, str, str]] = []
-    for slope, name, dash in ideals:
-        lines.append(([(0, 0), (right, slope * right / scale)], "#8c959f", 1.5, dash))
-        labels.append((right, slope * right / scale, name, MUTED))
+    if slope is not None:
+        lines.append(([(0, 0), (right, slope * right / scale)], "#8c959f", 1.5, [1, 0]))
+        labels.append((right, slope * right / scale, "ideal", MUTED))
     modelled, named = throughput_charts.curve_lines(inputs, curves, last, scale)
     lines += modelled
     labels += [(right, height, text, colour) for height, text, colour in named]
@@ -132,22 +128,18 @@ def throughput(inputs: FigureInputs) -> Figure:
 def _sentence(inputs: FigureInputs, rows: Sequence[Row]) -> str:
     full = at_full(rows)
     text = f"{databases(full):g} databases make {compact(finite(full['throughput']))} transactions/s"
-    single, slope = percent_value(full.get("efficiency")), percent_value(full.get("efficiency_linear"))
-    if single is not None:
-        text += f", {single:.1f} % of {databases(full):g} × single database"
-        if slope is not None and abs(single - slope) > 5:
-            text += f" ({slope:.1f} % of the linear fit)"
-    elif slope is not None:
-        text += f", {slope:.1f} % of the linear fit"
+    efficiency = percent_value(full.get("efficiency"))
+    if efficiency is not None:
+        text += f", {efficiency:.1f} % of ideal"
     end = inputs.analysis.findings.get("linear_range_end")
     if end is not None and finite(end.value) is not None:
         text += f"; linear up to {number(end.value, most=1)}" + ("" if finite(end.high) is not None else ", the largest number measured")
     return text
 
 
-def _slope(rows: Sequence[Row], column: str) -> float | None:
-    """Return the ideal throughput per database. Both ideals are lines through zero."""
-    slopes = [value / databases(row) for row in rows if (value := finite(row.get(column))) is not None]
+def _slope(rows: Sequence[Row]) -> float | None:
+    """Return the ideal throughput per database. The ideal is a line through zero."""
+    slopes = [value / databases(row) for row in rows if (value := finite(row.get("ideal"))) is not None]
     return slopes[-1] if slopes else None
 
 
@@ -166,7 +158,7 @@ def _marks(inputs: FigureInputs, rows: Sequence[Row]) -> list[tuple[float, str, 
         marks.append((knee, f"knee of the piecewise linear model: {number(knee, most=1)}", GREEN))
     capacity = finite(findings.get("capacity"))
     if capacity is not None:
-        marks.append((capacity, f"efficiency falls below {_target(inputs)} at {floor_tenths(capacity)}", VERMILLION))
+        marks.append((capacity, f"capacity at {_target(inputs)}: {floor_tenths(capacity)}", VERMILLION))
     return [mark for mark in marks if mark[0] <= databases(rows[-1])]
 
 
@@ -177,10 +169,10 @@ def _target(inputs: FigureInputs) -> str:
 
 @register("efficiency")
 def efficiency(inputs: FigureInputs) -> Figure:
-    """Draw efficiency vs. both ideals, and CPU efficiency, with intervals."""
+    """Draw efficiency and its two factors, CPU received and CPU per transaction, with intervals."""
     series = [
-        ("efficiency", "vs. single database", BLUE, "circle"),
-        ("efficiency_linear", "vs. linear fit", VERMILLION, "square"),
+        ("efficiency", "throughput", BLUE, "circle"),
+        ("cpu_share", "CPU received", VERMILLION, "square"),
         ("cpu_efficiency", "CPU per transaction", GREEN, "triangle-up"),
     ]
     rows = rows_with(inputs.analysis, "density", *(name for name, *_ in series))
@@ -208,8 +200,8 @@ def efficiency(inputs: FigureInputs) -> Figure:
     ]
     sentence = f"At {databases(full):g} databases, efficiency is {', '.join(shares) or 'unknown'}"
     subtitle = (
-        "Throughput ÷ (N × single database), throughput ÷ (N × slope of the linear region), and CPU time per transaction of a single "
-        "database ÷ that of N. "
+        "Throughput ÷ (N × reference) is the product of CPU received ÷ allocated and CPU time per transaction of the reference ÷ that of "
+        "N. "
         f"{BAR_NOTE} The axis starts at {low:g} %."
     )
     width = chart_style.plot_width([text for *_, text, _ in labels])
@@ -220,11 +212,11 @@ def efficiency(inputs: FigureInputs) -> Figure:
 @register("published")
 def published(inputs: FigureInputs) -> Figure:
     """Draw efficiency against the fraction of the cores, with E1's published curve."""
-    rows = [row for row in curve_rows(inputs, "efficiency") if finite(row.get("allocated_share")) is not None]
+    rows = [row for row in curve_rows(inputs, "efficiency_vs_single") if finite(row.get("allocated_share")) is not None]
     reference, source = _published(inputs)
     if not rows or not reference:
         raise FigureUnavailable("no point has a fraction of the cores" if not rows else "the analysis has no published curve")
-    measured = [{**share_point(row, "efficiency"), "x": (finite(row["allocated_share"]) or 0) * 100} for row in rows]
+    measured = [{**share_point(row, "efficiency_vs_single"), "x": (finite(row["allocated_share"]) or 0) * 100} for row in rows]
     low, high = percent_range([*measured, *reference])
     right = max(row["x"] or 0 for row in [*measured, *reference]) * 1.02
     axis = alt.Axis(title="host's cores allocated to databases, %", grid=False)
@@ -237,7 +229,7 @@ def published(inputs: FigureInputs) -> Figure:
     layers += end_labels(labels, x, y, (low, high))
     full, end = at_full(rows), reference[-1]
     sentence = (
-        f"At {percent(full.get('allocated_share'), decimals=0)} of the cores, efficiency is {percent(full.get('efficiency'))}; "
+        f"At {percent(full.get('allocated_share'), decimals=0)} of the cores, efficiency is {percent(full.get('efficiency_vs_single'))}; "
         f"the published curve has {end['y']:.1f} % at {end['x']:g} %"
     )
     subtitle = f"Published: {source} (4 hosts, 160 cores, PostgreSQL 9.3, SELECT-only). Hosts differ: compare the shapes only. {BAR_NOTE}"
@@ -323,6 +315,39 @@ def latency(inputs: FigureInputs) -> Figure:
     width = chart_style.plot_width([text for *_, text, _ in labels])
     chart = alt.layer(*layers, width=width, height=HEIGHT, title=chart_style.title(sentence, subtitle))
     return Figure(sentence, chart, (TRIALS,), "A percentile is omitted if fewer than ten sampled transactions are above it.")
+
+
+@register("modes")
+def modes(inputs: FigureInputs) -> Figure:
+    """Draw the throughput of the trials from 90 % of the cores on, by second, with the two levels if there are any."""
+    seconds = inputs.analysis.figures.get("seconds")
+    series: dict[str, list[tuple[float, float]]] = {}
+    for row in seconds if isinstance(seconds, list) else []:
+        series.setdefault(str(row["trial"]), []).append((float(row["second"]) + 0.5, float(row["throughput"]) / 1e3))
+    series = {name: points for name, points in series.items() if len(points) > 2}
+    if not series:
+        raise FigureUnavailable("no trial from 90 % of the cores on has its throughput by second")
+    means = {name: math.fsum(y for _, y in points) / len(points) for name, points in series.items()}
+    low, high = min(means.values()), max(means.values())
+    middle = math.sqrt(low * high) if finite(inputs.analysis.findings.get("fast_level")) is not None else 0.0
+    top = chart_style.nice_ceiling(max(y for points in series.values() for _, y in points) * 1.02)
+    right = max(x for points in series.values() for x, _ in points) + 0.5
+    x = alt.X("x:Q", title="seconds since the start of the measured period", scale=alt.Scale(domain=[0, right], nice=False))
+    y = alt.Y("y:Q", title="thousand transactions/s", scale=alt.Scale(domain=[0, top], nice=False))
+    lines: list[chart_style.Line] = [
+        (points, BLUE if means[name] >= middle else VERMILLION, 1.2, [1, 0]) for name, points in series.items()
+    ]
+    sentence = f"At a full host, {len(series)} trials made {low:.3g} to {high:.3g} thousand transactions/s"
+    if middle:
+        slow = sum(mean < middle for mean in means.values())
+        sentence += f", in two modes: {slow} slow and {len(series) - slow} fast"
+    subtitle = "One line per trial with at least 90 % of the cores allocated. " + (
+        "Blue is the fast mode, red the slow one." if middle else "The trials show one level with noise."
+    )
+    chart = alt.layer(
+        *chart_style.lines(lines, x, y), width=chart_style.plot_width([""]), height=HEIGHT, title=chart_style.title(sentence, subtitle)
+    )
+    return Figure(sentence, chart, (TRIALS,))
 
 
 @register("soak")
@@ -447,16 +472,14 @@ def overlay_throughput(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
 
 def overlay_efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     """Draw the efficiency of all runs against the fraction of their cores."""
-    reference = "Each run relative to its single database and to its cores."
-    return _overlay_efficiency_figure(
-        runs, "efficiency", "throughput, % of N × single database", "Efficiency vs. single database", reference
-    )
+    reference = "Throughput of each run relative to its reference, by the fraction of its cores."
+    return _overlay_efficiency_figure(runs, "efficiency", "throughput, % of N × reference", "Efficiency", reference)
 
 
 def overlay_cpu_efficiency(runs: Sequence[tuple[str, RunRecord]]) -> Figure:
     """Draw the CPU efficiency of all runs. It shows differences where quotas make throughput linear."""
-    reference = "CPU time per transaction of a single database ÷ that of N, per run, by the fraction of its cores."
-    return _overlay_efficiency_figure(runs, "cpu_efficiency", "CPU/tx of one database ÷ CPU/tx of N, %", "CPU efficiency", reference)
+    reference = "CPU time per transaction of the reference ÷ that of N, per run, by the fraction of its cores."
+    return _overlay_efficiency_figure(runs, "cpu_efficiency", "CPU/tx of the reference ÷ CPU/tx of N, %", "CPU efficiency", reference)
 
 
 def _overlay_efficiency_figure(

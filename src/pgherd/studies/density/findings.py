@@ -8,7 +8,7 @@ from typing import Any
 from pgherd.analysis.intervals import Estimate, mean_interval, ratio_of_means
 from pgherd.model.analysis import Finding
 from pgherd.studies.density.curve import (
-    SLOPE_TOLERANCE,
+    SINGLE_TOLERANCE,
     Basis,
     DensityCurve,
     DensityPoint,
@@ -31,6 +31,7 @@ OVERHEAD_FRACTION = 0.8
 """Fraction of the cores at which E2 reads the overhead."""
 SINGLE_POINT = "only one number of databases was measured, and efficiency compares two"
 NO_SINGLE = "a single database was not measured"
+NO_CPU_SHARE = "the CPU received was not measured at every point, or the CPU was not limited"
 NO_PERCENTILE = "too few sampled transactions above it in at least one database"
 NO_DATABASE_THROUGHPUT = "no throughput per database was measured"
 
@@ -87,8 +88,10 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
         return missing("databases", SINGLE_POINT)
     if basis == "single" and curve.single is None:
         return missing("databases", NO_SINGLE)
+    if basis == "cpu" and curve.cpu_shares is None:
+        return missing("databases", NO_CPU_SHARE)
     estimate = curve.capacity(basis)
-    method = f"efficiency vs. {_reference(basis)}; closest falling curve, interpolated"
+    method = f"{_compared(curve, basis)}; closest falling curve, interpolated"
     target = f"{100 * options.efficiency:.3g} %"
     if estimate.value is None:
         if not estimate.never_below:
@@ -96,7 +99,7 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
         certain = capacity_floor(estimate, curve.loads[-1])
         note = f"{NEVER_BELOW} {target} in the data"
         if estimate.low is None:
-            note += f": capacity at least {largest}; no interval: too few repeats"
+            note += f": capacity at least {largest}; {_no_interval(curve, basis)}"
         elif certain < curve.loads[-1]:
             note += f", but the spread of the repeats reaches below it: capacity at least {plural(certain)}"
             note += f" (from {floor_tenths(estimate.low)})"
@@ -106,7 +109,7 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
     exact = estimate.below == estimate.value
     note = f"at the measured {estimate.below:g}" if exact else f"between the measured {estimate.below:g} and {estimate.above:g}"
     if estimate.low is None:
-        note += "; no interval: too few repeats, the measured points bracket it"
+        note += f"; {_no_interval(curve, basis)}, the measured points bracket it"
         return Finding(value=estimate.value, unit="databases", n=curve.trials(), method=method, note=note)
     if estimate.open:
         note += f"; {OPEN_END} by the largest number measured ({curve.loads[-1]:g})"
@@ -122,15 +125,35 @@ def capacity_finding(curve: DensityCurve, basis: Basis) -> Finding:
     )
 
 
-def _reference(basis: Basis) -> str:
-    return "the single database" if basis == "single" else "the slope of the linear region"
+def _no_interval(curve: DensityCurve, basis: Basis) -> str:
+    if curve.levels is None or basis == "cpu":
+        return "no interval: too few repeats"
+    return "no interval: the trials of a full host ran on two levels, and a run sees too few changes between them"
+
+
+def _compared(curve: DensityCurve, basis: Basis) -> str:
+    if basis == "cpu":
+        return "CPU received ÷ CPU allocated"
+    if basis == "single":
+        return "throughput ÷ (N × single database)"
+    return f"throughput ÷ (N × that of each of {curve.reference_text})"
+
+
+def capacity_findings(curve: DensityCurve) -> dict[str, Finding]:
+    """The answer's capacity, and the capacities by CPU, by throughput, and against a single database."""
+    return {
+        "capacity": capacity_finding(curve, curve.basis),
+        "capacity_by_cpu": capacity_finding(curve, "cpu"),
+        "capacity_by_throughput": capacity_finding(curve, "reference"),
+        "capacity_vs_single": capacity_finding(curve, "single"),
+    }
 
 
 def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
-    """single_database_throughput, linear_slope, linear_range_end, peak_throughput, saturation_point, retrograde_ratio."""
+    """single_database_throughput, reference_throughput, linear_range_end, peak_throughput, saturation_point, retrograde_ratio."""
     if curve.single is not None:
         note = "; ".join(t for t in (f"with {curve.options.vcpus:g} vCPU", curve.single.note) if t)
-        single = as_finding(mean_interval(curve.single.throughputs), "tps", note)
+        single = as_finding(curve.throughput(0), "tps", note)
     else:
         single = missing("tps", NO_SINGLE)
     best = max(range(len(curve.means)), key=curve.means.__getitem__)
@@ -139,9 +162,11 @@ def shape_findings(curve: DensityCurve) -> dict[str, Finding]:
     beyond = beyond_peak(curve)
     return {
         "single_database_throughput": single,
-        "linear_slope": as_finding(curve.slope, "tps per database", f"over the linear region, up to {plural(curve.region.end)}"),
+        "reference_throughput": as_finding(
+            curve.reference, "tps per database", f"of each of {curve.reference_text}, the largest number up to 75 % of a full host"
+        ),
         "linear_range_end": _linear_range_end(curve),
-        "peak_throughput": as_finding(mean_interval(curve.points[best].throughputs), "tps", note),
+        "peak_throughput": as_finding(curve.throughput(best), "tps", note),
         "saturation_point": _saturation(curve, best, rising=rising),
         "retrograde_ratio": as_finding(beyond.ratio, "ratio", f"largest number ÷ best ({plural(beyond.best)}): {beyond.note}"),
     }
@@ -201,16 +226,18 @@ def evidence_findings(curve: DensityCurve) -> dict[str, Finding]:
 
 def _full_host_efficiency(curve: DensityCurve) -> dict[str, Finding]:
     reference = {"experiment": "E1", "published": PUBLISHED_EFFICIENCY}
-    estimate, note = curve.efficiency_at(1.0, "single")
+    estimate, note = curve.efficiency_at(1.0, "reference")
+    single, single_note = curve.efficiency_at(1.0, "single")
     if curve.single is None:
-        estimate, note = None, NO_SINGLE
-    linear, linear_note = curve.efficiency_at(1.0, "slope")
+        single, single_note = None, NO_SINGLE
     index = curve.near(1.0)
     return {
-        "efficiency_at_saturation": missing("ratio", note, **reference)
+        "efficiency_at_saturation": missing("ratio", note)
         if estimate is None
-        else as_finding(estimate, "ratio", note + "; all cores allocated", **reference),
-        "efficiency_linear_at_saturation": missing("ratio", linear_note) if linear is None else as_finding(linear, "ratio", linear_note),
+        else as_finding(estimate, "ratio", note + "; all cores allocated"),
+        "efficiency_vs_single_at_saturation": missing("ratio", single_note, **reference)
+        if single is None
+        else as_finding(single, "ratio", single_note + "; all cores allocated", **reference),
         "cpu_efficiency_at_saturation": missing("ratio", "no point with all cores allocated was measured")
         if index is None
         else cpu_efficiency(curve, curve.points[index]),
@@ -226,20 +253,19 @@ def _overhead_inferred(curve: DensityCurve) -> dict[str, Finding]:
         # The platform uses cores that the databases leave idle.
         limiter = "the rate" if limit == "rate-limit" else "a CPU quota"
         bound = f"no bound: {limiter} limits the databases there, and the platform uses cores that they leave idle"
-    estimate, where = curve.efficiency_at(OVERHEAD_FRACTION, curve.basis)
+    basis: Basis = "reference" if curve.single is None else "single"
+    ideal = curve.reference_text if curve.single is None else "a single database"
+    estimate, where = curve.efficiency_at(OVERHEAD_FRACTION, basis)
     units = (("platform_overhead_inferred", "cores"), ("platform_overhead_inferred_share", "ratio"))
     if estimate is None:
         return {name: missing(unit, where, **reference) for name, unit in units}
     if estimate.value > 1:
-        note = (
-            f"measured is {100 * (estimate.value - 1):.1f} % above ideal (from {_reference(curve.basis)}), {where}: no overhead can be "
-            "inferred from that"
-        )
+        note = f"measured is {100 * (estimate.value - 1):.1f} % above ideal (as {ideal}), {where}: no overhead can be inferred from that"
         return {name: missing(unit, note, **reference) for name, unit in units}
     low = None if estimate.high is None else 1 - estimate.high
     high = None if estimate.low is None else 1 - estimate.low
     share = Estimate(1 - estimate.value, low, high, estimate.confidence, estimate.n, "1 − measured ÷ ideal", estimate.note)
-    note = f"{bound}; ideal from {_reference(curve.basis)}, {where}"
+    note = f"{bound}; ideal as {ideal}, {where}"
     return {
         "platform_overhead_inferred": as_finding(share.scaled(curve.options.host_cores), "cores", note, **reference),
         "platform_overhead_inferred_share": as_finding(share, "ratio", note, **reference),
@@ -324,78 +350,68 @@ def _pgherd_cpu(curve: DensityCurve) -> Finding:
 
 
 def cpu_efficiency(curve: DensityCurve, point: DensityPoint) -> Finding:
-    """CPU time per transaction of a single database ÷ that of N databases."""
-    if curve.single is None:
-        return missing("ratio", NO_SINGLE)
-    single, several = (p.values(lambda observation: observation.cpu_per_tx) for p in (curve.single, point))
-    if not single or not several:
+    """CPU time per transaction of the reference ÷ that of N databases."""
+    reference = curve.points[curve.reference_index].values(_cost)
+    several = point.values(_cost)
+    if not reference or not several:
         return missing("ratio", NO_CONTAINER_CPU)
-    if point is curve.single:
+    if point is curve.points[curve.reference_index]:
         return Finding(value=1.0, unit="ratio", n=len(several), method="by definition", note="no interval: 1 by definition")
-    return as_finding(ratio_of_means(single, several), "ratio", point.note, method="CPU/tx of one database ÷ CPU/tx of N, log t interval")
+    note = "; ".join(text for text in (f"reference: {curve.reference_text}", point.note) if text)
+    return as_finding(ratio_of_means(reference, several), "ratio", note, method="CPU/tx of the reference ÷ CPU/tx of N, log t interval")
+
+
+def _cost(observation: Observation) -> float | None:
+    return observation.cpu_per_tx
 
 
 # ---- warnings about the ideal
 
 
 def ideal_warnings(curve: DensityCurve) -> list[str]:
-    """Explain a difference between the two values of ideal throughput, or else efficiencies above 100 %."""
-    if curve.single is not None and curve.slope_deviation is not None and abs(curve.slope_deviation) > SLOPE_TOLERANCE:
-        return [_deviation_warning(curve, curve.single, curve.slope_deviation)]
-    return _above_ideal_warnings(curve)
+    """Explain a difference between a single database and the reference, and efficiencies above 100 %."""
+    warnings = []
+    if curve.single is not None and curve.single_deviation is not None and abs(curve.single_deviation) > SINGLE_TOLERANCE:
+        warnings.append(_deviation_warning(curve, curve.single, curve.single_deviation))
+    return warnings + _above_ideal_warnings(curve)
 
 
 def _deviation_warning(curve: DensityCurve, single: DensityPoint, deviation: float) -> str:
-    """Direction of the difference, whether chance explains it, other causes, and the reference used in the answer."""
+    """Direction of the difference, whether chance explains it, and its usual causes."""
     direction = "less" if deviation > 0 else "more"
-    text = f"a single database makes {single.mean:,.0f} tps, {100 * abs(single.mean / curve.slope.value - 1):.0f} % {direction} than each "
-    text += f"database in the linear region ({curve.slope.value:,.0f} tps)"
-    spread = mean_interval(single.throughputs)
-    if spread.low is not None and spread.high is not None and spread.low <= curve.slope.value <= spread.high:
+    text = f"A single database makes {single.mean:,.0f} tps, {100 * abs(single.mean / curve.reference.value - 1):.0f} % {direction} than "
+    text += f"each of {curve.reference_text} ({curve.reference.value:,.0f} tps)"
+    spread = curve.throughput(0)
+    if spread.low is not None and spread.high is not None and spread.low <= curve.reference.value <= spread.high:
         text += ", which the spread of its repeats also explains"
     if deviation > 0:
         return (
-            f"Efficiencies vs. a single database are too high, since the curve is super-linear: {text}. A single database pays all of a "
-            "cost that several share, such as waking idle CPUs, or other load on the machine slowed it. The capacity is therefore "
-            "measured against the slope"
+            f"{text}. A lone client sleeps after each query, and waking an idle CPU costs more than the query. Efficiency vs. single "
+            "database is therefore too high; the efficiency of this report compares with the reference"
         )
     return (
-        f"The two values of ideal throughput differ: {text}. A single database gains from boosted clocks, unshared caches or an idle SMT "
-        "sibling. Part of the lost efficiency is therefore lost at the second database; see efficiency_linear"
+        f"{text}. A single database gains from boosted clocks, unshared caches or an idle SMT sibling. Efficiency vs. single database "
+        "includes this loss, and the efficiency of this report does not"
     )
 
 
 def _above_ideal_warnings(curve: DensityCurve) -> list[str]:
-    """Points above the ideal, whether chance explains them, and other causes as far as CPU time shows them."""
-    basis: Basis = "slope" if curve.single is None else "single"
-    above = [index for index, value in enumerate(curve.efficiencies(basis)) if value > 1 + SLOPE_TOLERANCE]
+    """Points above the ideal, and whether chance explains them."""
+    above = [index for index, value in enumerate(curve.efficiencies("reference")) if value > 1 + SINGLE_TOLERANCE and index]
     if not above:
         return []
     points, beyond_chance = [], False
     for index in above:
-        efficiency = curve.efficiency(index, basis)
+        efficiency = curve.efficiency(index, "reference")
         if efficiency.low is None:
             spread = ", too few repeats for an interval"
         else:
             spread = ", within the spread of the repeats" if efficiency.low <= 1 else ""
         beyond_chance = beyond_chance or not spread
         points.append(f"{100 * efficiency.value:.0f} % at {plural(curve.points[index].databases)}{spread}")
-    cpu = [value for index in above if (value := cpu_efficiency(curve, curve.points[index]).value) is not None]
-    causes = "a clock that rises with the load, an idle virtual host that is slow to wake, or other load on the machine"
-    if curve.single is None:
-        reason = f"A single database was not measured, so CPU per transaction has no reference; usual causes are {causes}"
-    elif not cpu:
-        reason = f"CPU time per transaction was not measured; usual causes are {causes}"
-    elif max(cpu) > 1 + SLOPE_TOLERANCE:
-        reason = f"Transactions took less CPU time there than with one database (CPU efficiency up to {100 * max(cpu):.0f} %): {causes}"
-    else:
-        reason = "Transactions took no less CPU time there: the single database waited for a different resource, or had less CPU"
-    conclusion = (
-        "The ideal is then too low, and all efficiencies are too high"
-        if beyond_chance
-        else "Chance may explain it: add repeats to decide (--repeats)"
-    )
-    return [f"Efficiency is above 100 %: {'; '.join(points)}. {reason}. {conclusion}"]
+    text = f"Efficiency is above 100 %: {'; '.join(points)}. Transactions cost less CPU time there than at the reference if CPU efficiency "
+    text += "is above 100 % as well, as where idle CPUs are slow to wake; otherwise other load slowed the reference"
+    return [text + ("" if beyond_chance else ". Chance may explain it: add repeats to decide (--repeats)")]
 
 
 # ---- tables
@@ -414,20 +430,19 @@ def _density_row(curve: DensityCurve, index: int) -> Row:
         "databases": n,
         "cores_allocated": n * options.vcpus,
         "allocated_share": fraction,
-        "throughput": mean_finding(point, lambda observation: observation.throughput, "tps", ""),
+        "throughput": as_finding(curve.throughput(index), "tps", point.note),
     }
     if any(observation.nopm is not None for observation in point.used):
         row["nopm"] = mean_finding(
             point, lambda observation: observation.nopm, "NOPM", "", "committed new orders per minute of all databases"
         )
+    row["ideal"] = as_finding(curve.reference.scaled(n), "tps", method="reference × N")
+    row["efficiency"] = as_finding(curve.efficiency(index, "reference"), "ratio", point.note)
     if curve.single is not None:
-        row["ideal"] = as_finding(mean_interval(curve.single.throughputs).scaled(n), "tps", method="single database × N")
-        row["efficiency"] = as_finding(curve.efficiency(index, "single"), "ratio", point.note, **_e1_reference(fraction))
+        row["efficiency_vs_single"] = as_finding(curve.efficiency(index, "single"), "ratio", point.note, **_e1_reference(fraction))
     else:
-        row["ideal"] = missing("tps", NO_SINGLE)
-        row["efficiency"] = missing("ratio", NO_SINGLE)
-    row["ideal_linear"] = as_finding(curve.slope.scaled(n), "tps", method="slope of the linear region × N")
-    row["efficiency_linear"] = as_finding(curve.efficiency(index, "slope"), "ratio", point.note)
+        row["efficiency_vs_single"] = missing("ratio", NO_SINGLE)
+    row["cpu_share"] = missing("ratio", NO_CPU_SHARE) if curve.cpu_shares is None else as_finding(curve.efficiency(index, "cpu"), "ratio")
     row["cpu_per_tx"] = _cpu_per_tx(curve, point)
     row["cpu_efficiency"] = cpu_efficiency(curve, point)
     for name, latency in _LATENCY.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field, field_validator
@@ -17,8 +18,12 @@ E1_VCPUS = 4.0
 VCPUS_TEXT = f"{E1_VCPUS:g}; cores/8 below {SMALL_HOST_CORES} cores"
 """Default vCPUs of a database: those of E1, or an eighth of a small host."""
 
-FRACTIONS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
-"""Measured fractions of the cores, as in E1, in addition to the first point of one database."""
+REFERENCE_FRACTION = 0.6
+"""Fraction of a full host that is measured as the reference."""
+REFERENCE_END = 0.75
+"""Fraction of a full host up to which a point can be the reference."""
+NEAR_FULL, BEYOND, CROSSING_POINTS = 0.9, 1.5, 5
+"""Range of the points at the crossing, as fractions of a full host, and their maximum number."""
 
 SOAK_WINDOW = 60.0
 """Length of a soak's phases in seconds."""
@@ -30,13 +35,11 @@ SOAK_STRETCH = 10
 class DensityOptions(DatabaseOptions):
     """Complete options of a density run.
 
-    ``clients`` is the number of clients of each database. ``single_database_repeats`` is the number of trials of one database,
-    which define the ideal throughput.
+    ``clients`` is the number of clients of each database.
     """
 
     clients: int = Field(2, ge=1)
     databases: tuple[int, ...] = Field(min_length=1, description="numbers of databases")
-    single_database_repeats: int = Field(5, ge=1)
     efficiency: float = Field(0.85, gt=0, le=1)
     bound_by: Literal["cpu", "io"] = "cpu"
     over: tuple[Host, ...] = Field((), description="hosts of the databases; cores and memory are totals; empty: one host")
@@ -61,6 +64,10 @@ class DensityOptions(DatabaseOptions):
         """Return the vCPUs of ``databases`` databases as a share of the cores."""
         return databases / self.full
 
+    def near_full(self, databases: float) -> bool:
+        """Whether so many databases are given at least 90 % of the cores. From there on the host's own limits show."""
+        return self.fraction(databases) >= NEAR_FULL - 1e-9
+
     @property
     def soak_count(self) -> int:
         """Return the number of planned windows of a soak, at least 1."""
@@ -74,19 +81,33 @@ class DensityOptions(DatabaseOptions):
         return within[-1] if within else self.databases[0]
 
 
-def choose_points(cores: float, vcpus: float, beyond: float = 1.25, limit: int | None = None) -> tuple[int, ...]:
-    """Choose the numbers of databases as in E1: one, then 10, 20, 40, 60, 80 and 100 % of the cores, then more than the cores.
+def reference_point(options: DensityOptions, databases: Sequence[float]) -> float:
+    """Return the number of databases that efficiency is relative to: the largest one up to 75 % of a full host, or the smallest one.
+
+    There the CPUs are seldom idle, so that no transaction pays for waking one, and no database waits for another.
+    """
+    return max((n for n in databases if options.fraction(n) <= REFERENCE_END + 1e-9), default=min(databases))
+
+
+def choose_points(cores: float, vcpus: float, efficiency: float = 0.85, limit: int | None = None) -> tuple[int, ...]:
+    """Choose the numbers of databases: 1, 2 and 60 % of a full host, and up to five from 90 to 150 % of it, where the answer is decided.
+
+    On a small host these are all numbers in that range, so that the crossing is not interpolated over a wide gap.
 
     Args:
         cores: the cores of the host's share.
         vcpus: the vCPUs of each database.
-        beyond: the fraction of the last point, above 1. This point has at least one database more than the cores can serve.
+        efficiency: target efficiency. An ideal host reaches it at the full host ÷ efficiency, and the largest point is beyond that.
         limit: the maximum that memory or disk allows. It replaces all larger points.
     """
     full = cores / vcpus
-    largest_within = max(1, math.floor(full + 1e-9))
-    points = {1, *(min(largest_within, max(1, math.floor(fraction * full + 0.5))) for fraction in FRACTIONS), largest_within}
-    points.add(max(largest_within + 1, math.floor(beyond * full + 0.5)))
+    first, last = max(1, math.ceil(NEAR_FULL * full - 1e-9)), max(math.floor(BEYOND * full + 1e-9), math.floor(full / efficiency) + 2)
+    count = min(CROSSING_POINTS, last - first + 1)
+    crossing = {round(first + i * (last - first) / (count - 1)) for i in range(count)} if count > 1 else {first}
+    if full >= 1:  # one of them is the full host
+        crossing -= {min(crossing, key=lambda n: abs(n - full))}
+        crossing.add(math.floor(full + 1e-9))
+    points = {1, min(2, first), min(max(1, math.floor(REFERENCE_FRACTION * full + 0.5)), first), *crossing}
     if limit is not None and max(points) > limit:
         points = {n for n in points if n < limit} | {max(1, limit)}
     return tuple(sorted(points))

@@ -49,7 +49,7 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             limit = choose_memory(preparation.containers)
             policy = None if guests is None else guests.policy
             max_databases = _most_databases(share, limit or need, policy, request.databases)
-            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, limit=max_databases))))
+            points = tuple(sorted(set(request.databases or choose_points(share.cores, cpu.vcpus, request.efficiency, max_databases))))
             memory = limit
             if limit is None and capabilities_of(runtime).memory_limit:
                 memory = _equal_memory(share, cpu.vcpus, policy, max(points), need)
@@ -74,7 +74,6 @@ def prepare(node: Node, request: DensityRequest, dry: bool) -> PreparedStudy:
             over=request.over,
             placement=request.placement,
             repeats=request.repeats,
-            single_database_repeats=request.repeats + 2,
             duration=request.duration,
             warmup=request.warmup,
             efficiency=request.efficiency,

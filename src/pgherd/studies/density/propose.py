@@ -6,16 +6,16 @@ Pure. Imports no scientific library, because it runs between the trials.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 from pgherd.model import placement
 from pgherd.model.analysis import Proposal
-from pgherd.model.deployment import Deployment
+from pgherd.model.deployment import Deployment, Host
 from pgherd.model.load import Load, Phase
 from pgherd.model.result import TrialResult
 from pgherd.model.trial import Trial, ValidityCheck
-from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, container_names, deployment
+from pgherd.studies.density.options import SOAK_STRETCH, DensityOptions, container_names, deployment, reference_point
 from pgherd.study import trial_schedule
 from pgherd.study.database_options import target
 from pgherd.study.trial_schedule import Point, SchedulePlan
@@ -42,50 +42,37 @@ def _design(options: DensityOptions) -> SchedulePlan:
     def build(point: Point, repeat: int, reason: str) -> Trial:
         return _trial(options, int(point["databases"]), repeat, reason)
 
-    def reserved(point: Point) -> int:
-        return max(options.repeats, options.single_database_repeats) if point["databases"] == 1 else options.repeats
-
     points = [{"databases": databases} for databases in options.databases]
-    return SchedulePlan(_blocks(options), points, build, reserved)
+    return SchedulePlan(_blocks(options), points, build, lambda point: options.repeats, focus=lambda results: _crossing(options, results))
 
 
 def _blocks(options: DensityOptions) -> list[tuple[Trial, ...]]:
     """Plan the trials in blocks.
 
-    Each block has every point once, in random order, so that drift of the host does not look like scaling. The extra repeats of
-    the single database are at the start of the first block, at the end of the last, and spread over the others.
+    Each block has every point once, in random order, so that drift of the host does not look like scaling.
     """
     rng = random.Random(f"order {options.seed}")
-    order = []
-    for _ in range(options.repeats):
-        block = list(options.databases)
-        rng.shuffle(block)
-        order.append(block)
-    extra = max(options.single_database_repeats - options.repeats, 0) if 1 in options.databases else 0
-    for index, (block, position) in enumerate(_spread(order, extra)):
-        if index == 0 and order[0][0] == 1 and len(order[0]) > 1:
-            order[0].append(order[0].pop(0))  # two consecutive trials are hardly independent
-        block.insert(0 if position == "start" else len(block), 1)
-    counts = dict.fromkeys(options.databases, 0)
     blocks = []
-    for block in order:
-        trials = []
-        for databases in block:
-            trials.append(_trial(options, databases, counts[databases], "planned"))
-            counts[databases] += 1
-        blocks.append(tuple(trials))
+    for repeat in range(options.repeats):
+        order = list(options.databases)
+        rng.shuffle(order)
+        blocks.append(tuple(_trial(options, databases, repeat, "planned") for databases in order))
     return blocks
 
 
-def _spread(order: list[list[int]], extra: int) -> Iterator[tuple[list[int], str]]:
-    """Yield the positions of the extra repeats of the single database: (block, 'start' or 'end')."""
-    for i in range(extra):
-        if i == 0:
-            yield order[0], "start"
-        elif i == 1:
-            yield order[-1], "end"
-        else:
-            yield order[(i - 1) % len(order)], "end"
+def _crossing(options: DensityOptions, results: Sequence[TrialResult]) -> list[Point]:
+    """Return the points on both sides of the target efficiency by mean throughput, which decide the answer."""
+    values: dict[int, list[float]] = {}
+    for result in results:
+        if not result.tainted:
+            values.setdefault(int(result.trial.point["databases"]), []).append(trial_schedule.throughput(result))
+    per_database = {n: sum(throughputs) / len(throughputs) / n for n, throughputs in sorted(values.items())}
+    if not per_database:
+        return []
+    target = options.efficiency * per_database[int(reference_point(options, list(per_database)))]
+    reached = max((n for n, rate in per_database.items() if rate >= target), default=min(per_database))
+    beyond = min((n for n in per_database if n > reached), default=reached)
+    return [{"databases": n} for n in sorted({reached, beyond})]
 
 
 def _intents(options: DensityOptions) -> tuple[ValidityCheck, ...]:
@@ -98,28 +85,39 @@ def _intents(options: DensityOptions) -> tuple[ValidityCheck, ...]:
 def _loads(options: DensityOptions, databases: int, repeat: int) -> dict[str, Load]:
     """Choose the loaded databases, with their load.
 
-    The containers form a ring, shuffled once per point, and each repeat takes the next ones. An unusual container, or its
-    location on the host, then does not affect the same repeat of every point.
+    The containers form a ring, shuffled once per point, and each repeat starts where the last one ended. An unusual container, or its
+    location on the host, then does not affect the same repeat of every point. Of containers that share hosts or CPUs, the choice loads
+    these evenly: two databases on the same CPU while another one is idle would halve the throughput.
     """
     ring = container_names(options)
     random.Random(f"containers {options.seed} {databases}").shuffle(ring)
-    if options.over:
-        ring = _over_hosts(options, ring)
-    chosen = sorted(ring[(repeat * databases + i) % len(ring)] for i in range(databases))
+    start = repeat * databases % len(ring)
+    order = ring[start:] + ring[:start]
+    resources, capacity = _cached_resources(options.model_dump_json())
+    chosen = placement.balanced(order, resources, capacity, databases) if capacity else order[:databases]
     load = options.load(options.clients)
-    return {target(name): load for name in chosen}
-
-
-def _over_hosts(options: DensityOptions, ring: list[str]) -> list[str]:
-    """Reorder the ring so that neighbours are spread over the hosts."""
-    hosts = _cached_hosts(options.model_dump_json())
-    return placement.in_turn(hosts, ring, {host.name: host.cores or 1.0 for host in options.over})
+    return {target(name): load for name in sorted(chosen)}
 
 
 @lru_cache(maxsize=4)
-def _cached_hosts(text: str) -> dict[str, str]:
+def _cached_resources(text: str) -> tuple[dict[str, tuple[str, ...]], dict[str, float]]:
+    """Return what each container shares with others, by name, and the capacities of these resources. Both are empty if they share all."""
     options = DensityOptions.model_validate_json(text)
-    return placement.place((options.container(name) for name in container_names(options)), options.over, options.placement)
+    names = container_names(options)
+    hosts = options.over or (Host(name="local", cores=options.host_cores),)
+    where = placement.place((options.container(name) for name in names), hosts, options.placement) if options.over else {}
+    cores = {host.name: host.cores or 1.0 for host in hosts}
+    if not options.over and options.cpu_mode != "cpuset":
+        return {}, {}
+    resources: dict[str, tuple[str, ...]] = {}
+    capacity = dict(cores)
+    for host in hosts:
+        own = [name for name in names if where.get(name, "local") == host.name]
+        pinned = placement.pinned_cpus([options.vcpus] * len(own), cores[host.name]) if options.cpu_mode == "cpuset" else [()] * len(own)
+        for name, cpus in zip(own, pinned, strict=True):
+            resources[name] = (host.name, *(f"{host.name} CPU {cpu}" for cpu in cpus))
+            capacity.update(dict.fromkeys(resources[name][1:], 1.0))
+    return resources, capacity
 
 
 @lru_cache(maxsize=4)

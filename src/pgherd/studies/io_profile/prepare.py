@@ -172,7 +172,7 @@ def _completed(node: Node, set_fields: dict[str, Any], variants: Sequence[str], 
     prepared = prepared_study.prepare(node, "density", DensityRequest.model_validate(fields), dry=dry)
     options = prepared.options
     assert isinstance(options, DensityOptions)
-    options = options.model_copy(update={"repeats": 1, "single_database_repeats": 1})
+    options = options.model_copy(update={"repeats": 1})
     variant = Variant(name=SINGLE_SERVER, study="density", options=options.model_dump(mode="json"))
     each = options.duration + options.warmup + _OVERHEAD_S
     budget = request.time_budget if request.time_budget is not None else 1.5 * each * (request.repeats or REPEATS) + 30
